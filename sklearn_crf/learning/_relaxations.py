@@ -1,4 +1,4 @@
-"""Learning by a convex relaxation of log Z: recipes of the thesis."""
+"""Learning by a convex relaxation of the log-partition: the CRF recipes of Jancsary's thesis."""
 
 import copy
 from collections.abc import Sequence
@@ -42,41 +42,43 @@ from sklearn_crf.objectives import (
 )
 from sklearn_crf.optimize import SHARE_LEFT, exponentiated_gradient, minimize_pqn
 
-#: Entropies of relaxations.
+#: Names of the entropies of relaxations.
 ENTROPIES = ("trw", "trivial", "factors")
 
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
 
-# Tolerances at which an inner problem that follows the outer one ends, of the tolerance of that.
+# Limits of the final tolerance of the inner problem, and its ratio to the tolerance of the estimator.
 _LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
 
-# And where it begins.
+# First tolerance of the inner problem.
 _FIRST_TOL = 3e-2
 
 
 @options
 class Relaxation(SmoothLearning):
-    r"""A convex upper bound on the log-partition, by messages.
+    r"""Learning by a convex upper bound on the log-partition, computed by message passing.
 
     .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
 
-    Tree-reweighted messages, damped where they do not settle, and the same bound over shares of trees where that does
-    not help. On forests it is exact for the tree-reweighted entropy. Source: Jancsary 2012, CRF recipe 1.
+    The bound is computed by tree-reweighted messages, which are damped if they do not converge. If damping does not
+    help, the same bound is minimised over divisions of the scores among trees. With the tree-reweighted entropy it is
+    exact on forests. Source: Jancsary 2012, CRF recipe 1.
 
     Parameters
     ----------
     entropy : {"trw", "trivial", "factors"} or CountingNumbers, default="trw"
-        Of the relaxation: of a distribution over spanning trees; the sum of those of the edges, looser and quicker; the
-        sum of those of edges and nodes, the trivial one of the reference (Eq. 127, 158), looser still; or any convex
-        one, by numbers for all nodes and for all factors, such as ``CountingNumbers(0.5, 1.0)``.
+        Entropy of the relaxation. "trw" is the entropy of a distribution over spanning trees. "trivial" is the sum of
+        the entropies of the edges, which is looser and quicker. "factors" is the sum of the entropies of edges and
+        nodes, called trivial in the reference (Eq. 127, 158), which is looser still. Any other convex entropy is given
+        by counting numbers for all nodes and for all factors, such as ``CountingNumbers(0.5, 1.0)``.
     max_iter : int, default=2000
-        Most iterations of the inner problem, for one example, in training and where its own marginals
-        predict.
+        Maximum number of iterations of the inner problem of one example, in training and if its marginals are used for
+        prediction.
     tol : float, default=None
-        Its tolerance: change of messages, difference between trees' marginals. With None it falls with the gradient,
-        since bounds hold at any accuracy, to ten times the ``tol`` of the estimator, kept within 1e-6 and 1e-3: errors
-        of single messages cancel in the gradient.
+        Tolerance of the inner problem: change of messages, or difference between the marginals of trees. With None it
+        decreases with the gradient, because bounds hold at any accuracy. The final tolerance is ten times the ``tol``
+        of the estimator, within 1e-6 and 1e-3, because errors of single messages cancel in the gradient.
 
     Examples
     --------
@@ -113,10 +115,10 @@ class Relaxation(SmoothLearning):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
     def _tightened(self, run: Any) -> Any:
-        """Return a run that is at most as loose as one with ``tol="auto"``.
+        """Return training options with a tolerance at most as large as with ``tol="auto"``.
 
-        Shares of scores and of trees are many, and each moves the objective by so little that its last falls do not
-        tell how much is left.
+        There are many shares of scores and trees, and each changes the objective very little. The last decreases of the
+        objective therefore do not show how much decrease remains.
         """
         return run._replace(tol=min(run.tol, self.tolerance()))
 
@@ -127,7 +129,7 @@ class Relaxation(SmoothLearning):
         return self.bound(plan.facts)
 
     def bound(self, facts: Facts) -> Objective:
-        """Return the relaxed likelihood of examples with some graphs.
+        """Return the relaxed likelihood for examples with the given properties.
 
         Parameters
         ----------
@@ -145,7 +147,7 @@ class Relaxation(SmoothLearning):
         return RelaxedLikelihood(inference, final_tol)
 
     def _marginals(self, facts):
-        """The marginals that training asks for."""
+        """Return the inference that computes marginals in training."""
         if facts.have_factors:
             return self._factor_inference(facts.have_cycles)
         if self._is_tree_reweighted:
@@ -165,7 +167,7 @@ class Relaxation(SmoothLearning):
         if not self._is_tree_reweighted:
             return NormProductBP(self.entropy, **self._limits)
         if not has_cycles:
-            # On forests the counting numbers of trees are those of Bethe, for factors of any arity.
+            # On forests the tree-reweighted entropy equals the Bethe entropy, for factors of any arity.
             return NormProductBP("bethe", **self._limits)
         return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
@@ -201,7 +203,7 @@ class Relaxation(SmoothLearning):
 
 @options
 class Reparameterization(Relaxation):
-    """The relaxation as the least bound over all ways to share the scores out among trees.
+    """Learning by the relaxation as the least upper bound over all divisions of the scores among trees.
 
     Source: Jancsary 2012, CRF recipe 3.
 
@@ -225,7 +227,7 @@ class Reparameterization(Relaxation):
 
 
 class OneProblem(Relaxation):
-    """Base of the relaxations that are one problem over the weights and unknowns of the inner problem."""
+    """Base of the relaxations that solve one problem over the weights and the variables of the inner problem."""
 
     takes_factors = False
     why_not: ClassVar[dict[str, str]] = {"factors": "its unknowns belong to edges and their spanning trees"}
@@ -247,39 +249,40 @@ class OneProblem(Relaxation):
         return of_labelled_components(risk) if risk.has_unlabelled else risk
 
     def _precise(self, facts: Facts) -> Inference:
-        """The relaxation at an accuracy that no step of the outer problem exceeds."""
+        """Return the inference of the relaxation, with a tolerance tight enough for all steps of the outer problem."""
         inference = self._marginals(facts)
         inference.tol = min(inference.tol, _LEAST_TOL)
         return inference
 
     @staticmethod
     def _observed(risk: EmpiricalRisk, inference: Inference) -> EmpiricalRisk | None:
-        """Return the log-partitions given the known labels, by the same relaxation; None if all labels are known."""
+        """Return the risk of relaxed log-partitions given the known labels, or None if all labels are known."""
         return observed_risk(risk, with_likelihood(risk.objective, ObservedLogPartition(inference)))
 
 
 @options
 class OptimalEdgeProbabilities(OneProblem):
-    r"""The relaxation with the distributions over spanning trees that give the least bound, one for each example.
+    r"""Learning by the relaxation with an optimal distribution over spanning trees for each example.
 
     .. math::
         \min_{w, \nu} \; P(w) + C \sum_i \bigl( \tilde A(\theta_i(w), \nu_i) - \mathrm{score}(y_i) \bigr)
 
-    One problem over the weights and the edge probabilities of all examples, convex in both together, by projected
-    quasi-Newton steps; at its optimum the bound is that of :class:`TightenBound` with ``trees="optimal"``. Edge
-    probabilities stay in the spanning tree polytope as means of trees: the steepest tree of every example joins them
-    until none is much steeper. Tighter than :class:`Relaxation`, and slower; large lattices gain little. Predictions
-    are by marginals of covering trees, as of :class:`Relaxation`, and so is the bound given the known labels where some
-    are missing: trees that make it least would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
+    This is one problem over the weights and the edge probabilities of all examples, jointly convex, and solved by
+    projected quasi-Newton steps. At the optimum, the bound equals the bound of :class:`TightenBound` with
+    ``trees="optimal"``. Edge probabilities stay in the spanning tree polytope because they are means of trees. The
+    steepest tree of every example is added to them repeatedly, until no tree is much steeper. The bound is tighter than
+    in :class:`Relaxation` and training is slower. Large lattices gain little. Predictions use marginals of covering
+    trees, as in :class:`Relaxation`. If labels are missing, so does the bound given the known labels, because trees
+    that minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
 
     Parameters
     ----------
     entropy : {"trw"}, default="trw"
-        The tree-reweighted one, as of :class:`Relaxation`.
+        Tree-reweighted entropy, as in :class:`Relaxation`.
     max_iter : int, default=2000
-        Most iterations of the inference of one example.
+        Maximum number of iterations of the inference of one example.
     tol : float, default=None
-        Its tolerance; with None ten times the ``tol`` of the estimator, kept within 1e-6 and 1e-3.
+        Tolerance of the inference. None is ten times the ``tol`` of the estimator, within 1e-6 and 1e-3.
 
     Examples
     --------
@@ -308,13 +311,13 @@ class OptimalEdgeProbabilities(OneProblem):
         return _TreesByTurns(self._limits, observed).train(problem, start, self._tightened(run), self.remedy)
 
 
-# Steps between two trees of an example, and the gain of a further tree, in tolerances of the estimator, from which on
-# none is added: the last trees change the bound by less than a thousandth and take most of the steps.
+# Number of steps between additions of a tree, and the smallest gain of a further tree, in units of the estimator's
+# tolerance, for which it is added. The last trees would change the bound by less than a thousandth and take most steps.
 _STEPS_OF_A_TREE, _LEAST_GAIN = 10, 3.0
 
 
 class _TreesByTurns(Solver):
-    """Projected quasi-Newton steps in weights and the weights of some trees, to which the steepest trees are added."""
+    """Projected quasi-Newton solver over field weights and tree weights, which repeatedly adds the steepest trees."""
 
     def __init__(self, limits, observed):
         self.limits, self.observed = limits, observed
@@ -342,7 +345,7 @@ class _TreesByTurns(Solver):
                 options = {"project": risk.project, "tol": run.tol, "most_left": SHARE_LEFT, "callback": callback}
                 found = minimize_pqn(both.evaluate, coef, max_iter=most, **options)
                 coef = found.x
-                # Without a step another tree would be the same one again.
+                # If no step was made, the next tree would be the same as the last tree.
                 goes_on = found.success or (is_growing and found.nit > 0)
                 if is_stopped or record.n_iter > run.max_iter or not goes_on:
                     break
@@ -375,9 +378,9 @@ class _TreesByTurns(Solver):
 
 @options
 class JointRelaxation(OneProblem):
-    """The relaxation as one problem over weights and shares of scores, without inner problem.
+    """Learning by the relaxation as one problem over weights and shares of scores, without an inner problem.
 
-    Source: Jancsary 2012, CRF recipe 4. ``max_iter`` and ``tol`` are those of its marginals at prediction.
+    Source: Jancsary 2012, CRF recipe 4. ``max_iter`` and ``tol`` are limits of the marginals at prediction.
 
     Examples
     --------
@@ -412,10 +415,10 @@ class JointRelaxation(OneProblem):
 
 
 class DualAscent(Solver):
-    r"""Exponentiated gradient steps in the dual of a relaxed likelihood, one example after the other.
+    r"""Exponentiated gradient steps in the dual of a relaxed likelihood, one example at a time.
 
-    The marginals of the examples are the unknowns (Jancsary 2012, CRF recipe 5). It is the solver of
-    :class:`DualRelaxation`, which needs no other.
+    The variables are the marginals of the examples (Jancsary 2012, CRF recipe 5). This is the only solver of
+    :class:`DualRelaxation`.
 
     Examples
     --------
@@ -436,7 +439,7 @@ class DualAscent(Solver):
     def train(self, problem, start, run, remedy=REMEDY):
         with self._training(problem, run, remedy) as report:
             risk, record = problem.risk, problem.record
-            # The dual is that of a penalty without factors.
+            # The dual assumes a uniform penalty, so weights are rescaled.
             scale = 1.0 / np.sqrt(problem.penalty)
             blocks = DualBlock.of_risk(risk, run.C, start / scale, scale)
 
@@ -470,9 +473,9 @@ class DualAscent(Solver):
 
 @options
 class DualRelaxation(OneProblem):
-    """The relaxation in the dual, by exponentiated gradient steps in the marginals of one example after the other.
+    """Learning by the dual of the relaxation, with exponentiated gradient steps on the marginals of each example.
 
-    Source: Jancsary 2012, CRF recipe 5. Every weight is penalised: ``fit_intercept=False``.
+    Source: Jancsary 2012, CRF recipe 5. Every weight has to be penalised, which requires ``fit_intercept=False``.
 
     Examples
     --------
@@ -488,7 +491,7 @@ class DualRelaxation(OneProblem):
     start_with_cycles = "zeros"
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
-        # Steps are for one example each.
+        # Each step updates the marginals of one example.
         return {"max_nodes": 1}
 
     def check(self, plan: FitPlan) -> None:
@@ -506,8 +509,9 @@ class DualRelaxation(OneProblem):
             return DualAscent().train(problem, start, run, self.remedy)
         free = copy.copy(problem.risk)
         free.objective = with_likelihood(free.objective, FreeLikelihood(precise))
-        # The log-partition given the labels is convex: with its tangent in its place the objective is nowhere lower,
-        # and the same where the tangent touches. A round that ends where it began is at a stationary point.
+        # The log-partition given the known labels is convex. Replacing it by its tangent gives an upper bound on the
+        # objective, which is equal to it at the point of contact. A round that ends at its start has found a stationary
+        # point.
         record, n_before = problem.record, -1
         while record.n_iter < run.max_iter:
             is_first, n_before, record.converged = n_before < 0, record.n_iter, False

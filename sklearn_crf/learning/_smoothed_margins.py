@@ -1,4 +1,4 @@
-"""Minimisation of smoothed hinges: a penalised risk at a temperature that falls to its last value."""
+"""Minimisation of smoothed hinge losses, at a temperature that is lowered step by step."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from sklearn_crf.optimize import minimize_lbfgs
 
 
 class _SmoothProblem:
-    r"""The penalised risk over weights, and over shares behind them that have no penalty.
+    r"""Penalised risk as a function of the weights, followed by shares of scores, which have no penalty.
 
     .. math:: P(x, \lambda) = \tfrac12 \lVert x \rVert^2 + C R(\mathrm{scale} \cdot x, \lambda)
     """
@@ -26,7 +26,7 @@ class _SmoothProblem:
         self.n_passes = 0
 
     def value_grad(self, x):
-        """P and its gradient."""
+        """Return the value and the gradient of P."""
         result = self.risk.value_grad(self.scale * x)
         self.n_passes += 1
         own = x[: self.n_weights]
@@ -35,28 +35,28 @@ class _SmoothProblem:
         return 0.5 * float(own @ own) + self.C * result.value, gradient
 
     def project(self, x):
-        """The nearest point within the bounds."""
+        """Return the nearest point within the bounds."""
         return np.where(self.bounded, np.maximum(x, 0.0), x)
 
     def lacks(self, x, gradient):
-        """Most that P without shares may be above its least: half the squared gradient, for it bends as |x|^2/2."""
+        """Return an upper bound on the suboptimality of P without shares, which is strongly convex like |x|^2/2."""
         step = self.project(x - gradient) - x
         return -float(gradient @ step + 0.5 * step @ step)
 
     def minimize(self, x, max_iter, callback):
-        """A minimum, by L-BFGS."""
+        """Minimise P by L-BFGS and return the result."""
         limits = {"lower_bounded": self.bounded, "max_iter": max_iter, "tol": 0.0}
         return minimize_lbfgs(self.value_grad, x, callback=callback, **limits)
 
 
 def minimize_smoothed(risk, start, setting, run, callback):
-    r"""Minimise half the squared weights plus C times hinges at a temperature that falls to its last value.
+    r"""Minimise half the squared norm of the weights plus C times the smoothed hinges, while lowering the temperature.
 
     .. math:: P_0(w) \le P_T(w) \le P_0(w) + C \, T \sum_i \omega_i \sum_s m_s \log K_s
 
-    m is 1 for the tree-reweighted entropy, and otherwise counts the entropies of edges at both ends.
-    ``callback`` is called with ``x``, ``fun`` and ``dual`` of every iterate; True asks to stop. The result has the
-    number of ``passes`` over all examples at each point of its curves.
+    :math:`m_s` is 1 for the tree-reweighted entropy. Otherwise the entropy of each edge counts at both its ends.
+    ``callback`` is called with ``x``, ``fun`` and ``dual`` of every iterate. If it returns True, training stops. In the
+    result, ``passes`` is the number of passes over all examples at each point of the curves.
     """
     joint = setting.problem == "joint"
     last, objective = risk.objective.temperature, risk.objective
@@ -70,10 +70,10 @@ def minimize_smoothed(risk, start, setting, run, callback):
 
     def visit(point):
         nonlocal best_dual, message
-        # At any temperature, less all that entropy can add: a bound on what there is without temperature.
+        # The smoothed lower bound minus the largest possible entropy term is a lower bound without temperature.
         slope = np.where(np.arange(len(point.x)) < problem.n_weights, point.jac, 0.0)
         lacks = problem.lacks(point.x, slope)
-        # How far marginals of trees are apart.
+        # Largest difference between the marginals of different trees.
         apart = np.abs(point.jac - slope).max(initial=0.0) / (run.C * objective.temperature)
         if not joint:
             best_dual = max(best_dual, point.fun - lacks - objective.temperature * entropy)
@@ -97,7 +97,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     finally:
         objective.temperature = last
     own = x[: problem.n_weights]
-    # Messages of another temperature are no place to start from, and with shares the gradient is not that of weights.
+    # Evaluate afresh: messages of another temperature are a poor start, and with shares the gradient includes shares.
     value, gradient = plain.value_grad(own)
     entropy = run.C * risk.summed(_entropy, setting.entropy, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
@@ -120,7 +120,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
 
 
 def _falling(last):
-    """Temperatures from one down to the last."""
+    """Return decreasing temperatures from one to the last temperature."""
     temperatures = []
     temperature = 1.0
     while temperature > _FACTOR * last:
@@ -129,12 +129,12 @@ def _falling(last):
     return [*temperatures, last]
 
 
-# Between one temperature and the next.
+# Ratio of successive temperatures.
 _FACTOR = 10.0
 
 
 def _entropy(risk, entropy, coef):
-    """Summed over examples and nodes, of the marginals of training: never less than the entropy of the relaxation."""
+    """Return an upper bound on the total entropy of the relaxation, from the node marginals of training."""
     unweighted = [replace(batch, weight=None) for batch in risk.batches]
     plain = risk.having(batches=unweighted)
     plain.carried = risk.carried
@@ -150,7 +150,7 @@ def _entropy(risk, entropy, coef):
 
 
 def _largest_entropy(risk, entropy):
-    """Summed over examples, their weights and nodes: the logarithm of the number of states."""
+    """Return the largest possible total entropy: the weighted sum over nodes of the log-number of states."""
     total = 0.0
     for batch in risk.batches:
         counts = batch.example.n_states
@@ -161,7 +161,10 @@ def _largest_entropy(risk, entropy):
 
 
 def _entropy_weights(batch, entropy):
-    """Weight of each node whose entropy bounds its share of the entropy: that of an edge is at most its nodes'."""
+    """Return the factor of each node's entropy in an upper bound on the total entropy.
+
+    The entropy of an edge is at most the sum of the entropies of its two nodes.
+    """
     weight = np.ones(len(batch.members)) if batch.weight is None else batch.weight
     of_nodes, degree = np.repeat(weight, np.diff(batch.node_ptr)), batch.example.graph.degree
     if isinstance(entropy, CountingNumbers):

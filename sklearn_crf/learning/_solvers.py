@@ -1,4 +1,4 @@
-"""Solvers: how the weights of a field are moved. L-BFGS, gradient steps, stochastic gradient steps."""
+"""Solvers, which optimise the weights of a field: L-BFGS, gradient steps and stochastic gradient steps."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,16 +31,16 @@ from sklearn_crf.optimize import (
 
 SELECTIONS = ("best", "last", "averaged", "voted")
 
-# From here on what L-BFGS-B keeps beside its corrections (bounds, copies) weighs as much as they do.
+# From this number of weights on, L-BFGS-B needs as much memory for bounds and copies as for its corrections.
 _MANY_WEIGHTS = 100_000
 
-# From here on knowing how frequent sparse features are saves passes.
+# From this number of weights on, scaling by the frequency of sparse features saves passes.
 _SOME_WEIGHTS = 2000
 
-# Weights of correlated features of edges converge in half the passes when many corrections are kept.
+# History sizes of L-BFGS. With the long history, weights of correlated edge features converge in half the passes.
 _FEW_WEIGHTS, _LONG_HISTORY, _SHORT_HISTORY = 1000, 60, 10
 
-#: What to change where an approximate inference has no consistent gradient, unless the estimator knows better.
+#: Default advice in the warning that an approximate inference has no consistent gradient.
 REMEDY = (
     "pass an inference with a larger max_iter or damping, such as inference=LoopyBP(damping=0.5), decrease C, or use "
     "inference='map'"
@@ -48,9 +48,9 @@ REMEDY = (
 
 
 class Solver(HoldsOptions):
-    """Base of the solvers: options, and a method that trains.
+    """Base of the solvers: their options, and the method ``train``.
 
-    A subclass writes ``train``, and minimises in the context of ``_training``.
+    A subclass defines ``train``, which minimises inside the context manager ``_training``.
 
     Examples
     --------
@@ -74,18 +74,18 @@ class Solver(HoldsOptions):
         start : ndarray of shape (n_coef,)
         run : TrainingRun
         remedy : str
-            What to change where an approximate inference leads astray, for the warning.
+            Advice in the warning that training failed with an approximate inference.
 
         Returns
         -------
         TrainingRecord
-            After Ctrl-C with ``run.keeps_interrupted`` it carries the interruption, to be raised once stored.
+            After Ctrl-C with ``run.keeps_interrupted`` it contains the exception, to be raised once weights are stored.
         """
         raise NotImplementedError(type(self).__name__)
 
     @contextmanager
     def _training(self, problem, run, remedy) -> Iterator[Callable[[np.ndarray], bool]]:
-        """Yield a function that reports an iterate; Ctrl-C ends the block and leaves the latest weights."""
+        """Yield a function that reports an iterate. Ctrl-C ends the block and keeps the latest weights."""
         record = problem.record
         problem.remedy = remedy
         problem.l1_ratio = self.l1_ratio
@@ -116,8 +116,8 @@ class LBFGS(Solver):
     l1_ratio : float, default=0.0
         Share of the L1 penalty, in [0, 1], as in scikit-learn's LogisticRegression.
     select : {"best", "last", "averaged", "voted"}, default="best"
-        Weights that are kept where the marginals of an approximate inference break down, so that L-BFGS does not
-        converge: those with the fewest training errors, the last, the mean, or a vote of several.
+        Choice of the final weights if L-BFGS does not converge because the marginals of an approximate inference break
+        down: those with the fewest training errors, the last, the mean, or several that vote.
 
     Examples
     --------
@@ -172,8 +172,8 @@ class LBFGS(Solver):
                 and record.n_iter <= run.max_iter
                 and objective.settle(0.0 if result.success else None)
             ):
-                # Weights have converged only if they have with an inner problem at its final accuracy; where the line
-                # search fails, that was solved too roughly.
+                # Weights have only converged if the inner problem has its final accuracy. If the line search fails, the
+                # inner problem was solved too roughly.
                 result = minimize(problem.evaluate, result.x, max_iter=run.max_iter + 1 - record.n_iter, **options)
             options.pop("scaling", None)
             left = lambda: -1 if record.stopped else run.max_iter + 1 - record.n_iter  # noqa: E731
@@ -190,8 +190,8 @@ class LBFGS(Solver):
         return problem.record
 
     def _keep_selected(self, problem, selection):
-        # Past the point where the inference has one answer, its free energy falls on while its labels get worse: the
-        # number of errors is the better guide (Kumar et al. 2005, section 7.2).
+        # Beyond the point where the inference has a unique result, its free energy continues to fall but its labels get
+        # worse. The number of errors is a better criterion (Kumar et al. 2005, section 7.2).
         chosen = "with the fewest errors" if self.select == "best" else f"chosen by select={self.select!r}"
         warn_unconverged(
             "The approximate inference has no consistent gradient near the last weights, so those "
@@ -202,22 +202,22 @@ class LBFGS(Solver):
 
 
 class GradientSteps(Solver):
-    """Steps of fixed or falling length along the negative gradient of all examples.
+    """Steps of constant or decreasing length along the negative gradient over all examples.
 
     Parameters
     ----------
     step_size : float, default=0.1
-        Length of a step; the gradient is the mean over labelled nodes. Pairwise weights take steps four times as long
-        on lattices of four neighbours, as those of Kumar et al. are, and shorter ones on denser graphs.
+        Step size. The gradient is the mean over labelled nodes. Pairwise weights have four times this step size on
+        lattices with four neighbours, as in Kumar et al., and smaller steps on denser graphs.
     step_schedule : {"constant", "annealed", "adaptive"}, default="constant"
-        Whether steps shrink. Annealing makes rules that follow no smooth loss settle, at the price of a bias. Adaptive
-        steps are of a length of its own for each weight, as AdaGrad's, and end after ``5 n_cycles`` steps without fewer
-        errors.
+        Whether steps shrink. With "annealed" steps, learning methods without a smooth loss converge, but are biased.
+        With "adaptive" steps each weight has its own step size, as in AdaGrad, and training ends after ``5 n_cycles``
+        steps without fewer errors.
     select : {"best", "last", "averaged", "voted"}, default="best"
-        Weights that are kept of a trajectory that does not converge: those with the fewest training errors by the
-        rule's own inference (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several.
+        Choice of the final weights if the steps do not converge: those with the fewest training errors of the training
+        inference (Kumar et al. 2005, section 7.2), the last, the mean of all, or several that vote.
     n_cycles : int, default=3
-        Rules without a smooth loss stop after this many cycles of their errors.
+        Learning methods without a smooth loss stop after this number of cycles of their errors.
 
     Examples
     --------
@@ -251,14 +251,15 @@ class GradientSteps(Solver):
     def train(self, problem, start, run, remedy=REMEDY):
         with self._training(problem, run, remedy) as report:
             smooth, record = problem.risk.objective.smooth, problem.record
-            # Steps down a loss whose inference is approximate may pass by their best labels (see LBFGS).
+            # With an approximate inference, labels may get worse while the loss falls (see LBFGS._keep_selected).
             selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
             cycles = self._cycles()
             n_constant_errors = problem.risk.n_constant_errors
 
             def has_cycled(n_errors):
-                # From a bad start every node gets one label, then the other: the same errors again, but no cycle yet. A
-                # rule that counts no errors (CD) has none: its gradient is noise of its samples long before it settles.
+                # From a bad start all nodes get one label, then all get the other. The number of errors recurs, but
+                # this is not a cycle yet. Contrastive divergence counts no errors and has no cycles: long before it
+                # converges, its gradient is dominated by sampling noise.
                 return n_errors is not None and n_errors < n_constant_errors and cycles.update(n_errors)
 
             def callback(point):
@@ -272,15 +273,16 @@ class GradientSteps(Solver):
                 start,
                 step_size=self.step_size,
                 schedule=self.step_schedule,
-                # The start is an iterate like any other.
+                # The start counts as an iterate.
                 max_iter=run.max_iter - 1,
                 tol=run.tol if smooth else 0.0,
                 callback=callback,
             )
             if record.latest is None or not np.array_equal(record.latest, result.x):
-                # A vanishing gradient ends the ascent before the callback hears of its last point.
+                # If the gradient vanishes, the ascent ends without a callback for its last point.
                 callback(result)
-            # Rules without a smooth loss have cycles, which are an end, and fixed points, unless they draw labelings.
+            # Without a smooth loss, training ends by cycles or at a fixed point. If labelings are drawn at random, a
+            # zero gradient is not a fixed point.
             is_fixed, draws = not np.any(result.jac), problem.risk.objective.draws
             record.stop_reason = result.message
             if result.success and not record.stopped:
@@ -309,10 +311,10 @@ class GradientSteps(Solver):
         return problem.record
 
     def _cycles(self) -> CycleDetector:
-        """Return what tells when to stop without a smooth loss."""
+        """Return the cycle detector that stops training without a smooth loss."""
         if self.step_schedule != "adaptive":
             return CycleDetector(self.n_cycles)
-        # Steps that shrink stay where errors are few: there is nothing to wait for.
+        # Shrinking steps do not leave the zone of few errors, so there are no cycles to wait for.
         return CycleDetector(self.n_cycles, departure=np.inf, patience=5, min_iter=5 * self.n_cycles)
 
 
@@ -322,13 +324,14 @@ class SGD(Solver):
     Parameters
     ----------
     step_size : float, default=0.1
-        Length of the first step; the gradient is the mean over labelled nodes.
+        First step size. The gradient is the mean over labelled nodes.
     step_schedule : {"annealed", "constant", "sqrt"}, default="annealed"
-        How steps shrink.
+        Schedule by which steps shrink.
     batch_size : int, default=8
-        Examples of a mini-batch.
+        Number of examples in a mini-batch.
     select : {"best", "last", "averaged", "voted"}, default="best"
-        Weights that are kept of rules without a smooth loss, as of :class:`GradientSteps`; others keep the last.
+        Choice of the final weights, as in :class:`GradientSteps`, if the learning method has no smooth loss. With a
+        smooth loss the last weights are kept.
 
     Examples
     --------
@@ -384,7 +387,7 @@ class SGD(Solver):
         return problem.record
 
     def minimize_by_epochs(self, problem, start, run, gradient, callback):
-        """Descend over batches by ``gradient(members, coef)``, and warn where that does not settle.
+        """Make stochastic steps along ``gradient(members, coef)`` of mini-batches, and warn if they do not converge.
 
         Parameters
         ----------
@@ -393,13 +396,13 @@ class SGD(Solver):
         run : TrainingRun
         gradient : callable(members, coef) -> (value, gradient)
         callback : callable(OptimizeResult) -> bool
-            Called after every epoch, and to enter it in the record of the problem; True asks to stop.
+            Called after every epoch, to record the iterate. If it returns True, training stops.
 
         Returns
         -------
         OptimizeResult
-            ``success`` says whether the loss fell by at most ``run.tol`` a node in the last tenth of the epochs, and
-            little of it is left.
+            ``success`` says whether the loss fell by at most ``run.tol`` per node in the last tenth of the epochs, and
+            can hardly decrease further.
         """
         result = minimize_sgd(
             gradient,
@@ -430,21 +433,21 @@ class SGD(Solver):
 
 
 class AnchoredBundle(Solver):
-    r"""The convex loss of the saddle point approximation by planes below it, with a duality gap.
+    r"""Bundle method for the convex loss of the saddle point approximation, with a duality gap.
 
     .. math::
         \min_w \; \tfrac12 \lVert w - w_0 \rVert^2 + C \sum_i \bigl( \max_y \mathrm{score}_w(y) -
             \mathrm{score}_w(y_i) \bigr)
         \quad \text{subject to} \quad w_0^\top (w - w_0) = 0
 
-    The loss grows in proportion to the weights, and is least where all are zero: the start :math:`w_0`, the weights of
-    the nodes alone, fixes their scale. The gap proves how far the objective is from its least where the inference is
-    exact.
+    The loss is proportional to the scale of the weights and is smallest if all weights are zero. The scale is therefore
+    fixed by the start :math:`w_0`, the weights of the field without edges. If the inference is exact, the gap is an
+    upper bound on the suboptimality of the objective.
 
     Parameters
     ----------
     tol : float, default=1e-3
-        Duality gap, of the objective, at which to stop.
+        Duality gap at which to stop, relative to the objective.
 
     See Also
     --------
@@ -505,42 +508,42 @@ class AnchoredBundle(Solver):
 
 
 class AutoSolver(Solver):
-    """L-BFGS for a smooth loss, and steps along the gradient where there is a direction alone."""
+    """L-BFGS for a smooth loss, and gradient steps for learning methods without a smooth loss."""
 
     def train(self, problem, start, run, remedy=REMEDY):
         is_smooth = problem.risk.objective.smooth and problem.has_value(start)
         return (LBFGS() if is_smooth else GradientSteps()).train(problem, start, run, remedy)
 
 
-#: Solvers of the fields by name.
+#: Solvers by name.
 SOLVERS: dict[str, type[Solver]] = {"lbfgs": LBFGS, "gradient": GradientSteps, "sgd": SGD}
 
-# Iterations in a row, and how many more errors than the fewest, after which nothing better is to be expected.
+# Number of successive iterations with more errors than the best times this margin after which training stops.
 _PATIENCE = 6
 _MARGIN = 1.05
 
 
 def _diverges(errors):
-    """Whether the latest iterates all made clearly more errors than the best one."""
+    """Return whether each of the latest iterates made clearly more errors than the best iterate."""
     latest = errors[-_PATIENCE:]
     return len(latest) == _PATIENCE and None not in latest and min(latest) > _MARGIN * min(errors)
 
 
-# Share of the iterations, the last ones, in which what gets better has not come to its end.
+# Share of the iterations that count as the last iterations. Training that still improves in them is unfinished.
 _LAST = 0.1
 
-# Share of the errors before that the last ones stay below where they still fall, rather than vary.
+# The number of errors is still falling, rather than fluctuating, if it is below this share of the earlier minimum.
 _CLEARLY = 0.99
 
 
 def _gets_better(errors):
-    """Whether the fewest errors were made in the last iterations, and clearly fewer than before."""
+    """Return whether the minimum of the errors in the last iterations is clearly below the earlier minimum."""
     before, last = _least_before_and_last(errors)
     return last < _CLEARLY * before
 
 
 def _falls(losses, most):
-    """Whether losses fell by more than that in the last iterations."""
+    """Return whether the minimum of the losses fell by more than a limit in the last iterations."""
     if None in losses:
         return False
     before, last = _least_before_and_last(losses)

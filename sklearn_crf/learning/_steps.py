@@ -1,4 +1,4 @@
-"""Learning that follows no smooth loss: by the best labeling, by largest marginals, by Gibbs sweeps."""
+"""Learning methods without a smooth loss: saddle point, maximum marginals and contrastive divergence."""
 
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -18,24 +18,24 @@ from sklearn_crf.objectives import ContrastiveDivergence, MaximumMarginal, Objec
 
 @options
 class SteppedLearning(DescentLearning):
-    """Base of the ways that follow no smooth loss, by steps that may end in cycles.
+    """Base of the learning methods without a smooth loss, whose gradient steps may end in cycles.
 
     Parameters
     ----------
     step_size : float, default=0.1
-        Length of a step; the gradient is the mean over labelled nodes. See :class:`GradientSteps`. This option and the
-        next four are those of the steps of ``solver="auto"``.
+        Step size. The gradient is the mean over labelled nodes. See :class:`GradientSteps`. This option and the next
+        four configure the steps of ``solver="auto"``.
     step_schedule : {"constant", "annealed", "adaptive"}, default="constant"
-        Whether steps shrink. Annealing makes the weights settle, at the price of a bias. Adaptive steps, without
-        mini-batches alone, are of a length of its own for each weight; training ends once ``5 n_cycles`` of them lead
-        to no fewer errors.
+        Whether steps shrink. With "annealed" steps the weights converge, but are biased. With "adaptive" steps each
+        weight has its own step size, and training ends after ``5 n_cycles`` steps without fewer errors; mini-batches
+        use constant steps instead.
     batch_size : int or None, default=None
-        Examples of a mini-batch; None makes steps for all examples.
+        Number of examples in a mini-batch. None uses all examples for each step.
     select : {"best", "last", "averaged", "voted"}, default="best"
-        Weights of the trajectory that are kept: those with the fewest training errors by the inference that learns
-        (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several at prediction.
+        Choice of the final weights: those with the fewest training errors of the training inference (Kumar et al. 2005,
+        section 7.2), the last, the mean of all, or several that vote at prediction.
     n_cycles : int, default=3
-        Training stops after this many cycles of the errors.
+        Training stops after this number of cycles of the errors.
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -75,7 +75,8 @@ class SteppedLearning(DescentLearning):
         return self.principle().coupled(plan.training_inference.inference)
 
     def warn_of_scale(self) -> None:
-        # Best labelings do not see the scale; that of the weights of single pixels is right for those.
+        # Best labelings do not depend on the scale of the weights. Other starts have the scale of the field without
+        # edges.
         if isinstance(self.init, str) and self.init in ("zeros", "random"):
             warn_caller(
                 f"Steps of learning={self.name!r} from init={self.init!r} give the weights a scale that depends on "
@@ -86,20 +87,21 @@ class SteppedLearning(DescentLearning):
 
 @options
 class SaddlePointTraining(SteppedLearning):
-    r"""Saddle point approximation (SPA): the best labeling stands for the expectations.
+    r"""Saddle point approximation (SPA): the best labeling replaces the expectations.
 
     .. math:: \partial \ell \ni \phi(\hat y) - \phi(y^*), \qquad \hat y = \arg\max_y \mathrm{score}(y)
 
-    The perceptron's rule. Source: Kumar et al. 2005, section 4.2. Its loss is convex, so that ``solver="bundle"`` can
-    minimise it with a proof, by :class:`AnchoredBundle`, to which ``C`` and ``max_iter`` apply; the steps of the paper
-    do not converge. The least loss need not have the fewest errors, by which steps are chosen. A step asks for a
-    direction alone: where :class:`~sklearn_crf.inference.AutoMap` would be approximate, one iteration of its messages
-    goes on from those of the step before.
+    This is the perceptron rule. Source: Kumar et al. 2005, section 4.2. Its loss is convex, and ``solver="bundle"``
+    minimises it with a duality gap by :class:`AnchoredBundle`, which uses ``C`` and ``max_iter``. The gradient steps of
+    the paper do not converge. They are chosen by the number of errors, which need not be smallest where the loss is. A
+    step only needs a direction: if :class:`~sklearn_crf.inference.AutoMap` is approximate, each step performs one
+    iteration of messages, starting from the messages of the previous step.
 
     Parameters
     ----------
     step_schedule : {"constant", "annealed", "adaptive"}, default="adaptive"
-        Steps of one length are those of the paper, and go round in cycles that few of three and more classes end well.
+        As in :class:`MaximumMarginalTraining`. The constant steps of the paper end in cycles, which rarely contain good
+        weights for three or more classes.
 
     Examples
     --------
@@ -124,14 +126,14 @@ class SaddlePointTraining(SteppedLearning):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         if plan.asked_solver == "bundle" and not start.any():
-            # Without a scale to keep there is nothing but steps.
+            # The bundle method keeps the scale of the start, so a zero start needs gradient steps.
             return self._steps().train(problem, start, run)
         return super().minimize(problem, start, plan, run)
 
 
 @options
 class MaximumMarginalTraining(SteppedLearning):
-    r"""Maximum marginal approximation (MMA): each node's likeliest state stands for its marginals.
+    r"""Maximum marginal approximation (MMA): the most probable state of each node replaces its marginals.
 
     .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
 
@@ -157,16 +159,16 @@ class MaximumMarginalTraining(SteppedLearning):
 
 @options
 class ContrastiveDivergenceTraining(SteppedLearning):
-    r"""Contrastive divergence (CD): some Gibbs sweeps from the truth stand for the expectations.
+    r"""Contrastive divergence (CD): labels after Gibbs sweeps from the true labels replace the expectations.
 
     .. math:: J(\theta) = \phi(y^*) - \phi(y^{(k)})
 
-    No errors are counted, so that ``select="best"`` is the last iterate.
+    Errors are not counted, and ``select="best"`` keeps the last iterate.
 
     Parameters
     ----------
     n_sweeps : int, default=1
-        Gibbs sweeps k.
+        Number k of Gibbs sweeps.
 
     Examples
     --------
@@ -194,4 +196,4 @@ class ContrastiveDivergenceTraining(SteppedLearning):
         return ContrastiveDivergence(self.n_sweeps)
 
     def warn_of_scale(self) -> None:
-        """Stay silent: its gradient is that of the likelihood, which has a scale."""
+        """Give no warning, because the gradient approximates the likelihood, which determines the scale."""

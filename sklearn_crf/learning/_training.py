@@ -1,4 +1,4 @@
-"""Training: graphs and weights of the examples, the penalised risk of a weight vector, starts, the record of a run."""
+"""Shared parts of training: node weights and costs, the penalised risk, start weights, and the record of a training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,18 +20,18 @@ from sklearn_crf.potentials import FeatureScaling
 
 
 def have_cycles(batches) -> bool:
-    """Whether a cycle leads through nodes, edges and factors of an example of some batch."""
+    """Return whether any example of the batches has a cycle of nodes, edges and factors."""
     return not all(batch.example.is_forest for batch in batches)
 
 
 def have_factors(batches) -> bool:
-    """Whether an example of some batch has factors besides nodes and edges."""
+    """Return whether any example of the batches has factors besides nodes and edges."""
     return any(batch.example.has_factors for batch in batches)
 
 
 def checked_node_weights(node_weight, encoded, most):
-    """The weights of the nodes of each example, (n_nodes,) float64; None for none."""
-    # node_weight: for each example an array of the shape of its labels, or None; most: the largest weight
+    """Check node weights; return an array (n_nodes,) of float64 for each example, or None if there are none."""
+    # node_weight: for each example an array of the shape of its labels, or None; most: the largest allowed weight
     if node_weight is None:
         return None
     n_examples = number_of_examples(node_weight, "node_weight")
@@ -50,15 +50,15 @@ def checked_node_weights(node_weight, encoded, most):
 
 
 def with_node_weights(weights, batches):
-    """Batches with the weight of each node."""
-    # weights: list of ndarray of shape (n_nodes,), of each example
+    """Return the batches with the given node weights."""
+    # weights: list of ndarray of shape (n_nodes,), one for each example
     return [replace(batch, node_weight=np.concatenate([weights[i] for i in batch.members])) for batch in batches]
 
 
 def cost_matrix(cost, class_weight, labels):
-    """Cost of every state of a node given its true class."""
+    """Return the cost of every state of a node given its true class."""
     # class_weight: (K,) factors of the true classes, or None; returns (K, K) float64
-    # cost: (K, K), ``cost[a, b]`` of class a where b is true
+    # cost: "hamming", "weighted" or (K, K), ``cost[a, b]`` of predicting class a if b is true
     n_classes = len(labels.classes_)
     matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _checked(cost, n_classes)
     if isinstance(cost, str) and cost == "weighted":
@@ -87,7 +87,7 @@ def _checked(cost, n_classes):
 
 
 def require_associative(batches):
-    """Raise ValueError unless weights that are not negative make every edge prefer equal states."""
+    """Raise ValueError unless non-negative weights make every edge prefer equal states."""
     for batch in batches:
         edge_features = batch.example.edge_features
         if edge_features is not None and np.any(edge_features < 0):
@@ -99,52 +99,52 @@ def require_associative(batches):
             )
 
 
-# Weights are recorded at every iteration while the whole record stays below this many numbers.
+# Weights of all iterations are recorded if the whole record has at most this many numbers.
 _RECORD_LIMIT = 20_000
 
 
 class TrainingRun(NamedTuple):
-    """Options of an estimator for any trainer."""
+    """Options of an estimator that every trainer needs."""
 
     C: float  # Inverse strength of the penalty
-    edge_C: float | None  # That of the penalty on the weights of edges and factors; None is C
+    edge_C: float | None  # Inverse penalty strength for weights of edges and factors; None to use C
     max_iter: int
     tol: float
     rng: RandomState
     n_jobs: int | None
     verbose: int
     keeps_interrupted: bool  # Whether the weights so far are kept after Ctrl-C
-    on_iteration: Callable[[np.ndarray], bool]  # Called with every accepted iterate; True asks to stop
-    # From the gradient by the weights of training to that by weights for features as X has them
+    on_iteration: Callable[[np.ndarray], bool]  # Called with every accepted iterate; returns True to stop
+    # Converts the gradient from the scaled features of training to the features of X
     outer_gradient: Callable[[np.ndarray], np.ndarray] | None = None
-    held_out: "HeldOutScores | None" = None  # What chooses among the iterates, where examples were held out
+    held_out: "HeldOutScores | None" = None  # Chooses among the iterates if examples were held out
 
 
 @dataclass(eq=False)
 class TrainingRecord:
-    """Iterates of training, an entry each, and its result."""
+    """Record of a training: lists with an entry for each iterate, and the result."""
 
     path: str  # How the risk is evaluated
     loss: list = field(default_factory=list)  # The penalised objective
-    errors: list = field(default_factory=list)  # Weighted wrong labels
+    errors: list = field(default_factory=list)  # Weighted number of wrong labels
     gradient_norm: list = field(default_factory=list)  # Per node
     n_nonsubmodular: list = field(default_factory=list)  # Edges that no cut represents
-    coef_path: list = field(default_factory=list)  # (n_coef,) each, of models of few weights
-    gradient_path: list = field(default_factory=list)  # (n_coef,) each, of models of few weights
-    validation_scores: list = field(default_factory=list)  # On examples held out, if there are any
-    inference_converged: bool = True  # At the latest entry
+    coef_path: list = field(default_factory=list)  # (n_coef,) each, if the model has few weights
+    gradient_path: list = field(default_factory=list)  # (n_coef,) each, if the model has few weights
+    validation_scores: list = field(default_factory=list)  # Scores on held-out examples, if there are any
+    inference_converged: bool = True  # Whether inference converged at the latest entry
     latest: np.ndarray | None = None  # (n_coef,) or None: the latest weights
-    coef: np.ndarray | None = None  # (n_coef,) or None: the weights that were chosen
-    voters: np.ndarray | None = None  # (n_voters, n_coef) or None: where several weights vote
+    coef: np.ndarray | None = None  # (n_coef,) or None: the chosen weights
+    voters: np.ndarray | None = None  # (n_voters, n_coef) or None: weight vectors that vote at prediction
     stopped: bool = False  # Whether a callback or held-out examples asked to stop
-    interrupted: BaseException | None = None  # To be raised once the weights are stored
-    converged: bool = False  # Whether training came to its own end, with an inference that did
-    stop_reason: str = ""  # Why it ended
-    best_iter: int | None = None  # The entry whose weights were chosen; None where they are a mean or those of several
-    gap: float = np.nan  # Upper bound on the suboptimality of the objective; NaN where none is known
+    interrupted: BaseException | None = None  # Exception to raise once the weights are stored
+    converged: bool = False  # Whether training and its inference converged
+    stop_reason: str = ""  # Why training ended
+    best_iter: int | None = None  # Entry of the chosen weights; None for a mean or several voters
+    gap: float = np.nan  # Upper bound on the suboptimality of the objective; NaN if unknown
 
     def choose(self, selection: "Selection") -> None:
-        """Take the weights that a selection has chosen."""
+        """Store the weights that a selection has chosen."""
         self.coef, self.voters = selection.chosen()
         self.best_iter = selection.best_iter
 
@@ -154,7 +154,7 @@ class TrainingRecord:
         return len(self.loss)
 
     def fitted(self) -> dict[str, Any]:
-        """Return the fitted attributes that tell of the training."""
+        """Return the fitted attributes that describe the training."""
         return {
             "loss_curve_": self.curve("loss"),
             "gradient_norm_curve_": self.curve("gradient_norm"),
@@ -173,7 +173,7 @@ class TrainingRecord:
         }
 
     def summary(self) -> str:
-        """The latest entry as text, for a progress bar."""
+        """Return the latest entry as text for a progress bar."""
         parts = [f"gradient {self.gradient_norm[-1]:.3g}"]
         if self.loss[-1] is not None:
             parts.insert(0, f"loss {self.loss[-1]:.6g}")
@@ -182,12 +182,12 @@ class TrainingRecord:
         return ", ".join(parts)
 
     def curve(self, name: str) -> np.ndarray:
-        """One of the lists as an array; NaN where a rule has no loss or counts no errors."""
+        """Return one of the lists as an array, with NaN for missing entries."""
         return np.array([np.nan if item is None else item for item in getattr(self, name)], dtype=np.float64)
 
 
 def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None:
-    """Turn the weights of a record into those for features as X has them."""
+    """Convert the weights of a record from scaled features to the features of X, in place."""
     if scaling.is_identity:
         return
     record.coef = scaling.outer(potentials, record.coef)
@@ -198,7 +198,7 @@ def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None
 
 
 def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
-    """Factor of each weight in the penalty: 0 for intercepts, 1 for nodes, C / edge_C for edges and factors."""
+    """Return the factor of each weight in the penalty: 0 for intercepts, 1 for nodes, C / edge_C for other weights."""
     # returns (n_coef,) float64
     factors = potentials.penalty
     if edge_C is not None:
@@ -207,30 +207,30 @@ def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
 
 
 def _narrowed(factors):
-    """Factors in an eighth of the memory where all are zero or one."""
+    """Return the factors as booleans if all are zero or one, in an eighth of the memory."""
     return factors.astype(bool) if np.all((factors == 0) | (factors == 1)) else factors
 
 
-# Weights that are penalised at a time.
+# Number of weights that are penalised at a time.
 _PART = 2**13
 
 
 class PenalisedRisk:
-    r"""The regularised primal objective, and the same per labelled node.
+    r"""Regularised primal objective P, and the objective f per labelled node that optimizers minimise.
 
     .. math::
         P(w) = \sum_j \lambda_j \bigl( \tfrac{1 - \alpha}2 w_j^2 + \alpha |w_j| \bigr) + C \, R(w),
         \qquad f(w) = P(w) / (C N)
 
-    :math:`\lambda_j` is 0 for intercepts, 1 for the weights of nodes, C / edge_C for those of edges and factors.
-    Optimizers see f, whose gradients do not grow with the data: ``tol`` then means what it means for scikit-learn's
+    :math:`\lambda_j` is 0 for intercepts, 1 for weights of nodes and C / edge_C for weights of edges and factors. The
+    gradients of f do not grow with the number of examples, so that ``tol`` has the same meaning as in scikit-learn's
     LogisticRegression. The record holds P.
     """
 
     # l1_ratio: share alpha of the L1 penalty
-    # free: (n_coef,) bool or None, the weights that training may change
-    # outer_gradient: as of TrainingRun; the record holds gradients in units of X
-    # n_weights: how many of the unknowns are weights, which the record holds; None is all
+    # free: (n_coef,) bool or None, mask of the weights that training may change
+    # outer_gradient: as in TrainingRun; the record holds gradients in units of X
+    # n_weights: number of variables that are weights and stored in the record; None if all are
 
     def __init__(self, risk, C, max_iter, edge_C=None, outer_gradient=None, n_weights=None):
         self.risk = risk
@@ -249,7 +249,7 @@ class PenalisedRisk:
 
     @property
     def penalty(self):
-        """Factor lambda of each weight, (n_coef,)."""
+        """Factor lambda of each weight in the penalty, (n_coef,)."""
         return self._penalty.astype(np.float64)
 
     @property
@@ -258,59 +258,60 @@ class PenalisedRisk:
 
     @property
     def scale(self):
-        """The objective P over f."""
+        """Ratio of the objective P to f."""
         return self.n_nodes if self.C is None else self.C * self.n_nodes
 
     @property
     def l1(self):
-        """Weight of the L1 penalty on each weight, in units of f; one number for none."""
+        """Factor of each weight in the L1 penalty, in units of f; the number 0 without L1 penalty."""
         if not self.l1_ratio:
             return 0.0
-        # Factors are of squares of weights, whose units are those of the features.
+        # The penalty factors apply to squared weights. Square roots convert them to the units of the weights.
         units = np.sqrt(self.risk.potentials.penalty)
         return self.l1_ratio * self._strength * self.penalty / np.where(units > 0, units, 1.0)
 
     @property
     def tails(self):
-        """Unit of the feature of each weight over the spread of its bulk, (n_coef,): 1 without outlying values."""
+        """Ratio of the unit of each weight's feature to the spread of its bulk, (n_coef,): 1 without outliers."""
         return self.risk.potentials.tails
 
     @property
     def is_precise(self):
-        """Whether values and gradients are those of one function up to rounding."""
+        """Whether values and gradients belong to the same function, up to rounding."""
         return self.risk.is_exact and not self.risk.objective.noise
 
     def value(self, coef):
-        """The value of f, its L1 penalty included."""
+        """Return the value of f, including its L1 penalty."""
         return self._at(coef)[1] + float(np.sum(self.l1 * np.abs(coef)))
 
     def least_subgradient(self, coef):
-        """The subgradient of f of least norm, (n_coef,): with an L1 penalty, else the gradient."""
+        """Return the subgradient of f with the smallest norm, (n_coef,), which is the gradient without L1 penalty."""
         return least_subgradient(coef, self._at(coef)[2], np.asarray(self.l1, dtype=np.float64))
 
     @property
     def curvature(self):
-        """Roughly the curvature of f along each weight during training, (n_coef,); None where none is known."""
+        """Approximate curvature of f along each weight during training, (n_coef,), or None if unknown."""
         at_zero = self.risk.curvature
         if at_zero is None or self.C is None:
             return None
         total = at_zero / self.n_nodes + (1 - self.l1_ratio) * self._strength * self.penalty
-        # That of frequent features falls most, as labels become certain: half of the orders of magnitude remain.
+        # As labels become certain, the curvature of frequent features decreases most, and the range of curvatures
+        # shrinks to half its orders of magnitude. Hence the square root.
         roots = np.sqrt(np.where(total > 0, total, 1.0))
         return np.maximum(roots, np.finfo(np.float32).tiny).astype(np.float32)
 
     def evaluate(self, coef, members=None):
-        """One pass over the examples."""
+        """Compute f and its gradient by one pass over the examples."""
         # coef: (n_coef,)
-        # members: batches to visit; their sum stands for all
-        # returns value: f without its L1 penalty; None if the rule has no loss; gradient: (n_coef,)
-        # Points that were tried and left are not in memory beside the next one.
+        # members: batches to visit, as a sample of all batches; None for all
+        # returns value: f without its L1 penalty, or None without a loss; gradient: (n_coef,)
+        # Free the previous result first, to save memory.
         self._last = None
         result = self.risk.value_grad(coef, members)
         share = 1.0 if members is None else self.risk.labelled_share(members)
         n_nodes = self.n_nodes * share
         strength = (1 - self.l1_ratio) * self._strength
-        # In place, a part at a time, and kept once: there may be many million weights.
+        # Add the penalty in place and in parts, without copies, because there may be many million weights.
         gradient, square = result.gradient, 0.0
         gradient /= n_nodes
         for part in (slice(first, first + _PART) for first in range(0, len(coef), _PART)):
@@ -326,31 +327,32 @@ class PenalisedRisk:
         return value, gradient
 
     def has_value(self, coef):
-        """Whether there is a loss at some weights, or a direction alone."""
+        """Return whether a loss is defined at the given weights, rather than only a direction."""
         return self._at(coef)[1] is not None
 
     def inference_gap(self, coef):
-        """Bound on the error of the sum of losses, where they are maxima that were not proven."""
+        """Return a bound on the error of the sum of losses, which is positive if maxima are not proven optimal."""
         return self._at(coef)[3].gap
 
     def _at(self, coef):
-        """Result at some weights; free where they are those evaluated last."""
+        """Return the result at the given weights, without a pass if they were evaluated last."""
         if self._last is None or not np.array_equal(self._last[0], coef):
             self.evaluate(coef)
         return self._last
 
     def direction(self, coef):
-        """Direction of a gradient step: down f, pairwise weights in steps of their own.
+        """Return the direction of a gradient step down f, with longer steps for pairwise weights.
 
-        Kumar et al. count every edge from both its ends and hold half of our pairwise weight, which makes their
-        pairwise steps four times as long. So are these on sparse graphs; nodes of more than four neighbours share it.
+        Kumar et al. count every edge from both its ends, and their pairwise weights are half of ours, which makes their
+        pairwise steps four times as long. The steps here are equally long on graphs with at most four neighbours per
+        node, and shorter on denser graphs.
         """
         direction = -self.evaluate(coef)[1]
         direction[self.risk.potentials.on_edges] *= 4 * min(1.0, 2 / max(self.risk.edges_per_node, 1e-9))
         return direction
 
     def visit(self, coef):
-        """Enter an iterate in the record; free if it is the one evaluated last."""
+        """Record an iterate, without a pass if it was evaluated last."""
         latest, value, gradient, result = self._at(coef)
         if value is not None:
             value = self.value(coef)
@@ -373,15 +375,15 @@ class PenalisedRisk:
             record.validation_scores.append(self.held_out.visit(latest))
 
 
-# More voters slow down prediction without better labels.
+# Maximum number of voters. More voters slow down prediction and do not improve labels.
 _MOST_VOTERS = 9
 
 
 class Selection:
-    """Choice among the weights that an iteration without a limit has visited."""
+    """Choice of the final weights among the iterates of a training that does not converge."""
 
-    # rule: fewest training errors (of ties the last), the last, the mean, or the ``9`` with the fewest errors among
-    # those visited, which vote at prediction
+    # rule: "best" for the fewest training errors (the last in a tie), "last", "averaged" for the mean, or "voted" for
+    # the 9 iterates with the fewest errors, which vote at prediction
 
     def __init__(self, rule):
         self.rule = rule
@@ -390,9 +392,9 @@ class Selection:
         self._kept = []  # (errors, -visit, coef), best first
 
     def visit(self, coef, n_errors):
-        """Consider an iterate, an array that is not modified later.
+        """Consider an iterate. The array must not be modified later.
 
-        ``n_errors`` is None for rules that count none, which keep the last instead.
+        ``n_errors`` is None if errors are not counted. The last iterate is then the best.
         """
         self._n_visited += 1
         if self.rule == "averaged":
@@ -407,12 +409,12 @@ class Selection:
 
     @property
     def best_iter(self):
-        """The visit whose weights are kept, from 0; None where several or a mean are."""
+        """Number of the iterate that is kept, from 0, or None for a mean or several voters."""
         return -self._kept[0][1] - 1 if len(self._kept) == 1 else None
 
     def chosen(self):
-        """The weights kept, and the voters (None unless several vote)."""
-        # returns coef: (n_coef,), the mean of the voters, where several vote; voters: (n_voters, n_coef) or None
+        """Return the chosen weights, and the voters, or None unless several vote."""
+        # returns coef: (n_coef,), the mean of the voters if several vote; voters: (n_voters, n_coef) or None
         if self.rule == "averaged":
             return self._mean, None
         kept = [coef for _, _, coef in self._kept]
@@ -422,8 +424,10 @@ class Selection:
 
 
 class HeldOutScores:
-    """Choice of the iterate that labels examples best which were held out: the latest of the best (footnote 3 of Kumar
-    et al. 2005)."""
+    """Choice of the iterate with the best score on held-out examples, the last in a tie.
+
+    Source: Kumar et al. 2005, footnote 3.
+    """
 
     def __init__(self, score: Callable[[np.ndarray], float], n_iter_no_change: int):
         self._score = score
@@ -433,7 +437,7 @@ class HeldOutScores:
         self._n_since_best = 0
 
     def visit(self, coef: np.ndarray) -> float:
-        """The score of an iterate, an array that stays as it is."""
+        """Consider an iterate and return its score. The array must not be modified later."""
         score = self._score(coef)
         self._selection.visit(coef, 1 - score)
         self._n_since_best = 0 if score > self.best else self._n_since_best + 1
@@ -442,11 +446,11 @@ class HeldOutScores:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing better is to be expected."""
+        """Whether the score has not improved for `n_iter_no_change` iterations."""
         return self._n_since_best >= self._n_iter_no_change
 
     def choose(self, record: TrainingRecord) -> None:
-        """Let a record take the best iterate."""
+        """Store the best iterate in a record."""
         record.choose(self._selection)
         if self.is_over:
             record.converged = False
@@ -454,9 +458,10 @@ class HeldOutScores:
 
 
 def initial_weights(init, risk, run):
-    """Weights where training starts.
+    """Return the start weights of training.
 
-    ``"auto"`` is zero for convex problems, which forget their start, and the weights without edges elsewhere.
+    ``"auto"`` is zero for convex problems, whose solution does not depend on the start. Otherwise it stands for the
+    weights of the field without edges.
     """
     n_coef = risk.potentials.n_coef
     if isinstance(init, np.ndarray):
@@ -467,8 +472,8 @@ def initial_weights(init, risk, run):
         return run.rng.normal(size=n_coef)
     if init != "independent" and (init != "auto" or (risk.objective.smooth and risk.is_exact)):
         return np.broadcast_to(0.0, n_coef)
-    # Logistic regression on the nodes alone; pairwise weights stay zero. Rules without a smooth loss have no penalty,
-    # but the start is finite only with one.
+    # Learn logistic regression on the nodes; pairwise weights stay zero. Learning methods without a smooth loss have no
+    # penalty, but their start needs a penalty to be finite.
     problem = PenalisedRisk(risk.derived(_risk_of_nodes), run.C if risk.objective.smooth else 1.0, run.max_iter)
     n_left = run.max_iter
 
@@ -487,20 +492,20 @@ def _risk_of_nodes(risk):
     return risk.having(objective=Likelihood(LoopyBP()), batches=batches)
 
 
-# Up to so many weights, curvature by differences at the start costs fewer passes than it saves: marginals of the first
-# weights are the cheapest where they are as accurate as the gradient is small.
+# Up to this number of weights, estimating the curvature at the start by finite differences saves more passes than it
+# costs. Marginals at the start are cheap if their accuracy follows the size of the gradient.
 _MOST_DIFFERENCES = 32
 
-# The same for passes over some nodes and edges, each by itself, without inference.
+# Limit for finite differences of the piecewise objective on part of the examples, whose passes need no inference.
 _MOST_DIFFERENCES_OF_PIECES = 256
 
-# One batch of so many tells the curvature.
+# The curvature of the piecewise objective is estimated from every fourth batch.
 _SHARE_OF_PIECES = 4
 
 
 def scaling_at(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
-    """Scaling of weights by the curvature at the start; of more than a few, that of nodes and edges by themselves."""
-    # returns (n_coef, n_coef), None for many weights
+    """Return the scaling of weights by the curvature at the start, or by the piecewise curvature for more weights."""
+    # returns (n_coef, n_coef), or None for many weights
     if len(start) <= _MOST_DIFFERENCES:
         return scaling_by_differences(problem.evaluate, start)
     if len(start) > _MOST_DIFFERENCES_OF_PIECES:
@@ -511,7 +516,7 @@ def scaling_at(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
 
 
 def _risk_of_pieces(risk):
-    # Curvature does not depend on the labels, which pieces need.
+    # Piecewise training needs labels, but the curvature does not depend on them.
     batches = [
         replace(batch, labels=np.maximum(batch.labels, 0), node_weight=None)
         for batch in risk.batches[::_SHARE_OF_PIECES]
@@ -532,8 +537,8 @@ def _without_edges(batch):
 
 
 def _labelled_part(batch):
-    """The labelled nodes of a batch that has some: without edges the others add nothing to the loss."""
+    """Return the labelled nodes of a batch without edges, in which unlabelled nodes do not contribute to the loss."""
     labelled = batch.labels >= 0
-    # Features that are kept by column cannot be taken apart.
+    # Features that are stored by column cannot be split by node.
     has_rows = isinstance(batch.example.node_features, np.ndarray)
     return subgraph(batch, labelled) if has_rows and labelled.any() and not labelled.all() else batch

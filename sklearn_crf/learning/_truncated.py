@@ -1,4 +1,4 @@
-"""Learning through a fixed number of sweeps of the inference that predicts."""
+"""Learning through a fixed number of inference sweeps, which are also used for prediction."""
 
 from numbers import Integral
 from typing import Any, ClassVar
@@ -15,26 +15,29 @@ from sklearn_crf.objectives import Objective, TruncatedLoss
 
 @options
 class TruncatedInference(DescentLearning):
-    r"""The loss of the marginals that a fixed number of sweeps comes to, by its gradient through the sweeps.
+    r"""Learning by the loss of marginals after a fixed number of sweeps, with gradients propagated through the sweeps.
 
     .. math:: \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i L\bigl(b^{(n)}(B(x_i) w), y_i\bigr)
 
-    :math:`b^{(n)}` are the marginals after n sweeps, converged or not. The same sweeps predict, so that weights are
-    learned for the answers that will be given. The problem is not convex.
+    :math:`b^{(n)}` are the marginals after n sweeps, converged or not. Prediction uses the same sweeps, so that the
+    weights are optimised for the marginals used in prediction. The problem is not convex.
 
     Parameters
     ----------
     inference : {"trw", "loopy", "mean_field"}, default="trw"
-        Whose sweeps: tree-reweighted or plain belief propagation, forwards and backwards through the nodes, or mean
-        field, forwards alone.
+        Inference algorithm: tree-reweighted or plain belief propagation, with sweeps forwards and backwards through the
+        nodes, or mean field, with sweeps forwards only.
     n_sweeps : int, default=10
-        Number of sweeps. Memory grows with it: the messages after each are kept, those of one example at a time.
+        Number of sweeps. Memory grows with this number, because the messages after each sweep are kept, for one example
+        at a time.
     loss : {"clique", "univariate", "quadratic", "smooth_hamming"}, default="clique"
-        Negative log-probability of the labels of each edge (and of each node without edges); of each node; squared
-        distance of the marginals of each node to its label; or the expected number of wrong nodes, whose
-        probabilities become extreme. All but the first take weights of nodes and classes.
+        Loss of the marginals. "clique" is the negative log-probability of the labels of each edge (and of each node
+        without edges), "univariate" of each node. "quadratic" is the squared distance between the marginals of each
+        node and its label. "smooth_hamming" is the expected number of wrong nodes, which leads to extreme
+        probabilities. All losses except "clique" support weights of nodes and classes.
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="independent"
-        Where training starts: the weights of the field without edges, zero, or normal random numbers. "auto" is zero.
+        Start of training: the weights of the field without edges ("independent"), zero, or normal random numbers.
+        "auto" is zero.
 
     References
     ----------
@@ -63,7 +66,7 @@ class TruncatedInference(DescentLearning):
     }
     name = "truncated"
     why_not: ClassVar[dict[str, str]] = {"factors": "its sweeps go from node to node along edges"}
-    # Sweeps of components are apart.
+    # Examples can be packed into batches, because sweeps of separate components are independent.
     cyclic_nodes = 1024
     inference: str = "trw"
     n_sweeps: int = 10
@@ -81,6 +84,6 @@ class TruncatedInference(DescentLearning):
         return TruncatedLoss(self._sweeps(plan.facts), self.loss)
 
     def _sweeps(self, facts: Facts) -> FixedSweeps:
-        # As in the relaxation: uniform trees of large lattices take long to work out, and chains are as good.
+        # On large lattices, edge probabilities of uniform trees are slow to compute, and those of chains are as good.
         trees = "auto" if facts.lattice_ndim is None else "chains"
         return FixedSweeps(method=self.inference, n_sweeps=self.n_sweeps, edge_probabilities=trees)
