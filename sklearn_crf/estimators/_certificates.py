@@ -1,4 +1,4 @@
-"""Log-likelihoods and scores of labelings, and whether they are exact, bounds, or proven to be the best."""
+"""Log-likelihoods of labelings, and certificates that bound how far labelings are from the best score."""
 
 from typing import NamedTuple
 
@@ -17,11 +17,11 @@ class Certificates(NamedTuple):
     Attributes
     ----------
     scores : ndarray of shape (n_examples,)
-        Of the labels that were predicted.
+        Scores of the predicted labelings.
     bounds : ndarray of shape (n_examples,)
-        That no labeling exceeds.
+        Upper bounds on the score of any labeling.
     gaps : ndarray of shape (n_examples,)
-        Bounds less scores: 0 proves that no labeling scores higher.
+        Differences between bounds and scores. 0 proves that no labeling has a higher score.
     """
 
     scores: np.ndarray
@@ -30,18 +30,21 @@ class Certificates(NamedTuple):
 
     @property
     def optimal(self) -> np.ndarray:
-        """True where the gap is zero: no labeling scores higher up to rounding, (n_examples,) of bool."""
+        """Whether each gap is zero, so that no labeling has a higher score up to rounding, (n_examples,) of bool."""
         return self.gaps <= 0
 
 
 def bounding_inference(inference, budget):
-    """The inference that bounds best scores, of the parameters of ``certify``."""
+    """Return the inference that computes bounds, given the parameters of ``certify``."""
     Budget.of(budget)
     return able_inference("auto" if inference is None else inference, "map", "certify()", AutoMap(budget=budget))
 
 
 def certificates_of(models, labels, inference, named, n_jobs):
-    """Certificates of one labeling of each model; ``named[i]()`` is a context that names the example in errors."""
+    """Return the certificates of one labeling of each model.
+
+    ``named[i]()`` is a context manager that adds the name of example i to errors.
+    """
 
     def run(task, n_threads):
         model, labeling, name = task
@@ -59,9 +62,9 @@ _OPPOSITE = {"exact": "exact", "upper": "lower", "lower": "upper"}
 
 
 def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
-    """Return terms of the log-likelihood of labels by node, and the bounds that they are made of."""
-    # labels: (N,), -1 for those summed out, n_classes for those of no class, which have probability 0
-    # returns terms: (N,), which sum to the log-likelihood of each connected component; bounds: list
+    """Return the log-likelihood of labels as a term for each node, and the kinds of bounds it is computed from."""
+    # labels: (N,), -1 for missing labels, which are summed out, n_classes for unknown labels, which have probability 0
+    # returns terms: (N,), which sum to the log-likelihood in each connected component; bounds: list
     is_unknown = labels == n_classes
     labels = np.where(is_unknown, -1, labels)
     free = inference.marginals(model, n_threads=n_threads)
@@ -78,8 +81,8 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
 
 
 def common_bound(bounds):
-    """Bound of the sum of numbers that have these bounds."""
-    # bounds: set of what the results of all batches say of their values
+    """Return the kind of bound that a sum is, given the kinds of bounds of its terms; None if it is no bound."""
+    # bounds: set with "exact", "upper", "lower" or None for the results of all batches
     if None in bounds or {"upper", "lower"} <= bounds:
         return None
     return next(iter(bounds - {"exact"}), "exact")

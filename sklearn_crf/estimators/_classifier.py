@@ -1,4 +1,4 @@
-"""Predictions of the field classifiers: labels, marginals, likelihoods, samples, best labelings, certificates."""
+"""Base of the field classifiers, with all their prediction methods."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -50,7 +50,7 @@ _Method = TypeVar("_Method", bound=Callable)
 
 
 def _of_a_distribution(method: _Method) -> _Method:
-    """A method that is available if the estimator has a distribution over labelings."""
+    """Make a method available only if the estimator has a distribution over labelings."""
 
     def check(estimator):
         if not kind_of_learning(estimator.learning, estimator.inference).has_distribution:
@@ -65,48 +65,49 @@ def _of_a_distribution(method: _Method) -> _Method:
 
 @options
 class FieldClassifier(TrainableField):
-    """Base of the classifiers whose scores are linear in features on a graph."""
+    """Base of the classifiers whose scores are linear in the features of nodes and edges of a graph."""
 
     # Prediction ----------------------------------------------------------------------------------------------------
 
     def predict(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
-        """Labels of every node.
+        """Predict the label of every node.
 
         Parameters
         ----------
         X : array-like, sparse matrix, list of examples, or Shards
             As in ``fit``.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
-            the former.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels. Unknown labels are predicted
+            given the known labels.
         inference : str or Inference, optional
-            What predicts; None is the estimator's own.
+            Inference for prediction. None uses the inference of the estimator.
 
         Returns
         -------
         ndarray
-            Of the shape of X without its last axis; for a list, a 1-D object array of arrays; for Shards a list.
+            Predicted labels, in the shape of X without its last axis. For a list, a 1-D object array of arrays; for
+            Shards, a list.
 
         Notes
         -----
-        Where each node has its likeliest state, marginals are first multiplied by ``decision_weight_``, if there is
-        one: see :ref:`weights`.
+        If nodes are labelled by their marginals, the marginals are first multiplied by ``decision_weight_``, if it is
+        set. See :ref:`weights`.
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict", X, evidence, inference=inference)
         return FittedField.of(self).labels(X, evidence, inference)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy over labelled nodes.
+        """Return the accuracy over labelled nodes.
 
         Parameters
         ----------
         X : array-like, sparse matrix, list of examples, or Shards
             As in ``fit``.
         y : array-like
-            True labels; nodes that carry ``missing_label`` are left out. None for Shards.
+            True labels. Nodes with ``missing_label`` are ignored. None for Shards.
         sample_weight : array-like of shape (n_examples,), optional
-            One weight per example.
+            Weight of each example.
 
         Returns
         -------
@@ -115,11 +116,11 @@ class FieldClassifier(TrainableField):
         Raises
         ------
         ValueError
-            If y has no labelled node of positive weight.
+            If y has no labelled node with a positive weight.
 
         Notes
         -----
-        A label that is not in ``classes_`` is never predicted, so its nodes are errors.
+        Nodes whose label is not in ``classes_`` count as errors.
         """
         if isinstance(X, Shards):
             right, total = map(sum, zip(*scored_shards(self, right_nodes_of, X, y, sample_weight), strict=True))
@@ -128,22 +129,22 @@ class FieldClassifier(TrainableField):
         return share_of_right(right, total)
 
     def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
-        """The model of every example under the fitted weights.
+        """Return the model of every example under the fitted weights.
 
-        Any inference, writer of files or display works on these.
+        Models are the input of all inference algorithms, file writers and displays.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: all other states of these
-            nodes are forbidden.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels. At nodes with a known label, all
+            other states are forbidden.
 
         Returns
         -------
         list of PairwiseModel or FactorGraph
-            One for each example; states are in the order of ``classes_``.
+            Model of each example. States are in the order of ``classes_``.
         """
         field = FittedField.of(self)
         encoded, batches, potentials, weights = field.prepare(X, evidence, max_nodes=1)
@@ -152,14 +153,14 @@ class FieldClassifier(TrainableField):
         return for_each_example(encoded, batches, found, lambda shape: model_without_nodes(len(self.classes_)))
 
     def energy(self, X: Any, y: Any) -> np.ndarray:
-        """Energy of labelings, the negative of their scores: smaller is likelier.
+        """Return the energy of labelings, the negative of their score. Smaller energies are more probable.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         y : array-like
-            A label for every node.
+            Labels of all nodes.
 
         Returns
         -------
@@ -175,21 +176,21 @@ class FieldClassifier(TrainableField):
     def certify(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None, budget: str | float = 1e8
     ) -> Certificates:
-        """Duality gaps of predictions: upper bounds on how much higher the best labelings can score.
+        """Return duality gaps of predictions, which bound how much higher the best labelings can score.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: bounds are of labelings
-            that agree with them.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels. Bounds hold for labelings with
+            these known labels.
         inference : str or Inference, optional
-            One that bounds the best score from above, or its name. None is :class:`~sklearn_crf.inference.AutoMap`
-            of this budget.
+            Inference that computes an upper bound on the best score, or its name. None is
+            :class:`~sklearn_crf.inference.AutoMap` with this budget.
         budget : {"step", "fast", "default", "long"} or float, default=1e8
-            Work for each example, as :class:`~sklearn_crf.inference.AutoMap` takes it: some four seconds where a gap
-            remains. Beyond "default", clusters tighten the bound.
+            Work for each example, as in :class:`~sklearn_crf.inference.AutoMap`. The default takes about four seconds
+            if a gap remains. Above "default", clusters tighten the bound.
 
         Returns
         -------
@@ -198,12 +199,12 @@ class FieldClassifier(TrainableField):
         Raises
         ------
         ValueError
-            If ``inference`` finds no best labelings, or there is no such ``budget``.
+            If ``inference`` finds no best labelings, or ``budget`` is invalid.
 
         Notes
         -----
-        Where each node has its likeliest label (marginal decoding) the labeling need not be the best one, and a gap
-        says how far it is from that.
+        Marginal decoding gives each node its most probable label. The resulting labeling need not be the best labeling,
+        even if inference is exact. The gap then shows how much lower its score is.
         """
         chosen = bounding_inference(inference, budget)
         field = FittedField.of(self)
@@ -213,7 +214,7 @@ class FieldClassifier(TrainableField):
             for batch, predicted in zip(batches, columns, strict=True)
             for part in np.split(predicted, batch.node_ptr[1:-1])
         ]
-        # One example each: bounds are of whole models.
+        # Prepare one example per batch, because inference bounds the score of a whole model.
         encoded, single, potentials, weights = field.prepare(X, evidence, max_nodes=1)
         models = [given(potentials.model(weights, batch.example), batch.labels) for batch in single]
         with single_threaded_blas():
@@ -222,24 +223,24 @@ class FieldClassifier(TrainableField):
         return Certificates(*(for_each_example(encoded, single, part, lambda shape: 0.0) for part in found))
 
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """The k best labelings of every example, exactly: examples without cycles.
+        """Return the exact k best labelings of every example, which must have no cycles.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         k : int, default=5
-            Fewer come back where an example has fewer labelings.
+            Number of labelings. Fewer are returned if an example has fewer labelings.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: all labelings agree with
-            them.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels. All returned labelings have the
+            known labels.
 
         Returns
         -------
         labels : ndarray of shape (n_examples,), of object
-            An array ``(k, *lattice)`` of labels each, the best first.
+            For each example an array ``(k, *lattice)`` of labelings, the best first.
         scores : ndarray of shape (n_examples,), of object
-            An array ``(k,)`` of their scores each.
+            For each example an array ``(k,)`` of the scores of these labelings.
 
         Raises
         ------
@@ -260,33 +261,33 @@ class FieldClassifier(TrainableField):
         shapes = [() if encoded.layout == "nodes" else encoded.label_shape(batch.members[0]) for batch in batches]
         labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
         scores = [best.scores for best in found]
-        # Without nodes there is one labeling, of score 0.
+        # An example without nodes has one labeling, of score 0.
         labels = for_each_example(encoded, batches, labels, lambda shape: np.empty((1, *shape), self.classes_.dtype))
         return object_array(labels), object_array(for_each_example(encoded, batches, scores, lambda shape: np.zeros(1)))
 
     def decision_function(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
-        """Scores of the states of every node, its neighbours labelled as ``predict`` labels them.
+        """Return the scores of the states of every node, given the best labels of its neighbours.
 
-        A best labeling has the state of the highest of these scores at each node: any other loses at least the
-        difference.
+        In a best labeling each node has the state with the highest score. Changing the state of this node alone lowers
+        the score of the labeling by the difference.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: the other states of these
-            nodes have a score of -inf.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels. At nodes with a known label, all
+            other states have a score of -inf.
         inference : str or Inference, optional
-            The inference that labels the neighbours; None is the one of ``predict``.
+            Inference that labels the neighbours. None uses the inference of the estimator.
 
         Returns
         -------
         ndarray
-            As ``predict`` gives, with a last axis of ``n_classes``; for two classes, without it, the score of the
-            second less that of the first.
+            Scores in the form of the result of ``predict``, with an additional last axis of ``n_classes``. For two
+            classes this axis is omitted, and the result is the score of the second class minus the score of the first.
         """
         field = FittedField.of(self)
         encoded, batches, potentials, weights = field.prepare(X, evidence)
@@ -306,21 +307,22 @@ class FieldClassifier(TrainableField):
 
     @_of_a_distribution
     def predict_proba(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
-        """Marginal probability of each class at every node.
+        """Return the marginal probability of each class at every node.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels.
         inference : str or Inference, optional
-            What gives the marginals; None is the one that predicts if it can, else the automatic choice.
+            Inference of marginals. None uses the inference of the estimator if it computes marginals, and otherwise
+            the automatic choice.
 
         Returns
         -------
         ndarray
-            As ``predict`` gives, with a last axis of ``n_classes``.
+            Probabilities in the form of the result of ``predict``, with an additional last axis of ``n_classes``.
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_proba", X, evidence, inference=inference)
@@ -333,21 +335,21 @@ class FieldClassifier(TrainableField):
     def predict_log_proba(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
-        """Logarithm of ``predict_proba``.
+        """Return the logarithm of ``predict_proba``.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels.
         inference : str or Inference, optional
-            As of ``predict_proba``.
+            As in ``predict_proba``.
 
         Returns
         -------
         ndarray
-            As ``predict_proba`` gives.
+            Log-probabilities in the form of the result of ``predict_proba``.
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_log_proba", X, evidence, inference=inference)
@@ -362,22 +364,23 @@ class FieldClassifier(TrainableField):
     def predict_edge_proba(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
-        """Joint probability of the labels of the two ends of every edge.
+        """Return the joint probability of the labels of the two nodes of every edge.
 
         Parameters
         ----------
         X : list of examples or array-like
             As in ``fit``, with edges.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels.
         inference : str or Inference, optional
-            As of ``predict_proba``.
+            As in ``predict_proba``.
 
         Returns
         -------
         ndarray of shape (n_examples,), of object
-            An array ``(n_edges, n_classes, n_classes)`` each, edges in the order of its graph (of a chain, from the
-            first node on). Entry (a, b) belongs to class a at the first node of the edge.
+            For each example an array ``(n_edges, n_classes, n_classes)``. Edges are in the order of the graph, in a
+            chain from the first node on. Entry (a, b) is for class a at the first node of the edge and class b at the
+            second.
 
         Raises
         ------
@@ -407,28 +410,28 @@ class FieldClassifier(TrainableField):
     def predict_entity_proba(
         self, X: Any, scheme: str = "IOB2", *, spans: Any = None, evidence: Any = None
     ) -> np.ndarray:
-        """Probabilities of entities of sequences, exactly: of all labelings that mark them.
+        """Return the exact probabilities of entities in sequences, summed over all labelings that mark the entity.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
-            As in ``fit``; chains.
+            As in ``fit``. All examples must be chains.
         scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
-            Says which labels mark an entity, as :func:`~sklearn_crf.metrics.entities` reads them.
+            Scheme by which labels mark entities, as in :func:`~sklearn_crf.metrics.entities`.
         spans : sequence of sequences of (kind, start, stop), optional
-            Entities of each example, from node start to stop - 1. None is those that ``predict`` labels.
+            Entities of each example, from node start to stop - 1. None uses the entities in the labels of ``predict``.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels.
 
         Returns
         -------
         ndarray of shape (n_examples,), of object
-            A list of tuples (kind, start, stop, probability) each.
+            For each example a list of tuples (kind, start, stop, probability).
 
         Raises
         ------
         ValueError
-            If an example is no chain, a class is no label of the scheme, or an entity is outside of its example.
+            If an example is not a chain, a class is not a label of the scheme, or an entity exceeds its example.
         """
         found = EntityMarginals(self.classes_, scheme)
         field = FittedField.of(self)
@@ -451,22 +454,22 @@ class FieldClassifier(TrainableField):
 
     @_of_a_distribution
     def log_likelihood(self, X: Any, y: Any, *, inference: str | Inference | None = None) -> LogLikelihood:
-        """Log-probability of labelings, or of their labelled part where labels are missing.
+        """Return the log-probability of labelings, or of the known labels if labels are missing.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         y : array-like
-            Labels; nodes that carry ``missing_label`` are summed out.
+            Labels. Nodes with ``missing_label`` are summed out.
         inference : str or Inference, optional
-            As of ``predict_proba``.
+            As in ``predict_proba``.
 
         Returns
         -------
         LogLikelihood
-            By the inference that gives marginals: with an upper bound on the log-partition it is a lower bound. The
-            value is -inf where a label is not in ``classes_``, which has probability 0.
+            Log-likelihoods computed by the inference of marginals. If its log-partition is an upper bound, they are
+            lower bounds. A label that is not in ``classes_`` has probability 0 and the value -inf.
 
         Raises
         ------
@@ -493,18 +496,18 @@ class FieldClassifier(TrainableField):
 
     @_of_a_distribution
     def log_likelihood_ratio(self, X: Any, Y1: Any, Y2: Any) -> np.ndarray:
-        r"""Logarithm of how much likelier one labeling is than another.
+        r"""Return the logarithm of the ratio of the probabilities of two labelings.
 
         .. math:: \log p(Y_1 \mid x) - \log p(Y_2 \mid x) = \mathrm{score}(x, Y_1) - \mathrm{score}(x, Y_2)
 
-        Exact whatever the graph: the partition function cancels.
+        The result is exact on any graph, because the partition function cancels.
 
         Parameters
         ----------
         X : array-like, sparse matrix, or list of examples
             As in ``fit``.
         Y1, Y2 : array-like
-            A label for every node.
+            Labels of all nodes.
 
         Returns
         -------
@@ -522,7 +525,7 @@ class FieldClassifier(TrainableField):
         *,
         inference: str | Inference | None = None,
     ) -> np.ndarray:
-        """Labelings drawn from the conditional distribution: exact on forests, Gibbs samples otherwise.
+        """Draw labelings from the conditional distribution, exactly on forests and otherwise by Gibbs sampling.
 
         Parameters
         ----------
@@ -531,15 +534,16 @@ class FieldClassifier(TrainableField):
         n_samples : int, default=1
         random_state : int, RandomState instance or None, default=None
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels.
         inference : str or Inference, optional
-            What draws; None is the one that predicts if it can, else the automatic choice.
+            Inference that draws samples. None uses the inference of the estimator if it can draw samples, and otherwise
+            the automatic choice.
 
         Returns
         -------
         ndarray
-            As ``predict`` gives, with a leading axis of ``n_samples``; for a list of examples, a 1-D object array
-            of arrays with that leading axis.
+            Labels in the form of the result of ``predict``, with an additional first axis of ``n_samples``. For a list
+            of examples, a 1-D object array of arrays with this first axis.
         """
         n_samples = as_integer(n_samples, "n_samples")
         field = FittedField.of(self)
@@ -556,7 +560,7 @@ class FieldClassifier(TrainableField):
 
         with single_threaded_blas():
             drawn = map_coarse(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
-        # Batches are decoded node by node, so the axis of samples travels last and comes back first.
+        # Decoding needs nodes on the first axis, so samples are moved to the last axis and back.
         decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_, n_columns=n_samples)
         if encoded.layout == "list":
             return object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
@@ -564,12 +568,15 @@ class FieldClassifier(TrainableField):
 
 
 def right_nodes_of(estimator, X, y, sample_weight):
-    """Return the weight of the nodes that a fitted field labels right, and of all labelled ones."""
+    """Return the total weight of the nodes that a fitted field labels correctly, and of all labelled nodes."""
     return FittedField.of(estimator).right_nodes(X, y, sample_weight)
 
 
 def for_each_example(encoded, batches, found, of_nothing):
-    """What was found for each member of the batches, and a function of the shape of each example that has no nodes."""
+    """Return the results of all examples in order: results of batches, and default results of examples without nodes.
+
+    ``of_nothing`` computes the default from the shape of the example.
+    """
     if len(found) == encoded.n_examples:
         return found
     results = [None] * encoded.n_examples
@@ -580,5 +587,5 @@ def for_each_example(encoded, batches, found, of_nothing):
 
 
 def model_without_nodes(n_classes):
-    """The model of an example that has no nodes."""
+    """Return the model of an example without nodes."""
     return PairwiseModel(Graph(0, []), np.zeros((0, n_classes)), np.zeros((1, n_classes, n_classes)))

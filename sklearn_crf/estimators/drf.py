@@ -1,4 +1,4 @@
-"""DRFClassifier: learning coupled to inference."""
+"""DRFClassifier, a discriminative random field whose learning is coupled to its inference."""
 
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
@@ -8,27 +8,28 @@ from sklearn_crf.estimators._classifier import FieldClassifier
 class DRFClassifier(FieldClassifier):
     r"""Discriminative random field whose learning is coupled to its inference.
 
-    One sequence is given as ``X[np.newaxis]`` and ``y[np.newaxis]``: X of shape ``(T, F)`` with y of shape ``(T,)`` are
-    plain rows, nodes without edges.
+    Pass a single sequence as ``X[np.newaxis]`` and ``y[np.newaxis]``. X of shape ``(T, F)`` with y of shape ``(T,)`` is
+    read as plain rows, which are nodes without edges.
 
     .. math::
         p(y \mid x) \propto \exp \Bigl( \sum_s w_{y_s}^\top x_s + b_{y_s}
             + \sum_{(i, j)} v_{y_i y_j}^\top \mu_{ij}(x) \Bigr)
 
-    Parameters are learned by replacing the expectations of the likelihood's gradient with the results of an inference
-    algorithm, which predicts as well: pseudo-marginals for marginal decoding (PMA), the
-    best labeling for MAP decoding (SPA). A field without edges is exactly logistic regression.
+    The weights are learned by replacing the expectations in the gradient of the likelihood with results of the
+    inference that is also used for prediction. These are pseudo-marginals for marginal decoding (PMA), and the best
+    labeling for MAP decoding (SPA). A field without edges is exactly logistic regression.
 
-    Each edge is counted once. Kumar et al. count it from both its ends, so their :math:`v` is half of
-    ``edge_coef_``. For two classes the unary score is :math:`\pm (w^\top x + b) / 2`, as in their Eq. (3).
+    Each edge counts once. Kumar et al. count it from both its ends, so their :math:`v` is half of ``edge_coef_``. For
+    two classes the unary score is :math:`\pm (w^\top x + b) / 2`, as in their Eq. (3).
 
     Parameters
     ----------
     learning : str, Learning or Objective, default="coupled"
-        How the weights are found. "coupled" matches ``inference``: "pma", pseudo-marginals, for marginal decoding, and
-        "spa", the saddle point approximation, for MAP. The other names are those of :class:`TRWCRF`; or an object of
-        :mod:`sklearn_crf.learning`, such as :class:`~sklearn_crf.learning.SaddlePointTraining`, whose options are
-        reachable as ``learning__step_size`` and so on; or an :class:`~sklearn_crf.objectives.Objective` of your own.
+        Learning method. "coupled" follows ``inference``: it is "pma", pseudo-marginals, for marginal decoding, and
+        "spa", the saddle point approximation, for MAP decoding. Other names are listed in :class:`TRWCRF`. An object of
+        :mod:`sklearn_crf.learning`, such as :class:`~sklearn_crf.learning.SaddlePointTraining`, has options, which can
+        be set as ``learning__step_size`` and so on. An :class:`~sklearn_crf.objectives.Objective` of your own is
+        allowed too.
 
     References
     ----------

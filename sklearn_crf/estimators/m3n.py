@@ -1,4 +1,4 @@
-"""M3NClassifier: learning by margins over any inference of best labelings."""
+"""M3NClassifier, a max-margin Markov network trained with any inference of best labelings."""
 
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
@@ -8,40 +8,41 @@ from sklearn_crf.estimators._classifier import FieldClassifier
 class M3NClassifier(FieldClassifier):
     r"""Max-margin Markov network: a structured support vector machine on the scores of a field.
 
-    One sequence is given as ``X[np.newaxis]`` and ``y[np.newaxis]``: X of shape ``(T, F)`` with y of shape ``(T,)`` are
-    plain rows, nodes without edges.
+    Pass a single sequence as ``X[np.newaxis]`` and ``y[np.newaxis]``. X of shape ``(T, F)`` with y of shape ``(T,)`` is
+    read as plain rows, which are nodes without edges.
 
     .. math::
         \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i \max_y \bigl[ \Delta(y, y_i)
             + \mathrm{score}_w(x_i, y) - \mathrm{score}_w(x_i, y_i) \bigr]
 
-    The score is that of :class:`DRFClassifier`. The true labeling is to win by a margin of the cost :math:`\Delta` of
-    every other, which needs best labelings alone, and no marginals or partition function: minimum cuts will do. Without
-    edges it is the multi-class support vector machine of Crammer and Singer, for two classes the usual one.
+    The score is defined as in :class:`DRFClassifier`. The true labeling should outscore every other labeling by a
+    margin, the cost :math:`\Delta` of its errors. Training only needs best labelings, for example by minimum cuts, and
+    neither marginals nor the partition function. Without edges the model is the multi-class support vector machine of
+    Crammer and Singer, and for two classes the usual support vector machine.
 
     Training stops at a duality gap. Inference that undergenerates (iterated conditional modes, max-product, expansion
-    moves) may miss the worst labeling, so that the loss is too small: ``duality_gap_`` then counts what the inference
-    cannot prove, and is infinite if it has no bound. Training ends where the labelings found no longer move the
-    weights; with the inference that is chosen by default a gap of up to a quarter of the objective brings no warning.
+    moves) may miss the worst labeling, and the loss is then too small. ``duality_gap_`` therefore includes the gap of
+    the inference, and is infinite if the inference has no bound. Training also ends when the labelings found no longer
+    change the weights. With the default inference, there is no warning about a gap of up to a quarter of the objective.
 
     Parameters
     ----------
     C : float, default=1.0
-        Inverse strength of the penalty, as in scikit-learn's LinearSVC. Rounding hides penalties that are too weak:
-        each weight, for a feature of a spread of one, has at least the penalty of ``C=1e10 / n_nodes``. Intercepts are
-        penalised as those of centred features, where features have a spread above ten.
+        Inverse strength of the penalty, as in scikit-learn's LinearSVC. Very weak penalties would be lost in rounding
+        errors. The weight of a feature with a spread of one has at least the penalty of ``C=1e10 / n_nodes``. If
+        features have a spread above ten, intercepts are penalised as if the features were centred.
     learning : str, Learning or Objective, default="max_margin"
-        How the weights are found. "max_margin" has the maximum itself, over whatever finds best labelings. The other
-        names are those of :class:`TRWCRF`; or an object of :mod:`sklearn_crf.learning`, such as
-        :class:`~sklearn_crf.learning.MaxMargin`, whose options (cost of errors, rescaling of the margin, freedom of
-        intercepts) are reachable as ``learning__cost`` and so on; or a
-        :class:`~sklearn_crf.objectives.StructuredHinge` of your own.
+        Learning method. "max_margin" uses the exact maximum over labelings, found by any inference of best labelings.
+        Other names are listed in :class:`TRWCRF`. An object of :mod:`sklearn_crf.learning`, such as
+        :class:`~sklearn_crf.learning.MaxMargin`, has options (cost of errors, rescaling of the margin, penalty of
+        intercepts), which can be set as ``learning__cost`` and so on. A
+        :class:`~sklearn_crf.objectives.StructuredHinge` of your own is allowed too.
     inference : str or Inference, default="auto"
-        What finds best labelings, in training and at prediction: "icm", "max_product", "graph_cut", "alpha_expansion"
-        and other names of the user guide (:ref:`choosing_inference`); or an
-        :class:`~sklearn_crf.inference.Inference`, cloned, whose options are reachable as ``inference__max_iter`` and so
-        on. "auto" predicts by ``AutoMap()`` and trains by inference with a bound: max-product on forests, minimum cuts
-        for two classes, 20 iterations of ``TRWS`` for more; ``AD3()`` for "relaxed_margin" and "dual_margin".
+        Inference of best labelings, for training and prediction: "icm", "max_product", "graph_cut", "alpha_expansion"
+        or another name of the user guide (:ref:`choosing_inference`). An :class:`~sklearn_crf.inference.Inference` is
+        cloned, and its options can be set as ``inference__max_iter`` and so on. "auto" uses ``AutoMap()`` for
+        prediction, and an inference with a bound for training: max-product on forests, minimum cuts for two classes and
+        20 iterations of ``TRWS`` for more classes, but ``AD3()`` for "relaxed_margin" and "dual_margin".
 
     References
     ----------
