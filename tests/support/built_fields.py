@@ -1,4 +1,4 @@
-"""Field classifiers from flat options: a name and options of what it names, put together into one object."""
+"""Field classifiers built from flat options, which are grouped into nested objects such as solvers."""
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
 from sklearn_crf import learning as rules
@@ -13,7 +13,7 @@ _INNER = {"inner_max_iter": "max_iter", "inner_tol": "tol"}
 
 
 def _take(options, *names):
-    """Options of these names, taken out."""
+    """Remove the named options, and return them."""
     return {name: options.pop(name) for name in names if name in options}
 
 
@@ -24,13 +24,13 @@ def _pairwise(options, default):
 
 
 def _accepted(kind, given):
-    """Those options that the constructor of a class has; others have no meaning for it."""
+    """Return an object of a class, made with the options that its constructor accepts."""
     names = kind._get_param_names()
     return kind(**{name: value for name, value in given.items() if name in names})
 
 
 def trw_crf(C=1.0, **options):
-    """TRWCRF of flat options."""
+    """Return a TRWCRF with flat options."""
     given = _take(options, "entropy", "cost", "temperature")
     given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
     learning = options.get("learning", "likelihood")
@@ -48,7 +48,7 @@ def trw_crf(C=1.0, **options):
 
 
 def m3n_classifier(C=1.0, **options):
-    """M3NClassifier of flat options."""
+    """Return an M3NClassifier with flat options."""
     given = _take(options, "cost", "rescaling", "intercept_scaling", "temperature")
     given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
     learning = options.get("learning", "max_margin")
@@ -59,7 +59,7 @@ def m3n_classifier(C=1.0, **options):
 
 
 def drf_classifier(C=1.0, **options):
-    """DRFClassifier of flat options."""
+    """Return a DRFClassifier with flat options."""
     given = _take(options, *_STEPS, "select", "n_cycles", "init")
     if "cd_steps" in options:
         given["n_sweeps"] = options.pop("cd_steps")
@@ -86,7 +86,7 @@ def drf_classifier(C=1.0, **options):
 
 
 def contrastive_crf(C=1.0, **options):
-    """ContrastiveCRF of flat options."""
+    """Return a ContrastiveCRF with flat options."""
     sets = _take(options, "init", "generator", "blocks", "n_new", "generated_weight", "max_rounds", "max_round_iter")
     sets |= {
         new: options.pop(old) for old, new in {"sets": "given", "set_weight": "given_weight"}.items() if old in options

@@ -1,8 +1,8 @@
-"""A callback of scikit-learn 1.9 that keeps what it is told of the iterations of a fit."""
+"""A callback of scikit-learn 1.9 that records the iterations of a fit."""
 
 
 class Recorder:
-    """Keep the fitted estimators of all iterations, and ask to stop after some number of them (0 is never)."""
+    """Callback that keeps the fitted estimator of each iteration and stops after ``n_iterations``, unless it is 0."""
 
     def __init__(self, n_iterations=0):
         self.n_iterations, self.fitted = n_iterations, []

@@ -1,4 +1,4 @@
-"""The contrastive objective in plain NumPy, one assignment after the other."""
+"""Reference implementation of the contrastive objective in plain NumPy, with loops over assignments."""
 
 import numpy as np
 from scipy.special import logsumexp
@@ -7,12 +7,12 @@ from sklearn_crf.models import Statistics, labeling_statistics, score
 
 
 def all_labelings(n_nodes, n_columns):
-    """Every labeling, (K ** N, N)."""
+    """Return all labelings, (K ** N, N)."""
     return np.indices((n_columns,) * n_nodes).reshape(n_nodes, -1).T.astype(np.int32)
 
 
 def single_node_sets(labels, n_columns):
-    """For each node the labelings that differ at most there."""
+    """Yield, for each node, the labelings that may differ from the labels only at the node."""
     for node in range(len(labels)):
         rows = np.tile(labels, (n_columns, 1))
         rows[:, node] = np.arange(n_columns)
@@ -20,7 +20,7 @@ def single_node_sets(labels, n_columns):
 
 
 def contrastive_reference(model, labels, sets, weights):
-    """Loss and statistics of sets of labelings that all hold the truth."""
+    """Return the loss and statistics of sets of labelings, each of which contains the truth."""
     value = 0.0
     statistics = Statistics(np.zeros(model.unary.shape), np.zeros(model.tables.shape))
     truth = labeling_statistics(model, labels)

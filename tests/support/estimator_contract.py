@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of an estimator, and which of them its logistic regression passes and ours does not."""
+"""Results of scikit-learn's checks of an estimator, compared with the checks that its logistic regression passes."""
 
 import warnings
 from functools import cache
@@ -8,7 +8,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 
 def passed_checks(estimator, expected_failures=None):
-    """Names of the checks that passed, as often as each did; none may have failed but those with a reason."""
+    """Return the names of passed checks, with repetitions, after asserting that only expected checks failed."""
     results = _results(estimator, expected_failures)
     failed = [(result["check_name"], result["exception"]) for result in results if result["status"] == "failed"]
     assert not failed
@@ -16,10 +16,10 @@ def passed_checks(estimator, expected_failures=None):
 
 
 def missing_checks(passed):
-    """What scikit-learn's logistic regression passes and is not among these names.
+    """Return the names of checks that scikit-learn's logistic regression passes and that are not in ``passed``.
 
-    Checks on other array libraries are left out. So no check is lost in silence: the rest are on parameters that it has
-    and the estimator has not.
+    Checks with other array libraries are left out. The remaining names should be checks of parameters that the
+    estimator does not have, so a check that no longer runs is noticed.
     """
     return {name for name in _reference() - set(passed) if "array_api" not in name}
 

@@ -1,4 +1,4 @@
-"""Small random examples with factors of several types, for the tests."""
+"""Small random examples with factors of several types."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -8,7 +8,7 @@ from sklearn_crf.models import CountTable
 
 
 def factor_examples(n=6, *, sparse=False, fixed=False, n_classes=3, longest=5, seed=0):
-    """Chains with factors of three nodes, a factor with features over both ends, and perhaps a given score.
+    """Return chains with factors of three nodes, a factor with features over both ends, and optional fixed factors.
 
     Returns
     -------

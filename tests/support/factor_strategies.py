@@ -1,4 +1,4 @@
-"""Random small factor graphs for the tests."""
+"""Random small factor graphs, by seed and as a hypothesis strategy."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -9,16 +9,17 @@ CONSTRAINTS = (at_most_one, exactly_one, at_least_one)
 
 
 def random_factor_graph(n_nodes=6, n_factors=8, max_arity=3, max_states=3, *, forbidden=0.0, constraint=None, seed=0):
-    """Dense, shared, sparse and count tables over random scopes, unary factors for all nodes, always feasible.
+    """Return a feasible factor graph with dense, shared, sparse and count tables, and unary factors for all nodes.
 
     Parameters
     ----------
     n_nodes, n_factors, max_arity, max_states : int
-        Some nodes may be in no factor of more than one node, so that the graph may be disconnected.
+        Numbers of nodes and of factors with random scopes, largest arity, and largest number of states. Some nodes may
+        only have a unary factor, so the graph may be disconnected.
     forbidden : float
-        Share of the dense scores that are -inf; one labeling stays allowed.
+        Share of the scores of dense tables that are -inf. At least one labeling stays allowed.
     constraint : callable, optional
-        One of ``CONSTRAINTS``, put over all nodes.
+        One of ``CONSTRAINTS``, added as a factor over all nodes.
     seed : int or Generator
     """
     rng = np.random.default_rng(seed)
@@ -32,7 +33,7 @@ def random_factor_graph(n_nodes=6, n_factors=8, max_arity=3, max_states=3, *, fo
         scope = rng.permutation(n_nodes)[:arity]
         shape = tuple(n_states[scope].tolist())
         table = random_table(shape, rng)
-        if rng.random() < 0.3:  # the same table again
+        if rng.random() < 0.3:  # share a table of this shape
             table = tables.setdefault(shape, table)
         elif forbidden and isinstance(table, np.ndarray) and arity:
             bad = rng.random(shape) < forbidden
@@ -59,7 +60,7 @@ def random_table(shape, rng):
 
 @st.composite
 def factor_graphs(draw, max_nodes=6, max_arity=3):
-    """Strategy: any small random factor graph."""
+    """Draw a small random factor graph."""
     return random_factor_graph(
         draw(st.integers(1, max_nodes)),
         draw(st.integers(0, 8)),

@@ -1,11 +1,11 @@
-"""Small labelled fields on which estimators learn in a moment."""
+"""Small labelled data sets on which estimators train quickly."""
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
 
 def noisy_blobs(n=12, side=10, noise=0.6, n_classes=2, seed=0):
-    """Images of smooth random regions, observed under noise: X (n, side, side, 1), y (n, side, side)."""
+    """Return noisy images of smooth random regions, X (n, side, side, 1), and their labels, y (n, side, side)."""
     rng = np.random.default_rng(seed)
     fields = gaussian_filter(rng.normal(size=(n_classes, n, side, side)), (0, 0, 1, 1))
     y = fields.argmax(axis=0)
@@ -13,7 +13,7 @@ def noisy_blobs(n=12, side=10, noise=0.6, n_classes=2, seed=0):
 
 
 def chains(n=30, seed=0, n_classes=3):
-    """Ragged chains of sticky states: lists of (T, 2) features and (T,) labels."""
+    """Return chains of different lengths T whose labels seldom change: lists of (T, 2) features and (T,) labels."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for _ in range(n):

@@ -1,4 +1,4 @@
-"""Processes that tests fork."""
+"""Helpers of tests that fork processes."""
 
 import os
 import signal
@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-# An allocator with a lock that fork does not release: the child waits for it where threads were ending just then.
+# Fork does not release the lock of the allocator of AddressSanitizer. If a thread was ending at the time of the fork,
+# the child waits for the lock forever.
 _IS_SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 
 #: Mark of tests that fork.
@@ -17,7 +18,7 @@ forks = pytest.mark.skipif(
 
 
 def exit_code(child):
-    """That of a forked child, which gets a minute."""
+    """Return the exit code of a forked child. Kill the child and fail the test after a minute."""
     deadline = time.monotonic() + 60
     while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What the fuzzers share: seeds until the time is up, malformed values, and what a call may end in."""
+"""Helpers of fuzzers: seeds until the time is up, malformed values, and checks of how a call ends."""
 
 import os
 import re
@@ -11,18 +11,18 @@ from contextlib import contextmanager
 import numpy as np
 import scipy.sparse as sp
 
-# Without a time every fuzzer tries the same number of seeds, so that a run can be repeated on any machine.
+# Without a time limit each fuzzer tries a fixed number of seeds, so that runs are reproducible on any machine.
 SECONDS = float(os.environ.get("SKLEARN_CRF_FUZZ_SECONDS", "0"))
 COUNT = int(os.environ.get("SKLEARN_CRF_FUZZ_COUNT", "10"))
 SEED = int(os.environ.get("SKLEARN_CRF_FUZZ_SEED", "0"))
 
-# A call that takes longer is taken for one that does not end.
+# Seconds after which a call is considered to hang
 LONGEST_CALL = 20
 
-# InvalidParameterError and NotFittedError are among them; so is what a path may raise.
+# Expected errors. InvalidParameterError and NotFittedError are subclasses; paths may raise OSError.
 CLEAR = (ValueError, TypeError, NotImplementedError, OSError)
 
-# What Python and NumPy say of a value that nobody looked at before it was used.
+# Messages of Python and NumPy that show that a value was used without validation
 OBSCURE = re.compile(
     "has no len|unsized|is not iterable|iteration over a 0-d|truth value of|not supported between instances"
     "|not be broadcast|cannot reshape|unpack|unhashable|not subscriptable|cannot be interpreted|only integer scalar"
@@ -34,7 +34,7 @@ TRIED: dict[str, int] = {}
 
 
 def seeds(name):
-    """Seeds until the time of one fuzzer is up, or as many as are asked for; they are counted under its name."""
+    """Yield seeds until the time of a fuzzer is up, or ``COUNT`` seeds, and count them under the fuzzer's name."""
     end = time.monotonic() + SECONDS
     seed = SEED
     while time.monotonic() < end if SECONDS else seed < SEED + COUNT:
@@ -44,12 +44,12 @@ def seeds(name):
 
 
 class Hang(BaseException):
-    """Raised inside of a call that takes too long; no ``except Exception`` catches it."""
+    """Exception raised inside a call that takes too long. ``except Exception`` does not catch it."""
 
 
 @contextmanager
 def time_limit(seconds=LONGEST_CALL):
-    """Context that raises Hang in the main thread after some seconds, where the system has alarms."""
+    """Return a context that raises Hang in the main thread after some seconds, on systems with alarms."""
     if not hasattr(signal, "SIGALRM"):
         yield
         return
@@ -67,7 +67,7 @@ def time_limit(seconds=LONGEST_CALL):
 
 
 def call(function, *arguments, clear=CLEAR, **named):
-    """The result of a call, or the clear error that it ends in; anything else fails the test."""
+    """Return the result of a call, or its error if the error is clear. Raise AssertionError for all other errors."""
     try:
         with time_limit(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -85,14 +85,14 @@ def call(function, *arguments, clear=CLEAR, **named):
 
 
 def is_obscure(error):
-    """Whether an error tells nothing of the argument; what scikit-learn's own validation says is as it is."""
+    """Return whether a message does not describe the wrong argument. Messages of scikit-learn are not judged."""
     places = [frame.filename.replace(os.sep, "/") for frame in traceback.extract_tb(error.__traceback__)]
     known = [place for place in places if "/sklearn/" in place or "/sklearn_crf/" in place]
     return bool(OBSCURE.search(str(error))) and not (known and "/sklearn/" in known[-1])
 
 
 def shown(value):
-    """A value as text, if it has one: a damaged matrix does not."""
+    """Return a value as text, or the error of ``repr``, which fails for damaged matrices."""
     try:
         return f"{value!r:.2000}"
     except Exception as error:
@@ -100,14 +100,14 @@ def shown(value):
 
 
 def damaged_csr():
-    """A sparse matrix whose column index lies outside."""
+    """Return a sparse matrix with a column index out of range."""
     matrix = sp.csr_matrix(np.ones((3, 2)))
     matrix.indices[2] = 10**8
     return matrix
 
 
 def malformed():
-    """Values that no argument, or hardly any, is meant to take."""
+    """Return values that are invalid for nearly all arguments."""
     read_only = np.arange(3.0)
     read_only.flags.writeable = False
     ragged = np.empty(2, dtype=object)

@@ -1,4 +1,4 @@
-"""Random small Gaussian fields for the tests."""
+"""Random small Gaussian fields, by seed and as a hypothesis strategy."""
 
 from dataclasses import replace
 
@@ -22,19 +22,19 @@ GRAPHS = TOPOLOGIES | PLANES
 
 
 def random_gaussian(graph, n_values=1, *, n_types=None, dtype=np.float64, strength=0.8, seed=0):
-    """A positive definite field: diagonal blocks outweigh the others by 1 / strength.
+    """Return a positive definite field in which diagonal blocks outweigh other blocks by 1 / strength.
 
     Parameters
     ----------
     graph : Graph or str
-        A name is looked up in ``GRAPHS``.
+        Graph, or name of a graph in ``GRAPHS``.
     n_values : int
-        Values per node D.
+        Number D of values of each node.
     n_types : int, optional
-        Types of edges; None is one for each edge.
+        Number of edge types; None stands for one type for each edge.
     dtype : dtype
     strength : float
-        Below 1: the field is diagonally dominant in blocks, so walk-summable.
+        Ratio of other blocks to diagonal blocks. Below 1, the field is block diagonally dominant and so walk-summable.
     seed : int or Generator
     """
     rng = np.random.default_rng(seed)
@@ -53,7 +53,7 @@ def random_gaussian(graph, n_values=1, *, n_types=None, dtype=np.float64, streng
 
 
 def dense_precision(model):
-    """J by plain loops."""
+    """Compute the dense precision matrix J by plain loops."""
     n_values = model.n_values
     matrix = np.zeros((len(model.h), n_values, len(model.h), n_values))
     for s, block in enumerate(model.diagonal):
@@ -65,7 +65,7 @@ def dense_precision(model):
 
 
 def renumbered(model, order):
-    """The same field with its nodes in another order: new node k is old node ``order[k]``."""
+    """Return the field with its nodes in another order: new node k is old node ``order[k]``."""
     new_number = np.argsort(order).astype(np.int32)
     graph = Graph(model.graph.n_nodes, new_number[model.graph.edges])
     return replace(model, graph=graph, h=model.h[order], diagonal=model.diagonal[order])
@@ -73,7 +73,7 @@ def renumbered(model, order):
 
 @st.composite
 def gaussian_models(draw, topologies=tuple(GRAPHS), dtypes=(np.float64,)):
-    """Strategy: any small random field of the given topologies and precisions."""
+    """Draw a small random field with one of the given topologies and precisions."""
     return random_gaussian(
         draw(st.sampled_from(sorted(topologies))),
         draw(st.integers(1, 3)),

@@ -1,4 +1,4 @@
-"""Ctrl-C at a chosen moment."""
+"""Interrupts of the main thread, as by Ctrl-C, after a chosen time."""
 
 import signal
 import threading
@@ -7,18 +7,18 @@ from contextlib import contextmanager
 
 import pytest
 
-# Python reports an interrupt that it drops inside of a callback; the next one is not dropped.
+# Python drops an interrupt inside a callback, with a warning. A later interrupt then stops the call.
 may_drop_interrupts = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @contextmanager
 def interrupted_after(moment):
-    """Send SIGINT to the main thread after some seconds, and again every second: Python drops one inside of a callback.
+    """Send SIGINT to the main thread after ``moment`` seconds and then every second, as Python may drop one interrupt.
 
-    Yields the list of times at which it was sent.
+    Yields the list of times at which interrupts were sent.
     """
     main, over, sent = threading.main_thread().ident, threading.Event(), []
-    # A shell switches it off in what it starts in the background.
+    # Shells ignore SIGINT in background processes, so set the default handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def send():

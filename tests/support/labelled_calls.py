@@ -1,4 +1,4 @@
-"""Public functions and methods that take labels of a model, each as a function of the labels alone."""
+"""Calls of public functions and methods that take labels of a model, as functions of the labels only."""
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def sets():
     return objectives.AssignmentSets(MODEL, RIGHT)
 
 
-# What labels may not be.
+# Invalid labels
 WRONG = {
     "short": np.zeros(2, dtype=np.int32),
     "empty": np.zeros(0, dtype=np.int32),
@@ -61,7 +61,7 @@ WRONG = {
     "text": "ab",
     "objects": np.array(["a"] * 4, dtype=object),
 }
-# Wrong where no label may be missing.
+# Labels that are invalid if no label may be missing
 NEGATIVE = {"negative": np.full(4, -1), "very negative": np.full(4, -(2**31))}
 
 CALLS = {
@@ -145,7 +145,7 @@ for algorithm, model in ((MeanField(), MODEL), (GibbsSampler(n_sweeps=10), MODEL
         algorithm.marginals(model, init=labels)
     )
 
-# Those that take negative labels for unknown ones.
+# Calls that accept negative labels for unlabelled nodes
 MAY_MISS = {
     name
     for name in CALLS

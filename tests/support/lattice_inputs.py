@@ -1,4 +1,4 @@
-"""Input of every kind that the lattice rule knows, and the simplest classifier that takes it all."""
+"""Input of every form that the encoding of lattices supports, and a simple classifier that accepts all forms."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -64,7 +64,7 @@ def as_dense(x):
 
 
 class NodewiseClassifier(ClassifierMixin, BaseEstimator):
-    """Logistic regression of each node, behind the encoding: all else that is seen of it is the encoding's doing."""
+    """Logistic regression of single nodes, with input and output of the encoding. It serves to test the encoding."""
 
     def __init__(self, C=1.0, missing_label=None, max_nodes=4096):
         self.C = C
@@ -112,7 +112,7 @@ class NodewiseClassifier(ClassifierMixin, BaseEstimator):
 
 
 def labelled_images(n_examples=8, seed=0):
-    """Images of different sizes whose first feature tells the label, mostly."""
+    """Return images of different sizes, with features that depend on the label, and their labels."""
     rng = np.random.default_rng(seed)
     y = [rng.integers(3, size=(rng.integers(2, 5), rng.integers(2, 5))) for _ in range(n_examples)]
     X = [np.stack((labels, labels**2), axis=-1) + rng.normal(size=(*labels.shape, 2)) for labels in y]

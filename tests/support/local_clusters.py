@@ -1,4 +1,4 @@
-"""Clusters of dask processes on this machine, quick to start, also again after they were killed."""
+"""Dask clusters of local processes that start, and restart after they were killed, quickly."""
 
 import multiprocessing
 
@@ -6,14 +6,14 @@ PACKAGES = ["distributed", "sklearn_crf.distributed", "sklearn_crf.estimators", 
 
 
 def processes(n_workers, n_threads=1):
-    """A cluster of processes, each with so many threads."""
+    """Return a cluster of processes with ``n_threads`` threads each."""
     import dask
     import distributed
     from distributed.utils import get_mp_context
 
-    # Processes branch off one that has imported the packages: to start a worker anew takes seconds of a processor.
+    # Fork workers from a server process that has imported the packages, as imports take seconds.
     dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
-    get_mp_context()  # sets a list of packages of its own, once
+    get_mp_context()  # sets its own list of packages, in the first call only
     multiprocessing.get_context("forkserver").set_forkserver_preload(PACKAGES)
     return distributed.LocalCluster(
         n_workers=n_workers, threads_per_worker=n_threads, processes=True, dashboard_address=":0", memory_limit=0

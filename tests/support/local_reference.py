@@ -1,11 +1,11 @@
-"""Plain NumPy references for what looks at one node given its neighbours, for small models."""
+"""Reference implementations in plain NumPy of scores of one node given its neighbours, for small models."""
 
 import numpy as np
 from scipy.special import log_softmax
 
 
 def scores_given_labels(model, labels, node):
-    """Score of each state of a node with its neighbours' labels fixed, (K,) float64, -inf where forbidden."""
+    """Return the scores of the states of a node given its neighbours' labels, (K,) float64, -inf if forbidden."""
     scores = model.unary[node].astype(np.float64)
     for (tail, head), table in zip(model.graph.edges, model.edge_tables().astype(np.float64), strict=True):
         if tail == node:
@@ -16,7 +16,7 @@ def scores_given_labels(model, labels, node):
 
 
 def scores_given_marginals(model, marginals, node):
-    """Expected score of each state of a node with independent neighbours, (K,) float64."""
+    """Return the expected score of each state of a node given independent marginals of neighbours, (K,) float64."""
     scores = model.unary[node].astype(np.float64)
     for (tail, head), table in zip(model.graph.edges, model.edge_tables().astype(np.float64), strict=True):
         if tail == node:
@@ -27,11 +27,11 @@ def scores_given_marginals(model, marginals, node):
 
 
 def weighted(scores, probability):
-    """Scores times probabilities, with 0 * -inf = 0."""
+    """Return scores times probabilities, with 0 * -inf = 0."""
     probability = np.broadcast_to(probability, scores.shape)
     return np.where(probability > 0, probability * np.where(probability > 0, scores, 0), 0)
 
 
 def log_conditional(model, labels, node):
-    """Log-probabilities of the states of a node given its neighbours' labels, (K,)."""
+    """Return the log-probabilities of the states of a node given its neighbours' labels, (K,)."""
     return log_softmax(scores_given_labels(model, labels, node))

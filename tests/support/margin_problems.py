@@ -1,4 +1,4 @@
-"""Random labels and costs for objectives of margins."""
+"""Random labels and costs for tests of max-margin objectives."""
 
 import numpy as np
 

@@ -1,11 +1,11 @@
-"""Belief propagation in plain NumPy, one message after the other: the reference of the kernels."""
+"""Reference implementation of belief propagation in plain NumPy, one message at a time."""
 
 import numpy as np
 from scipy.special import logsumexp
 
 
 def edge_scores(model):
-    """Scores of each edge in both directions: {(s, t): (K, K)}."""
+    """Return the scores of each edge in both directions, {(s, t): (K, K)}."""
     scores = {}
     for (i, j), table in zip(model.graph.edges.tolist(), model.edge_tables().astype(np.float64), strict=True):
         scores[i, j], scores[j, i] = table, table.T
@@ -13,7 +13,7 @@ def edge_scores(model):
 
 
 def sweep(model, messages, senders, *, maximum=False, only=lambda s, t: True, damping=0.0):
-    """Renew, in log domain, the messages that nodes send in turn; ``messages`` is {(s, t): (K,)}, changed in place."""
+    """Update the log-messages that nodes send, one node at a time, in place. ``messages`` is {(s, t): (K,)}."""
     scores = edge_scores(model)
     for s in senders:
         fresh = {}
@@ -29,12 +29,12 @@ def sweep(model, messages, senders, *, maximum=False, only=lambda s, t: True, da
 
 
 def uniform(model):
-    """Messages that say nothing."""
+    """Return uniform log-messages."""
     return {edge: np.full(model.n_columns, -np.log(model.n_columns)) for edge in edge_scores(model)}
 
 
 def by_slot(model, messages):
-    """Messages as an array by the slot of the receiving node, (2E, K)."""
+    """Return messages as an array ordered by the slots of receiving nodes, (2E, K)."""
     incidence = model.graph.incidence
     array = np.empty((len(incidence.neighbor), model.n_columns))
     for t in range(model.graph.n_nodes):

@@ -1,4 +1,4 @@
-"""Random small mixtures and plain references, shared by the tests of mixtures and of MultiConditionalMFA."""
+"""Random small mixtures and reference computations for tests of mixtures and of MultiConditionalMFA."""
 
 import numpy as np
 from scipy.stats import multivariate_normal
@@ -17,7 +17,7 @@ def covariance(params, s):
 
 
 def brute_force_joint(params, X):
-    """log P(c, x) from full covariance matrices; NaN by taking marginals of them."""
+    """Return log P(c, x), computed from full covariance matrices. NaN entries of x are marginalised out."""
     n_classes, n_components = params.log_weights.shape
     out = np.full((len(X), n_classes), -np.inf)
     for i, x in enumerate(X):
@@ -34,7 +34,7 @@ def brute_force_joint(params, X):
 
 
 def labelled_clusters(n_samples, n_features, n_classes, n_clusters=2, n_factors=1, seed=0, separation=1.5):
-    """Samples from a mixture of factor analysers per class that overlap."""
+    """Return samples and labels from overlapping classes, each of which is a mixture of factor analysers."""
     rng = np.random.default_rng(seed)
     y, s = rng.integers(0, n_classes, n_samples), rng.integers(0, n_clusters, n_samples)
     y[: n_classes * n_clusters] = np.repeat(np.arange(n_classes), n_clusters)

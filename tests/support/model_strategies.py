@@ -1,4 +1,4 @@
-"""Random small models for the tests: by name and seed, and as hypothesis strategies."""
+"""Random small models, by name and seed, and as a hypothesis strategy."""
 
 from dataclasses import replace
 
@@ -13,29 +13,29 @@ STRUCTURES = ("full", "potts", "submodular")
 
 
 def random_tree(n_nodes, rng):
-    """A tree in which every node hangs off a random earlier one, its nodes renumbered at random."""
+    """Return a tree in which each node is attached to a random earlier node, with nodes renumbered at random."""
     parents = np.array([rng.integers(s) for s in range(1, n_nodes)], dtype=np.int64)
     edges = np.stack((np.arange(1, n_nodes), parents), axis=1)
     return Graph(n_nodes, flip_some(rng.permutation(n_nodes)[edges], rng))
 
 
 def cycle(n_nodes):
-    """A single loop of at least three nodes."""
+    """Return a cycle of at least three nodes."""
     return Graph(n_nodes, np.stack((np.arange(n_nodes), (np.arange(n_nodes) + 1) % n_nodes), axis=1))
 
 
 def triangles_with_bridges():
-    """Two triangles joined by an edge, and a pendant node: edges that every spanning tree has."""
+    """Return two triangles and a pendant node, connected by edges that belong to every spanning tree."""
     return Graph(7, [[0, 1], [2, 1], [0, 2], [3, 2], [3, 4], [4, 5], [5, 3], [6, 5]])
 
 
 def flip_some(edges, rng):
-    """The same edges, about half of them written the other way round."""
+    """Return the edges, about half of them with swapped ends."""
     flip = rng.random(len(edges)) < 0.5
     return np.where(flip[:, None], edges[:, ::-1], edges)
 
 
-# Builders of small graphs, rng -> Graph; those of FORESTS have no cycle.
+# Builders of small graphs, rng -> Graph. Graphs of FORESTS have no cycles.
 FORESTS = {
     "chain": lambda rng: lattice((6,)),
     "tree": lambda rng: random_tree(7, rng),
@@ -64,26 +64,27 @@ def random_model(
     vary_states=False,
     seed=0,
 ):
-    """A model with normal scores on a given graph, always feasible.
+    """Return a feasible model with normally distributed scores on a graph.
 
     Parameters
     ----------
     graph : Graph or str
-        A name is looked up in ``TOPOLOGIES``.
+        Graph, or name of a graph in ``TOPOLOGIES``.
     n_columns : int
         Number of states K.
     kind : {"tied", "typed", "weighted", "untied"}
-        One table; two types; two types times two (one, if ``forbidden``) edge features; one table per edge.
+        One table; two edge types; two edge types with two (one, if ``forbidden``) edge features; one table per edge.
     structure : {"full", "potts", "submodular"}
-        What a table looks like; ``"submodular"`` rewards equal labels on every edge (for two states it is
-        what a minimum cut can solve, for more a metric Potts model).
+        Form of the tables. ``"submodular"`` rewards equal labels on every edge. It is a model that minimum cuts solve
+        for two states, and a metric Potts model for more states.
     dtype : dtype
     scale : float
         Standard deviation of the scores.
     forbidden : float
-        Share of unary scores and (if ``structure`` is ``"full"``) of pairs that are -inf. One labeling stays allowed.
+        Share of unary scores and (if ``structure`` is ``"full"``) of pairs that are -inf. At least one labeling stays
+        allowed.
     vary_states : bool
-        Give ``n_states``, random per node.
+        Whether nodes have random numbers of states.
     seed : int or Generator
     """
     rng = np.random.default_rng(seed)
@@ -117,7 +118,7 @@ def _random_tables(leading, n_columns, structure, scale, rng):
 
 
 def _forbid(graph, unary, tables, edge_type, allowed, share, pairs_too, rng):
-    """Set scores to -inf in place, sparing those that the labeling ``allowed`` uses."""
+    """Set random scores to -inf in place, except scores that the labeling ``allowed`` uses."""
     bad = rng.random(unary.shape) < share
     bad[np.arange(len(unary)), allowed] = False
     unary[bad] = -np.inf
@@ -129,7 +130,7 @@ def _forbid(graph, unary, tables, edge_type, allowed, share, pairs_too, rng):
 
 
 def read_only(model, folder):
-    """The same model on read-only memory maps, as a worker process of joblib would receive it."""
+    """Return the model with arrays in read-only memory maps, as a worker process of joblib receives it."""
     arrays = {}
     for name in ("unary", "tables", "edge_type", "edge_weight", "n_states"):
         value = getattr(model, name)
@@ -140,7 +141,7 @@ def read_only(model, folder):
 
 
 def renumbered(model, order):
-    """The same model with its nodes in another order: new node k is old node ``order[k]``."""
+    """Return the model with its nodes in another order: new node k is old node ``order[k]``."""
     new_number = np.argsort(order).astype(np.int32)
     graph = Graph(model.graph.n_nodes, new_number[model.graph.edges])
     n_states = None if model.n_states is None else model.n_states[order]
@@ -148,7 +149,7 @@ def renumbered(model, order):
 
 
 def relabelled(model, states):
-    """The same model with its states in another order: new state a is old state ``states[a]``."""
+    """Return the model with its states in another order: new state a is old state ``states[a]``."""
     if model.n_states is not None:
         raise ValueError("A model with n_states cannot be relabelled: only the last states may be missing.")
     return replace(model, unary=model.unary[:, states], tables=model.tables[:, :, states][..., states])
@@ -156,7 +157,7 @@ def relabelled(model, states):
 
 @st.composite
 def models(draw, topologies=tuple(TOPOLOGIES), structures=("full", "potts"), max_states=4, dtypes=(np.float64,)):
-    """Strategy: any small random model of the given topologies, structures and precisions."""
+    """Draw a small random model with one of the given topologies, structures and precisions."""
     n_columns = draw(st.integers(1, max_states))
     return random_model(
         draw(st.sampled_from(sorted(topologies))),

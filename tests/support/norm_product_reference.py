@@ -1,28 +1,28 @@
-"""Norm-product belief propagation as its authors write it: messages over all joint states of a factor, in NumPy."""
+"""Reference implementation of norm-product belief propagation, with messages over all joint states of factors."""
 
 import numpy as np
 from scipy.special import logsumexp
 
 
 def soft_maximum(values, axis, temperature):
-    """T log sum exp(values / T), the maximum at T = 0."""
+    """Return T log sum exp(values / T), or the maximum if T is 0."""
     if temperature == 0:
         return values.max(axis=axis)
     return temperature * logsumexp(values / temperature, axis=axis)
 
 
 class Reference:
-    """Messages of a factor graph with dense finite tables and given terms of its counting numbers.
+    """Messages of a factor graph with dense finite tables and given counting numbers.
 
     Parameters
     ----------
     model : FactorGraph
     node : sequence of float
-        c_ss of each node.
+        Counting number c_ss of each node.
     own : sequence of float
-        c_FF of each factor of two nodes or more.
+        Counting number c_FF of each factor of two nodes or more.
     conditional : list of sequence of float
-        c_sF of the nodes of each of these factors, in the order of their numbers.
+        Counting numbers c_sF of the nodes of each factor, with nodes in ascending order.
     temperature : float
     """
 
@@ -45,7 +45,7 @@ class Reference:
         ]
 
     def sweep(self, nodes):
-        """Renew the messages of nodes in turn; what each adds to the bound."""
+        """Update the messages of nodes, one node at a time, and return the contribution of each node to the bound."""
         return np.array([self._update(s) for s in nodes])
 
     def _update(self, s):

@@ -1,4 +1,4 @@
-"""Questions to worker processes: where they are, and which threads they start."""
+"""Functions that run in worker processes and report processes, threads and thread pools."""
 
 import os
 from threading import get_ident
@@ -10,7 +10,7 @@ from sklearn_crf import _threads
 
 
 def place(task, n_threads):
-    """The process and the thread of a task."""
+    """Return the process and the thread of a task, and its number of threads."""
     return os.getpid(), get_ident(), n_threads
 
 
@@ -19,12 +19,12 @@ def reciprocal(task, n_threads):
 
 
 def inside(task, n_threads):
-    """Places of tasks of a task."""
+    """Return the processes that run tasks of a task, and the process of the task."""
     return {where[0] for where in _threads.map_coarse(place, range(8))}, os.getpid()
 
 
 def pools_of_a_fit(estimator, X, y):
-    """How many pools of threads a fit and a prediction start, and the threads that they would take."""
+    """Return the number of thread pools that a fit and a prediction start, and the threads that they may use."""
     n_pools = 0
 
     class Counted(_threads.ThreadPoolExecutor):
@@ -43,6 +43,6 @@ def pools_of_a_fit(estimator, X, y):
 
 
 def of_engine(name, function, **options):
-    """Result of a function while tasks of joblib go to an engine."""
+    """Return the result of a function that runs with a given backend of joblib."""
     with parallel_config(name, **options):
         return function()

@@ -1,4 +1,4 @@
-"""Models with forbidden joint states that are known to have allowed labelings, or to have none."""
+"""Models with forbidden joint states that are known to be feasible, or to be infeasible."""
 
 from itertools import combinations, product
 
@@ -20,7 +20,7 @@ def random_edges(rng, n_nodes, n_edges, is_wanted=lambda a, b: True):
 
 
 def colouring(seed, n_nodes=60, n_states=5, density=None):
-    """Nodes joined by an edge differ; a labeling was planted."""
+    """Return a colouring problem with a planted solution: neighbours must have different labels."""
     rng = np.random.default_rng(seed)
     planted = rng.integers(n_states, size=n_nodes)
     n_edges = int((rng.uniform(3, 9) if density is None else density) * n_nodes)
@@ -40,7 +40,7 @@ def sudoku_graph():
 
 
 def sudoku(seed, n_given=None):
-    """A sudoku with some cells given."""
+    """Return a sudoku in which some cells are given."""
     rng = np.random.default_rng(seed)
     order = [[3 * band + row for band in rng.permutation(3) for row in rng.permutation(3)] for _ in range(2)]
     grid = np.array([[(3 * (r % 3) + r // 3 + c) % 9 for c in range(9)] for r in range(9)])
@@ -53,7 +53,7 @@ def sudoku(seed, n_given=None):
 
 
 def two_satisfiability(seed, n_nodes=None, ratio=None, satisfiable=True):
-    """Random clauses of two literals, each of them true of planted labels unless there are to be none."""
+    """Return random clauses of two literals. If ``satisfiable``, the planted labels satisfy all clauses."""
     rng = np.random.default_rng(seed)
     n_nodes = int(rng.integers(20, 300)) if n_nodes is None else n_nodes
     ratio = rng.uniform(0.8, 2.0) if ratio is None else ratio
@@ -69,13 +69,13 @@ def two_satisfiability(seed, n_nodes=None, ratio=None, satisfiable=True):
 
 
 def is_satisfiable(model):
-    """Whether some labeling of a model of two states is allowed, by strongly connected implications."""
+    """Return whether a pairwise model with two states is feasible, by strong components of its implications."""
     n_nodes, (tails, heads) = model.graph.n_nodes, model.graph.edges.T
     forbidden = np.isneginf(model.edge_tables())
     start, end = [], []
     for a, b in product(range(2), repeat=2):
         s, t = tails[forbidden[:, a, b]], heads[forbidden[:, a, b]]
-        # Literal 2 v + a: node v has state a.
+        # Literal 2 v + a is true if node v has state a.
         start += [2 * s + a, 2 * t + b]
         end += [2 * t + 1 - b, 2 * s + 1 - a]
     nodes, states = np.nonzero(np.isneginf(model.unary))
@@ -86,7 +86,7 @@ def is_satisfiable(model):
 
 
 def constraint_network(seed, n_nodes=None, n_states=None, share=None):
-    """Random relations between random pairs of nodes, about as many as leave the planted labels alone (model B)."""
+    """Return random constraints on pairs of nodes, about as many as leave only the planted labels (model B)."""
     rng = np.random.default_rng(seed)
     n_nodes = int(rng.integers(50, 101)) if n_nodes is None else n_nodes
     n_states = int(rng.integers(5, 11)) if n_states is None else n_states
@@ -102,7 +102,7 @@ def constraint_network(seed, n_nodes=None, n_states=None, share=None):
 
 
 def frequency_assignment(seed, n_nodes=100, n_states=40):
-    """Frequencies of links that are a given distance apart, or at least some distance, with planted ones."""
+    """Return a frequency assignment with a planted solution: pairs have exact or minimum distances of frequencies."""
     rng = np.random.default_rng(seed)
     planted = rng.integers(n_states, size=n_nodes)
     gap = np.abs(np.subtract.outer(np.arange(n_states), np.arange(n_states)))
@@ -117,7 +117,7 @@ def frequency_assignment(seed, n_nodes=100, n_states=40):
 
 
 def three_satisfiability(seed, n_nodes=None, ratio=None, satisfiable=True):
-    """Random clauses of three literals, each of them true of planted labels unless there may be none."""
+    """Return random clauses of three literals. If ``satisfiable``, the planted labels satisfy all clauses."""
     rng = np.random.default_rng(seed)
     n_nodes = int(rng.integers(50, 201)) if n_nodes is None else n_nodes
     planted = rng.integers(2, size=n_nodes)
@@ -133,7 +133,7 @@ def three_satisfiability(seed, n_nodes=None, ratio=None, satisfiable=True):
 
 
 def exact_cover(seed, n_nodes=None):
-    """Sets of which exactly one is taken for every element, and relations that list their joint states."""
+    """Return an exact cover problem with a planted solution, and sparse tables of allowed joint states."""
     rng = np.random.default_rng(seed)
     n_nodes = int(rng.integers(30, 80)) if n_nodes is None else n_nodes
     planted = rng.random(n_nodes) < 0.3
@@ -149,7 +149,7 @@ def exact_cover(seed, n_nodes=None):
     return FactorGraph.from_factors([2] * n_nodes, factors)
 
 
-#: Kinds of models with allowed labelings, by name.
+#: Builders of feasible models, by name.
 PLANTED = {
     "colouring": colouring,
     "sudoku": sudoku,
@@ -162,7 +162,7 @@ PLANTED = {
 
 
 def crowded_colouring(seed):
-    """A colouring with a clique of one node too many."""
+    """Return an infeasible colouring problem, in which a clique has one node more than there are labels."""
     rng = np.random.default_rng(seed)
     n_states = int(rng.integers(2, 6))
     model = colouring(seed, n_states=n_states, density=2.0)
@@ -172,7 +172,7 @@ def crowded_colouring(seed):
 
 
 def wrong_sudoku(seed):
-    """A sudoku in which two given cells of a row are the same, or a cell has no digit left."""
+    """Return an infeasible sudoku: two given cells of a row are equal, or no digit is possible for a cell."""
     rng = np.random.default_rng(seed)
     model = sudoku(seed, n_given=0)
     unary = model.unary.copy()
@@ -181,7 +181,7 @@ def wrong_sudoku(seed):
         cells, digit = 9 * row + rng.choice(9, 2, replace=False), rng.integers(9)
         unary[cells] = np.where(np.arange(9) == digit, 0.0, -np.inf)
     else:
-        # The first row lacks one digit, which stands below in the box of the cell that is left.
+        # The first row has one empty cell. Its missing digit is already in the box of the cell.
         digits = rng.permutation(9)
         unary[:8] = np.where(np.arange(9) == digits[:8, None], 0.0, -np.inf)
         unary[9 * 2 + 7] = np.where(np.arange(9) == digits[8], 0.0, -np.inf)
@@ -189,7 +189,7 @@ def wrong_sudoku(seed):
 
 
 def contradictory_clauses(seed):
-    """So many clauses of two literals that they contradict each other."""
+    """Return contradictory clauses of two literals."""
     while True:
         model = two_satisfiability(seed, ratio=3.0, satisfiable=False)
         if not is_satisfiable(model):
@@ -198,7 +198,7 @@ def contradictory_clauses(seed):
 
 
 def small_network(seed):
-    """Relations between few nodes, for which enumeration says whether there are labels."""
+    """Return random constraints on few nodes, so that enumeration can decide whether the model is feasible."""
     rng = np.random.default_rng(seed)
     n_nodes, n_states = 8, 3
     edges = random_edges(rng, n_nodes, int(rng.integers(10, 22)))
@@ -207,12 +207,12 @@ def small_network(seed):
 
 
 def small_clauses(seed):
-    """Clauses of three literals over twelve nodes, for which enumeration says whether there are labels."""
+    """Return clauses of three literals over twelve nodes, so that enumeration can decide whether they are feasible."""
     return three_satisfiability(seed, n_nodes=12, ratio=5.5, satisfiable=False)
 
 
 def has_allowed_labeling(model):
-    """By enumeration of all labelings."""
+    """Return whether a model is feasible, by enumeration of all labelings."""
     n_states = model.n_states if isinstance(model, FactorGraph) else np.full(model.graph.n_nodes, model.n_columns)
     free = np.flatnonzero(n_states > 1)
     labels = np.zeros((n_states[free].prod(), len(n_states)), dtype=int)
@@ -228,7 +228,7 @@ def has_allowed_labeling(model):
     return bool((allowed & (model.unary[np.arange(len(n_states)), labels] > -np.inf).all(axis=1)).any())
 
 
-#: Kinds of models of which some, or all, have no allowed labeling.
+#: Builders of models that may be infeasible, by name.
 IMPOSSIBLE = {
     "crowded colouring": crowded_colouring,
     "wrong sudoku": wrong_sudoku,
@@ -239,7 +239,7 @@ IMPOSSIBLE = {
 
 
 def impossible_models(kind, number, first_seed=0):
-    """Models of a kind that have no allowed labeling, by construction or by enumeration."""
+    """Yield ``number`` infeasible models of a kind."""
     enumerated, seed = kind.startswith("small"), first_seed
     while number:
         model = IMPOSSIBLE[kind](seed)

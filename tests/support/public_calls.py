@@ -1,4 +1,4 @@
-"""Right arguments of public functions and methods, by the name of the call, and the functions that are left out."""
+"""Valid arguments of public functions and methods, by name of the call, and the functions that are left out."""
 
 import numpy as np
 from labelled_calls import CALLS as LABELLED
@@ -45,11 +45,11 @@ PREDICTION, TARGET = RNG.random((12, 12)), RNG.random((12, 12))
 
 
 def few(n_samples):
-    """Return at most a thousand of a number of samples: more are right, and take long."""
+    """Return the number of samples, at most 1000. More samples are valid but take long."""
     return min(n_samples, 1000) if isinstance(n_samples, int) else n_samples
 
 
-# Right arguments of a call, and those of them that are altered.
+# Functions, and their valid arguments, which fuzzers alter
 CALLS = {
     "solve": (solve, {"unary": np.zeros((3, 3, 2)), "pairwise": np.eye(2), "edge_weight": np.ones(12)}),
     "marginals": (marginals, {"unary": np.zeros((3, 3, 2)), "pairwise": np.eye(2), "edge_weight": np.ones(12)}),
@@ -165,7 +165,7 @@ for algorithm in (getattr(inference, name) for name in inference.__all__):
 for name, labelled in LABELLED.items():
     CALLS[f"labels of {name}"] = (lambda labels, labelled=labelled: labelled(labels), {"labels": RIGHT})
 
-# Functions whose arguments are altered elsewhere, or are objects that this file makes itself.
+# Functions that are left out: the test that alters their arguments, or the type of their arguments
 ELSEWHERE = {
     "read_conll": "test_fuzz_files",
     "read_evidence": "test_fuzz_files",
@@ -194,7 +194,7 @@ ELSEWHERE = {
     "at_least_one": "takes a state",
     "at_most_one": "takes a state",
     "exactly_one": "takes a state",
-    # Python alone, around functions of the user.
+    # Solvers in Python that call functions of the user
     "bmrm": "optimize",
     "cutting_plane": "optimize",
     "frank_wolfe": "optimize",

@@ -1,4 +1,4 @@
-"""Small random regression tree fields for the tests, and their model by plain loops."""
+"""Small random regression tree fields, and reference computations of their energy by plain loops."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ OFFSETS_OF_VOLUMES = np.array([[0, 0, 1], [0, 1, -1], [1, 0, 0], [1, -1, 2], [2,
 
 
 def random_tree(n_channels, n_splits, rng, radius=2):
-    """A tree with random leaves split at random."""
+    """Return a tree grown by random splits of random leaves."""
     tree = RegressionTree.stump()
     for _ in range(n_splits):
         test = random_tests(1, n_channels, radius, rng)[0]
@@ -32,7 +32,7 @@ def random_field(
     multipliers=(),
     offsets=None,
 ):
-    """Trees, potentials, parameters, images and targets in float64."""
+    """Return trees, potentials, parameters, images and targets of a random field, in float64."""
     rng = np.random.RandomState(seed)
     if offsets is None:
         offsets = OFFSETS if len(shape) == 2 else OFFSETS_OF_VOLUMES
@@ -56,7 +56,7 @@ def random_field(
 
 
 def response_by_definition(features, pixel, test):
-    """Response to a test at a pixel, or at a voxel."""
+    """Return the response to a test at a pixel or voxel, computed by the definition."""
     shape = features.shape[:-1]
 
     def value(channel, down, right, slices):
@@ -71,7 +71,7 @@ def response_by_definition(features, pixel, test):
 
 
 def leaf_by_descent(tree, features, pixel):
-    """Leaf of the factor at a pixel, by the definition."""
+    """Return the leaf of the factor at a pixel, by descending the tree."""
     node = 0
     while tree.children[node, 0] >= 0:
         response = response_by_definition(features, pixel, tree.test[node])
@@ -80,7 +80,7 @@ def leaf_by_descent(tree, features, pixel):
 
 
 def energy_by_loops(trees, potentials, coef, image, y):
-    """Sum over factors of y' J y / 2 - y' H b, pixel by pixel."""
+    """Return the sum over factors of y' J y / 2 - y' H b, by loops over pixels."""
     shape = image.features.shape[:-1]
     y = y.reshape(*shape, -1)
     total = 0.0
@@ -105,7 +105,7 @@ def energy_by_loops(trees, potentials, coef, image, y):
 
 
 def plain_field(loss="pseudolikelihood", **options):
-    """A field of the channels of X, trained on all of them for a fixed number of iterations."""
+    """Return a field without filter bank, trained on all pixels for a fixed number of iterations."""
     solver = FieldSolver(max_samples=None, shrinkage=0.0, early_stopping=False)
     fixed = {"filter_bank": None, "clip": None, "max_depth": 5, "max_iter": 50, "solver": solver}
     return RegressionTreeField(loss, **fixed | options)

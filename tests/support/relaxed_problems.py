@@ -1,4 +1,4 @@
-"""Small graphs with cycles, sparse chains, and TRWCRF trained on them to the end."""
+"""Small graphs with cycles, sparse chains, and TRWCRF models trained to convergence."""
 
 import warnings
 
@@ -14,7 +14,7 @@ CYCLE = [[0, 1], [1, 2], [2, 3], [0, 3]]
 
 
 def graphs(edges=CYCLE, n=5, n_classes=2, seed=0):
-    """Examples on one graph whose neighbours tend to agree."""
+    """Return examples on one graph, whose neighbours tend to have equal labels, and their labels."""
     rng = np.random.default_rng(seed)
     n_nodes = 1 + max(map(max, edges))
     X, y = [], []
@@ -33,7 +33,7 @@ def fitted(X, y, **options):
 
 
 def sparse_chains(n=15, n_features=40, n_classes=3, seed=0, longest=6):
-    """Chains of CSR features that say a little of sticky labels."""
+    """Return chains with CSR features that depend on the labels, and labels that often stay equal."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for _ in range(n):

@@ -1,4 +1,4 @@
-"""One small object of every kind that users pickle: graphs, models and examples."""
+"""Small objects of every class that users pickle: graphs, models and examples."""
 
 import numpy as np
 import scipy.sparse as sp

@@ -1,4 +1,4 @@
-"""A small fit of every kind of estimator: how it is made, and data that it takes."""
+"""Builders of all estimators, and small data sets that they can be fitted to."""
 
 import numpy as np
 from field_data import noisy_blobs

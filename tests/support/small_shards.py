@@ -1,4 +1,4 @@
-"""Loaders of small shards, which worker processes import, and the weights of what was trained on them."""
+"""Loaders of small shards, which worker processes import, and helpers that return learned weights."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from sklearn_crf.distributed import LocalExecutor
 
 
 class Watching:
-    """Goes before an engine: calls ``before(function, broadcast)`` before every call of a function on all shards."""
+    """Mixin of executors that calls ``before(function, broadcast)`` before each call of a function on all shards."""
 
     def map(self, function, broadcast):
         self.before(function, broadcast)
@@ -18,7 +18,7 @@ class Watching:
 
 
 class LosesShards(Watching, LocalExecutor):
-    """An engine that loads a shard anew before every third call."""
+    """Executor that drops a shard from memory before every third call, so that the shard is loaded again."""
 
     n_calls = 0
 
@@ -47,7 +47,7 @@ def weights(estimator):
 
 
 def images(seed):
-    """Noisy squares and the clean ones."""
+    """Return noisy images of squares, and the clean images."""
     rng = np.random.default_rng(seed)
     clean = np.kron(rng.random((3, 4, 4)), np.ones((4, 4)))
     return (clean + 0.3 * rng.normal(size=clean.shape))[..., np.newaxis], clean
@@ -59,12 +59,12 @@ def labelled_images(seed):
 
 
 def leaves(field):
-    """All that is learned by a tree field."""
+    """Return all learned parameters of a regression tree field, as a vector."""
     return np.concatenate([np.ravel(part) for part in (*field.precisions_, *field.weights_, *field.slopes_)])
 
 
 def sentences(seed):
-    """Tokens with named features, and their tags."""
+    """Return sentences of tokens with named features, and their tags."""
     rng = np.random.default_rng(seed)
     y = [rng.integers(3, size=n) for n in rng.integers(1, 7, size=20)]
     words = np.array(["a", "to", "Rome", "boats", "row", "x", "seldom"])

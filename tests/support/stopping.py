@@ -1,4 +1,4 @@
-"""A call stopped at a chosen line of the package, as an interrupt may stop it between any two."""
+"""Stop calls at a chosen line of the package, as an interrupt may stop a call between any two lines."""
 
 import sys
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ _FOLDER = str(Path(sklearn_crf.__file__).parent)
 
 
 class Stopped(BaseException):
-    """What an interrupt raises; no handler of errors takes it."""
+    """Exception that stands for an interrupt. ``except Exception`` does not catch it."""
 
 
 @contextmanager
 def stopped_at(line=None):
-    """Count the lines of the package that this thread runs, and raise :class:`Stopped` at one of them.
+    """Record the lines of the package that this thread runs, and raise :class:`Stopped` at line number ``line``.
 
-    Yields a list that holds the lines run so far, as pairs of a file and a number.
+    Lines are counted in the order in which they run. Yields the list of lines run so far, as pairs (file, line).
     """
     lines = []
 

@@ -1,4 +1,4 @@
-"""Plain NumPy of sweeps of messages and of mean field, of losses of their marginals, and of the way back."""
+"""Reference implementation of losses of marginals after some sweeps, and of gradients through the sweeps."""
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -7,26 +7,26 @@ from sklearn_crf.models import Statistics
 
 
 class SweptReference:
-    """Marginals after some sweeps from scores; each step leaves behind how its adjoint goes on."""
+    """Marginals after some sweeps of messages or mean field. Each step records the data for its adjoint."""
 
     def __init__(self, model, method, n_sweeps, appearance):
         self.edges, self.n_nodes = model.graph.edges, model.n_nodes
         self.unary, self.tables = model.unary.astype(float), model.edge_tables().astype(float)
         self.power = np.ones(len(self.edges)) if method == "loopy" else appearance
-        # Of edge e, 2e leads from its first to its second node, 2e + 1 back.
+        # Arc 2e leads from the first to the second node of edge e, and arc 2e + 1 leads back.
         self.source = self.edges.ravel()
         self.target = self.edges[:, ::-1].ravel()
         self.method, self.n_sweeps = method, n_sweeps
 
     def table(self, arc):
-        """The scores of an edge, from the source of an arc to its target."""
+        """Return the scores of an edge as a table by states of the source, then target, of an arc."""
         table = self.tables[arc // 2] / (1 if self.method == "mean_field" else self.power[arc // 2])
         return table.T if arc % 2 else table
 
     def into(self, s):
         return np.flatnonzero(self.target == s)
 
-    # Messages: their logarithms to the power of their edge ---------------------------------------------------------
+    # Logarithms of messages, multiplied by the appearance probability of their edge ----------------------------------
 
     def run_messages(self, order):
         rank = np.argsort(order)
@@ -39,7 +39,7 @@ class SweptReference:
                         self.send(arc)
 
     def cavity(self, arc):
-        """Belief of the source of an arc without what comes back along it."""
+        """Return the log-belief of the source of an arc without the message from its target."""
         s = self.source[arc]
         return (
             self.unary[s]
@@ -84,7 +84,7 @@ class SweptReference:
 
     def back_of_messages(self):
         for arc, given_target in reversed(self.steps):
-            # Nothing depends on the scale of a message.
+            # The loss does not depend on the scale of a message.
             by_fresh = self.by_message[arc] - self.by_message[arc].mean()
             by_joint = self.power[arc // 2] * given_target * by_fresh
             self.by_message[arc] = 0
@@ -118,7 +118,7 @@ class SweptReference:
 
 
 def loss_of_node(loss, p, label, weight):
-    """Loss of probabilities, and its derivative by these."""
+    """Return the loss of the marginal of a node, and its derivative by the marginal."""
     truth = np.eye(len(p))[label]
     if loss == "univariate":
         return -weight * np.log(p[label]), -weight * truth / p[label]
@@ -128,7 +128,7 @@ def loss_of_node(loss, p, label, weight):
 
 
 def swept_loss(model, labels, method, n_sweeps, loss, *, order, appearance=None, weight=None):
-    """Loss, marginals of nodes and derivatives by the model of a fixed number of sweeps."""
+    """Return the loss after a fixed number of sweeps, the marginals of nodes, and derivatives by the model."""
     swept = SweptReference(model, method, n_sweeps, appearance)
     n_nodes, n_columns = model.unary.shape
     weight = np.ones(n_nodes) if weight is None else weight

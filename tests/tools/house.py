@@ -1,10 +1,10 @@
-"""Count the size and the order of the package: code, names, private accesses, hooks, constants, annotations.
+"""Measure the size and tidiness of the package: code, names, private accesses, hooks, constants, annotations.
 
     python tests/tools/house.py [--list MEASURE] [--record]
 
-The sources are read and nothing is imported, so a copy of this file counts any other checkout. ``--list`` prints what
-one measure counted, ``--record`` keeps the numbers that ``tests/test_ratchets.py`` compares with. Journeys through the
-code are counted by ``journeys.py``, types by mypy, coverage by ``make coverage``.
+Sources are read but not imported, so this file can measure other checkouts too. ``--list`` prints the items that one
+measure counted. ``--record`` writes the numbers that ``tests/test_ratchets.py`` compares with. Depth of calls is
+measured by ``journeys.py``, types by mypy, and coverage by ``make coverage``.
 """
 
 import argparse
@@ -16,18 +16,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path(__file__).with_name("house.json")
-# Names of NumPy's, Python's and scikit-learn's own that begin with an underscore and are there for others.
+# Public names of NumPy, Python and scikit-learn that begin with an underscore
 NOT_PRIVATE = {"_asdict", "_fields", "_init_callback_context", "_make", "_replace", "_validate_params"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
 
-# Where a public name must be named.
+# Folders and files of pages, at least one of which must mention each public name
 PAGES = ("docs/user_guide", "docs/how_to", "docs/tutorial", "docs/migration", "examples")
 LONE_PAGES = ("README.rst", "docs/quickstart.rst", "docs/start.rst", "docs/index.rst")
 
 
 class House:
-    """The parsed sources of one checkout."""
+    """Parsed sources of one checkout, with the measures as properties."""
 
     def __init__(self, root=ROOT):
         self.root = Path(root)
@@ -36,16 +36,16 @@ class House:
         self.trees = {path: ast.parse(text) for path, text in self.texts.items()}
 
     def place(self, path, node=None):
-        """Return the file relative to the root, and the line of a node in it."""
+        """Return the path of a file relative to the root, followed by the line of a node if one is given."""
         name = path.relative_to(self.root).as_posix()
         return name if node is None else f"{name}:{node.lineno}"
 
     def unit(self, path):
-        """Return the folder under the package that a file lies in, or the name of a file at its top."""
+        """Return the top-level folder of a file in the package, or the name of the file if it is not in a folder."""
         return path.relative_to(self.root / "sklearn_crf").parts[0].removesuffix(".py")
 
     def nodes(self, *types):
-        """Yield every (path, node) of the given types."""
+        """Yield (path, node) for all syntax nodes of the given types."""
         for path, tree in self.trees.items():
             yield from ((path, node) for node in ast.walk(tree) if isinstance(node, types))
 
@@ -53,7 +53,7 @@ class House:
 
     @cached_property
     def code_lines(self):
-        """Lines of Python without blanks, comments and docstrings, by unit."""
+        """Number of lines of Python by unit, without blank lines, comments and docstrings."""
         counts = Counter()
         for path, text in self.texts.items():
             skipped = set()
@@ -69,7 +69,7 @@ class House:
 
     @cached_property
     def kernel_lines(self):
-        """Lines of Cython and C++ without blanks and comments of whole lines."""
+        """Number of lines of Cython and C++, without blank lines and lines of comments."""
         paths = [p for kind in ("pyx", "pxd", "h", "hpp") for p in (self.root / "sklearn_crf").rglob(f"*.{kind}")]
         lines = (line.strip() for path in paths for line in path.read_text(encoding="utf-8").splitlines())
         return sum(bool(line) and not line.startswith(("#", "//")) for line in lines)
@@ -86,7 +86,7 @@ class House:
 
     @cached_property
     def exported(self):
-        """Public names: those that the ``__all__`` of a public module lists."""
+        """Public names: the names in ``__all__`` of public modules."""
         names = set()
         for path, tree in self.trees.items():
             parts = path.relative_to(self.root).with_suffix("").parts
@@ -99,7 +99,7 @@ class House:
 
     @cached_property
     def unnamed(self):
-        """Public names that no page of the guide, lesson, task or example names."""
+        """Public names that no page of the documentation and no example mentions."""
         paths = [self.root / name for name in LONE_PAGES if (self.root / name).exists()]
         paths += [p for folder in PAGES for p in (self.root / folder).rglob("*") if p.suffix in (".rst", ".py")]
         words = set()
@@ -111,7 +111,7 @@ class House:
 
     @cached_property
     def private_accesses(self):
-        """Reads and writes of ``other._name`` where neither the module nor a base class of its own has that name."""
+        """Accesses of ``other._name`` in modules that do not define the name."""
         found = []
         for path, tree in self.trees.items():
             own = own_private_names(tree)
@@ -125,7 +125,7 @@ class House:
 
     @cached_property
     def hooks(self):
-        """Private methods of the bases of estimators that some estimator overrides, and flags of classes."""
+        """Private methods and class attributes of base classes of estimators that some subclass overrides."""
         classes = {node.name: (path, node) for path, node in self.nodes(ast.ClassDef)}
         methods, flags = set(), set()
         for path, node in classes.values():
@@ -141,7 +141,7 @@ class House:
 
     @cached_property
     def constants(self):
-        """Numbers that modules name at their top, outside of ``_tuning.py``."""
+        """Numeric constants of modules other than ``_tuning.py``."""
         found = []
         for path, tree in self.trees.items():
             if path.stem == "_tuning":
@@ -155,7 +155,7 @@ class House:
 
     @cached_property
     def unannotated(self):
-        """Functions with an argument or a result that has no annotation."""
+        """Functions with an argument or result without annotation."""
         found = []
         for path, node in self.nodes(*FUNCTIONS):
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -166,7 +166,7 @@ class House:
 
     @cached_property
     def resolutions(self):
-        """Calls of functions named ``resolve_...`` or ``_resolve...``, by unit."""
+        """Number of calls of functions named ``resolve...`` or ``_resolve...``, by file."""
         counts = Counter()
         for path, node in self.nodes(ast.Call):
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
@@ -176,7 +176,7 @@ class House:
 
 
 def docstring_of(node):
-    """Return the expression that is the docstring of a module, class or function, or None."""
+    """Return the docstring expression of a module, class or function, or None."""
     first = node.body[0] if isinstance(node, DOCUMENTED) and node.body else None
     return first if isinstance(first, ast.Expr) and is_text(first.value) else None
 
@@ -194,7 +194,7 @@ def is_super(node):
 
 
 def is_number(node):
-    """Whether an expression is made of numbers alone."""
+    """Return whether an expression contains only numbers."""
     if isinstance(node, ast.UnaryOp):
         return is_number(node.operand)
     if isinstance(node, ast.BinOp):
@@ -210,7 +210,7 @@ def split_words(text):
 
 
 def own_private_names(tree):
-    """Return private names that a module defines: functions, classes, variables, attributes and fields."""
+    """Return the private names that a module defines: functions, classes, variables, attributes and fields."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
@@ -223,7 +223,7 @@ def own_private_names(tree):
 
 
 def ancestors(node, classes):
-    """Return the names of the bases of a class that the package defines, nearest first."""
+    """Return the names of the base classes of a class that the package defines, nearest first."""
     found, waiting = [], [node]
     while waiting:
         for base in waiting.pop(0).bases:
@@ -235,7 +235,7 @@ def ancestors(node, classes):
 
 
 def members(node):
-    """Return the names of the methods of a class, and those of its other attributes."""
+    """Return the names of the methods of a class, and the names of its other attributes."""
     methods, others = set(), set()
     for item in node.body:
         if isinstance(item, FUNCTIONS):
@@ -248,7 +248,7 @@ def members(node):
 
 
 def measures(house):
-    """Return {measure: (number, what was counted)}; ``tests/test_ratchets.py`` compares the numbers."""
+    """Return {measure: (number, counted items)}. ``tests/test_ratchets.py`` compares the numbers."""
     methods, flags = house.hooks
     kept = {
         "exported names": house.exported,

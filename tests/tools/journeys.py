@@ -1,11 +1,12 @@
-"""How far a reader travels: files, functions and depth of calls of fit and predict of every estimator.
+"""Count the files, functions and depth of calls of ``fit`` and ``predict`` of every estimator.
 
     python tests/tools/journeys.py [--files ESTIMATOR]
 
-Counts Python frames of the estimator's own package (scikit-learn for LogisticRegression) on small data, imports left
-out. Depth is the largest number of such frames on the stack at once. Beside them: classes of the package among an
-estimator's bases, its private methods, own and inherited, and its constructor parameters. With ``--files`` the files
-of one estimator are listed instead, with the functions entered in each, and the deepest stack.
+The counts show how much code a reader must follow. They are counts of Python frames of the estimator's own package
+(scikit-learn for LogisticRegression) on small data, without imports. Depth is the largest number of such frames on
+the stack. The output also has the number of classes of the package among an estimator's bases, of its private
+methods, own and inherited, and of its constructor parameters. With ``--files``, the files of one estimator are
+listed, with the functions entered in each file, and the deepest stack.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from sklearn_crf.datasets import make_noisy_shapes
 
 
 class Journey:
-    """Frames of one package entered while the context is open, in any thread."""
+    """Context that records the frames of one package that any thread enters."""
 
     def __init__(self, package):
         self.folder = str(Path(package.__file__).parent)
@@ -58,7 +59,7 @@ class Journey:
         return f"{n_files:3d} files {len(self.places):4d} functions {len(self.deepest):3d} deep"
 
     def list_files(self):
-        """Print every file with the functions entered, then the deepest stack."""
+        """Print each file with the functions entered, then the deepest stack."""
         for file in sorted({file for file, _ in self.places}):
             names = sorted(name for place, name in self.places if place == file)
             print(f"    {Path(file).relative_to(self.folder)}: {', '.join(names)}")
@@ -67,7 +68,7 @@ class Journey:
 
 
 def shape_of(estimator):
-    """Bases of the package, private methods and constructor parameters."""
+    """Return a text with the numbers of base classes, private methods and constructor parameters of an estimator."""
     kind = type(estimator)
     package = kind.__module__.split(".")[0]
     bases = [base for base in kind.__mro__ if base.__module__.split(".")[0] == package]
@@ -82,7 +83,7 @@ def shape_of(estimator):
 
 
 def problems():
-    """Estimator, X and y: each small, none trivial."""
+    """Yield estimators, each with small but not trivial X and y."""
     shapes = make_noisy_shapes("gaussian", 1, shapes=["key", "gear"], random_state=0)
     X, y = shapes[0][:2, :16, :16], shapes[1][:2, :16, :16]
     rng = np.random.default_rng(0)
@@ -92,7 +93,7 @@ def problems():
         kind = getattr(sklearn_crf, name)
         if not (inspect.isclass(kind) and hasattr(kind, "fit")):
             continue
-        if name == "MultiLabelField":  # it wraps the others
+        if name == "MultiLabelField":  # it wraps other estimators
             continue
         data = {
             "RegressionTreeField": (grey, grey),
