@@ -12,7 +12,7 @@ from sklearn_crf.models import clamped, score, score_terms
 
 
 class Certificates(NamedTuple):
-    """Bounds on the scores of the best labelings.
+    """Scores of predicted labelings, with upper bounds on the best possible scores.
 
     Attributes
     ----------

@@ -33,7 +33,7 @@ from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
 
 
 class Member(NamedTuple):
-    """Part of a batch on which inference runs at once: one example, or the whole batch if its graph is a forest."""
+    """Part of a batch for one call of inference: one example, or the whole batch if its graph is a forest."""
 
     # nodes, edges: ranges of the nodes and edges of the batch that belong to this part
 

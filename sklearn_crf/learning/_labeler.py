@@ -50,7 +50,7 @@ class Labeler:
         )
 
     def scores(self, potentials: Any, weights: np.ndarray, batch: Any) -> Any:
-        """Return the model of a batch."""
+        """Return the model of a batch at the temperature, without clamping known labels."""
         return at_temperature(potentials.inference_model(weights, batch.example), self.temperature)
 
     def model(self, potentials: Any, weights: np.ndarray, batch: Any) -> Any:

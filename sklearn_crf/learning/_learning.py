@@ -376,7 +376,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return risk
 
     def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord | MarginRecord:
-        """Find the weights.
+        """Train the weights and return the record of the training.
 
         Parameters
         ----------

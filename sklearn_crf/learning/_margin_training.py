@@ -264,7 +264,7 @@ class MarginSetting(NamedTuple):
 class MarginRecord:
     """Iterates and result of max-margin training."""
 
-    path: str  # How the risk is evaluated
+    path: str  # Name of the algorithm that evaluates the risk
     loss: list = field(default_factory=list)  # The objective at each iterate
     calls: list = field(default_factory=list)  # Number of single-example inference calls until each iterate
     dual: float = 0.0  # The latest dual value

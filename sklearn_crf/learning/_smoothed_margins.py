@@ -89,6 +89,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
         for temperature in _falling(last):
             x[problem.n_weights :] *= objective.temperature / temperature
             objective.temperature = temperature
+            # Messages of another temperature are a poor start.
             risk.forget()
             found = problem.minimize(x, run.max_iter, visit)
             x = problem.project(found.x)
@@ -97,7 +98,8 @@ def minimize_smoothed(risk, start, setting, run, callback):
     finally:
         objective.temperature = last
     own = x[: problem.n_weights]
-    # Evaluate afresh: messages of another temperature are a poor start, and with shares the gradient includes shares.
+    # Evaluate the weights alone at the last temperature: training may have stopped earlier, and joint gradients include
+    # shares.
     value, gradient = plain.value_grad(own)
     entropy = run.C * risk.summed(_entropy, setting.entropy, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)

@@ -124,7 +124,7 @@ class TrainingRun(NamedTuple):
 class TrainingRecord:
     """Record of a training: lists with an entry for each iterate, and the result."""
 
-    path: str  # How the risk is evaluated
+    path: str  # Name of the algorithm that evaluates the risk
     loss: list = field(default_factory=list)  # The penalised objective
     errors: list = field(default_factory=list)  # Weighted number of wrong labels
     gradient_norm: list = field(default_factory=list)  # Per node
@@ -150,7 +150,7 @@ class TrainingRecord:
 
     @property
     def n_iter(self) -> int:
-        """Number of entries."""
+        """Number of recorded iterates."""
         return len(self.loss)
 
     def fitted(self) -> dict[str, Any]:
