@@ -168,7 +168,7 @@ class _SharedItems:
         self.warning, self.config = warning_state(), get_config()
 
     def _next(self):
-        """Return the next number, under a lock because free-threaded Python might give it to two threads."""
+        """Return the next item's number, under a lock because free-threaded Python might give it to two threads."""
         with self.lock:
             self.n_begun += 1
             return self.n_begun - 1

@@ -17,7 +17,7 @@ __all__ = ["make_pipeline"]
 
 def _last_step_has(method: str) -> Callable:
     def check(self: pipeline.Pipeline) -> bool:
-        getattr(self.steps[-1][1], method)  # its AttributeError is the message
+        getattr(self.steps[-1][1], method)  # raises the AttributeError that users see
         return True
 
     return check
@@ -79,7 +79,7 @@ class FieldPipeline(pipeline.Pipeline):
 
     @available_if(_last_step_has("certify"))
     def certify(self, X: Any, **params: Any) -> Certificates:
-        """Return upper bounds on the scores of the best labelings, and the gaps of the predicted labelings to them."""
+        """Return upper bounds on the scores of the best labelings, and how much less the predicted labelings score."""
         return self._ask("certify", X, **params)
 
     @available_if(_last_step_has("models"))

@@ -1,4 +1,4 @@
-"""Encoding: X, y and sample_weight become batches of examples, and results take the layout of X again."""
+"""Conversion of X, y and sample_weight to batches of examples, and of results to the layout of X."""
 
 from sklearn_crf.encoding._batches import (
     are_pending,

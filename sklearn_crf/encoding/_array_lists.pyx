@@ -1,4 +1,4 @@
-"""Many short arrays and matrices looked at and joined, and one cut into copies: NumPy takes longer for each."""
+"""Checks and joins of many short arrays and matrices, and cuts of an array into copies, faster than with NumPy."""
 
 from cpython.ref cimport Py_INCREF
 from cython cimport floating
@@ -17,9 +17,9 @@ cnp.import_array()
 
 
 def lengths_of_matrices(list arrays, dtype):
-    """Rows of contiguous matrices of one type and as many columns, and where they are; None if there are others.
+    """Return the lengths and addresses of matrices, or None unless they are contiguous, of one type and one width.
 
-    Places are addresses, (n, 1), which hold as long as the arrays. An empty matrix is another one, too.
+    Addresses, (n, 1), are valid as long as the arrays exist. None is also returned if a matrix is empty.
     """
     cdef:
         cnp.ndarray one
@@ -43,7 +43,7 @@ cdef inline bint is_of(cnp.ndarray array, object dtype):
 
 
 def one_of_each_type(items):
-    """One item by each of their types."""
+    """Return a dict with one item of each type."""
     cdef:
         object one, last = None
         dict found = {}
@@ -55,10 +55,11 @@ def one_of_each_type(items):
 
 
 def rows_of_matrices(list matrices, dtype):
-    """Lengths of CSR matrices of one type and as many columns, and where their arrays are; None if there are others.
+    """Return the lengths, addresses and arrays of CSR matrices, or None unless they are of one type and one width.
 
-    Places are addresses of values, indices and pointers, and the number of values; they hold as long as the arrays,
-    which come last, three of each matrix. What these hold is not looked at.
+    A row of addresses, (n, 4), holds the addresses of values, indices and pointers, and the number of values. Addresses
+    are valid as long as the arrays exist, of which there are three for each matrix. The entries of the arrays are not
+    checked.
     """
     cdef:
         Py_ssize_t i, n_columns = -1
@@ -69,7 +70,7 @@ def rows_of_matrices(list matrices, dtype):
         int64_t[::1] lengths = np.empty(len(matrices), dtype=np.int64)
         int64_t[:, ::1] places = np.empty((len(matrices), 4), dtype=np.int64)
     for i, one in enumerate(matrices):
-        # Its property takes longer than all else here.
+        # The property ``shape`` would take longer than everything else here.
         shape = one._shape
         if len(shape) != 2:
             return None
@@ -90,7 +91,7 @@ def rows_of_matrices(list matrices, dtype):
 
 
 cdef cnp.ndarray narrow(cnp.ndarray numbers):
-    """An array of one axis as int32; None where it cannot be."""
+    """Return a one-dimensional array of integers as int32, or None if that is not possible."""
     cdef bint are_signed = cnp.PyTypeNum_ISSIGNED(cnp.PyArray_TYPE(numbers))
     if numbers.ndim != 1 or not are_signed or not cnp.PyArray_ISCARRAY_RO(numbers):
         return None
@@ -101,7 +102,7 @@ cdef cnp.ndarray narrow(cnp.ndarray numbers):
 
 
 def are_sound_rows(const int64_t[:, ::1] places, const int64_t[::1] lengths, Py_ssize_t n_columns, dtype):
-    """Whether indices of CSR matrices lie inside of all of them, pointers ascend, and values are finite."""
+    """Return whether all CSR matrices have valid indices, ascending pointers and finite values."""
     cdef:
         Py_ssize_t i, k
         bint are_double = dtype == np.float64, found = True
@@ -113,7 +114,7 @@ def are_sound_rows(const int64_t[:, ::1] places, const int64_t[::1] lengths, Py_
             found = pointers[0] == 0 and pointers[lengths[i]] == places[i, 3]
             for k in range(lengths[i]):
                 found &= pointers[k] <= pointers[k + 1]
-            # As unsigned numbers, negative ones are too large as well.
+            # Viewed as unsigned, negative indices are too large as well.
             for k in range(places[i, 3]):
                 found &= <uint32_t> indices[k] < <size_t> n_columns
             if are_double:
@@ -132,7 +133,7 @@ def joined_rows(
     int32_t[::1] indices,  # OUT (nnz,)
     int64_t[::1] pointers,  # OUT (N + 1,)
 ):
-    """Sound CSR matrices one after the other."""
+    """Write valid CSR matrices one after the other into the arrays of one matrix."""
     cdef:
         Py_ssize_t i, k, row = 0
         int64_t start = 0, n
@@ -154,7 +155,7 @@ def joined_rows(
 
 
 def are_finite(const int64_t[:, ::1] places, const int64_t[::1] sizes, dtype):
-    """Whether arrays of float32 or of float64, by address and size, hold neither NaN nor infinity."""
+    """Return whether arrays of float32 or float64, given by address and size, hold neither NaN nor infinity."""
     cdef:
         Py_ssize_t i
         bint are_double = dtype == np.float64, found = True
@@ -170,7 +171,8 @@ def are_finite(const int64_t[:, ::1] places, const int64_t[::1] sizes, dtype):
 
 
 cdef bint is_finite(const floating* values, Py_ssize_t size) noexcept nogil:
-    # A number less itself is 0, or NaN where it is not finite, which the sum keeps: lanes let it run at memory's pace.
+    # A number minus itself is 0, or NaN if it is not finite, and the sum keeps a NaN. With eight partial sums the loop
+    # is as fast as memory allows.
     cdef:
         floating[8] lanes
         Py_ssize_t i, k
@@ -188,9 +190,7 @@ cdef bint is_finite(const floating* values, Py_ssize_t size) noexcept nogil:
 
 
 def joined_arrays(list arrays):
-    """Arrays of one type and one shape but for the first axis, one after the other; None if one is not contiguous or of
-    another type.
-    """
+    """Return the concatenation of arrays along the first axis, or None unless they are contiguous and of one type."""
     cdef:
         Py_ssize_t n = len(arrays), i
         object kind = arrays[0].dtype
@@ -225,7 +225,7 @@ def joined_arrays(list arrays):
 
 
 def copy_parts(cnp.ndarray values, const int64_t[::1] ptr, object[::1] parts):
-    """Set parts to copies of ``values[ptr[i]:ptr[i + 1]]``, of an array of one axis that holds no objects."""
+    """Set ``parts[i]`` to a copy of ``values[ptr[i]:ptr[i + 1]]``; values are one-dimensional and not objects."""
     cdef:
         Py_ssize_t i, size = values.itemsize
         cnp.npy_intp length
@@ -240,7 +240,7 @@ def copy_parts(cnp.ndarray values, const int64_t[::1] ptr, object[::1] parts):
         length = ptr[i + 1] - ptr[i]
         if length < 0:
             raise ValueError("ptr must ascend.")
-        Py_INCREF(kind)  # which the new array takes over
+        Py_INCREF(kind)  # the new array takes over this reference
         part = PyArray_Empty(1, &length, kind, 0)
         memcpy(cnp.PyArray_DATA(<cnp.ndarray> part), source + ptr[i] * size, length * size)
         parts[i] = part

@@ -1,4 +1,4 @@
-"""Batches of examples put together for inference, and results in the layout of X again."""
+"""Batches: disjoint unions of examples on which inference runs together."""
 
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from sklearn_crf.graphs import disjoint_union, lattice, trusted_graph
 
 
 def validate_sample_weight(sample_weight, n_examples):
-    """Check ``sample_weight``, one weight per example."""
+    """Check ``sample_weight``, and return one weight per example or None."""
     # sample_weight: None, number or (n_examples,); returns: None or (n_examples,), float64
     if sample_weight is None:
         return None
@@ -49,7 +49,7 @@ def validate_sample_weight(sample_weight, n_examples):
 
 
 def summable_weight(weight):
-    """Weights whose sums and products with losses neither overflow nor vanish; scores depend on their ratios alone."""
+    """Scale weights so that sums and products with losses neither overflow nor vanish; only their ratios matter."""
     if weight is None:
         return None
     largest = float(np.max(weight, initial=0.0))
@@ -86,9 +86,9 @@ def _per_node(found):
 
 
 def object_array(parts):
-    """1-D object array of arrays: what predictions and transformed examples are where X is a list."""
+    """Return a 1-D object array of arrays, the form of predictions and transformed examples if X is a list."""
     # returns: (len(parts),), of object
-    # Assigned one by one, for NumPy would make one array of parts that happen to have the same shape.
+    # Assign parts one by one, because NumPy would make a single array of parts with equal shapes.
     array = np.empty(len(parts), dtype=object)
     for i, part in enumerate(parts):
         array[i] = part
@@ -96,12 +96,12 @@ def object_array(parts):
 
 
 class _Limits(NamedTuple):
-    """Nodes up to which examples are put together: without cycles, with some, with factors."""
+    """Largest number of nodes of a batch: of forests, of examples with cycles, and of examples with factors."""
 
     forests: int
     cyclic: int
     factors: int
-    mixes: bool  # those with and without cycles
+    mixes: bool  # whether a batch may hold both forests and examples with cycles
 
 
 def make_batches(
@@ -118,9 +118,9 @@ def make_batches(
     n_jobs=1,
     is_pending=False,
 ):
-    """Join examples to batches: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
+    """Return batches of consecutive examples; by default only forests are joined, up to ``max_nodes`` nodes.
 
-    The composition of batches depends neither on the number of threads nor on the weights of examples.
+    The composition of batches does not depend on the number of threads or on the weights of examples.
     """
     # sample_weight: (n_examples,); prepare: callable(Example) -> Example
     if encoded.has_sparse_edges:
@@ -135,26 +135,26 @@ def make_batches(
 
 
 class _PendingExample:
-    """The example of a batch of chains that is made when it is used, and again each time."""
+    """Example of a batch of chains that is not stored, but joined anew each time it is used."""
 
     def __init__(self, make, encoded, start, stop):
         self.make = make
         self._encoded, self._start, self._stop = encoded, start, stop
 
     def made_by(self, make):
-        """The same chains, joined by another function."""
+        """Return a pending example of the same chains that is joined by another function."""
         return _PendingExample(make, self._encoded, self._start, self._stop)
 
     @property
     def chain_features(self):
-        """Features of the chains where they are; None where tables depend on features of edges."""
+        """Features of the chains at their original addresses, or None if edge tables depend on features."""
         if self._encoded.edge_feature_function is not constant:
             return None
         items, part = self._encoded.items, slice(self._start, self._stop)
         return ChainFeatures(items.dtype, items.is_dense, 0, items.lengths[part], items.places[part], (items,))
 
     def __reduce__(self):
-        # Not with all examples of X, to another process.
+        # Send only the joined example to another process, not all examples of X.
         return _same, (self.make(),)
 
 
@@ -170,25 +170,25 @@ def _pending(batch, settle):
 
 
 def made_batch(batch):
-    """A batch with its example, which is made now if it is pending."""
+    """Return the batch, with its example joined if it was pending."""
     example = batch.example
     return replace(batch, example=example.make()) if isinstance(example, _PendingExample) else batch
 
 
 def are_pending(batches):
-    """Whether examples of batches are yet to be joined: those of chains."""
+    """Return whether the examples of batches of chains are not yet joined."""
     return bool(batches) and isinstance(batches[0].example, _PendingExample)
 
 
 class ChainFeatures(NamedTuple):
-    """Features of the nodes of chains side by side, where they are: for kernels that read them once."""
+    """Addresses of the node features of a batch of chains, for kernels that read the features only once."""
 
     dtype: np.dtype
     is_dense: bool
-    length: int  # nodes of each chain; 0 where they differ
-    lengths: np.ndarray | None  # (n_chains,) int64, where they differ
+    length: int  # number of nodes of each chain; 0 if lengths differ
+    lengths: np.ndarray | None  # (n_chains,) int64; None if all lengths are equal
     places: np.ndarray | None  # (n_chains, 1 or 4) int64, addresses of the features of each chain
-    arrays: tuple  # what has to last; without places the rows of all nodes, or values, indices and pointers of them
+    arrays: tuple  # arrays to keep alive; if places is None, the features of all nodes: rows, or the arrays of CSR
 
     def fields(self, first_node: int) -> list[int]:
         """Return the fields of ChainBatch in C++."""
@@ -198,7 +198,7 @@ class ChainFeatures(NamedTuple):
 
 
 def chain_features(batch):
-    """Return the :class:`ChainFeatures` of a batch of chains of one kind of nodes and edges; None of anything else."""
+    """Return the :class:`ChainFeatures` of a batch, or None unless it holds chains with one type of nodes and edges."""
     example = batch.example
     if isinstance(example, _PendingExample):
         return example.chain_features
@@ -218,7 +218,7 @@ def chain_features(batch):
 
 
 def _arrays_of(features):
-    """Return the array of dense features, or those of a CSR matrix; None of others."""
+    """Return the array of dense features, the three arrays of a CSR matrix, or None for other features."""
     if isinstance(features, np.ndarray):
         return (features,) if features.flags.c_contiguous else None
     if isinstance(features, sp.csr_matrix | sp.csr_array) and features.nnz <= MAX_INT32:
@@ -227,11 +227,11 @@ def _arrays_of(features):
 
 
 def _settled(batch, encoded, prepare, keeps_edges, n_threads):
-    """A batch whose edge features are computed if they are kept, and whose example is prepared."""
+    """Return a batch with a joined and prepared example, which stores its edge features if they are small enough."""
     batch = made_batch(batch)
     example = batch.example
     if isinstance(example, ComputedEdges):
-        # Of large lattices not even ones are stored where edges are not kept.
+        # If edges are not kept, large lattices do not even store constant features.
         is_constant = example.has_constant_edges and (
             keeps_edges or example.graph.n_edges <= _tuning.MOST_CONSTANT_EDGES
         )
@@ -266,7 +266,7 @@ def _array_batches(encoded, labels, sample_weight, limits):
         stop = min(start + most, encoded.n_examples)
         n_members = stop - start
         if n_members not in unions:
-            # The same object for every batch of this size: its incidence and traversal are then made once.
+            # Batches of equal size share a graph, so that its incidence and traversal are computed once.
             edge_type, node_type = encoded.edge_type, encoded.node_type
             if n_members > 1:
                 edge_type = np.tile(lattice_types(edge_type, encoded.graph), n_members)
@@ -302,12 +302,12 @@ _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches
 
 
 class _Traits(NamedTuple):
-    """Properties of an example that decide which others it can share a batch with."""
+    """Properties of an example that decide which other examples can share its batch."""
 
     n_nodes: int
     has_cycles: bool = False
     has_factors: bool = False
-    kind: tuple | None = None  # examples of one kind can be joined to one example
+    kind: tuple | None = None  # only examples of equal kind can be joined
 
 
 def _traits(example):
@@ -323,11 +323,11 @@ def _traits(example):
 
 
 def _packs_of_chains(lengths, limits):
-    """As :func:`_packs`; of chains there may be many thousands."""
+    """Yield the bounds of batches of chains, faster than :func:`_packs` if there are many thousands of chains."""
     ends, start = np.concatenate(([0], np.cumsum(lengths))), 0
     n_packs = -(-int(ends[-1]) // limits.forests)
     if n_packs > 1:
-        # Packs of alike work, an even number of them: two threads would wait for the last one else.
+        # Use an even number of batches with about equal work. Otherwise one of two threads would wait for the last.
         n_packs += n_packs % 2
     most = min(limits.forests, -(-int(ends[-1]) // n_packs) + int(lengths.max()))
     while start < len(lengths):
@@ -337,7 +337,7 @@ def _packs_of_chains(lengths, limits):
 
 
 def _packs_of_filled(traits, sizes, limits):
-    """As :func:`_packs`, of runs of examples with nodes."""
+    """Yield the bounds of batches as :func:`_packs` does, leaving out examples without nodes."""
     ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(traits)]
     for before, stop in pairwise(ends):
         start = before + 1
@@ -346,7 +346,7 @@ def _packs_of_filled(traits, sizes, limits):
 
 
 def _packs(traits, limits):
-    """Bounds of runs of examples that can share a batch."""
+    """Yield the bounds of runs of examples that can share a batch."""
     start, n_nodes, has_cycles = 0, 0, False
     for i, own in enumerate(traits):
         has_cycles = has_cycles or own.has_cycles
@@ -361,7 +361,7 @@ def _packs(traits, limits):
 
 
 def _joined(members, n_node_types, unions):
-    """Disjoint union of examples; the same graphs in the same order share one Graph."""
+    """Return the disjoint union of examples; unions of equal sequences of graphs share one Graph."""
     if len(members) == 1 and n_node_types == 1 and members[0].node_type is None and not members[0].has_factors:
         return members[0]
     key = tuple(id(example.graph) for example in members)
@@ -384,7 +384,7 @@ def _joined_chains(encoded, start, stop):
 
 
 def _with_edges(encoded, example):
-    """An example with features of its edges, if it has any edges."""
+    """Return the example with computed edge features, if it has edges without features."""
     if example.edge_features is None and example.graph.n_edges:
         return ComputedEdges(example, encoded.edge_feature_function)
     return example
@@ -402,9 +402,9 @@ def _batch(example, start, sizes, labels, sample_weight):
 
 
 def tie_constant_edges(example):
-    """The example without edge features where it has one and that is 1 everywhere.
+    """Return the example without edge features if they are a single feature that is 1 on every edge.
 
-    Edges without features share tables, which inference prepares once instead of for each edge.
+    Edges without features share tables, which inference then prepares once instead of for each edge.
     """
     if isinstance(example, ComputedEdges):
         return with_fields(example, edge_features=None) if example.has_constant_edges else example
@@ -415,15 +415,15 @@ def tie_constant_edges(example):
 
 
 def joined_batches(batches, max_nodes=4096):
-    """Batches in which small examples with cycles are together, as forests are from the start."""
-    # returns edges of one member come one after the other
+    """Join consecutive batches of small examples with cycles, and return all batches."""
+    # The edges of each member stay consecutive.
     return [union_of(group) for group in groups_to_join(batches, max_nodes)]
 
 
 def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):
-    """Consecutive batches that can be joined."""
-    # may_join: whether a batch with cycles may be joined with others; None is always
-    # one_weight: whether examples of different weights stay apart
+    """Return groups of consecutive batches that can be joined."""
+    # may_join: function that tells whether a batch with cycles may be joined with others; None allows all batches
+    # one_weight: whether examples of different weights must stay in different groups
     groups: list[list] = []
     n_nodes = 0
     for batch in batches:
@@ -431,7 +431,7 @@ def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):
         n_nodes += len(batch.labels)
         if alone or not groups or n_nodes > max_nodes or not _alike(groups[-1][-1], batch, one_weight):
             groups.append([batch])
-            # Nothing joins what stays alone.
+            # No later batch may join a batch that stays alone.
             n_nodes = np.inf if alone else len(batch.labels)
         else:
             groups[-1].append(batch)
@@ -439,7 +439,7 @@ def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):
 
 
 def _alike(a, b, one_weight):
-    """Whether one example can hold both."""
+    """Return whether the examples of two batches can be joined."""
     first, second = a.example, b.example
     return (
         (first.edge_features is None) == (second.edge_features is None)
@@ -449,8 +449,9 @@ def _alike(a, b, one_weight):
 
 
 def union_of(batches, as_lattice=False):
-    """One batch of several."""
-    # as_lattice: lattices of one shape become one of an axis more, for which minimum cuts have kernels of their own
+    """Join several batches to one batch."""
+    # as_lattice: whether to join lattices of equal shape to one lattice with an additional axis, for which minimum
+    # cuts have faster kernels
     if len(batches) == 1:
         return batches[0]
     examples = [batch.example for batch in batches]
@@ -476,7 +477,7 @@ def union_of(batches, as_lattice=False):
 
 
 def _stacked_lattices(graphs):
-    """A lattice of lattices and its edges' places in the union, or None and all places."""
+    """Return a lattice that stacks equal lattices and the order of its edges, or None if lattices differ."""
     first = graphs[0]
     if first.offsets is None or any(
         graph is not first

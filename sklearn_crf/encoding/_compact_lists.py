@@ -1,4 +1,4 @@
-"""Examples kept as what they are made of, and joined in one go: lists of chains, fields of the rows of a table."""
+"""Compact lists of examples that are joined directly from their arrays: chains, and fields of the rows of a table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,30 +12,30 @@ from sklearn_crf.encoding import _array_lists, _tuning
 from sklearn_crf.encoding._examples import trusted_example
 from sklearn_crf.graphs import lattice, trusted_graph
 
-# Formats in which a sparse chain is read as it is.
+# Formats of sparse chains that are read without conversion.
 _KINDS = {sp.csr_matrix, sp.csr_array}
 
 
 class ChainList(Sequence):
-    """Examples of a list of chains, all sparse or all dense, each made when it is asked for.
+    """List of chains, all sparse or all dense, whose examples are made when they are read.
 
-    There may be many thousands, and training and prediction read them joined: :meth:`joined`.
+    There may be many thousands of chains. Training and prediction read them joined, by :meth:`joined`.
     """
 
     def __init__(self, chains, lengths, places, arrays=None):
-        # arrays: of sparse chains, as rows_of_matrices tells
+        # arrays: arrays of sparse chains, from rows_of_matrices; None for dense chains
         self._chains = chains
         self.lengths, self.places = lengths, places
         self._arrays = arrays
         self._graphs, self._unions = {}, {}
 
     def __reduce__(self):
-        # Places are of this process.
+        # Places are memory addresses, which are only valid in this process.
         return ChainList.of, (self._chains, (self._chains[0].dtype,))
 
     @classmethod
     def of(cls, chains, dtypes, n_jobs=1):
-        """Of a list that was found to be sound, of one of these precisions and finite; None says nothing of any."""
+        """Return a ChainList of valid, finite chains with one of the given precisions, or None for other lists."""
         kinds = _array_lists.one_of_each_type(chains).keys()
         are_arrays = kinds == {np.ndarray}
         if not are_arrays and not kinds <= _KINDS:
@@ -59,12 +59,12 @@ class ChainList(Sequence):
 
     @property
     def chains(self):
-        """The matrices of features that were given."""
+        """Feature matrices of the chains, as given."""
         return self._chains
 
     @property
     def is_dense(self):
-        """Whether features are arrays."""
+        """Whether features are dense arrays."""
         return self._arrays is None
 
     @property
@@ -87,13 +87,13 @@ class ChainList(Sequence):
         return self._graphs[length]
 
     def joined(self, start, stop):
-        """The disjoint union of some of them, one after the other."""
+        """Return the disjoint union of consecutive chains."""
         if stop == start + 1:
             return self[start]
         lengths = self.lengths[start:stop]
         key = lengths.tobytes()
         if key not in self._unions:
-            # The same object for all of these lengths: its incidence and traversal are then made once.
+            # Equal sequences of lengths share a graph, so that its incidence and traversal are computed once.
             graph = _graph_of_chains(lengths)
             self._unions[key] = graph, np.zeros(graph.n_edges, dtype=np.int32)
         graph, edge_type = self._unions[key]
@@ -102,7 +102,7 @@ class ChainList(Sequence):
         return trusted_example(features, graph, edge_type=edge_type)
 
     def _features(self, start, stop):
-        """Features of the nodes of some of them, one after the other."""
+        """Return the concatenated node features of consecutive chains."""
         if self.is_dense:
             return _array_lists.joined_arrays(self._chains[start:stop])
         places, lengths, dtype = self.places[start:stop], self.lengths[start:stop], self.dtype
@@ -110,7 +110,7 @@ class ChainList(Sequence):
         data, indices = np.empty(n_values, dtype=dtype), np.empty(n_values, dtype=np.int32)
         ptr = np.empty(n_nodes + 1, dtype=np.int64)
         _array_lists.joined_rows(places, lengths, data, indices, ptr)
-        # The constructor would look once more for what was checked of every chain.
+        # The constructor would repeat checks that every chain has passed.
         joined = sp.csr_matrix((n_nodes, self._chains[0].shape[1]), dtype=dtype)
         index_type = np.int32 if n_values <= MAX_INT32 else np.int64
         joined.indices, joined.indptr = (part.astype(index_type, copy=False) for part in (indices, ptr))
@@ -126,9 +126,10 @@ def _graph_of_chains(lengths):
 
 
 class RowFields(Sequence):
-    """One example for each row of a table: a graph whose nodes all have the row, and weights of their own.
+    """List with an example for each row of a table: a graph with the row at every node, and own weights for each node.
 
-    Fields take it as X. Of many rows it is read much faster than a list of :class:`~sklearn_crf.Example` would be.
+    Field classifiers accept it as X. If there are many rows, it is read much faster than a list of
+    :class:`~sklearn_crf.Example`.
     """
 
     # rows: (n_rows, n_features), float32 or float64
@@ -150,5 +151,5 @@ class RowFields(Sequence):
 
     @property
     def features(self):
-        """(n_rows, n_nodes, n_features), those of each node, a view of the rows."""
+        """Features of each node, (n_rows, n_nodes, n_features), a view of the rows."""
         return np.broadcast_to(self.rows[:, np.newaxis], (len(self), self.graph.n_nodes, self.rows.shape[1]))

@@ -1,4 +1,4 @@
-"""Examples: graphs with features, the features of their edges, and the batches inference runs on."""
+"""Examples (graphs with features), computed edge features, and the batches on which inference runs."""
 
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -28,43 +28,46 @@ from sklearn_crf.models._factor_tables import pairs_of_factors
 class Factors(NamedTuple):
     """Factors of one type in an example."""
 
-    scope: np.ndarray  # (n_factors, arity) int32: their nodes
-    features: np.ndarray | None = None  # (n_factors, R) float64 or None: none is one that is 1
+    scope: np.ndarray  # (n_factors, arity) int32: the nodes of each factor
+    features: np.ndarray | None = None  # (n_factors, R) float64; None means a single feature equal to 1
 
 
-# As the constructor of :class:`Example` takes them.
+# Attributes in the order of the parameters of the constructor of :class:`Example`.
 FIELDS = "node_features", "graph", "edge_features", "node_type", "_edge_type", "n_states", "factors", "fixed_factors"
 
 
 class Example:
-    """One example: a graph whose nodes, and perhaps edges, carry features.
+    """One example: a graph whose nodes, and optionally edges, have features.
 
     Parameters
     ----------
     node_features : array-like, sparse matrix or linear operator of shape (N, F)
-        Features of each node, float32 or float64 (anything else becomes float64). A linear operator is any object with
-        ``shape`` and real products ``@`` and ``.T @`` with two-dimensional arrays, such as
-        :class:`scipy.sparse.linalg.LinearOperator` and what :class:`~sklearn_crf.preprocessing.PatchOverlays` returns:
-        features that would not fit in memory are then never stored. Several threads may ask for its products at once.
+        Features of each node. Any type other than float32 and float64 becomes float64. A linear operator is any object
+        with ``shape`` and real products ``@`` and ``.T @`` with two-dimensional arrays, such as
+        :class:`scipy.sparse.linalg.LinearOperator` or a result of :class:`~sklearn_crf.preprocessing.PatchOverlays`.
+        Features that would not fit in memory then need not be stored. Several threads may compute its products at the
+        same time.
     edges : Graph, array-like of shape (E, 2) or (2, E) of int, sparse matrix of shape (N, N), or networkx graph
-        Each undirected edge once, in any form that :class:`Graph` takes; the direction matters to tables that are not
-        symmetric.
+        Each undirected edge once, in any form that :class:`Graph` accepts. The order of the two nodes only matters if
+        tables are not symmetric.
     edge_features : array-like or sparse matrix of shape (E, R), optional
-        Features of each edge. None leaves them to the estimator's ``edge_features``.
+        Features of each edge. None uses the estimator's ``edge_features``.
     node_type : array-like of shape (N,) of int, optional
-        Nodes of different types have weights of their own.
+        Type of each node. Each type has its own weights.
     edge_type : array-like of shape (E,) of int, optional
-        Edges of different types have weights of their own.
+        Type of each edge. Each type has its own weights.
     n_states : array-like of shape (N,) of int, optional
-        Number of states of each node where they differ: the first ``n_states[s]`` of ``classes_``.
+        Number of states of each node, if nodes differ. The states of node s are the first ``n_states[s]`` classes of
+        ``classes_``.
     factors : dict of str to array-like of shape (n_factors, arity) of int, optional
-        Factors of any number of nodes by the name of their type: the nodes of each, in an order that means the same
-        for all factors of a type. Types have weights of their own, shared by all factors of a type in all examples.
-        With features it is a pair, nodes and an array of shape (n_factors, R).
+        Factors of any number of nodes, by the name of their type. A row lists the nodes of a factor, in an order that
+        has the same meaning for all factors of the type. Each type has its own weights, which all its factors share in
+        all examples. If factors have features, the value is a pair: the nodes, and an array of shape (n_factors, R).
     fixed_factors : list of (scope, table), optional
-        Factors whose scores are given and not learned, as :meth:`~sklearn_crf.models.FactorGraph.from_factors`
-        takes them, such as the hard constraint :func:`~sklearn_crf.models.exactly_one`. Constraints
-        for prediction alone are added to the examples to predict (:meth:`with_fixed_factors`).
+        Factors with given scores that are not learned, in the form that
+        :meth:`~sklearn_crf.models.FactorGraph.from_factors` accepts, such as the hard constraint
+        :func:`~sklearn_crf.models.exactly_one`. To apply constraints at prediction only, add them to the examples to
+        predict (:meth:`with_fixed_factors`).
 
     Raises
     ------
@@ -114,7 +117,7 @@ class Example:
         if not isinstance(factors, Mapping | None):
             raise ValueError(f"factors must be a dict of name to nodes, got {type(factors).__name__}.")
         named = {name: _as_factors(value, name, n_nodes) for name, value in (factors or {}).items()}
-        # Short examples have none of a type that takes many nodes.
+        # A short example may have no factor of a type with many nodes.
         self.factors = {name: found for name, found in named.items() if len(found.scope)}
         self.fixed_factors = _as_fixed_factors([] if fixed_factors is None else fixed_factors, n_nodes)
 
@@ -125,7 +128,7 @@ class Example:
 
     @property
     def edge_type(self) -> Any:
-        """Type of each edge, (E,) int32; None is one type."""
+        """Type of each edge, (E,) int32; None means that all edges have one type."""
         return lattice_types(self._edge_type, self.graph)
 
     @edge_type.setter
@@ -133,23 +136,23 @@ class Example:
         self._edge_type = edge_type
 
     def _with(self, **fields):
-        """A copy with other values of some fields, unchecked."""
+        """Return a copy with other values of some fields, without checks."""
         example = object.__new__(type(self))
-        # What copy.copy does by way of pickling takes several times as long, and there may be many thousands.
+        # copy.copy uses the pickle protocol and takes several times as long, and there may be many thousands of copies.
         example.__dict__.update(self.__dict__)
         for name, value in fields.items():
             setattr(example, name, value)
         return example
 
     def _with_scaled_edges(self, scale):
-        """The same example with edge features over their scale, (n_edge_types, R)."""
+        """Return the example with edge features divided by their scale, (n_edge_types, R)."""
         if self.edge_features is None:
             return self
         return self._with(edge_features=scaled_edges(self.edge_features, self.edge_type, scale))
 
     @property
     def is_plain_lattice(self) -> bool:
-        """Whether all that nodes and edges have follows from the features of nodes and the shape of a lattice."""
+        """Whether node features and the shape of a lattice describe the example completely."""
         has_own = self.node_type is not None or self.n_states is not None or self.has_factors
         is_dense = isinstance(self.node_features, np.ndarray)
         return is_dense and self._has_no_edge_features and isinstance(self._edge_type, str) and not has_own
@@ -160,16 +163,16 @@ class Example:
 
     @property
     def stores_edges(self) -> bool:
-        """Whether the features of edges are in memory, not made anew whenever they are read."""
+        """Whether edge features are stored in memory, instead of computed whenever they are read."""
         return True
 
     @property
     def has_quick_edges(self) -> bool:
-        """Whether to make the features of edges takes no longer than to look at their scores does."""
+        """Whether computing edge features takes no longer than reading the scores of edges."""
         return True
 
     def rows(self, start: int, stop: int) -> "Example":
-        """The part of a plain lattice from one index of its first axis to another.
+        """Return the part of a plain lattice between two indices of its first axis.
 
         Parameters
         ----------
@@ -178,29 +181,29 @@ class Example:
         Returns
         -------
         Example
-            Its edges are those with both ends in the part.
+            The part, with all edges that have both ends in it.
         """
         shape, offsets = self.graph.shape, self.graph.offsets
         assert shape is not None
         width = self.n_nodes // shape[0]
         n_nodes = (stop - start) * width
-        # Parts of one height share a graph, which lists its edges and neighbours once.
+        # Parts of equal height share a graph, so that its edges and neighbours are listed once.
         height = stop - start
         graph = self.graph.keep(("rows", height), lambda: trusted_graph(n_nodes, None, (height, *shape[1:]), offsets))
         features = self.node_features[start * width : stop * width]
         return trusted_example(features, graph, edge_type=self._edge_type)
 
     def _weighted_edges(self, weights):
-        """Sum of the features of each edge by the weights of its type, (n_edge_types, R)."""
+        """Return the sum of each edge's features, multiplied by the weights of its type, (n_edge_types, R)."""
         return weighted_edges(self.edge_features, self.edge_type, weights)
 
     def with_fixed_factors(self, fixed_factors: Any) -> "Example":
-        """The same example with other fixed factors, such as constraints that are to hold at prediction alone.
+        """Return the example with other fixed factors, such as constraints that only apply at prediction.
 
         Parameters
         ----------
         fixed_factors : list of (scope, table)
-            As in the constructor; they replace the present ones.
+            New factors, in the form of the constructor's parameter. They replace the present fixed factors.
 
         Returns
         -------
@@ -210,7 +213,7 @@ class Example:
 
     @property
     def edges(self) -> np.ndarray:
-        """(E, 2) int32."""
+        """The two nodes of each edge, (E, 2) int32."""
         return self.graph.edges
 
     @property
@@ -225,7 +228,7 @@ class Example:
 
     @property
     def is_forest(self) -> bool:
-        """Whether no cycle leads through nodes, edges and factors."""
+        """Whether nodes, edges and factors form no cycle."""
         if not self.has_factors:
             return self.graph.is_forest
         scopes = [*self.edges, *(nodes for found in self.factors.values() for nodes in found.scope)]
@@ -251,14 +254,14 @@ class Example:
 
 
 class ComputedEdges(Example):
-    """An example that computes its edge features whenever it is asked for them."""
+    """Example that computes its edge features whenever they are read."""
 
     def __init__(self, example, function):
-        # The features themselves are not among the attributes taken over: below they are a property.
+        # Edge features are not copied, because they are a property of this class.
         for name in FIELDS:
             if name != "edge_features":
                 setattr(self, name, getattr(example, name))
-        # Features of nodes may be replaced by those in other units.
+        # The source of edge features stays the same if node_features is replaced by scaled values.
         self._source = example.node_features
         self._scale = None
         self._function = function
@@ -268,7 +271,7 @@ class ComputedEdges(Example):
 
     @property
     def has_constant_edges(self):
-        """Whether the one feature of every edge is 1."""
+        """Whether each edge has a single feature, which is 1."""
         return self._function is constant and self._scale is None
 
     @property
@@ -302,13 +305,13 @@ class ComputedEdges(Example):
     def _with(self, **fields):
         if "edge_features" not in fields:
             return super()._with(**fields)
-        # Features that are given are no longer computed.
+        # The given edge features replace computed features.
         plain = trusted_example(self.node_features, self.graph, None, self.node_type, self._edge_type, self.n_states)
         return with_fields(plain, factors=self.factors, fixed_factors=self.fixed_factors, **fields)
 
 
 def trusted_example(node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
-    """Make an example without checks, of parts that this package checked itself."""
+    """Make an example without checks, from parts that this package has checked itself."""
     example = Example.__new__(Example)
     example.node_features = node_features
     example.graph = graph
@@ -321,22 +324,22 @@ def trusted_example(node_features, graph, edge_features=None, node_type=None, ed
 
 
 def with_fields(example, **fields):
-    """Copy an example with other values of some fields, unchecked."""
+    """Return a copy of an example with other values of some fields, without checks."""
     return example._with(**fields)
 
 
 def with_scaled_edges(example, scale):
-    """Copy an example with edge features over their scale, (n_edge_types, R)."""
+    """Return a copy of an example with edge features divided by their scale, (n_edge_types, R)."""
     return example._with_scaled_edges(scale)
 
 
 def weighted_sums_of_edges(example, weights):
-    """Return the sum of the features of each edge by the weights of its type, (n_edge_types, R)."""
+    """Return the sum of each edge's features, multiplied by the weights of its type, (n_edge_types, R)."""
     return example._weighted_edges(weights)
 
 
 def names_edge_types(example):
-    """Return the types of edges as they are kept: an array, None, or the name of those of a lattice."""
+    """Return the types of edges as stored: an array, None, or a name for the edge types of a lattice."""
     return example._edge_type
 
 
@@ -355,7 +358,7 @@ def _as_features(values):
 
 
 def lattice_types(types, graph):
-    """Types of edges, (E,) int32, where "offset" and "tied" stand for those of a lattice; None is one type."""
+    """Return the types of edges as an array (E,) int32, also for the names "offset" and "tied"; None is one type."""
     if not isinstance(types, str):
         return types
     return graph.lattice_edge_type if types == "offset" else np.zeros(graph.n_edges, dtype=np.int32)
@@ -379,7 +382,7 @@ def _as_integers(values, length, name, lowest):
 
 
 def _as_edge_type(types, graph):
-    # "offset" and "tied" are set by this package alone, on lattices.
+    # Only this package sets "offset" and "tied", for lattices.
     if isinstance(types, str) and types in ("offset", "tied") and graph.offsets is not None:
         return types
     return _as_integers(types, graph.n_edges, "edge_type", lowest=0)
@@ -417,7 +420,7 @@ def _as_fixed_factors(factors, n_nodes):
 
 
 def joined_factors(examples):
-    """Factors of the disjoint union of examples."""
+    """Return the factors and the fixed factors of the disjoint union of examples."""
     first = np.cumsum([0, *(example.n_nodes for example in examples[:-1])]).tolist()
     found: dict[str, Any] = {}
     fixed_factors = []
@@ -443,7 +446,7 @@ def _check_scope(nodes, n_nodes, what):
 
 
 def stacked(parts):
-    """Arrays of several examples one after the other."""
+    """Return the concatenated arrays of several examples."""
     if len(parts) == 1 or parts[0] is None:
         return parts[0]
     if isinstance(parts[0], OperatorFeatures | SharedRows):
@@ -452,13 +455,13 @@ def stacked(parts):
         return _stacked_rows(parts)
     if parts[0].ndim != 2 or parts[0].strides[0]:
         return np.concatenate(parts)
-    # Copies of one row, of which NumPy would make columns side by side.
+    # If arrays repeat one row with stride 0, NumPy's own result would be stored by columns.
     rows = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.result_type(*{part.dtype for part in parts}))
     return np.concatenate(parts, out=rows)
 
 
 def _stacked_rows(parts):
-    # Checks and choices of types for each part make scipy's vstack several times slower.
+    # SciPy's vstack is several times slower, because it checks and converts each part.
     sizes = [part.indptr[-1] for part in parts]
     lengths = [part.shape[0] for part in parts]
     ends = np.repeat(np.cumsum(sizes) - sizes, lengths) + np.concatenate([part.indptr[1:] for part in parts])
@@ -471,7 +474,7 @@ def _stacked_rows(parts):
 
 
 def stacked_types(types, lengths):
-    """Types of nodes or edges of several examples one after the other."""
+    """Return the concatenated types of nodes or edges of several examples; None stands for type 0."""
     return np.concatenate(
         [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
     )
@@ -481,9 +484,9 @@ def stacked_types(types, lengths):
 class Batch:
     """Disjoint union of examples on which inference runs together, with the nodes of each example.
 
-    Forests are packed, many examples a batch, since exact inference treats them apart anyway and one kernel call
-    costs less than hundreds. An example with cycles or factors is a batch of its own, so that its result does not
-    depend on other examples, unless larger batches are requested.
+    A batch may hold many forests: exact inference treats them separately anyway, and one kernel call costs less than
+    hundreds of calls. An example with cycles or factors has its own batch, so that its result does not depend on other
+    examples, unless larger batches are requested.
     """
 
     example: Example
@@ -495,13 +498,13 @@ class Batch:
 
     @property
     def counted_labels(self):
-        """Labels of the nodes, -1 also in members of weight zero."""
+        """Labels of the nodes, with -1 for unlabelled nodes and for all nodes of members with weight zero."""
         if self.weight is None or self.labels is None:
             return self.labels
         return np.where(np.repeat(self.weight > 0, np.diff(self.node_ptr)), self.labels, -1)
 
     def rows(self, start, stop):
-        """The part of a batch of one plain lattice from one index of its first axis to another."""
+        """Return the part of a batch of one plain lattice between two indices of its first axis."""
         example = self.example.rows(start, stop)
         shape = self.example.graph.shape
         assert shape is not None
@@ -510,8 +513,8 @@ class Batch:
         return Batch(example, self.members, np.array([0, example.n_nodes]), labels, self.weight)
 
     def labelled_edges(self):
-        """Edges whose ends both have a label that counts."""
-        # returns: tail, head, first_node : (n_edges,), int32
+        """Return the labels of both ends, and the first node, of each edge whose ends both have a label that counts."""
+        # returns: tail labels, head labels and first nodes, (n_edges,) int32 each
         edges, labels = self.example.graph.edges, self.counted_labels
         tail, head = labels[edges.T]
         known = (tail >= 0) & (head >= 0)
@@ -519,7 +522,7 @@ class Batch:
 
     @contextmanager
     def named_in_errors(self):
-        """Context that names the example of X in errors of an algorithm, which knows only its model."""
+        """Add the index of the example in X to errors of an algorithm, which only knows its model."""
         try:
             yield
         except ValueError as error:
@@ -535,7 +538,7 @@ class Batch:
 
 
 def require_complete(batch, what):
-    """The labels of a batch."""
+    """Return the labels of a batch, or raise ValueError if a node has no label."""
     # returns: (N,), int32
     unlabelled = np.flatnonzero(batch.labels < 0)
     if len(unlabelled):

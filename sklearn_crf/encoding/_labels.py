@@ -1,4 +1,4 @@
-"""Labels: what y may be, the column of each node's label, and the classes: found, named, weighted."""
+"""Labels: reading y, the class index of each node's label, and the classes and their weights."""
 
 import reprlib
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding._array_lists import one_of_each_type
 from sklearn_crf.encoding._layouts import is_listed
 
-# What marks missing labels to the field at the end of a pipeline that is being fitted, for the steps before it.
+# While a pipeline is fitted: the ``missing_label`` of the field at its end, for the steps before the field.
 missing_label_of_field: ContextVar = ContextVar("missing_label_of_field", default=None)
 
 
 class EncodedLabels(NamedTuple):
-    """Labels as columns of the classes, -1 where a node is unlabelled."""
+    """Labels as indices into the classes, with -1 for unlabelled nodes."""
 
     labels: list | np.ndarray  # list of (n_nodes,), or (n,), int32
     classes_: np.ndarray  # (n_classes,)
@@ -32,7 +32,7 @@ class EncodedLabels(NamedTuple):
 
 
 def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_unknown=False):
-    """Labels of all nodes as columns of the sorted classes."""
+    """Return the labels of all nodes as indices into the sorted classes."""
     # classes: (n_classes,)
     y = _without_masks(y)
     found = _encoded_together(y, encoded, missing_label, classes, name, allow_unknown)
@@ -50,7 +50,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_un
 
 
 def _encoded_together(y, encoded, missing_label, classes, name, allow_unknown):
-    """Labels of all examples in one go; None where they are not of one kind, or an error has to name an example."""
+    """Return the labels of all examples, encoded together, or None if they differ in kind or are invalid."""
     joined = None if encoded.layout == "nodes" else _joined_labels(y, encoded)
     if joined is None:
         return None
@@ -66,7 +66,7 @@ def _encoded_together(y, encoded, missing_label, classes, name, allow_unknown):
 
 
 def _joined_labels(y, encoded):
-    """Labels of one example after the other, and how many each has; None unless all are integers, or all strings."""
+    """Return the concatenated labels and their number in each example, or None for mixed types or wrong shapes."""
     shapes, parts = _shapes_and_labels(y)
     kinds = {"U" if part.dtype.kind == "U" else part.dtype.str for part in parts}
     if len(kinds) != 1 or parts[0].dtype.kind not in "iubU" or len(shapes) != encoded.n_examples:
@@ -79,7 +79,7 @@ def _joined_labels(y, encoded):
 
 
 def _shapes_and_labels(y):
-    """Shape of each example's labels, and arrays that hold them one after the other; nothing where these are mixed."""
+    """Return the shape of each example's labels and the labels in flat arrays, or empty lists for mixed containers."""
     if isinstance(y, np.ndarray) and y.ndim and y.dtype != object:
         return [y.shape[1:]] * len(y), [y.reshape(-1)]
     has_parts = isinstance(y, list | tuple) or (isinstance(y, np.ndarray) and y.ndim)
@@ -88,19 +88,19 @@ def _shapes_and_labels(y):
         return [part.shape for part in y], [part.reshape(-1) for part in y]
     if containers in ({list}, {tuple}):
         labels = list(chain.from_iterable(y))
-        # Others are nested lists, or numbers and strings beside each other.
+        # Other lists are nested, or mix numbers and strings.
         if {type(label) for label in labels} in ({str}, {int}):
             return [(len(part),) for part in y], [np.array(labels)]
     return [], []
 
 
 def found_labels(y, encoded, *, missing_label=None):
-    """The labels that occur, each once."""
+    """Return the distinct labels of each example."""
     return _values(_read_labels(_without_masks(y), encoded, missing_label, "y")[0])
 
 
 def label_array(labels):
-    """Labels as an array; one of objects, with None, where some are masked, or missing by a type of pandas."""
+    """Return labels as an array; labels that are masked, or missing in pandas, become None in an array of objects."""
     labels = _without_masks(labels)
     if isinstance(labels, list | tuple):
         return _read_list(labels)
@@ -112,12 +112,12 @@ def label_array(labels):
 
 
 def _is_of_extension_type(labels):
-    """Whether labels are a series or array of pandas whose type NumPy does not have."""
+    """Return whether labels are a pandas series or array whose type NumPy does not have."""
     return hasattr(labels, "isna") and not isinstance(getattr(labels, "dtype", None), np.dtype | None)
 
 
 def _without_masks(y):
-    """Labels with None in the place of masked ones, of one array or of a list of arrays."""
+    """Replace masked labels by None, in one array or in a list of arrays."""
     if isinstance(y, np.ma.MaskedArray):
         return _with_none(y)
     if not is_listed(y) or not any(isinstance(part, np.ma.MaskedArray) for part in one_of_each_type(y).values()):
@@ -140,7 +140,7 @@ def _values(parts):
 
 
 def _read_labels(y, encoded, missing_label, name):
-    """For every example its labels, their positions, and its name in errors."""
+    """Return the labels of every example with their positions, and the examples' names in error messages."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
     if encoded.layout == "nodes":
@@ -178,7 +178,7 @@ def _read_rows(y, encoded, missing_label, name):
 
 
 def require_one_label_each(y, use):
-    """Raise ValueError where labels of rows are sets or lists of names."""
+    """Raise ValueError if a row has a set or a list of labels instead of a single label."""
     if not is_listed(y):
         return
     kinds = one_of_each_type(y)
@@ -212,7 +212,7 @@ def _read_lattices(y, encoded, name):
 
 
 def number_of_examples(values, name):
-    """The length of X or y."""
+    """Return the length of X or y."""
     try:
         return len(values)
     except TypeError:
@@ -220,10 +220,10 @@ def number_of_examples(values, name):
 
 
 def _read_list(labels):
-    """Labels in a list or nested lists as an array; one of objects where NumPy would turn numbers into strings."""
+    """Convert nested lists of labels to an array, of objects if NumPy would turn numbers into strings."""
     try:
         array = np.asarray(labels)
-    except ValueError:  # lists of different lengths have the shape of the outer one
+    except ValueError:  # if inner lists differ in length, only the outer list becomes an array
         return np.array(labels, dtype=object)
     return np.array(labels, dtype=object) if array.dtype.kind in "US" else array
 
@@ -240,14 +240,14 @@ def _hint_features(part, encoded, i):
 
 
 def missing_nodes(labels, missing_label):
-    """Mask of the nodes without a label."""
+    """Return a mask of the nodes without a label."""
     # returns: ndarray of the shape of ``labels``, bool
     if isinstance(missing_label, list | tuple) or np.ndim(missing_label):
         raise InvalidParameterError(f"missing_label must be one value, got {missing_label!r}.")
     na = pandas_na()
     missing_label = None if missing_label is na else missing_label
     if labels.dtype == object:
-        # Columns of strings come from pandas as objects with NaN.
+        # pandas gives columns of strings as objects, with NaN for missing values.
         missing = [
             value is None or value is na or _is_nan(value) or _is_label(value, missing_label) for value in labels.flat
         ]
@@ -256,14 +256,14 @@ def missing_nodes(labels, missing_label):
         return np.zeros(labels.shape, dtype=bool)
     if _is_nan(missing_label):
         return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(labels.shape, dtype=bool)
-    # A string among numbers, or a number among strings, marks nothing.
+    # A string cannot occur among numbers, and a number cannot occur among strings.
     if isinstance(missing_label, str) != (labels.dtype.kind == "U"):
         return np.zeros(labels.shape, dtype=bool)
     return labels == missing_label
 
 
 def _missing_evidence(labels, missing_label):
-    """Mask of nodes without evidence: NaN always means unknown, besides ``missing_label``."""
+    """Return a mask of the nodes without evidence: NaN means unknown, as does ``missing_label``."""
     missing = missing_nodes(labels, missing_label)
     return missing | missing_nodes(labels, np.nan) if labels.dtype.kind == "f" else missing
 
@@ -273,7 +273,7 @@ def _split_missing(flat, missing_label, name):
 
 
 def _split(flat, missing, name):
-    """Labels that are present, and a mask of their positions, None for all."""
+    """Return the labels that are present, and a mask of their positions, or None if all are present."""
     present = flat[~missing] if missing.any() else flat
     if present.dtype == object:
         present = labels_from_objects(present, name)
@@ -302,7 +302,7 @@ def _require_discrete(present, name):
         found = "NaN" if np.isnan(present).any() else "infinity"
         raise ValueError(f"Input {name} contains {found}: mark unlabelled nodes by missing_label.")
     if np.any(present != np.floor(present)):
-        # scikit-learn's sentence and hint, which its users and its checks know.
+        # Raises scikit-learn's own error, which users know and scikit-learn's estimator checks expect.
         check_classification_targets(present)
 
 
@@ -317,7 +317,7 @@ def _columns(present, where, classes, name, allow_unknown=False):
         unknown = classes[columns] != present
         if allow_unknown:
             columns[unknown] = len(classes)
-            # -1 marks nodes without a label more often than a class that training did not have.
+            # A label of -1 usually means a missing label, not a class that was absent in training.
             unknown &= (present == -1) if present.dtype.kind in "if" else False
         if np.any(unknown):
             raise ValueError(
@@ -332,7 +332,7 @@ def _columns(present, where, classes, name, allow_unknown=False):
 
 
 def require_same_kind(labels, others, name, other_name):
-    """Raise ValueError where labels are strings and others are numbers, or the other way round."""
+    """Raise ValueError if labels are strings and others are numbers, or the other way round."""
     if not (len(labels) and len(others)):
         return
     are_strings = labels.dtype.kind in "US"
@@ -345,7 +345,7 @@ def require_same_kind(labels, others, name, other_name):
 
 
 def _are_among_consecutive(present, classes):
-    """Whether labels are integers among classes that follow each other, so that none need be looked up."""
+    """Return whether all labels are among consecutive integer classes, so that no search is needed."""
     if not len(present) or present.dtype.kind != "i" or classes.dtype.kind != "i":
         return False
     first, last = int(classes[0]), int(classes[-1])
@@ -381,7 +381,7 @@ def _require_states(labels, items, classes, name):
 
 
 def labels_from_objects(values, name):
-    """Labels out of an object array, in the one type they share."""
+    """Convert labels in an object array to the type that they share, or raise ValueError if they differ in type."""
     # values: (n,), object; returns: (n,)
     if not len(values):
         return np.zeros(0, dtype=np.int64)
@@ -400,7 +400,7 @@ def labels_from_objects(values, name):
                 "them, as by str(label)."
             )
     labels = np.array(values)
-    # A common type rounds large integers, makes other strings of bytes, and drops zeros at the end of strings.
+    # NumPy's common type may round large integers, change bytes to other strings, and drop trailing null characters.
     changed = [before for before, after in zip(values, labels.tolist(), strict=True) if before != after]
     if changed:
         raise ValueError(f"{name} holds labels that no type of NumPy holds together, such as {changed[0]!r}.")
@@ -408,8 +408,8 @@ def labels_from_objects(values, name):
 
 
 def sorted_classes(found, classes=None):
-    """The classes of labels that were found, or those that are named."""
-    # classes: (n_classes,); returns: (n_classes,)
+    """Return the sorted classes: the given classes, or the distinct labels that were found."""
+    # found: list of arrays of labels; classes: (n_classes,) or None; returns: (n_classes,)
     if classes is not None:
         return named_classes(classes)
     labelled = [values for values in found if len(values)]
@@ -433,7 +433,7 @@ def sorted_classes(found, classes=None):
 
 
 def _warn_of_sentinel(classes):
-    """Warn where -1, which many tables have for a missing label, is a class beside others from 0 on."""
+    """Warn if -1, which often stands for a missing label, is a class besides classes that are not negative."""
     if classes.dtype.kind not in "if" or classes[0] != -1 or classes.tolist() == [-1, 1]:
         return
     warn_caller(
@@ -443,7 +443,7 @@ def _warn_of_sentinel(classes):
 
 
 def named_classes(classes, least=2):
-    """Classes that a user names, sorted."""
+    """Check the classes that a user has passed, and return them sorted."""
     # classes: (n_classes,); returns: (n_classes,)
     classes = as_array(classes, "classes")
     if classes.ndim == 1 and classes.dtype == object:
@@ -457,7 +457,7 @@ def named_classes(classes, least=2):
 
 
 def in_class_order(cost, classes):
-    """Costs of classes in the order in which a user names them, in the sorted order."""
+    """Reorder a cost matrix from the order of the user's classes to the sorted order."""
     # cost: (n_classes, n_classes), str or None; classes: (n_classes,) or None
     if isinstance(cost, Mapping):
         raise InvalidParameterError(
@@ -467,7 +467,7 @@ def in_class_order(cost, classes):
     if classes is None or cost is None or isinstance(cost, str):
         return cost
     first = np.unique(np.asarray(classes), return_index=True)[1]
-    # Place of each sorted class among those that are named, a class that is named twice counted once.
+    # Position of each sorted class in the user's list, without duplicates.
     place = np.argsort(np.argsort(first))
     try:
         table = np.asarray(cost)
@@ -477,7 +477,7 @@ def in_class_order(cost, classes):
 
 
 def class_weights(class_weight, labels, weights=None):
-    """The weight of each class."""
+    """Return the weight of each class."""
     # weights: list of (n_nodes,); returns: (n_classes,), float64
     classes = labels.classes_.tolist()
     found = np.ones(len(classes))
@@ -505,9 +505,9 @@ def class_weights(class_weight, labels, weights=None):
 
 
 def counts_of_nodes(labels, weight, node_weight=None):
-    """How much each node counts among those of its class, for balanced weights of classes."""
-    # labels: list of (n_nodes,), or (n,); weight: (n_examples,) or None; node_weight: list of (n_nodes,); returns: list
-    # of (n_nodes,), or None
+    """Return how much each node counts for its class in balanced class weights, or None if all nodes count equally."""
+    # labels: list of (n_nodes,), or (n,); weight: (n_examples,) or None; node_weight: list of (n_nodes,) or None
+    # returns: list of (n_nodes,), or None
     if weight is None and node_weight is None:
         return None
     if isinstance(labels, np.ndarray):
@@ -518,7 +518,7 @@ def counts_of_nodes(labels, weight, node_weight=None):
 
 
 def partial_fit_classes(estimator, classes, least=2):
-    """Classes of a call to ``partial_fit``: the first one names them, those after it may name the same."""
+    """Return the classes for ``partial_fit``: the first call must pass them, and later calls may pass equal classes."""
     # classes: (n_classes,) or None; returns: (n_classes,)
     fitted = getattr(estimator, "classes_", None)
     given = estimator.classes if classes is None else classes

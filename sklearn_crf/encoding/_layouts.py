@@ -15,15 +15,15 @@ from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._array_lists import are_finite, copy_parts, one_of_each_type
 from sklearn_crf.encoding._examples import Example
 
-# A 6-D array is far likelier a mistake than a 4-D lattice; lattice_ndim=4 says that it is meant.
+# A 6-D array is more probably a mistake than an array of 4-D lattices, which require lattice_ndim=4.
 _MOST_LATTICE_AXES = 3
 
 
 def read_layout(X, lattice_ndim=None):
-    """Find the layout of X."""
-    # lattice_ndim: number of lattice axes of an example; None reads it from X
-    # returns X: as given, for ``"nodes"`` (scikit-learn's own validation does the rest); ndarray for ``"array"``; for
-    # ``"list"`` a list either of Example, or of arrays and CSR matrices of one number of axes
+    """Return the name of the layout of X, and X in the form of this layout."""
+    # lattice_ndim: number of lattice axes of an example; None infers it from X
+    # returns: for "nodes" X as given, because scikit-learn's validation follows; for "array" an ndarray; for "list" a
+    # list of Example, or of arrays and CSR matrices with equal numbers of axes
     if lattice_ndim is not None and (not isinstance(lattice_ndim, Integral) or lattice_ndim < 0):
         raise ValueError(f"lattice_ndim must be None or an integer of at least 0, got {lattice_ndim!r}.")
     if isinstance(X, Example):
@@ -43,23 +43,23 @@ def read_layout(X, lattice_ndim=None):
 
 
 def _without_masks(X):
-    """X with NaN where an array, or one of a list of arrays, is masked."""
+    """Replace masked entries by NaN, in one array or in a list of arrays."""
     if is_listed(X) and any(isinstance(x, np.ma.MaskedArray) for x in one_of_each_type(X).values()):
         return [without_mask(x) for x in X]
     return without_mask(X)
 
 
 def is_listed(X):
-    """Whether examples are listed one by one, not in one array of numbers."""
+    """Return whether X is a list of examples, and not a single array of numbers."""
     return isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
 
 
 def aligned_frames(X, expected=None):
-    """Lists of data frames as arrays whose columns have one order."""
-    # X: only lists, tuples and 1-D object arrays of data frames are changed
-    # expected: names of the columns; None takes those of the first frame
-    # returns X: as given, or a list of ndarray; names: names of the columns; None where X is no list of frames, or
-    # their columns are not named by strings
+    """Convert a list of data frames to arrays whose columns have the same order."""
+    # X: lists, tuples and 1-D object arrays of data frames are converted; any other X is returned unchanged
+    # expected: names of the columns; None takes the names of the first frame
+    # returns: X, or a list of ndarray; names of the columns, or None if X is not a list of frames or a name is not a
+    # string
     frames, names = ordered_frames(X, expected)
     if frames is None:
         return X, None
@@ -67,9 +67,9 @@ def aligned_frames(X, expected=None):
 
 
 def ordered_frames(X, expected=None):
-    """Lists of data frames whose columns have one order."""
-    # returns frames: None where X is no list of frames; names: as aligned_frames
-    # One of each kind: of many short matrices, each attribute that is missing takes a microsecond.
+    """Return a list of data frames whose columns have the same order, and the names of the columns."""
+    # returns: frames, or None if X is not a list of frames; names, as aligned_frames returns them
+    # Check one item of each type: looking up a missing attribute takes a microsecond, and there may be many items.
     if not is_listed(X) or not len(X) or not any(hasattr(x, "columns") for x in one_of_each_type(X).values()):
         return None, None
     for i, x in enumerate(X):
@@ -125,7 +125,7 @@ def _to_array_or_list(X, lattice_ndim):
 
 
 def _read_sequence(X, lattice_ndim):
-    """A list of examples stays one; nested lists of numbers become an array."""
+    """Return a list of examples unchanged, but convert nested lists of numbers to an array."""
     if not X:
         raise ValueError("Found array with 0 sample(s) (X is an empty list) while a minimum of 1 is required.")
     if any(_is_example(x) for x in X):
@@ -156,7 +156,7 @@ def _read_sequence(X, lattice_ndim):
 
 
 def _are_features_and_edges(features, edges):
-    """Whether two arrays or nested lists are features of nodes and pairs of nodes rather than two rows of a lattice."""
+    """Return whether two arrays are node features and edges, and not two rows of a lattice."""
     try:
         features, edges = np.asarray(features), np.asarray(edges)
     except ValueError:
@@ -177,7 +177,7 @@ def _read_list(X, lattice_ndim):
         return X
     if lattice_ndim in (None, 1) and one_of_each_type(X).keys() == {sp.csr_matrix}:
         return X
-    # Many short arrays are looked at together.
+    # Check many short arrays together.
     is_plain = lattice_ndim != 0 and one_of_each_type(X).keys() == {np.ndarray}
     if is_plain and {x.ndim for x in X} == {1 + (lattice_ndim or 1)}:
         return X
@@ -207,7 +207,7 @@ def _read_list(X, lattice_ndim):
 
 
 def empty_example(i, shape):
-    """What an error says of an example without nodes or features."""
+    """Return the error message for an example without nodes or features."""
     return (
         f"X[{i}] of shape {tuple(shape)} is empty: every example of fit needs a node and a feature, so leave it out "
         "together with its labels."
@@ -253,8 +253,8 @@ def _wrong_axes(shape, lattice_ndim):
 
 
 def validated_rows(estimator, X, **options):
-    """Rows by scikit-learn's validation, whose check of all numbers threads share."""
-    # estimator: as validate_data takes it, which writes to it unless told otherwise
+    """Validate rows as scikit-learn does, but share the check for finite numbers among threads."""
+    # estimator: passed to validate_data, which sets its attributes unless told otherwise
     n_threads = thread_count(getattr(estimator, "n_jobs", 1))
     if type(X) is not np.ndarray or X.dtype.kind != "f" or X.nbytes < _tuning.FEW_BYTES or n_threads == 1:
         return validate_data(estimator, X, **options)
@@ -267,7 +267,7 @@ def validated_rows(estimator, X, **options):
         return are_finite(places, np.array([(ends[1] - ends[0]) * n_features]), found.dtype)
 
     if not all(map_tasks(is_sound, fixed_ranges(len(found), _tuning.PARTS_OF_A_TABLE), n_threads)):
-        # The error says what was found.
+        # Raises an error that says which value was found.
         validate_data(estimator, X, **options)
     return found
 
@@ -284,13 +284,13 @@ def require_numeric_table(X):
         try:
             X = np.asarray(X)
         except ValueError:
-            # Scikit-learn's validation says what is wrong with lists of lists of different lengths.
+            # scikit-learn's validation raises an error for lists of different lengths.
             return
         require_numbers(X, "X")
 
 
 def require_rows(X):
-    """Raise ValueError if examples are sequences, images, graphs or dicts, for estimators of the rows of a table."""
+    """Raise ValueError unless X is a table with one row for each example."""
     listed = is_listed(X)
     first = X[0] if listed and len(X) else X
     if listed and isinstance(first, dict):
@@ -310,15 +310,15 @@ def require_rows(X):
 
 
 def _classes_of(columns, classes, n_jobs):
-    """The classes of columns of several batches one after the other, without arrays of each in between."""
+    """Return the classes of the class indices of several batches, in one array."""
     bounds = np.cumsum([0, *map(len, columns)])
     labels = np.empty((bounds[-1], *columns[0].shape[1:]), dtype=classes.dtype)
-    # Most of the time goes to the first touch of the result's memory.
+    # Threads share the first access to the memory of the result, which takes most of the time.
     groups = np.unique(bounds[:-1] // _tuning.LABELS_TOGETHER, return_index=True)[1].tolist()
 
     def look_up(ends, n_threads):
         for i in range(*ends):
-            # Columns are of classes: clipping changes none, and checks take as long as the rest.
+            # Clipping has no effect on valid class indices, but avoids a check that takes as long as everything else.
             np.take(classes, columns[i], out=labels[bounds[i] : bounds[i + 1]], mode="clip")
 
     map_tasks(look_up, list(pairwise([*groups, len(columns)])), n_jobs)
@@ -326,7 +326,7 @@ def _classes_of(columns, classes, n_jobs):
 
 
 def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_jobs=None):
-    """Put results per node into the layout of X."""
+    """Return the results of nodes in the layout of X."""
     # values: sequence of (N,) or (N, K); classes: (n_classes,)
     if encoded.layout in ("nodes", "array"):
         stacked = np.concatenate(values) if classes is None else _classes_of(values, np.asarray(classes), n_jobs)
@@ -345,6 +345,6 @@ def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_job
             continue
         for i, bounds in zip(batch.members.tolist(), pairwise(batch.node_ptr.tolist()), strict=True):
             member, shape = part[slice(*bounds)], encoded.shapes[i]
-            # A copy, so that one kept example does not keep its whole batch alive.
+            # Copy, because a view would keep the memory of the whole batch alive.
             results[i] = (member if len(shape) == 1 else member.reshape(*shape, *part.shape[1:])).copy()
     return results

@@ -1,4 +1,4 @@
-"""Features of nodes that are no array of a row for each: linear operators, and rows that several nodes share."""
+"""Node features that are not stored as one row for each node: linear operators, and rows shared by several nodes."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -7,7 +7,7 @@ from sklearn_crf._numbers import column_sums, gram
 
 
 class OperatorFeatures:
-    r"""Features of nodes without entries: what scores and gradients need of them are two products.
+    r"""Node features as a linear operator A: only its products are used, for scores and for gradients.
 
     .. math:: u = A w, \qquad g = A^\top s
     """
@@ -20,13 +20,13 @@ class OperatorFeatures:
         self.operators = tuple(operators)
         self._rows = rows
         self.dtype = _dtype_of(self.operators[0]) if dtype is None else np.dtype(dtype)
-        # First row of each operator, and the number of all rows.
+        # First row of each operator, then the total number of rows.
         self._ptr = np.cumsum([0, *(operator.shape[0] for operator in self.operators)])
         self.shape = int(self._ptr[-1]) if rows is None else len(rows), self.operators[0].shape[1]
 
     @classmethod
     def checked(cls, operator, name):
-        """Features of one operator, whose products are tried once."""
+        """Return the features of one operator, after trying its products."""
         # operator: object with ``shape``, ``@`` and ``.T @``
         shape = tuple(operator.shape)
         if len(shape) != 2:
@@ -39,7 +39,7 @@ class OperatorFeatures:
         return features
 
     def check(self, name):
-        """Try both products."""
+        """Try both products, and raise ValueError if one fails or is invalid."""
         n_nodes, n_features = self.shape
         for product, transposed, (n_in, n_out) in (("@", self, (n_features, n_nodes)), (".T @", self.T, self.shape)):
             try:
@@ -67,11 +67,11 @@ class OperatorFeatures:
 
     @property
     def T(self):
-        """The transposed operator, for products from the left."""
+        """The transposed operator, which can be multiplied by an array on its right."""
         return _Transposed(self)
 
     def _times_statistics(self, statistics):
-        """A' statistics, (F, n), in float64."""
+        """Return ``A.T @ statistics``, (F, n), in float64."""
         statistics = np.asarray(statistics, dtype=np.float64)
         if self._rows is not None:
             everywhere = np.zeros((self._ptr[-1], *statistics.shape[1:]))
@@ -97,12 +97,12 @@ class OperatorFeatures:
         return np.arange(self.shape[0]) if self._rows is None else self._rows
 
     def astype(self, dtype):
-        """The same features with products in another precision."""
+        """Return the features with products in another precision."""
         return OperatorFeatures(self.operators, dtype, self._rows)
 
     @classmethod
     def stacked(cls, parts):
-        """Features of several examples one after the other."""
+        """Return the concatenated features of several examples."""
         operators = [operator for part in parts for operator in part.operators]
         if all(part._rows is None for part in parts):
             return cls(operators, parts[0].dtype)
@@ -112,7 +112,7 @@ class OperatorFeatures:
 
 
 class _Transposed:
-    """The transpose of features, a factor from the left alone."""
+    """Transpose of operator features, which supports products with an array on its right only."""
 
     def __init__(self, features):
         self._features = features
@@ -122,21 +122,21 @@ class _Transposed:
 
 
 def _dtype_of(operator):
-    """Precision that an operator names, or float64."""
+    """Return the precision of an operator, or float64 if it does not state one."""
     return np.dtype(getattr(operator, "dtype", None) or np.float64)
 
 
 def is_operator(values):
-    """Whether values are a linear operator: they have products, but no entries."""
+    """Return whether values are a linear operator, which has products but no entries."""
     if sp.issparse(values) or hasattr(values, "__array__"):
         return False
     return all(hasattr(values, name) for name in ("shape", "__matmul__", "T"))
 
 
 class SharedRows:
-    """Features of nodes of which some, one after the other, have the same row, and weights of their own each.
+    """Node features in which consecutive nodes share a row, and each of these nodes has its own weights.
 
-    Scores and gradients of all nodes of a row are columns of one product with the rows, of which no copies are made.
+    Scores and gradients of all nodes of a row are columns of one product with the rows, which are not copied.
     """
 
     # rows: (n_rows, n_features)
@@ -164,26 +164,26 @@ class SharedRows:
         return self.rows[np.arange(len(self))[nodes] // self.n_sharing]
 
     def with_rows(self, rows):
-        """The same nodes with other rows."""
+        """Return features of the same nodes with other rows."""
         # rows: (n_rows, n_features)
         return SharedRows(rows, self.n_sharing)
 
     def scores(self, coef):
-        """Products of the row of each node with the weights of its type."""
+        """Return the products of each node's row with the weights of its type."""
         # coef: (n_sharing, n_columns, n_features); returns: (n_nodes, n_columns)
         _, n_columns, n_features = coef.shape
         products = self.rows @ coef.reshape(-1, n_features).T.astype(self.dtype)
         return np.ascontiguousarray(products).reshape(-1, n_columns)
 
     def gradient(self, columns):
-        """Derivatives of a scalar by the weights of each type, and by a constant of each, from those by scores."""
-        # columns: (n_nodes, n_columns); returns: coef : (n_sharing, n_columns, n_features), float64, intercept :
-        # (n_sharing, n_columns), float64
+        """Return the derivatives by each type's weights and intercepts, from the derivatives by scores."""
+        # columns: (n_nodes, n_columns), derivatives by scores
+        # returns: coef, (n_sharing, n_columns, n_features) float64; intercept, (n_sharing, n_columns) float64
         shape = self.n_sharing, columns.shape[1]
         of_rows = columns.reshape(len(self.rows), -1)
         return gram(self.rows, of_rows).reshape(*shape, -1), column_sums(of_rows).reshape(shape)
 
     @classmethod
     def stacked(cls, parts):
-        """Features of several examples one after the other."""
+        """Return the concatenated features of several examples."""
         return parts[0].with_rows(np.concatenate([part.rows for part in parts]))
