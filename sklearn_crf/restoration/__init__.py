@@ -1,4 +1,4 @@
-"""Photographs restored in one call, and filters that are learned for the damage of others."""
+"""Image restoration: photographs in one call, and filters that are learned for other kinds of damage."""
 
 from sklearn_crf.restoration._learned_filters import LearnedFilters
 from sklearn_crf.restoration._restore import restore

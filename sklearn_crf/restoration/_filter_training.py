@@ -1,4 +1,4 @@
-"""Training of stages of learned filters: crops of images, parameters and their map to the kernel, steps of Adam."""
+"""Training of learned filters: crops of images, parameters and their conversion for the kernel, and Adam's steps."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,47 +12,47 @@ from sklearn_crf.rtf.images._corruption import GaussianNoise, corrupted_image
 
 
 class Stages(NamedTuple):
-    """Parameters of all stages, for responses in units of the noise."""
+    """Parameters of all stages, for images in units of the noise's standard deviation."""
 
     filters: np.ndarray  # (T, F, m, m)
-    weights: np.ndarray  # (T, F, G), of the Gaussians of the influences
-    pull: np.ndarray  # (T,)
+    weights: np.ndarray  # (T, F, G), weights of the Gaussians of each influence function
+    pull: np.ndarray  # (T,), strength of the pull to the degraded image
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Numbers of stages, of filters, of rows of a filter, and of knots of an influence."""
+        """Numbers of stages, of filters, of rows of a filter, and of knots of an influence function."""
         return (*self.filters.shape[:3], len(knots()))
 
     def packed(self) -> np.ndarray:
-        """Return the parameters that the kernel takes."""
+        """Return the parameters as the vector that the kernel reads."""
         T = len(self.pull)
         parts = self.filters, self.weights @ gaussians(), self.pull
         return np.concatenate([part.reshape(T, -1) for part in parts], axis=1).ravel()
 
 
 def knots() -> np.ndarray:
-    """Return the responses between which influences are linear."""
+    """Return the knots of the influence functions, which are linear in between."""
     return np.linspace(-tuned.REACH, tuned.REACH, tuned.INTERVALS * (tuned.GAUSSIANS - 1) + 1)
 
 
 def gaussians() -> np.ndarray:
-    """Return the Gaussians, as wide as they are apart, at the knots: (G, K)."""
+    """Return the values of the Gaussians at the knots, (G, K); their width is the distance of their centres."""
     centres = knots()[:: tuned.INTERVALS]
     return np.exp(-0.5 * ((knots() - centres[:, np.newaxis]) / (centres[1] - centres[0])) ** 2)
 
 
 def cosines(side: int) -> np.ndarray:
-    """Return the cosine basis of squares without the constant, low frequencies first: (side^2 - 1, side^2)."""
+    """Return the cosine basis of square filters without the constant, low frequencies first: (side^2 - 1, side^2)."""
     basis = scipy.fft.idctn(np.eye(side * side).reshape(-1, side, side), axes=(1, 2), norm="ortho")
     order = np.argsort(np.add.outer(np.arange(side), np.arange(side)), axis=None, kind="stable")
     return basis.reshape(side * side, -1)[order[1:]]
 
 
 class Parameters:
-    """Coefficients of filters in the cosine basis, weights of Gaussians and pulls as one vector."""
+    """Layout of a parameter vector: coefficients of filters in the cosine basis, weights of Gaussians, and pulls."""
 
-    # Filters have norm one, and influences are divided by the pixels of a filter: then a response to noise is about
-    # one, and the filters together add up to the image without its mean.
+    # Filters have norm one, so that their response to noise is about one. Influences are divided by the number of
+    # pixels of a filter, because all filters together then add up to the image without its mean.
 
     def __init__(self, n_stages: int, n_filters: int, side: int) -> None:
         self.basis, self.gaussians = cosines(side), gaussians() / side**2
@@ -61,11 +61,11 @@ class Parameters:
         self.side = side
 
     def parts(self, theta: np.ndarray) -> list[np.ndarray]:
-        """Return coefficients, weights and pulls."""
+        """Return views of the coefficients, weights and pulls in a parameter vector."""
         return [part.reshape(shape) for part, shape in zip(np.split(theta, self.ends), self.shapes, strict=True)]
 
     def start(self) -> np.ndarray:
-        """Return the first parameters: cosines, and influences that take small responses away."""
+        """Return the initial parameters: cosine filters, and influence functions that remove small responses."""
         theta = np.zeros(self.ends[-1] + self.shapes[2][0])
         coefficients, weights, _ = self.parts(theta)
         coefficients[:] = np.eye(*self.shapes[0][1:])
@@ -75,13 +75,13 @@ class Parameters:
         return theta
 
     def stages(self, theta: np.ndarray) -> Stages:
-        """Return filters of norm one and the weights of their influences."""
+        """Return the stages for a parameter vector, with filters of norm one."""
         coefficients, weights, pull = self.parts(theta)
         filters = coefficients @ self.basis / np.linalg.norm(coefficients, axis=2, keepdims=True)
         return Stages(filters.reshape(*filters.shape[:2], self.side, -1), weights / self.side**2, pull.copy())
 
     def pulled_back(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Return the derivatives by the parameters from those by what the kernel takes."""
+        """Return the derivatives by the parameters, from the derivatives by the kernel's parameters."""
         coefficients = self.parts(theta)[0]
         T, F = coefficients.shape[:2]
         n_taps, n_knots = self.side**2, self.gaussians.shape[1]
@@ -94,15 +94,15 @@ class Parameters:
 
 
 class Crops(NamedTuple):
-    """Planes to crop training examples from."""
+    """Image planes from which training crops are drawn."""
 
-    given: list  # (H, W) each, what is restored or corrupted
+    given: list  # (H, W) each, planes to restore, or to corrupt first
     target: list
     corruption: Any  # function of an image and a generator, or None
-    unit: float  # of the user for one of the kernel; where levels of noise are drawn, each is the unit of its crop
+    unit: float  # divisor of values for the kernel; if levels of noise are drawn, a crop's level is its divisor
 
     def drawn(self, n: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Draw crops, as arrays of examples and targets of equal shapes (n, h, w)."""
+        """Draw n crops, and return pairs of examples and targets, with crops of equal shape in one array (n, h, w)."""
         groups: dict = {}
         for chosen in rng.integers(len(self.given), size=n):
             both = self._crop(self.given[chosen], self.target[chosen], rng)
@@ -110,7 +110,7 @@ class Crops(NamedTuple):
         return [tuple(map(np.stack, zip(*group, strict=True))) for group in groups.values()]  # type: ignore[misc]
 
     def _crop(self, given, target, rng):
-        """Draw a crop of an image, and of its target, without the mean of the example."""
+        """Draw a crop of an image and of its target, and subtract the mean of the image's crop."""
         height, width = (min(tuned.CROP, side) for side in given.shape)
         top, left = (
             rng.integers((side - size) // tuned.BLOCK + 1) * tuned.BLOCK
@@ -122,7 +122,7 @@ class Crops(NamedTuple):
             unit = rng.uniform(corruption.low, corruption.high)
             corruption = GaussianNoise(unit)
         if corruption is not None:
-            # What a corruption does to a mirror image is what it does to any other.
+            # Mirror images are valid examples, because they are corrupted like any other image.
             turn = (slice(None, None, rng.choice([-1, 1])), slice(None, None, rng.choice([-1, 1])))
             example, target = example[turn], target[turn]
             if rng.integers(2):
@@ -133,17 +133,17 @@ class Crops(NamedTuple):
 
 
 def is_white_noise(corruption: Any) -> bool:
-    """Return whether a corruption is Gaussian noise, in units of which images of all levels are alike."""
+    """Return whether a corruption is Gaussian noise, so that images can be scaled by its standard deviation."""
     return isinstance(corruption, GaussianNoise) and not corruption.level_channel and bool(corruption.low)
 
 
 def is_of_levels(corruption: Any) -> bool:
-    """Return whether a corruption is Gaussian noise of several levels."""
+    """Return whether a corruption is Gaussian noise with a range of levels."""
     return is_white_noise(corruption) and corruption.high is not None
 
 
 def damaged(corruption: Callable, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return what a corruption makes of a plane (H, W)."""
+    """Return a corrupted copy of a plane (H, W)."""
     found = corrupted_image(corruption, image, rng, np.float64)
     if found.shape != image.shape or not np.isfinite(found).all():
         height, width = image.shape
@@ -156,7 +156,7 @@ def damaged(corruption: Callable, image: np.ndarray, rng: np.random.Generator) -
 
 
 class Adam:
-    """Steps by averages of the gradient and of its squares, whose length decreases to 0 as a cosine does."""
+    """The optimizer Adam, with a step size that decreases to 0 like a cosine."""
 
     def __init__(self, size: int, max_iter: int) -> None:
         self.mean, self.square, self.n_done, self.max_iter = np.zeros(size), np.zeros(size), 0, max_iter
@@ -173,17 +173,17 @@ class Adam:
 
 
 class Found(NamedTuple):
-    """What training found."""
+    """Result of training."""
 
     stages: Stages
     losses: list  # mean squared error of the crops of each step
-    held_out: list  # of crops that are held out, at the start and after every so many steps
+    held_out: list  # mean squared error of held-out crops, at the start and at regular intervals
 
 
 def mean_squared_error(
     parameters: Parameters, theta: np.ndarray, groups: list, n_threads: int, has_gradient: bool
 ) -> tuple[float, np.ndarray]:
-    """Return the mean squared error of crops in units of the kernel, and its gradient."""
+    """Return the mean squared error of crops, in the scaled units of the kernel, and its gradient."""
     stages, loss, n_pixels = parameters.stages(theta), 0.0, 0
     packed, seen = stages.packed().astype(np.float32), knots()
     gradient = np.zeros(packed.size if has_gradient else 0)
@@ -208,9 +208,10 @@ def train(
 ) -> Found:
     """Minimise the squared error of crops that are drawn anew in each step, and return the best stages.
 
-    The best are those of the least error on crops of images that are held out, or the last if there are none.
+    The best stages have the least error on crops of held-out images. Without held-out images the last stages are
+    returned.
     """
-    # after: called after each step with the stages and the loss; True ends training
+    # after: function of the stages and the loss that is called after each step; training ends if it returns True
     theta, adam = parameters.start(), Adam(len(parameters.start()), max_iter)
     checked = [] if held_out is None else held_out.drawn(tuned.HELD_OUT_CROPS, rng)
     losses: list[float] = []

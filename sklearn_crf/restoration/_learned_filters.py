@@ -1,4 +1,4 @@
-"""Images restored by stages of learned filters."""
+"""Image restoration by stages of learned filters."""
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -42,56 +42,58 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     .. math::
         u_{t+1} = u_t - \sum_i K_{ti}^\top \phi_{ti}(K_{ti} u_t) - \lambda_t (u_t - x), \qquad u_0 = x
 
-    x is the degraded image and :math:`u_T` the restored one. :math:`K_{ti}` correlates an image, continued by its
-    mirror image, with a filter whose entries add up to 0, and :math:`\phi_{ti}` is a sum of Gaussians. All stages are
-    trained together, by the exact gradient of the squared error of :math:`u_T`. The channels of an image are restored
-    one by one.
+    x is the degraded image, and :math:`u_T` is the restored image. :math:`K_{ti}` correlates an image, mirrored at its
+    border, with a filter whose entries add up to 0. :math:`\phi_{ti}` is a sum of Gaussians. All stages are trained
+    together, with the exact gradient of the squared error of :math:`u_T`. The channels of an image are restored
+    separately.
 
     Parameters
     ----------
     corruption : callable or None, default=None
-        Makes the degraded images out of X: a function of an image (H, W) and a :class:`numpy.random.Generator`, such
-        as :class:`~sklearn_crf.rtf.GaussianNoise` and :class:`~sklearn_crf.rtf.JPEG`. It is drawn anew for every crop
-        that training sees, whose corners are multiples of 8 apart from the corners of the image. Crops with Gaussian
-        noise are seen in units of their noise: ``GaussianNoise(5, 50)`` trains one model for all of these levels.
+        Function that makes degraded images from X. It takes an image (H, W) and a :class:`numpy.random.Generator`.
+        Examples are :class:`~sklearn_crf.rtf.GaussianNoise` and :class:`~sklearn_crf.rtf.JPEG`. It is called for every
+        training crop. The corners of crops lie at multiples of 8 pixels from the corner of the image. Crops with
+        Gaussian noise are divided by its standard deviation: ``GaussianNoise(5, 50)`` trains one model for all levels
+        from 5 to 50.
     n_stages : int, default=5
-        Steps of the diffusion. Time grows with them.
+        Number of steps of the diffusion. Training and prediction time are proportional to it.
     filter_size : int, default=5
-        Rows and columns of the filters, an odd number. 7 is better than 5, and takes three times as long.
+        Number of rows and columns of the filters, an odd number. 7 is better than 5, and takes three times as long.
     n_filters : int or None, default=None
-        Filters of a stage, at most ``filter_size ** 2 - 1``, which None is.
+        Number of filters of a stage, at most ``filter_size ** 2 - 1``. None is this maximum.
     max_iter : int, default=1500
-        Steps of Adam, each on 8 crops of 64 x 64 pixels.
+        Number of steps of Adam, each on 8 crops of 64 x 64 pixels.
     validation_fraction : float, default=0.1
-        Share of the images that are held out of training, to choose the parameters of the step after which the error
-        on them is least. Fewer than 5 images, or 0, hold none out: the last parameters are kept.
+        Share of the images that are held out of training. The parameters with the least error on these images are kept.
+        With fewer than 5 images, or with 0, no image is held out, and the last parameters are kept.
     clip : {"auto"} or None, default="auto"
-        ``"auto"`` predicts in the range and type of y: rounded bytes for bytes. None predicts float64.
+        ``"auto"`` predicts in the range and type of y, for example rounded bytes if y holds bytes. None predicts
+        float64.
     random_state : int, RandomState instance or None, default=None
-        Of crops, of corruptions, and of the images that are held out.
+        Random state for crops, corruptions, and the choice of held-out images.
     n_jobs : int or None, default=None
-        Threads over crops and parts of images; results do not depend on it.
+        Number of threads over crops and parts of images; results do not depend on it.
     verbose : int, default=0
         1 shows the progress of training.
 
     Attributes
     ----------
     filters_ : ndarray of shape (n_stages, n_filters, filter_size, filter_size)
-        Filters of norm one, in order of their starts: the cosine basis, low frequencies first.
+        Filters of norm one. They are ordered as their initial values, the cosine basis with low frequencies first.
     weights_ : ndarray of shape (n_stages, n_filters, 47)
         Weights of the Gaussians of each influence function, for images in units of ``unit_``.
     pull_ : ndarray of shape (n_stages,)
-        The pull :math:`\lambda_t` to the degraded image.
+        Strengths :math:`\lambda_t` of the pull to the degraded image.
     unit_ : float
-        Level of the noise in units of X, the lowest if there are several, or else the root mean square of what X
-        differs from y by.
+        Level of Gaussian noise in units of X, or the lowest level of a range. With other damage, the root mean square
+        difference of X and y.
     loss_curve_ : ndarray of shape (n_iter_,)
-        Mean squared error of the crops of each step, in squares of the noise or of ``unit_``.
+        Mean squared error of the crops of each step, divided by the squared noise of the crops or by ``unit_ ** 2``.
     validation_curve_ : ndarray
-        Mean squared error of crops of the held-out images at the start and after every twentieth of the steps; empty
-        if none are held out.
+        Mean squared error of crops of the held-out images, at the start and 20 times during training. It is empty if no
+        image is held out.
     n_iter_ : int
-        Steps.
+        Number of steps.
     target_range_ : ndarray of shape (2,)
         Smallest and largest value of y.
     target_dtype_ : str
@@ -207,7 +209,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return self
 
     def _checked_filters(self) -> int:
-        """Return the number of filters, or raise if the size has none of them."""
+        """Return the number of filters, or raise an error if it does not fit the size of filters."""
         if self.filter_size % 2 == 0:
             raise InvalidParameterError(f"filter_size must be an odd number, got {self.filter_size}.")
         most = self.filter_size**2 - 1
@@ -218,13 +220,13 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return most if self.n_filters is None else self.n_filters
 
     def _targets(self, X, y) -> "_Images":
-        """Read the clean images."""
+        """Return the clean images, read from y, or from X if y is None."""
         if y is None and self.corruption is None:
             raise ValueError("requires y to be passed, but the target y is None: pass clean images, or a corruption.")
         return _Images.of(X, "X") if y is None else _Images.of(y, "y")
 
     def _crops(self, given, target, rng) -> tuple[Crops, Crops | None]:
-        """Share planes out to training and to what is held out, and find the unit."""
+        """Return the training crops and the held-out crops, or None if no image is held out."""
         n_images, n_held_out = len(given.starts) - 1, 0
         if n_images >= tuned.LEAST_IMAGES and self.validation_fraction > 0:
             n_held_out = max(1, round(self.validation_fraction * n_images))
@@ -238,17 +240,17 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return parts[0], parts[1]
 
     def _unit(self, given, target, rng) -> float:
-        """Return the level of the noise, or else the root mean square of the errors of some images."""
+        """Return the level of Gaussian noise, or the root mean square error of some images with other damage."""
         if is_white_noise(self.corruption):
             return float(self.corruption.low)
         chosen = rng.permutation(len(given))[: tuned.IMAGES_OF_UNIT]
         found = [given[k] if self.corruption is None else damaged(self.corruption, given[k], rng) for k in chosen]
         errors = [np.mean((x - target[k]) ** 2) for x, k in zip(found, chosen, strict=True)]
-        # Images that are the same as their targets have no errors.
+        # If images equal their targets, the error is 0 and cannot be the unit.
         return float(np.sqrt(np.mean(errors))) or float(np.mean([np.std(target[k]) for k in chosen])) or 1.0
 
     def _attributes(self, stages: Stages, unit: float, target: "_Images") -> dict:
-        """Return what predictions read."""
+        """Return the fitted attributes that predictions need."""
         low, high = (function([function(plane) for plane in target.planes]) for function in (np.min, np.max))
         return {
             "filters_": stages.filters,
@@ -267,9 +269,9 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         X : array-like of shape (n, H, W) or (n, H, W, C), or list of array-like of shape (H, W) or (H, W, C)
             Degraded images, in the unit of ``fit``.
         noise : "auto", float or array-like of shape (n,), optional
-            Standard deviation of the noise of X, for all images or for each, where it is not that of training; "auto",
-            the default after training for several levels, estimates it for each image by the finest detail where the
-            image is smooth. Filters see images in units of their noise.
+            Standard deviation of the noise of X, for all images or for each image. By default it is the level of
+            training. After training for a range of levels the default is "auto". It estimates the noise of each image
+            from the finest detail in smooth regions. Images are divided by their noise before they are filtered.
 
         Returns
         -------
@@ -297,7 +299,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return images.put_back([clipped(fitted, self.clip, plane) for plane in planes], X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Coefficient of determination over all values.
+        """Return the coefficient of determination over all values.
 
         Parameters
         ----------
@@ -315,7 +317,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
 
 def _restored_plane(stages, task, n_threads):
-    """Restore a plane (H, W), given with the unit of its noise."""
+    """Restore a plane (H, W), given as a pair of the plane and the unit of its noise."""
     plane, unit = task
     level, seen = plane.mean(dtype=np.float64), knots()
     image = ((plane - level) / unit).astype(np.float32)
@@ -325,15 +327,15 @@ def _restored_plane(stages, task, n_threads):
 
 
 class _Images(NamedTuple):
-    """Images as planes, one for each channel."""
+    """Images that are split into planes, one plane for each channel."""
 
     planes: list  # (H, W) each
-    starts: np.ndarray  # (n + 1,) first plane of each image
+    starts: np.ndarray  # (n + 1,), index of the first plane of each image, and the number of planes
     dtype: str
 
     @classmethod
     def of(cls, given: Any, name: str) -> "_Images":
-        """Read images, grey or of several channels."""
+        """Split images with one or several channels into planes, after checking them."""
         if not (hasattr(given, "__len__") and hasattr(given, "__getitem__")) or not len(given):
             raise ValueError(f"{name} must hold images of shape (H, W) or (H, W, C), got {type(given).__name__}.")
         require_several(given)
@@ -358,7 +360,7 @@ class _Images(NamedTuple):
 
 
 def _require_equal_shapes(given, target):
-    """Raise if some image and its target differ in shape."""
+    """Raise ValueError if an image and its target differ in shape."""
     if len(given.starts) != len(target.starts):
         raise ValueError(f"X has {len(given.starts) - 1} images, but y has {len(target.starts) - 1}.")
     for i, (start, stop) in enumerate(zip(given.starts[:-1], given.starts[1:], strict=True)):

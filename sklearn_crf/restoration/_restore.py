@@ -1,4 +1,4 @@
-"""Noise, missing pixels, blur and lack of resolution removed from photographs."""
+"""Restoration of photographs: noise, missing pixels, blur and low resolution."""
 
 import json
 from collections.abc import Sequence
@@ -21,10 +21,10 @@ from sklearn_crf.restoration._learned_filters import LearnedFilters
 from sklearn_crf.rtf import Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
 from sklearn_crf.rtf.images._corruption import levels_of_images
 
-# Models trained on sample photographs, one for each kind of damage, kept as text.
+# Folder of the models that were trained on sample photographs, as a JSON file for each kind of damage.
 FOLDER = Path(__file__).with_name("fields")
 
-# Which estimator each is. Predictions are not rounded: planes of colours are no bytes.
+# Class and parameters of the estimator for each kind of damage.
 FIELDS: dict[str, tuple] = {
     "noise": (LearnedFilters, {"corruption": GaussianNoise(5, 50), "max_iter": 1500, "validation_fraction": 0}),
     "missing": (RegressionTreeField, {"corruption": MissingPixels(0.2, 0.8)}),
@@ -32,7 +32,7 @@ FIELDS: dict[str, tuple] = {
     "zoom": (RegressionTreeField, {"degradation": Downsampling(2, noise=2.0)}),
 }
 
-# Records of training, which predictions do not read.
+# Attributes that only record training, and are not needed for predictions.
 _RECORDS = {
     "loss_curve_",
     "round_ends_",
@@ -41,7 +41,8 @@ _RECORDS = {
     "held_out_errors_",
 }
 
-# Brightness and two opponent colours of red, green and blue: white noise stays independent between them.
+# Matrix from red, green and blue to brightness and two opponent colours. Its rows are orthogonal, so that white noise
+# stays independent between them.
 _OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.array([[3], [2], [4]])
 _GREY = np.array([0, 127.5, 127.5])
 
@@ -60,34 +61,35 @@ def restore(
     .. math::
         u = \Big( J(x) + \tfrac{1}{\sigma^2} K^\top K \Big)^{-1} \Big( h(x) + \tfrac{1}{\sigma^2} K^\top x \Big)
 
-    J and h are those of a :class:`~sklearn_crf.RegressionTreeField` that comes with the package, trained on the sample
-    photographs of scikit-learn and scikit-image; K is the blur or the loss of resolution. Noise alone is removed by
-    :class:`~sklearn_crf.LearnedFilters`, trained on the same. Colours are restored as brightness and two opponent
-    colours.
+    J and h belong to a :class:`~sklearn_crf.RegressionTreeField` that comes with the package. It was trained on the
+    sample photographs of scikit-learn and scikit-image. K is the blur or the loss of resolution. If noise is the only
+    damage, it is removed by :class:`~sklearn_crf.LearnedFilters`, trained on the same photographs. Colour images are
+    restored as brightness and two opponent colours.
 
     Parameters
     ----------
     image : array-like of shape (H, W), (H, W, 3) or (H, W, 4), or list of such images
-        Grey, red-green-blue, or with an alpha channel, which is kept as it is. Bytes, 16-bit integers, booleans, or
-        floats: of the range 0 to 1 or -1 to 1 if all values lie within, else of 0 to 255 or of their own range, which
-        they also have if they take a small part of the others. NaN are missing pixels.
+        Grey image, red-green-blue image, or colour image with an alpha channel, which is only enlarged. Types are
+        bytes, 16-bit integers, booleans and floats. The range of floats is 0 to 1 or -1 to 1 if all values lie in it,
+        and otherwise 0 to 255 or the range of the values. If the values only use a small part of a range, their own
+        range is used instead. NaN marks missing pixels.
     noise : "auto" or float, default="auto"
-        Standard deviation of the noise, in units of the image. "auto" estimates it, for brightness and for each
-        opponent colour: by the finest detail where the image is smooth, with ``kernel`` by the frequencies that the
-        blur leaves least of. An image to enlarge is taken to be clean.
+        Standard deviation of the noise, in units of the image. "auto" estimates it separately for brightness and for
+        each opponent colour, from the finest detail in smooth regions. With ``kernel`` it is estimated from the
+        frequencies that the blur reduces most. With ``scale``, "auto" assumes an image without noise.
     mask : array-like of bool of shape (H, W), or list of them, optional
-        True where pixels are missing. The other pixels are returned as they are.
+        True for missing pixels. The other pixels are returned unchanged.
     kernel : array-like of shape (h, w), optional
-        What the image was blurred with, its middle at ``kernel[h // 2, w // 2]``. It is divided by its sum.
+        Kernel that blurred the image, with its centre at ``kernel[h // 2, w // 2]``. It is divided by its sum.
     scale : int, default=1
         How many times larger the result is along each axis: 2, 3 or 4.
     n_jobs : int, optional
-        Threads; results do not depend on it.
+        Number of threads; results do not depend on it.
 
     Returns
     -------
     ndarray, or list of ndarray
-        Of the type of ``image``; ``scale`` times as large.
+        Restored images of the type of ``image``, enlarged by ``scale`` along each axis.
 
     Raises
     ------
@@ -124,7 +126,7 @@ def restore(
 
 
 class _Task(NamedTuple):
-    """What is to be undone in all images."""
+    """Damage that is to be undone in all images."""
 
     noise: Any
     kernel: np.ndarray | None
@@ -133,7 +135,7 @@ class _Task(NamedTuple):
 
     @classmethod
     def of(cls, noise: Any, kernel: Any, scale: Any, n_jobs: Any) -> "_Task":
-        """Check the parameters."""
+        """Check the parameters, and return the task."""
         levels_of_images(noise, [np.zeros((2, 2))], 1.0)
         if np.ndim(noise):
             raise ValueError(f"noise must be 'auto' or a positive number, got {noise!r}.")
@@ -145,7 +147,7 @@ class _Task(NamedTuple):
         return cls(noise, kernel, scale, n_jobs)
 
     def planes(self, planes: list, levels: Any) -> list:
-        """Restore planes (H, W) in the range of bytes, whose noise is "auto" or one level for each."""
+        """Restore planes (H, W) in the range of bytes, for noise of "auto" or of one level for each plane."""
         name = "blur" if self.kernel is not None else "zoom" if self.scale > 1 else "noise"
         field = ready_field(name, self.n_jobs)
         if name == "noise":
@@ -158,18 +160,18 @@ class _Task(NamedTuple):
         return list(field.predict(images, degradation=made))
 
     def _noise_of(self, plane: np.ndarray) -> float:
-        """Estimate the noise of a blurred plane by the frequencies that the blur leaves least of."""
-        if self.kernel is None:  # detail of a small image cannot be told from noise
+        """Estimate the noise of a blurred plane from the frequencies that the blur reduces most."""
+        if self.kernel is None:  # detail of a small image cannot be distinguished from noise
             return tuned.LEAST_NOISE
         window = np.outer(np.hanning(plane.shape[0]), np.hanning(plane.shape[1]))
         power = np.abs(np.fft.rfft2((plane - plane.mean()) * window)) ** 2 / np.sum(window**2)
         gain = np.abs(np.fft.rfft2(self.kernel, plane.shape))
-        # The power of white noise is exponentially distributed.
+        # The power of white noise has an exponential distribution, whose median is log(2) times its mean.
         return float(np.sqrt(np.median(power[gain <= np.quantile(gain, tuned.BLURRED_AWAY)]) / np.log(2)))
 
 
 def _checked_kernel(kernel: Any) -> np.ndarray:
-    """Return a kernel of sum one."""
+    """Check a blur kernel, and return it divided by its sum."""
     kernel = as_reals(kernel, "kernel")
     if kernel.ndim != 2 or not np.isfinite(kernel).all() or not kernel.sum() > 0:
         raise ValueError(f"kernel must be a matrix of finite numbers of positive sum, got shape {kernel.shape}.")
@@ -193,16 +195,16 @@ def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
 
 
 class _Photo(NamedTuple):
-    """An image as planes of brightness and opponent colours in the range of bytes."""
+    """Image that can be converted to planes of brightness and opponent colours, in the range of bytes, and back."""
 
     image: np.ndarray
     colours: np.ndarray  # (H, W) or (H, W, 3), as floats
     alpha: np.ndarray | None  # (H, W)
-    ends: tuple[float, float]  # of the range of colours
+    ends: tuple[float, float]  # ends of the range of colours
 
     @classmethod
     def of(cls, image: Any, name: str) -> "_Photo":
-        """Read an image, grey, in colour, or in colour and alpha."""
+        """Check an array (H, W), (H, W, 3) or (H, W, 4), and return it as a photo."""
         image = as_pixels(image, name)
         if image.ndim == 3 and image.shape[2] == 1:
             raise ValueError(f"{name} has shape {image.shape}: pass a grey image as {name}[..., 0].")
@@ -222,24 +224,24 @@ class _Photo(NamedTuple):
 
     @property
     def unit(self) -> float:
-        """Bytes of one unit of the image."""
+        """Factor from units of the image to the range of bytes."""
         return BYTES[1] / (self.ends[1] - self.ends[0])
 
     @property
     def lengths(self) -> np.ndarray:
-        """Noise of each plane for noise of one in each colour."""
+        """Standard deviation of the noise in each plane if red, green and blue have noise of standard deviation 1."""
         return np.ones(1) if self.colours.ndim == 2 else np.linalg.norm(_OPPONENT, axis=1)
 
     @property
     def planes(self) -> list:
-        """Planes (H, W)."""
+        """Planes (H, W) of brightness and opponent colours, or of grey."""
         values = (self.colours - self.ends[0]) * self.unit
         if values.ndim == 2:
             return [values]
         return list(np.moveaxis(values @ _OPPONENT.T + _GREY, 2, 0))
 
     def gaps(self, mask: Any, name: str) -> np.ndarray | None:
-        """Pixels (H, W) to fill in, None if there are none."""
+        """Return a mask (H, W) of the missing pixels, or None if no pixel is missing."""
         found = np.isnan(self.colours)
         found = found.any(axis=2) if found.ndim == 3 else found
         if mask is not None:
@@ -255,7 +257,7 @@ class _Photo(NamedTuple):
         return found if found.any() else None
 
     def made(self, planes: Sequence, scale: int, kept: np.ndarray | None = None) -> np.ndarray:
-        """Return an image of the same kind with these planes, and its own values where they are kept."""
+        """Convert restored planes to an image of the original type, and copy the original values of kept pixels."""
         if len(planes) == 1:
             values = np.asarray(planes[0])
         else:
@@ -275,24 +277,24 @@ class _Photo(NamedTuple):
 
 
 def _range_of_values(known: np.ndarray) -> tuple[float, float]:
-    """Return the range of colours whose type does not say it: their own if they hardly use what they seem to have."""
+    """Return the range of float colours: a usual range, or the range of the values if they hardly use the former."""
     low, high, ends = float(known.min()), float(known.max()), range_of_images([known])
     return (low, high) if 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]) else ends
 
 
 def _of_channels(planes: Sequence) -> np.ndarray:
-    """Return planes as images of one channel."""
+    """Convert planes to images with one channel."""
     return object_array([plane[..., np.newaxis].astype(np.float32) for plane in planes])
 
 
 def estimator_of(name: str) -> Any:
-    """Return the estimator of a kind of damage, not yet fitted."""
+    """Return an estimator for a kind of damage, not yet fitted."""
     kind, options = FIELDS[name]
     return kind(random_state=0, clip=None, **options)
 
 
 def ready_field(name: str, n_jobs: int | None = None) -> Any:
-    """Return a trained estimator."""
+    """Return the trained estimator for a kind of damage."""
     field = copy(_loaded(name))
     field.n_jobs = n_jobs
     return field
@@ -308,7 +310,7 @@ def _loaded(name: str) -> Any:
 
 
 def save(name: str, field: Any, folder: Path = FOLDER) -> Path:
-    """Write what predictions of a fitted estimator need."""
+    """Write the attributes of a fitted estimator that predictions need to a file, and return its path."""
     state = {key: value for key, value in vars(field).items() if key not in {*field.get_params(deep=False), *_RECORDS}}
     path = folder / f"{name}.json"
     path.write_text(json.dumps(state, default=_packed, separators=(",", ":")) + "\n", encoding="utf-8")
@@ -316,11 +318,11 @@ def save(name: str, field: Any, folder: Path = FOLDER) -> Path:
 
 
 def _packed(value: Any) -> Any:
-    """Return an array, a transformer or a scalar of NumPy as what JSON holds."""
+    """Convert an array, a transformer or a NumPy scalar to an object that JSON can hold."""
     if isinstance(value, np.ndarray):
         flat = value.ravel().tolist()
         if value.dtype.kind == "f":
-            flat = [float(f"{number:.9g}") for number in flat]  # float32, in which fields are evaluated, has seven
+            flat = [float(f"{number:.9g}") for number in flat]  # nine digits suffice for kernels in float32
         return {"array": flat, "shape": value.shape, "dtype": value.dtype.str}
     if isinstance(value, BaseEstimator):
         return {"transformer": type(value).__name__, "parameters": value.get_params(deep=False)}
@@ -328,11 +330,11 @@ def _packed(value: Any) -> Any:
 
 
 def _unpacked(found: dict) -> Any:
-    """Return the array or the fitted transformer that an object of JSON stands for."""
+    """Convert a JSON object back to the array or the fitted transformer that it stands for."""
     if "array" in found:
         return np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])
     if "transformer" in found:
         made = getattr(sklearn_crf.preprocessing, found["transformer"])(**found["parameters"])
-        # Banks with given parameters learn the number of channels alone.
+        # Filter banks with given parameters only learn the number of channels.
         return made.fit(np.zeros((1, 8, 8, 1)))
     return found

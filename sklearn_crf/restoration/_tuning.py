@@ -1,41 +1,43 @@
-"""Constants of restoration that were tuned, and what each trades."""
+"""Tuned constants of restoration, and the trade-off of each."""
 
-# Least noise of observations that are blurred or small, in bytes: with less, rounding and what the field knows no
-# reason for come out as ripples.
+# Least noise, on the scale of bytes, that is assumed for blurred images and for images to enlarge. With less noise,
+# rounding and model errors cause ripples.
 LEAST_NOISE = 0.5
 
-# Share of the frequencies that a blur leaves least of, by which noise is estimated. Of more, detail is left; of less,
-# the estimate is by chance (benchmarks/quality/restore.py).
+# Share of the frequencies from which the noise of a blurred image is estimated: those that the blur reduces most. A
+# larger share includes detail of the image, and a smaller share makes the estimate inaccurate
+# (benchmarks/quality/restore.py).
 BLURRED_AWAY = 0.1
 
-# Influences of learned filters: Gaussians over responses of up to so many deviations of the noise, beyond which they
-# are constant, and intervals of linear interpolation between two Gaussians. 31 Gaussians lose .02 dB on held-out crops,
-# a reach of 10 with them .05 (benchmarks/quality/learned_filters.py --held-out --iterations 600).
+# Influence functions of learned filters: the number of Gaussians, the largest response in standard deviations of the
+# noise, beyond which functions are constant, and the number of linear intervals between two Gaussians. On held-out
+# crops 31 Gaussians lose 0.02 dB, and 31 Gaussians with a reach of 10 lose 0.05 dB
+# (benchmarks/quality/learned_filters.py --held-out --iterations 600).
 GAUSSIANS = 47
 REACH = 6.0
 INTERVALS = 4
 
-# The first influences, v exp(-v^2 / (2 s^2)) times a share of the stages: all stages together then take away most of
-# what white noise adds.
+# The initial influence function is c v exp(-v^2 / (2 s^2)), with the width s = FIRST_WIDTH and the factor
+# c = FIRST_SHARE / n_stages. All stages together then remove most of the white noise.
 FIRST_WIDTH = 2.0
 FIRST_SHARE = 1.5
 
-# Training: rows and columns of crops, at a distance of which corners lie at multiples of a block of JPEG; crops of a
-# step; pixels at their border that do not count, since mirror images of noise are not noise.
+# Training: rows and columns of a crop; block size of JPEG, because corners of crops lie at corners of blocks; number of
+# crops of a step; and pixels at the border of a crop that do not count, because mirrored noise is not white noise.
 CROP = 64
 BLOCK = 8
 BATCH = 8
 MARGIN = 4
 
-# Adam: the first step in units in which filters have norm one, and decay of the averages. Steps decrease to 0 as a
-# cosine does. First steps of .03 to .1 differ by hundredths of a decibel on held-out crops, .01 loses .06.
+# Adam: the initial step size, for filters of norm one, and the decay rates of the averages. Initial step sizes of 0.03
+# to 0.1 differ by hundredths of a decibel on held-out crops, and 0.01 loses 0.06 dB.
 FIRST_STEP = 0.05
 MOMENTS = 0.9, 0.999
 
-# Crops of images that are held out, and how many times the loss on them is looked at.
+# Number of crops of held-out images, and number of times their loss is computed during training.
 HELD_OUT_CROPS = 24
 LOOKS = 20
 
-# Fewest images of which some are held out, and most images whose errors the unit is found by.
+# Smallest number of images of which some are held out, and largest number of images that determine the unit.
 LEAST_IMAGES = 5
 IMAGES_OF_UNIT = 16
