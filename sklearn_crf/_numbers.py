@@ -147,7 +147,7 @@ _NO_NUMBERS: dict[str, Any] = {
 
 
 def as_pixels(values: Any, name: str) -> np.ndarray:
-    """Convert values to an array of numbers; keep a numeric type, because it may tell the range of pixel values."""
+    """Convert objects to a float64 array; keep any numeric type, because it may tell the range of pixel values."""
     # name: name of the argument in error messages
     values = as_array(values, name)
     if values.dtype.kind not in "biuf":
@@ -156,7 +156,7 @@ def as_pixels(values: Any, name: str) -> np.ndarray:
 
 
 def is_sparse_matrix(values: Any) -> bool:
-    """Return ``scipy.sparse.issparse(values)``, without its cost of a microsecond for each NumPy array."""
+    """Return ``scipy.sparse.issparse(values)``, but save the microsecond that this call takes for NumPy arrays."""
     return values is not None and type(values) is not np.ndarray and bool(sp.issparse(values))
 
 

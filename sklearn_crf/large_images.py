@@ -317,7 +317,7 @@ def _moved(y, x):
 
 
 def _certified(task, margins):
-    """Label tiles, and return the number of pixels that are not certain, or None without proof for enough pixels."""
+    """Label tiles, and return the number of pixels that are not certain, or None if there is no proof for enough."""
     n_open = 0
     for tile in margins:
         n_before = np.inf

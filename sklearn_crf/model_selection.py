@@ -290,10 +290,10 @@ def coupling_audit(
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> Bunch:
-    r"""Compare all pairs of a way of learning and an inference on given data.
+    r"""Compare all combinations of several ways of learning and several inferences on given data.
 
     This produces Table 1 of Kumar et al. (2005) for any task. Every estimator is fitted once for each fold, and
-    predicts the held-out examples with every inference. For each pair of an estimator and an inference, the result
+    predicts the held-out examples with every inference. For each pair, an estimator and an inference, the result
     holds a score for each example, the log-loss of the marginals, the seconds of fit and prediction, and a comparison
     with the best pair. The best pair is chosen by the same scores. To allow for this choice, the comparison is
     simultaneous for all differences between two of the m pairs,

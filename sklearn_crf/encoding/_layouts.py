@@ -310,7 +310,7 @@ def require_rows(X):
 
 
 def _classes_of(columns, classes, n_jobs):
-    """Return the classes of the class indices of several batches, in one array."""
+    """Convert the class indices of several batches to one array of classes, without intermediate arrays."""
     bounds = np.cumsum([0, *map(len, columns)])
     labels = np.empty((bounds[-1], *columns[0].shape[1:]), dtype=classes.dtype)
     # Threads share the first access to the memory of the result, which takes most of the time.

@@ -30,7 +30,8 @@ FEW_FEATURES = 16
 # up to MOST_TIMES as many while at least N_BATCHES batches remain for threads to share.
 LEAST_TIMES, MOST_TIMES, N_BATCHES = 4, 16, 8
 
-# Number of examples whose shapes are compared together, and number of values that are copied for this.
+# Number of examples that are checked together for NaN and infinity, and largest number of values that are copied for
+# this.
 EXAMPLES_TOGETHER, NUMBERS_TOGETHER = 256, 2**18
 
 # Size in bytes from which threads share the checks of a table, and the number of its parts. The check of a smaller

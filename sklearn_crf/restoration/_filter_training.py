@@ -36,7 +36,7 @@ def knots() -> np.ndarray:
 
 
 def gaussians() -> np.ndarray:
-    """Return the values of the Gaussians at the knots, (G, K); their width is the distance of their centres."""
+    """Return the values of the Gaussians at the knots, (G, K); their width is the distance between neighbours."""
     centres = knots()[:: tuned.INTERVALS]
     return np.exp(-0.5 * ((knots() - centres[:, np.newaxis]) / (centres[1] - centres[0])) ** 2)
 

@@ -24,7 +24,8 @@ from sklearn_crf.rtf.images._corruption import levels_of_images
 # Folder of the models that were trained on sample photographs, as a JSON file for each kind of damage.
 FOLDER = Path(__file__).with_name("fields")
 
-# Class and parameters of the estimator for each kind of damage.
+# Class and parameters of the estimator for each kind of damage. Predictions are not rounded, because planes of opponent
+# colours are not bytes.
 FIELDS: dict[str, tuple] = {
     "noise": (LearnedFilters, {"corruption": GaussianNoise(5, 50), "max_iter": 1500, "validation_fraction": 0}),
     "missing": (RegressionTreeField, {"corruption": MissingPixels(0.2, 0.8)}),
@@ -277,7 +278,7 @@ class _Photo(NamedTuple):
 
 
 def _range_of_values(known: np.ndarray) -> tuple[float, float]:
-    """Return the range of float colours: a usual range, or the range of the values if they hardly use the former."""
+    """Return a usual range for float colours, or the range of the values if they use only a small part of it."""
     low, high, ends = float(known.min()), float(known.max()), range_of_images([known])
     return (low, high) if 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]) else ends
 
