@@ -1,1 +1,1 @@
-"""What several benchmarks use: data, measures, records, peers."""
+"""Helpers that several benchmarks share: data, measures, records, peers."""

@@ -1,7 +1,7 @@
-"""Kinds of models for ``auto_quality.py``: random ones, those of the UAI competition, and those of fitted estimators.
+"""Kinds of models for ``auto_quality.py``: random models, models of the UAI competition, and of fitted estimators.
 
-A kind has models whose labelings are compared, and models whose marginals are: the same ones, or where these are too
-wide for exact elimination, the largest of the kind that are not.
+A kind has models for comparing labelings and models for comparing marginals. They are the same models, unless their
+treewidth is too large for exact elimination. Marginals are then compared on the largest models that allow it.
 """
 
 import csv
@@ -30,7 +30,7 @@ N_RANDOM = 7
 
 
 class Kind(NamedTuple):
-    """How to make the k-th model of a kind for each task, and how many there are."""
+    """Builders of the k-th model of a kind, for labelings and for marginals, and the number of models."""
 
     labeled: Callable
     summed: Callable
@@ -113,7 +113,7 @@ def data_folder(name):
 
 @lru_cache
 def competition(part):
-    """Readers of the models of a part of the competition, with their evidence."""
+    """Return functions that read the models of a part of the competition, with their evidence."""
     folder = data_folder("uai2014")
     with open(folder / "solutions.tsv") as file:
         rows = [row for row in csv.DictReader(file, delimiter="\t") if row["folder"] == part]
@@ -134,7 +134,7 @@ def competition_model(part, number):
 
 @lru_cache
 def letters():
-    """Words under a chain that has learned from 200 others."""
+    """Return models of words, by a chain fitted to 200 other words."""
     data = load_ocr_letters(data_folder("ocr_letters"))
     X, y = ([values[i] for i in data.train[:200]] for values in (data.data, data.target))
     field = TRWCRF(C=0.1, max_iter=60, tol=1e-2, classes=list("abcdefghijklmnopqrstuvwxyz")).fit(X, y)
@@ -149,7 +149,7 @@ def contrast(x_tail, x_head):
 
 @lru_cache
 def horses():
-    """Horses at a quarter of the size under a field that has learned from ten others, and strips of them."""
+    """Return models of small horse images, by a field fitted to ten other images, and models of strips of images."""
     data = load_weizmann_horses(data_folder("weizmann_horses"))
     chosen = np.concatenate((data.train[::20], data.test[::13]))
     X = [data.data[i][::4, ::4] / np.float32(255) for i in chosen]
@@ -163,7 +163,7 @@ def horses():
 
 
 def colours_around(image):
-    """Colours of a cell and of its four neighbours, as indicators."""
+    """Return indicators of the colours of each cell and of its four neighbours."""
     code = (image > 0) @ np.array([1, 2, 4])
     padded = np.pad(code, 1)
     height, width = code.shape
@@ -174,7 +174,7 @@ def colours_around(image):
 
 @lru_cache
 def snakes():
-    """Snakes of eleven states under a field with a table for each direction, learned from 40 others."""
+    """Return models of snakes with eleven states, by a field with a table for each direction fitted to 40 others."""
     data = [load_snakes(data_folder("snakes"), subset=part) for part in ("train", "test")]
     X, X_test = ([colours_around(image) for image in part.data] for part in data)
     field = DRFClassifier(pairwise="full", edge_features="constant", random_state=0).fit(X[:40], data[0].target[:40])
@@ -184,7 +184,7 @@ def snakes():
 
 @lru_cache
 def scenes():
-    """Superpixels of scenes under a field that has learned from ten others, and the upper parts of the scenes."""
+    """Return models of superpixels of scenes, by a field fitted to ten other scenes, and of upper parts of scenes."""
     data = load_stanford_superpixels(data_folder("stanford_superpixels"))
 
     def with_colours(x):
@@ -199,7 +199,7 @@ def scenes():
 
 
 def upper_part(x, n_nodes=100):
-    """The first superpixels of a scene, which are its uppermost."""
+    """Return the example of the first superpixels of a scene, which are its upper part."""
     kept = (x.edges < n_nodes).all(axis=1)
     return Example(x.node_features[:n_nodes], x.edges[kept], x.edge_features[kept])
 
@@ -259,5 +259,5 @@ FROM_FILES = {
 
 
 def all_kinds():
-    """Every kind by its name; without the data folder, the random ones."""
+    """Return all kinds by name, or only random kinds without the data folder."""
     return RANDOM | (FROM_FILES if "SKLEARN_CRF_DATA" in os.environ else {})

@@ -1,4 +1,4 @@
-"""Fields that see what other methods, experts, make of a noisy image, beside the noisy image itself."""
+"""Channels for fields that read a noisy image and the images that other denoisers, called experts, make of it."""
 
 import joblib
 import numpy as np
@@ -7,23 +7,24 @@ from scipy.ndimage import gaussian_filter
 from sklearn_crf.preprocessing import AdaptiveFilters, FilterBank, PatchGroups
 from support.restoration import TURNS, default_filters, mean_of_mirrors, mirrored
 
-# Share of an expert's image in the mixtures with the noisy one that adaptive filters are given: with some noise they
-# can bring back detail that the expert took for noise.
+# Shares of an expert's image in the mixtures with the noisy image that adaptive filters read. From a mixture with noise
+# they can restore detail that the expert has removed.
 SHARES = (0.8, 1.0)
 
-# Widths of the Gaussians that squares of what an expert took for noise are smoothed by.
+# Widths of the Gaussians that smooth squares of the differences between a noisy image and an expert's image
 WIDTHS = (1.0, 2.0, 4.0)
 
 
 class BesideExperts:
     """Channels of noisy images and their experts' images.
 
-    The default filters of the noisy image, derivatives of Gaussians of experts' images, and mixtures of both restored
-    by adaptive filters. Those of a training image were learned from the other half of these; they are kept in a folder.
-    Trees may also see how strong the noise is around a pixel that the first expert took away.
+    Channels are the default filters of the noisy image, Gaussian derivatives of experts' images, and mixtures of both
+    restored by adaptive filters. The filters for a training image were learned from the other half of the training
+    images. They are kept in a folder. With ``has_rests``, trees also read the local strength of the noise that the
+    first expert removed.
     """
 
-    # noisy, clean: lists of (H, W), for training; experts: lists of (H, W) by name
+    # noisy, clean: training images, lists of (H, W); experts: lists of (H, W) by name
 
     def __init__(self, sigma, noisy, experts, clean, folder, shares=SHARES, has_rests=False):
         self.names, self.shares, self.has_rests = list(experts), shares, has_rests
@@ -44,13 +45,13 @@ class BesideExperts:
             self._of_training += restored
 
     def channels(self, noisy, experts):
-        """Channels of images."""
+        """Return the channels of images."""
         mixtures = [images for name in self.names for images in _mixtures(noisy, experts[name], self.shares)]
         adaptive = [own.transform(images) for own, images in zip(self.filters, mixtures, strict=True)]
         return self._joined(noisy, experts, adaptive)
 
     def of_training(self, noisy, experts):
-        """Channels of the images of training."""
+        """Return the channels of the training images."""
         return self._joined(noisy, experts, self._of_training)
 
     def _joined(self, noisy, experts, adaptive):
@@ -61,13 +62,13 @@ class BesideExperts:
         return [np.concatenate(own, axis=2, dtype=np.float32) for own in zip(*parts, strict=True)]
 
     def of_pairs(self):
-        """Numbers of the channels that linear models of pairs see: images, and not what is derived from them."""
+        """Return the indices of channels that linear models of pairs read: images, but no derivatives of images."""
         names = [*self.of_noisy.get_feature_names_out(), *self.of_experts.get_feature_names_out()]
         n_channels = len(names) + 2 * len(self.filters)
         return [k for k in range(n_channels) if k >= len(names) or "derivative" not in names[k]]
 
     def restored(self, fields, noisy, experts, turns=TURNS):
-        """Images one by one, each the mean of the restorations of mirror images by all fields."""
+        """Yield restored images, each the mean over all fields and all mirror images."""
         for k, x in enumerate(noisy):
             beside = {name: mirrored(images[k], turns) for name, images in experts.items()}
             channels = self.channels(mirrored(x, turns), beside)
@@ -75,13 +76,13 @@ class BesideExperts:
 
 
 def _rests(noisy, denoised):
-    """The rest that was taken away from an image, smoothed, and the root of its smoothed squares."""
+    """Return the difference of a noisy and a denoised image, smoothed, and roots of its smoothed squares."""
     rest = noisy - denoised
     squares = [np.sqrt(gaussian_filter(rest**2, width)) for width in WIDTHS]
     return np.dstack([gaussian_filter(rest, WIDTHS[0]), *squares])
 
 
 def _mixtures(noisy, images, shares):
-    """Mixtures of noisy images and those of an expert, for each share."""
+    """Yield, for each share, the mixtures of noisy images and an expert's images."""
     for share in shares:
         yield [share * own + (1 - share) * x for own, x in zip(images, noisy, strict=True)]

@@ -1,7 +1,7 @@
-"""Message passing: a binary grid and a regular graph against libDAI, a large image, a corpus of chains.
+"""Speed of message passing on a binary grid and a regular graph (compared with libDAI), a large image, and chains.
 
-``run()`` gives the rows that inference_speed.py prints. Peak memory is that of a process of its own, everything
-included (this file called with ``--image THREADS``).
+``run()`` yields the rows that inference_speed.py prints. Peak memory is measured in a separate process (this file with
+``--image THREADS``) and includes all memory of the process.
 """
 
 import argparse
@@ -30,10 +30,10 @@ N_SENTENCES, N_STATES, BATCH = 8936, 22, 3000
 
 
 def fastest(function, repetitions, clock=time.process_time):
-    """Least time of a call in seconds, and its last result."""
+    """Return the shortest time of a call in seconds, and its last result."""
     least = np.inf
     for _ in range(repetitions):
-        result = None  # two results at once would count as memory that a user does not need
+        result = None  # free the last result, as two results would increase the peak memory
         start = clock()
         result = function()
         least = min(least, clock() - start)
@@ -41,7 +41,7 @@ def fastest(function, repetitions, clock=time.process_time):
 
 
 def binary_grid(side=50, seed=0):
-    """A grid with all potentials drawn from uniform(-1, 1)."""
+    """Return a binary grid with all scores drawn from uniform(-1, 1)."""
     rng = np.random.default_rng(seed)
     graph = lattice((side, side))
     unary = rng.uniform(-1, 1, size=(graph.n_nodes, 2))
@@ -50,7 +50,7 @@ def binary_grid(side=50, seed=0):
 
 
 def regular_graph_of_16_states(n_nodes=1000, seed=0):
-    """A random 3-regular graph with a table for each edge, all potentials drawn from uniform(-1, 1)."""
+    """Return a random 3-regular graph with a table for each edge, and all scores drawn from uniform(-1, 1)."""
     rng = np.random.default_rng(seed)
     graph = random_regular(n_nodes, 3, rng)
     tables = rng.uniform(-1, 1, size=(graph.n_edges, 16, 16))
@@ -58,21 +58,21 @@ def regular_graph_of_16_states(n_nodes=1000, seed=0):
 
 
 def to_tolerance(model, n_threads=1):
-    """Marginals by messages that change by less than 1e-6."""
+    """Return the marginals of loopy belief propagation with tolerance 1e-6."""
     return LoopyBP(tol=1e-6, schedule="sequential").marginals(model, n_threads=n_threads)
 
 
 @contextmanager
 def sweeps_of(model, n_threads=1):
-    """A function that makes one sweep."""
+    """Return a context manager with a function that makes one sweep."""
     field, _ = make_field(model, maximum=False)
-    # Messages that stand still are not sent any more, unless the tolerance is below zero.
+    # With a tolerance below zero, converged messages are sent too.
     with range_runner(n_threads) as run:
         yield sequential(model.graph, field, initial_messages(field), 0.0, -1.0, run)
 
 
 def libdai_rows(name, model):
-    """Belief propagation to 1e-6, ours and libDAI's side by side."""
+    """Return rows that compare belief propagation to 1e-6 of this package and of libDAI."""
     seconds, ours = fastest(lambda: to_tolerance(model), 20)
     with sweeps_of(model) as sweep_once:
         sweep, _ = fastest(sweep_once, 100)
@@ -98,7 +98,7 @@ def libdai_rows(name, model):
 
 
 def image_job(n_threads, side=1000, n_states=8):
-    """Seconds of a sweep over a large image and of a whole call of one, and the peak memory of the process in MB."""
+    """Return seconds of a sweep over a large image and of a call with one sweep, and peak memory in MB."""
     rng = np.random.default_rng(0)
     start = time.perf_counter()
     model = PairwiseModel(
@@ -118,7 +118,7 @@ def image_job(n_threads, side=1000, n_states=8):
 
 
 def image_rows():
-    """1000x1000 pixels, 8 labels, tied tables in single precision, on one and two threads."""
+    """Return rows for 1000x1000 pixels, 8 labels and one shared table in single precision, on one and two threads."""
     results = {}
     for n_threads in (1, 2, 1, 2):
         command = [sys.executable, __file__, "--image", str(n_threads)]
@@ -143,7 +143,7 @@ def image_rows():
 
 
 def chain_rows():
-    """Marginals and best labels of as many chains as CoNLL-2000 has sentences, batches of a few thousand nodes."""
+    """Return rows for marginals and best labels of as many chains as CoNLL-2000 has sentences, in mini-batches."""
     rng = np.random.default_rng(0)
     lengths = rng.poisson(23.7, size=N_SENTENCES).clip(1)
     bounds = np.searchsorted(np.cumsum(lengths), np.arange(0, lengths.sum() + BATCH, BATCH))
@@ -167,7 +167,7 @@ def chain_rows():
 
 
 def run():
-    """Rows of (job, this package, peer, remark)."""
+    """Yield rows of (job, this package, peer, remark)."""
     warnings.simplefilter("ignore", ConvergenceWarning)
     yield from libdai_rows("50x50 binary grid", binary_grid())
     yield from libdai_rows("3-regular graph of 1,000 nodes, 16 states", regular_graph_of_16_states())

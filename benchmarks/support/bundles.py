@@ -1,4 +1,4 @@
-"""Loaders of the data sets that benchmarks use, in the bundles that they come in."""
+"""Loaders of the data sets that benchmarks use."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def _open(folder, name):
 
 
 def _arrays(folder, name, keys=None):
-    """Names and arrays of a file that holds one array per example."""
+    """Return the names and arrays of a file with one array per example."""
     with _open(folder, name) as archive:
         keys = list(archive.files) if keys is None else keys
         missing = [key for key in keys if key not in archive.files]
@@ -26,7 +26,7 @@ def _arrays(folder, name, keys=None):
 
 
 def _recoded(labels, new):
-    """Labels looked up in a table of new ones, as int8."""
+    """Return labels replaced by new labels from a dict, as int8, and -1 for other labels."""
     table = np.full(256, -1, dtype=np.int8)
     for old, value in new.items():
         table[old] = value
@@ -34,10 +34,10 @@ def _recoded(labels, new):
 
 
 def load_weizmann_horses(folder, *, n_train=200):
-    """Grey images of horses with the animal marked: binary segmentation of images of many sizes.
+    """Load grey images of horses and masks of the animals, for binary segmentation of images of many sizes.
 
-    The folder holds ``gray.npz`` and ``mask.npz``: one uint8 array of shape (H, W) per image under the same keys,
-    the mask 1 on the horse.
+    The folder holds ``gray.npz`` and ``mask.npz``, with one uint8 array of shape (H, W) per image and the same keys.
+    Masks are 1 on the horse.
 
     Returns a Bunch: ``data``, object array of (H, W, 1) uint8; ``target``, object array of (H, W) uint8, 0 or 1;
     ``names``; ``train`` and ``test``, index arrays.
@@ -56,13 +56,13 @@ def load_weizmann_horses(folder, *, n_train=200):
 
 
 def load_grabcut(folder, *, scribbles="more"):
-    """Photographs of single objects with user's strokes: interactive binary segmentation.
+    """Load photographs of single objects with strokes of users, for interactive binary segmentation.
 
     The folder holds ``images.npz`` (H, W, 3), ``trimap.npz`` (H, W; 255 object, 0 background, 128 boundary) and
     ``scribbles1.npz``, ``scribbles2.npz`` (H, W; 0 none, 1 background, 2 object), uint8 under the same keys.
 
     Returns a Bunch: ``data``, object array of (H, W, 3) uint8; ``target`` and ``scribbles``, object arrays of (H,
-    W) int8, 1 on the object, 0 on background, -1 on the boundary or where there is no stroke; ``names``.
+    W) int8, 1 on the object, 0 on background, -1 on the boundary or outside strokes; ``names``.
     """
     if scribbles not in ("few", "more"):
         raise ValueError(f"scribbles must be 'few' or 'more', got {scribbles!r}.")
@@ -79,12 +79,12 @@ def load_grabcut(folder, *, scribbles="more"):
 
 
 def load_camvid(folder, *, subset="train"):
-    """Frames of a drive through town with eleven classes of things: scene labelling.
+    """Load frames of a drive through town, for scene labelling with eleven classes.
 
     The folder holds ``camvid_train.npz``, ``camvid_val.npz``, ``camvid_test.npz``, each with ``images`` (N, 90,
-    120, 3) and ``labels`` (N, 90, 120), uint8, label 11 where unlabelled.
+    120, 3) and ``labels`` (N, 90, 120), uint8, label 11 for unlabelled pixels.
 
-    Returns a Bunch: ``data`` (N, 90, 120, 3) uint8; ``target`` (N, 90, 120) int8, 0 to 10, -1 where unlabelled;
+    Returns a Bunch: ``data`` (N, 90, 120, 3) uint8; ``target`` (N, 90, 120) int8, 0 to 10, -1 for unlabelled pixels;
     ``target_names``; ``names``.
     """
     _require_subset(subset, ("train", "val", "test"))
@@ -99,13 +99,13 @@ def load_camvid(folder, *, subset="train"):
 
 
 def load_stanford_superpixels(folder):
-    """Outdoor scenes as graphs of superpixels with features: labelling of irregular graphs.
+    """Load outdoor scenes as graphs of superpixels with features, for labelling of irregular graphs.
 
     The folder holds, with one array per image under the same keys, ``features.npz`` (n, 519), ``edges.npz`` (m, 2),
     ``segment_labels.npz`` (n,), ``superpixels.npz`` (H, W) and ``pixel_labels.npz`` (H, W).
 
     Returns a Bunch: ``data``, object array of :class:`~sklearn_crf.Example` with float32 features; ``target``,
-    object array of (n,) int8, -1 where unknown; ``superpixels``, the node of each pixel; ``pixel_target``;
+    object array of (n,) int8, -1 for unknown labels; ``superpixels``, the node of each pixel; ``pixel_target``;
     ``target_names``; ``names``.
     """
     names, features = _arrays(folder, "features.npz")
@@ -124,7 +124,7 @@ def load_stanford_superpixels(folder):
 
 
 def load_ocr_letters(folder):
-    """Handwritten words of segmented letters: labelling of chains.
+    """Load handwritten words of segmented letters, for labelling of chains.
 
     The folder holds ``ocr_letters.npz`` with ``images`` (n, 16, 8) and ``labels`` (n,), uint8, ``word_ptr``
     (n_words + 1,) and ``fold0`` (n_words,) bool.
@@ -143,10 +143,10 @@ def load_ocr_letters(folder):
 
 
 def load_snakes(folder, *, subset="train"):
-    """Snakes on a small grid whose colours show where they go next: labelling with directed interactions.
+    """Load snakes on a small grid whose colours show their next direction, for labelling with directed interactions.
 
-    The folder holds ``snakes.npz`` with arrays ``train_000_image`` (H, W, 3) and ``train_000_label`` (H, W) and so
-    on, uint8.
+    The folder holds ``snakes.npz`` with uint8 arrays ``train_000_image`` (H, W, 3), ``train_000_label`` (H, W) and so
+    on.
 
     Returns a Bunch: ``data``, object array of (H, W, 3) uint8; ``target``, object array of (H, W) uint8, 0 for
     background, then the position on the snake.

@@ -1,4 +1,4 @@
-"""Tables of estimators at several C: labels by MPLP, how right and how certain they are, after how many iterations."""
+"""Tables of estimators at several C, with the accuracy, duality gap and iterations of labelings by MPLP."""
 
 import warnings
 
@@ -10,15 +10,15 @@ from support.record import read_record, write_record
 
 
 def certified_accuracy(model, X, y, max_iter=200):
-    """Accuracy of labels, mean duality gap relative to the bound's size, mean score per node and iterations of MPLP.
+    """Return the accuracy of labels by MPLP, mean relative duality gap, mean score per node and mean iterations.
 
     Parameters
     ----------
     model : TRWCRF
-        Fitted on numbers from 0 on.
+        Fitted model with the classes 0, 1, and so on.
     X : list of Example
     y : list of ndarray
-        -1 is a label that is never right.
+        True labels. Predictions for nodes labelled -1 count as errors.
     max_iter : int
     """
     mplp = MPLP(max_iter=max_iter, tol=1e-6)
@@ -40,12 +40,12 @@ def certified_accuracy(model, X, y, max_iter=200):
 
 
 def run_missing(run, pairs, settings, path):
-    """Run every estimator and strength that a file does not hold for these settings, and print the table of all.
+    """Run all estimators and values of C that a file does not hold for these settings, and print the whole table.
 
     Parameters
     ----------
     run : callable
-        ``run(name, strength)`` returns seconds, n_iter, and for train and test what :func:`certified_accuracy` returns.
+        ``run(name, strength)`` returns seconds, n_iter, and results of :func:`certified_accuracy` for train and test.
     pairs : list of (str, float)
     settings : dict
     path : Path

@@ -1,4 +1,4 @@
-"""A density for each class, out of scikit-learn, and samples that have such densities."""
+"""Classifiers with a density of scikit-learn for each class, and samples with such densities."""
 
 import numpy as np
 from sklearn.decomposition import FactorAnalysis
@@ -6,7 +6,7 @@ from sklearn.mixture import GaussianMixture
 
 
 def low_rank_clusters(n_samples, n_features, n_classes, n_clusters, n_factors, seed, separation):
-    """Samples from a mixture of factor analysers per class with one shared diagonal noise."""
+    """Return samples of classes, each a mixture of factor analysers, with the same diagonal noise for all classes."""
     rng = np.random.default_rng(seed)
     means = separation * rng.normal(size=(n_classes, n_clusters, n_features))
     loadings = rng.normal(size=(n_classes, n_clusters, n_features, n_factors)) / np.sqrt(n_factors)
@@ -21,7 +21,7 @@ def low_rank_clusters(n_samples, n_features, n_classes, n_clusters, n_factors, s
 
 
 class MixturePerClass:
-    """Full-covariance Gaussian mixtures as a generative classifier."""
+    """Generative classifier with a full-covariance Gaussian mixture for each class."""
 
     def __init__(self, n_components, tol, max_iter):
         self.n_components, self.tol, self.max_iter = n_components, tol, max_iter
@@ -41,7 +41,7 @@ class MixturePerClass:
 
 
 class AnalyserPerClass(MixturePerClass):
-    """Factor analysis of each class as a generative classifier."""
+    """Generative classifier with a factor analyser for each class."""
 
     def __init__(self, n_factors):
         self.n_factors = n_factors

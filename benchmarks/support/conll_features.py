@@ -24,7 +24,7 @@ def sentences(name):
 
 
 def token_features(sentence):
-    """Names of the features of every token, as CRFsuite's example makes them."""
+    """Return the names of the features of each token, as in CRFsuite's example."""
     tokens = []
     for t in range(len(sentence)):
         names = []

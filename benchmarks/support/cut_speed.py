@@ -1,9 +1,9 @@
-"""Minimum cuts against PyMaxflow, expansion moves against gco-wrapper, on the same problems.
+"""Speed of minimum cuts compared with PyMaxflow, and of expansion moves compared with gco-wrapper.
 
-``run()`` gives the rows that inference_speed.py prints. Each side runs in processes of its own (this file called with
-``--job``), in turn with the other; a time is the least of several repetitions, summed over the instances of a row, and
-goes from arrays of costs and weights to labels: everything that a user waits for. Peak memory is that of the whole
-process, imports and the arrays of the problem included.
+``run()`` yields the rows that inference_speed.py prints. Packages run alternately in separate processes (this file
+called with ``--job``). A time is the minimum of several repetitions, summed over the instances of a row. It covers all
+steps from arrays of costs and weights to labels. Peak memory includes the whole process, with imports and the arrays
+of the problem.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from support.memory import peak_megabytes
 
 ROUNDS, REPETITIONS = 2, 2
 SIDE = 1024
-# (kind, coupling). Beyond 2 all of the noise takes one label.
+# (kind, coupling). With coupling above 2, all pixels of the noise get one label.
 BINARY = [("noise", 0.5), ("noise", 1.0), ("noise", 2.0)]
 BINARY += [(kind, coupling) for kind in ("field", "photograph") for coupling in (1.0, 5.0)]
 # (kind, side of the grid or nodes of the graph, states, coupling)
@@ -39,7 +39,7 @@ MULTIPLE = [
     ("contrast", 512, 8, 2.0),
     ("neighbours", 50_000, 5, 0.3),
 ]
-# Scores of the problems with several states are integers, as gco computes with those.
+# Scores of problems with several states are integers, as gco only supports integers.
 UNIT = 1000
 
 
@@ -48,27 +48,27 @@ UNIT = 1000
 
 @cache
 def photograph(side):
-    """Colours of a bundled photograph, mirrored until it is large enough."""
+    """Return a photograph of scikit-learn with (side, side) pixels, extended by mirror images."""
     image = load_sample_image("china.jpg") / 255.0
     image = np.concatenate((image, image[::-1], image))
     return np.concatenate((image, image[:, ::-1]), axis=1)[:side, :side]
 
 
 def generated(side, rng):
-    """Two colours in regions of a smooth random field, with noise."""
+    """Return a noisy image of two colours in regions of a smooth random field."""
     smooth = gaussian_filter(rng.normal(size=(side, side)), 12)
     return (smooth[..., None] > 0) + 0.15 * rng.normal(size=(side, side, 3))
 
 
 def contrast(image):
-    """Weights of edges to the right and down, exp(-d^2 / (2 mean d^2)) for a difference of colours d."""
+    """Return weights exp(-d^2 / (2 mean d^2)) of edges to the right and down, with differences of colours d."""
     squares = [(np.diff(image, axis=axis) ** 2).sum(axis=-1) for axis in (1, 0)]
     mean = np.concatenate([part.ravel() for part in squares]).mean()
     return [np.exp(-part / (2 * mean)) for part in squares]
 
 
 def binary_problem(kind, coupling, seed, side=SIDE):
-    """What state 1 costs each pixel, and what unequal states cost each edge to the right and down."""
+    """Return costs of state 1 by pixel, and costs of unequal states by edge, to the right and down."""
     rng = np.random.default_rng(seed)
     if kind == "noise":
         right, down = np.full((side, side - 1), coupling), np.full((side - 1, side), coupling)
@@ -81,7 +81,7 @@ def binary_problem(kind, coupling, seed, side=SIDE):
 
 
 def multiple_problem(kind, size, n_states, coupling, seed):
-    """Shape of the grid or None, edges, costs (N, K) and weights (E,), all integers."""
+    """Return the shape of the grid or None, edges, integer costs (N, K) and integer weights (E,)."""
     rng = np.random.default_rng(seed)
     if kind == "neighbours":
         adjacency = kneighbors_graph(rng.random((size, 2)), 6)
@@ -105,18 +105,18 @@ def multiple_problem(kind, size, n_states, coupling, seed):
 
 
 def binary_energy(cost, right, down, labels):
-    """Sum of costs of a labeling, (H, W)."""
+    """Return the sum of costs of a labeling, (H, W)."""
     apart = [labels[:, 1:] != labels[:, :-1], labels[1:] != labels[:-1]]
     return cost[labels == 1].sum() + right[apart[0]].sum() + down[apart[1]].sum()
 
 
 def multiple_energy(edges, cost, weight, labels):
-    """Sum of costs of a labeling, (N,)."""
+    """Return the sum of costs of a labeling, (N,)."""
     apart = labels[edges[:, 0]] != labels[edges[:, 1]]
     return int(cost[np.arange(len(cost)), labels].sum(dtype=np.int64) + weight[apart].sum(dtype=np.int64))
 
 
-# The two sides: from the arrays of a problem to labels
+# Solvers of this package and of peers, from the arrays of a problem to labels
 
 
 def cut_ours(cost, right, down, dtype, n_threads):
@@ -152,12 +152,12 @@ def expand_gco(_, edges, cost, weight):
     import gco
 
     table = 1 - np.eye(cost.shape[1], dtype=np.int32)
-    # Integers are computed with as they are if nothing scales them.
+    # With factor 1, gco uses the integers without scaling.
     return gco.cut_general_graph(edges, weight, cost, table, down_weight_factor=1)
 
 
 def job(task, problem, seeds, options=None):
-    """Seconds of the processor and of the clock, energies, and the peak memory of the process in MB."""
+    """Return processor and elapsed seconds, energies, and the peak memory of the process in MB."""
     make, solvers, energy = {
         "cut": (binary_problem, (cut_ours, cut_pymaxflow), binary_energy),
         "expand": (multiple_problem, (expand_ours, expand_gco), lambda _, *values: multiple_energy(*values)),
@@ -175,10 +175,10 @@ def job(task, problem, seeds, options=None):
 
 
 def timed(function, *arguments):
-    """Least seconds of the processor and of the clock, and the result."""
+    """Return the shortest processor and elapsed seconds, and the result."""
     least = np.full(2, np.inf)
     for _ in range(REPETITIONS):
-        result = None  # two results at once would count as memory that a user does not need
+        result = None  # free the last result, as two results would increase the peak memory
         start = np.array([time.process_time(), time.perf_counter()])
         result = function(*arguments)
         least = np.minimum(least, np.array([time.process_time(), time.perf_counter()]) - start)
@@ -189,7 +189,7 @@ def timed(function, *arguments):
 
 
 def measure(variants):
-    """Results of :func:`job` for each of several lists of its arguments, run in turn, the quickest of each."""
+    """Return the fastest result of :func:`job` for each of several lists of arguments, which are run alternately."""
     best = [None] * len(variants)
     for _ in range(ROUNDS):
         for k, arguments in enumerate(variants):
@@ -207,7 +207,7 @@ def compared(ours, peer):
 
 
 def cut_rows(problems=BINARY, seeds=(0, 1)):
-    """Binary grids in both precisions against PyMaxflow; the energies must be the same."""
+    """Yield rows that compare binary grids in both precisions with PyMaxflow. Energies must be equal."""
     for kind, coupling in problems:
         what = ["cut", (kind, coupling), seeds]
         double, single, peer = measure([[*what, ("float64", 1)], [*what, ("float32", 1)], what])
@@ -219,7 +219,7 @@ def cut_rows(problems=BINARY, seeds=(0, 1)):
 
 
 def expansion_rows(problems=MULTIPLE, seeds=(0, 1)):
-    """Grids and a general graph with several states against gco; energies within 0.1 %."""
+    """Yield rows that compare graphs with several states with gco. Energies may be at most 0.1 % higher."""
     for problem in problems:
         kind, size, n_states, coupling = problem
         what = ["expand", problem, seeds]
@@ -237,7 +237,7 @@ def expansion_rows(problems=MULTIPLE, seeds=(0, 1)):
 
 
 def run():
-    """Rows of (job, this package, peer, remark)."""
+    """Yield rows of (job, this package, peer, remark)."""
     for what, package, make in (("GraphCut", "maxflow", cut_rows), ("AlphaExpansion", "gco", expansion_rows)):
         if importlib.util.find_spec(package):
             yield from make()

@@ -1,4 +1,4 @@
-"""Small tasks of every kind of data for ``quality/defaults.py``, drawn anew by a seed."""
+"""Small tasks with every kind of data for ``quality/defaults.py``, drawn by a seed."""
 
 import gzip
 import os
@@ -24,7 +24,7 @@ from support.picture_tasks import characters
 
 
 class Task(NamedTuple):
-    """Examples to learn from and examples to test on."""
+    """Training and test examples."""
 
     X: Any
     y: Any
@@ -41,7 +41,7 @@ def _archive(*names):
 
 
 def letters(rng, n_train):
-    """Handwritten words: 128 pixels a letter, 26 classes."""
+    """Return handwritten words, with 128 pixels per letter and 26 classes."""
     archive = _archive("ocr_letters", "ocr_letters.npz")
     ends = archive["word_ptr"][1:-1]
     X, y = np.split(archive["images"].reshape(-1, 128).astype(float), ends), np.split(archive["labels"], ends)
@@ -51,7 +51,7 @@ def letters(rng, n_train):
 
 
 def tagged_text(rng, n_train, column):
-    """Sentences of CoNLL-2000 with sparse features of words: chunks, or parts of speech by the words alone."""
+    """Return sentences of CoNLL-2000: chunks with CRFsuite's features, or parts of speech with features of words."""
     read = list(sentences("train"))
     read = [read[i] for i in rng.permutation(len(read))[: n_train + 200]]
     if column == 1:
@@ -71,7 +71,7 @@ def _word_features(sentence, t):
 
 
 def stress(rng, n_train):
-    """The stress of letters of words, of five kinds, from the letter and its neighbours."""
+    """Return words with five kinds of stress marks of letters, and features of each letter and its neighbours."""
     with gzip.open(Path(os.environ["SKLEARN_CRF_DATA"]) / "g2p" / "nettalk.txt.gz", "rt", encoding="utf-8") as file:
         lines = [line.rstrip("\n").split("\t") for line in file]
     rows = [lines[i] for i in rng.permutation(len(lines))[: n_train + 400]]
@@ -86,7 +86,7 @@ def stress(rng, n_train):
 
 
 def hidden_states(rng, n_train, transitions, n_features=3, noise=1.2, length=40):
-    """Chains of states drawn by transitions, seen with Gaussian noise."""
+    """Return chains of states drawn from a Markov chain, observed with Gaussian noise."""
     transitions = np.asarray(transitions) / np.sum(transitions, axis=1, keepdims=True)
     means = rng.normal(size=(len(transitions), n_features))
     y = np.empty((n_train + 60, length), dtype=int)
@@ -106,7 +106,7 @@ ALTERNATING = 1 + 8 * np.roll(np.eye(3), 1, axis=1) - np.eye(3) * 0.9
 
 
 def noisy_lattices(rng, n_train, shape, n_classes, noise=0.8, coupling=1.0, connectivity=1, n_features=2, scale=1.0):
-    """Labels drawn from a Potts field, seen with Gaussian noise."""
+    """Return labels drawn from a Potts field, observed with Gaussian noise."""
     graph = lattice(shape, connectivity)
     model = PairwiseModel(graph, np.zeros((graph.n_nodes, n_classes)), coupling * np.eye(n_classes)[None])
     n = n_train + 8
@@ -118,7 +118,7 @@ def noisy_lattices(rng, n_train, shape, n_classes, noise=0.8, coupling=1.0, conn
 
 
 def regions(rng, n_train, shape, n_classes, noise=1.0):
-    """Smooth regions: the largest of some blurred noises is the label."""
+    """Return smooth regions, in which the label of a node is the largest of several blurred noise images."""
     n = n_train + 8
     smooth = gaussian_filter(rng.normal(size=(n, n_classes, *shape)), (0, 0, *[2.5] * len(shape)))
     y = smooth.argmax(axis=1)
@@ -127,7 +127,7 @@ def regions(rng, n_train, shape, n_classes, noise=1.0):
 
 
 def squares(rng, noise=0.7):
-    """Ten images of one square to learn from, ten to test on."""
+    """Return ten training and ten test images of one square each."""
     y = np.zeros((20, 16, 16), dtype=int)
     for image in y:
         top, left = rng.integers(2, 7, size=2)
@@ -137,7 +137,7 @@ def squares(rng, noise=0.7):
 
 
 def shapes(rng, noise):
-    """Reduced silhouettes with noise."""
+    """Return noisy silhouettes at half size."""
     X, y, _ = make_noisy_shapes(noise, 6, random_state=int(rng.integers(2**31 - 1)))
     X, y = X[:, ::2, ::2], y[:, ::2, ::2]
     chosen = rng.permutation(len(X))
@@ -145,7 +145,7 @@ def shapes(rng, noise):
 
 
 def horses(rng, n_train, shape):
-    """Reduced photographs of horses with eight features a pixel, not scaled."""
+    """Return reduced photographs of horses with eight unscaled features per pixel."""
     bunch = horse_photographs()
     train, test = rng.permutation(bunch.train)[:n_train], rng.permutation(bunch.test)[:20]
     step = 64 // shape[0]
@@ -154,12 +154,12 @@ def horses(rng, n_train, shape):
     return Task(X[:, ::step, ::step], y[:, ::step, ::step], X_test[:, ::step, ::step], y_test[:, ::step, ::step])
 
 
-# Sky, buildings, road, trees, cars; all else is left out.
+# Sky, building, road, tree, car. Pixels of other classes are unlabelled.
 _STREET_CLASSES = (0, 1, 3, 5, 8)
 
 
 def streets(rng, n_train):
-    """Street frames, a third of the size, of five classes and as many kinds of pixels unlabelled; colours and place."""
+    """Return street frames at a third of their size, with colours and positions, and labels of five classes."""
     parts = []
     for part, n in (("train", n_train), ("test", 12)):
         archive = _archive("camvid", f"camvid_{part}.npz")
@@ -173,7 +173,7 @@ def streets(rng, n_train):
 
 
 def strokes(rng):
-    """A photograph in bytes with strokes on object and ground: the rest of its pixels is to be labelled."""
+    """Return a photograph, labelled by strokes on object and background for training, and completely for testing."""
     images, truths, marks = (_archive("grabcut", f"{name}.npz") for name in ("images", "trimap", "scribbles2"))
     key = images.files[int(rng.integers(len(images.files)))]
     image, truth, mark = (part[key][::4, ::4] for part in (images, truths, marks))
@@ -184,7 +184,7 @@ def strokes(rng):
 
 
 def hidden_characters(rng):
-    """Ink behind a box in the middle of handwritten characters."""
+    """Return handwritten characters whose middle is hidden by a box, and labels of ink."""
     X, y = characters("train", 120)
     chosen = rng.permutation(len(X))
     X, y = X[chosen, ::2, ::2], y[chosen, ::2, ::2]
@@ -195,7 +195,7 @@ def hidden_characters(rng):
 
 
 def superpixels(rng, n_train):
-    """Superpixels of scenes: twenty principal components of the roots of histograms."""
+    """Return superpixels of scenes, with features from twenty principal components of roots of histograms."""
     features, edges, labels = (_archive("stanford_superpixels", f"{name}.npz") for name in _SCENE_FILES)
     keys = [features.files[i] for i in rng.permutation(len(features.files))[: n_train + 10]]
     rows = [np.sqrt(np.maximum(features[key].astype(float)[:, :400], 0)) for key in keys]
@@ -212,7 +212,7 @@ _SCENE_FILES = "features", "edges", "segment_labels"
 
 
 def friends(rng, n_nodes, n_classes=3):
-    """A social graph: friends are mostly of one group, features say little. One graph to learn from, one to test on."""
+    """Return two social graphs, for training and testing: friends mostly share a group, and features are weak."""
     means = rng.normal(size=(n_classes, 5))
     parts = []
     for _ in range(2):
@@ -226,7 +226,7 @@ def friends(rng, n_nodes, n_classes=3):
 
 
 def planar_graphs(rng, n_train, scale):
-    """Neighbours in the plane; edges where features differ much join other labels. Features in any unit."""
+    """Return Delaunay graphs of points in the plane whose labels form regions. ``scale`` multiplies the features."""
     X, y = [], []
     for _ in range(n_train + 8):
         places = rng.random((150, 2))
@@ -244,7 +244,7 @@ def planar_graphs(rng, n_train, scale):
 
 
 def scene_labels(rng, n_train):
-    """Kinds of scenery of photographs, six labels that may go together."""
+    """Return features of photographs and six labels of scenery, of which several may be present."""
     archive = _archive("multilabel", "scene.npz")
     chosen = rng.permutation(len(archive["X_train"]))[:n_train]
     test = rng.permutation(len(archive["X_test"]))[:600]
@@ -254,20 +254,20 @@ def scene_labels(rng, n_train):
 
 
 def drawn_labels(rng, n_train, n_labels):
-    """Labels drawn for bags of words."""
+    """Return random bags of words with several labels."""
     seed = int(rng.integers(2**31 - 1))
     X, y = make_multilabel_classification(n_train + 500, n_classes=n_labels, n_labels=3, random_state=seed)
     return Task(X[:n_train], y[:n_train], X[n_train:], y[n_train:])
 
 
 def plain_rows(rng, load):
-    """A bundled data set, half of it to test on."""
+    """Return a data set of scikit-learn, half of it for testing."""
     X, y = load(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, test_size=0.5, stratify=y, random_state=int(rng.integers(2**31 - 1)))
     return Task(X, y, X_test, y_test)
 
 
-# By name: kind of data, and how a task is drawn. Labels of neighbours depend on each other in all but rows.
+# Kind of data and function that draws a task, by name. Labels of neighbours are dependent, except in rows.
 TASKS = {
     "letters, 60 words": ("chains", lambda rng: letters(rng, 60)),
     "letters, 300 words": ("chains", lambda rng: letters(rng, 300)),
@@ -306,6 +306,6 @@ TASKS = {
 
 
 def drawn(name, seed):
-    """Return the kind of a task and its data."""
+    """Return the kind of data of a task, and its data."""
     kind, draw = TASKS[name]
     return kind, draw(np.random.default_rng([seed, list(TASKS).index(name)]))

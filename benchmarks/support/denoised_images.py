@@ -1,4 +1,4 @@
-"""Noisy images of BSDS500, and the same denoised by other methods, kept from run to run."""
+"""Noisy images of BSDS500, and images denoised by other methods, which are kept on disk."""
 
 import time
 
@@ -7,14 +7,14 @@ import numpy as np
 
 from support.restoration import clean_images, measures
 
-# Noise of training images of which BM3D's images are made, used by levels in turn.
+# Seeds of the noise of training images that BM3D denoises. Levels of trees use them alternately.
 DRAWS = {"train": 0, "train_again": 3}
-# Validation images that rivals' parameters are chosen on.
+# Number of validation images for choosing the parameters of rivals
 N_CHOOSING = 10
 
 
 def noisy_and_clean(part, sigma, n_images, seed):
-    """Images of a part of BSDS500, and the same with noise of its own."""
+    """Return noisy and clean images of a part of BSDS500."""
     clean = clean_images(part, n_images)
     rng = np.random.default_rng(seed)
     return [with_noise(y, sigma, rng) for y in clean], clean
@@ -31,7 +31,7 @@ def bm3d_method(noisy, sigma, strength):
 
 
 def bm3d_again(noisy, sigma, strength, denoised):
-    """BM3D's second stage once more, on smaller blocks: its image is what spectra are estimated from."""
+    """Apply BM3D's second stage again, with smaller blocks and spectra estimated from the denoised image."""
     import bm3d
 
     profile = bm3d.BM3DProfile()
@@ -62,12 +62,12 @@ def wavelet_method(noisy, sigma, strength):
 def opencv_method(noisy, sigma, strength):
     import cv2
 
-    # It takes bytes alone, so that what is beyond them is lost.
+    # OpenCV only accepts bytes, so values outside 0 to 255 are clipped.
     as_bytes = np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
     return cv2.fastNlMeansDenoising(as_bytes, None, float(strength * sigma), 5, 17).astype(float)
 
 
-# Methods, and multiples of sigma that are tried for their strength; BM3D's own is 1.
+# Methods, and multiples of sigma that are tried as strength. BM3D only uses its default, 1.
 RIVALS = {
     "BM3D": (bm3d_method, (1.0,)),
     "NL-means": (nl_means_method, (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)),
@@ -78,9 +78,9 @@ RIVALS = {
 
 
 def denoised_by(name, part, noisy, args, methods=None, n_choosing=N_CHOOSING, pilots=None):
-    """A rival's images, those of before if there are any, and seconds of the processor for each.
+    """Return images denoised by a rival, median processor seconds per image, and the strength, from disk if present.
 
-    A method is given the noisy image, sigma, a strength, and a pilot if there are any.
+    Methods are called with the noisy image, sigma, a strength, and a pilot image if ``pilots`` is given.
     """
     path = args.folder / f"{name.replace(' ', '_')}_{part}_{args.sigma}_{len(noisy)}.joblib"
     if not path.exists():
@@ -104,7 +104,7 @@ def denoised_by(name, part, noisy, args, methods=None, n_choosing=N_CHOOSING, pi
 
 
 def best_strength(method, strengths, sigma, n_choosing):
-    """The strength that is best on some validation images."""
+    """Return the strength with the best PSNR on validation images."""
     if len(strengths) == 1:
         return strengths[0]
     tried, clean = noisy_and_clean("val", sigma, n_choosing, seed=2)

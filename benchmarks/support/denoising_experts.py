@@ -1,4 +1,4 @@
-"""Three denoisers that are learned from clean images: patches' mixtures (EPLL), sparse codes, and fields of experts."""
+"""Three denoisers learned from clean images: mixtures of patches (EPLL), sparse codes, and fields of experts."""
 
 import warnings
 
@@ -15,20 +15,20 @@ N_PATCHES = 50_000
 
 
 def fitted(estimator, patches):
-    """An estimator of scikit-learn after a few passes, which are enough for patches, without its warnings of them."""
+    """Fit an estimator of scikit-learn without its convergence warnings, as few iterations are enough for patches."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return estimator.fit(patches)
 
 
 def patches_of(image, side=SIDE, step=1):
-    """Patches (n, side * side) of an image in float32, copied."""
+    """Return the patches of an image, (n, side * side) float32, copied."""
     seen = np.lib.stride_tricks.sliding_window_view(image.astype(np.float32), (side, side))[::step, ::step]
     return seen.reshape(-1, side * side)
 
 
 def overlaid(patches, shape, side=SIDE, step=1):
-    """Sums of patches at their places in an image, and how many there are of each pixel."""
+    """Return an image of sums of patches at their places, and the number of patches at each pixel."""
     sums, counts = np.zeros((2, *shape), dtype=np.float32)
     rows, columns = ((n - side) // step + 1 for n in shape)
     parts = patches.reshape(rows, columns, side, side)
@@ -40,7 +40,7 @@ def overlaid(patches, shape, side=SIDE, step=1):
 
 
 def drawn_patches(images, n, side=SIDE):
-    """As many patches of each image, less their means."""
+    """Return equally many random patches of each image, minus their means."""
     rng = np.random.default_rng(0)
     found = [rng.choice(patches_of(image, side), n // len(images), replace=False) for image in images]
     found = np.concatenate(found)
@@ -60,7 +60,7 @@ class PatchMixture:
         mixture = GaussianMixture(n_components, reg_covar=0.5, max_iter=30, tol=1e-3, random_state=0)
         fitted(mixture, drawn_patches(images, N_PATCHES))
         self.log_weights = np.log(mixture.weights_)
-        # Patches have no mean, and the mixture's means are next to zero.
+        # Patches have zero mean, and the means of the mixture are close to zero.
         moments = mixture.covariances_ + mixture.means_[:, :, None] * mixture.means_[:, None, :]
         self.values, self.vectors = np.linalg.eigh(moments)
         self.values = np.maximum(self.values, 0.0)
@@ -74,7 +74,7 @@ class PatchMixture:
         return x
 
     def _estimates(self, patches, variance):
-        """Each patch by the Wiener filter of its likeliest component."""
+        """Return patches filtered by the Wiener filters of their most likely components."""
         means = patches.mean(axis=1, keepdims=True)
         centred = patches - means
         best, likeliest = np.full(len(patches), -np.inf, dtype=np.float32), np.zeros(len(patches), dtype=int)
@@ -93,7 +93,7 @@ class PatchMixture:
 
 
 class SparseCodes:
-    """Patches by the fewest atoms of a learned dictionary that come as near as the noise allows.
+    """Sparse coding of patches with the fewest atoms of a learned dictionary that approximate a patch up to noise.
 
     M. Elad and M. Aharon. Image Denoising Via Sparse and Redundant Representations Over Learned Dictionaries. IEEE
     Transactions on Image Processing 15, 2006.
@@ -108,7 +108,7 @@ class SparseCodes:
         self.atoms = fitted(learning, drawn_patches(images, N_PATCHES // 2)).components_
 
     def __call__(self, noisy, sigma, strength=1.0):
-        # Borders that the step leaves out are continued.
+        # Extend the borders, as patches with this step would not cover them.
         more = [(0, (SIDE - n) % self.STEP) for n in noisy.shape]
         padded = np.pad(noisy.astype(np.float32), more, mode="symmetric")
         patches = patches_of(padded, step=self.STEP).astype(float)
@@ -122,20 +122,21 @@ class SparseCodes:
         )
         found[coded] = codes.T @ self.atoms
         sums, counts = overlaid(found + means, padded.shape, step=self.STEP)
-        # The noisy image counts as in the paper.
+        # The weight of the noisy image is as in the paper.
         share = 30 / sigma / SIDE**2 * self.STEP**2
         return ((sums + share * padded) / (counts + share))[: noisy.shape[0], : noisy.shape[1]]
 
 
 class FieldOfExperts:
-    r"""Cosine transforms of 5 x 5 patches, each response with a mixture of heavy tails, fitted by score matching.
+    r"""Field of experts: responses of cosine filters of 5 x 5 pixels have heavy-tailed potentials.
 
     .. math::
         \min_x \frac{1}{2 \sigma^2} \|x - y\|^2
         + s \sum_{P, i, k} \alpha_{ik} \log \Big( 1 + \frac{(f_i^\top x_P)^2}{2 c_k^2} \Big)
 
-    with :math:`\alpha \ge 0`, in which score matching is quadratic. S. Roth and M. J. Black. Fields of Experts. IJCV
-    82, 2009; A. Hyvarinen. Estimation of Non-Normalized Statistical Models by Score Matching. JMLR 6, 2005.
+    The weights :math:`\alpha \ge 0` are fitted by score matching, which is quadratic in them. S. Roth and M. J. Black.
+    Fields of Experts. IJCV 82, 2009; A. Hyvarinen. Estimation of Non-Normalized Statistical Models by Score Matching.
+    JMLR 6, 2005.
     """
 
     SIDE = 5

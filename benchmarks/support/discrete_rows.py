@@ -1,4 +1,4 @@
-"""Labels without Gaussian fields: rows of chance, of trees and forests of scikit-learn, and of discrete fields."""
+"""Baselines for Gaussian fields: the most frequent label, scikit-learn's trees and forests, and discrete fields."""
 
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier
@@ -7,19 +7,19 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn_crf import DRFClassifier
 from sklearn_crf.potentials import PairwiseTables
 
-# Least probability of a label by a forest that a field is given.
+# Lower limit of the probabilities of a forest that a field reads
 LEAST = 1e-3
 
 
 def mask_of(chosen, x):
-    """Pixels of an image to label: those that a function chooses, None for all."""
+    """Return the mask of pixels that a function chooses for labelling, or of all pixels if it is None."""
     return np.ones(x.shape[:2], dtype=bool) if chosen is None else chosen(x)
 
 
 class PixelTrees:
-    """A tree or a forest of scikit-learn that sees the channels of pixels at some offsets."""
+    """A tree or forest of scikit-learn whose features are the channels of pixels at some offsets."""
 
-    # chosen: from an image (H, W, C) to a mask of the pixels to label, None for all
+    # chosen: function from an image (H, W, C) to the mask of pixels to label; None for all pixels
 
     def __init__(self, offsets, max_depth, n_trees, min_samples_leaf=1, chosen=None, n_jobs=1):
         self.offsets, self.chosen = np.asarray(offsets), chosen
@@ -35,7 +35,7 @@ class PixelTrees:
         return self
 
     def predict(self, X):
-        """Labels of each image, 0 where none is to be told."""
+        """Return the labels of each image, 0 for pixels that are not chosen."""
         found = []
         for x in X:
             labels = np.zeros(x.shape[:2], dtype=int)
@@ -44,11 +44,11 @@ class PixelTrees:
         return found
 
     def scores(self, X):
-        """Logarithms of the probabilities of labels, of each image."""
+        """Return the log-probabilities of labels, by image."""
         return [self._scores(x, self.model.predict_proba(self._seen(x))) for x in X]
 
     def scores_of_training(self, X):
-        """The same for the images of training, by trees that have not seen a pixel."""
+        """Return the log-probabilities of labels of training images, by trees that were not trained on the pixel."""
         ends = np.cumsum([self._mask(x).sum() for x in X])[:-1]
         return [
             self._scores(x, own) for x, own in zip(X, np.split(self.model.oob_decision_function_, ends), strict=True)
@@ -71,9 +71,9 @@ class PixelTrees:
 
 
 class DiscreteField:
-    """A field of labels over the scores of a forest, whose pairs are the same everywhere or see channels of both ends.
+    """A field whose features are the scores of a forest, and whose pair scores may depend on channels of both ends.
 
-    It learns by pseudo-marginals, and each offset between neighbours has weights of its own.
+    It is trained with pseudo-marginals. Each offset between neighbours has its own weights.
     """
 
     def __init__(self, forest, connectivity, sees_channels=False, max_iter=60, n_jobs=1):
@@ -100,14 +100,14 @@ class DiscreteField:
         return [np.concatenate([x, own], axis=2) for x, own in zip(X, scores, strict=True)]
 
     def _of_ends(self, tail, head):
-        """One, the channels of both ends, and their products."""
+        """Return edge features: a constant, the channels of both ends, and products of the channels."""
         tail, head = tail[..., : self.n_channels], head[..., : self.n_channels]
         products = (tail[..., :, None] * head[..., None, :]).reshape(*tail.shape[:-1], -1)
         return np.concatenate([np.ones_like(tail[..., :1]), tail, head, products], axis=-1)
 
 
 class MostFrequent:
-    """The label that is most frequent among those to be told, everywhere: chance."""
+    """Baseline that predicts the most frequent label of chosen pixels."""
 
     def __init__(self, chosen=None):
         self.chosen = chosen

@@ -1,4 +1,4 @@
-"""CoNLL-2000 as a factorial field: parts of speech and chunk tags of a sentence on two chains, joined word by word."""
+"""CoNLL-2000 as a factorial field: two chains of parts of speech and of chunk tags, connected at each word."""
 
 import gzip
 import os
@@ -22,7 +22,7 @@ def sentences(name):
 
 
 def token_features(words):
-    """What a window of words says of each: the words themselves, and the shape and ending of the one in the middle."""
+    """Return feature names of each word: the words of a window, and the shape, prefixes and suffixes of the word."""
     features = []
     for t, word in enumerate(words):
         names = [f"w[{k}]={words[t + k].lower() if 0 <= t + k < len(words) else '^'}" for k in WINDOW]
@@ -42,14 +42,15 @@ def _pairs(words, t):
 
 
 class FactorialTask:
-    """Examples of both parts of the data, with the label spaces of the training part.
+    """Training and test examples, with the label spaces of the training part.
 
     Parameters
     ----------
     n_train, n_test : int or None
-        First sentences that are taken; None is all.
+        Number of first sentences to use; None stands for all sentences.
     words_on_edges : bool
-        Whether edges have the features of words beside a constant, those of the later word along a chain.
+        Whether edges have the features of words in addition to a constant. Along chains, they are the features of the
+        later word.
     """
 
     def __init__(self, n_train=None, n_test=None, words_on_edges=False):
@@ -91,7 +92,7 @@ class FactorialTask:
 
 
 def _numbers(space, labels):
-    """Places in a sorted list of labels; -1 for those that are not in it."""
+    """Return the indices of labels in a sorted list of labels, or -1 for labels that are not in it."""
     labels = np.array(labels)
     places = np.minimum(np.searchsorted(space, labels), len(space) - 1)
     return np.where(space[places] == labels, places, -1)

@@ -1,4 +1,4 @@
-"""NETtalk as a field: the phonemes and the stress marks of a word on two chains, with factors over both."""
+"""NETtalk as a field: two chains of the phonemes and of the stress marks of a word, with factors over both."""
 
 import gzip
 import os
@@ -16,19 +16,19 @@ SILENCE, PRIMARY = "-", "1"
 # Types of nodes and of edges.
 PHONEME, STRESS = 0, 1
 
-# Runs of letters that features of a node name, by where they begin and end relative to its own letter.
+# Starts and ends, relative to the letter of a node, of the letter n-grams that are features of the node
 _WINDOWS = [(k, k + n) for n in (1, 2, 3, 4) for k in range(-4, 6 - n)]
 
 
 def read_words():
-    """Every (word, phonemes, stress) once, in the order of the file."""
+    """Return all entries (word, phonemes, stress), in the order of the file."""
     path = Path(os.environ["SKLEARN_CRF_DATA"]) / "g2p" / "nettalk.txt.gz"
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [tuple(line.rstrip("\n").split("\t")[:3]) for line in file]
 
 
 def split_words(rows, n_train, n_test, seed=0):
-    """Entries for training and testing that have no word in common."""
+    """Return entries for training and for testing, without common words."""
     words = np.unique([row[0] for row in rows])
     words = np.random.default_rng(seed).permutation(words)[: n_train + n_test].tolist()
     place = {word: i for i, word in enumerate(words)}
@@ -40,22 +40,22 @@ def split_words(rows, n_train, n_test, seed=0):
 
 
 def letter_features(word):
-    """What the letters around say of each letter: all runs of up to four within four places of it."""
+    """Return feature names of each letter: all letter n-grams up to length four within four letters of it."""
     padded = f"####{word}####"
     return [[f"{a}{b}{padded[t + 4 + a : t + 4 + b]}" for a, b in _WINDOWS] for t in range(len(word))]
 
 
 class PronunciationTask:
-    """Examples of both parts of the data, and what predictions mean.
+    """Training and test examples, with the error rates of predictions.
 
-    Chains of phonemes and of stress marks; a factor for a phoneme, its stress mark and the next; and factors of
-    three nodes up to ``order`` along the phonemes. With ``letters_on_edges`` the pairs of both chains have the features
-    of their later letter beside a constant; without ``letters_on_nodes`` nodes have a constant alone.
+    A word has chains of phonemes and of stress marks, factors over a phoneme, its stress mark and the next stress mark,
+    and factors over three to ``order`` consecutive phonemes. With ``letters_on_edges``, edges of both chains have the
+    features of their later letter in addition to a constant. Without ``letters_on_nodes``, nodes only have a constant.
     """
 
     def __init__(self, n_train, n_test, order=6, letters_on_edges=False, letters_on_nodes=True):
         rows = read_words()
-        # Label spaces are those of the whole corpus.
+        # Label spaces of the whole corpus
         self.phonemes = np.unique([symbol for row in rows for symbol in row[1]])
         self.stresses = np.unique([symbol for row in rows for symbol in row[2]])
         self.classes = np.arange(max(len(self.phonemes), len(self.stresses)))
@@ -103,15 +103,16 @@ class PronunciationTask:
         return sp.hstack((np.ones((rows.shape[0], 1)), rows), format="csr")
 
     def with_one_primary_stress(self, X):
-        """The examples with the constraint that one letter of a word bears the primary stress."""
+        """Return the examples with the constraint that exactly one letter of a word has the primary stress."""
         counted = exactly_one(int(np.searchsorted(self.stresses, PRIMARY)))
         return [x.with_fixed_factors([(np.arange(x.n_nodes // 2, x.n_nodes), counted)]) for x in X]
 
     def errors(self, predicted):
-        """Error rates of predictions of the test part.
+        """Return the error rates of predictions of the test part.
 
-        Phonemes: edits between the sequences without silent letters, over the length of the true ones. Words: whose
-        phonemes are not all right, and those of which a stress mark is wrong as well.
+        The rate of phonemes is the number of edits between sequences without silent letters, divided by the length of
+        the true sequences. The rates of words are the shares of words with a wrong phoneme, and with a wrong phoneme or
+        stress mark.
         """
         edits = length = wrong = wrong_with_stress = 0
         for labels, (_, phonemes, marks) in zip(predicted, self.test, strict=True):
@@ -127,7 +128,7 @@ class PronunciationTask:
 
 
 def n_edits(a, b):
-    """Least number of symbols to insert, delete or exchange."""
+    """Return the edit distance: the least number of symbols to insert, delete or replace."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         before, row[0] = row[0], i

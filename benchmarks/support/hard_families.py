@@ -1,4 +1,4 @@
-"""Families of models for ``auto_limits.py``, each drawn anew from a seed, and those that "auto" was once fooled by."""
+"""Families of random models for ``auto_limits.py``, including families for which "auto" once chose badly."""
 
 from itertools import combinations, product
 
@@ -49,7 +49,7 @@ def cubic_spins(rng, n_nodes=300):
 
 
 def planted_sat(rng, n_nodes=60, n_clauses=250, soft=0.0):
-    """Clauses of three literals that a hidden assignment satisfies; with ``soft`` any, each at a cost."""
+    """Return clauses of three literals that a hidden assignment satisfies, or with ``soft`` any clauses with costs."""
     truth, factors = rng.integers(0, 2, n_nodes), []
     while len(factors) < n_clauses:
         scope, signs = np.sort(rng.choice(n_nodes, 3, replace=False)), rng.integers(0, 2, 3)
@@ -78,7 +78,7 @@ def max_clique(rng, n_nodes=60, density=0.65):
 
 
 def frequencies(rng, n_links=40, n_states=20, n_edges=120):
-    """Links that want frequencies at a distance, some pairs at a fixed one."""
+    """Return links whose pairs have costs if their frequencies are closer than a minimum distance."""
     pairs, states = set(), np.arange(n_states)
     while len(pairs) < n_edges:
         pairs.add(tuple(np.sort(rng.choice(n_links, 2, replace=False)).tolist()))
@@ -100,7 +100,7 @@ def stereo(rng, shape=(80, 110), n_disparities=16):
 
 
 def diagnosis(rng, n_causes=60, n_findings=60):
-    """A network of causes and noisy-or findings, all seen."""
+    """Return a network of causes and observed noisy-or findings."""
     factors = []
     for cause in range(n_causes):
         prior = 0.02 + 0.1 * rng.random()
@@ -116,7 +116,7 @@ def diagnosis(rng, n_causes=60, n_findings=60):
 
 
 def network_with_zeros(rng, n_nodes=100, n_states=4):
-    """A Bayesian network whose tables are mostly zero."""
+    """Return a Bayesian network whose tables have many zero probabilities, with observed nodes."""
     factors = []
     for node in range(n_nodes):
         parents = sorted(rng.choice(node, min(node, 2), replace=False).tolist()) if node else []
@@ -139,7 +139,7 @@ def arity_five(rng, n_nodes=35, n_factors=40):
 
 
 def warehouses(rng, n_sites=10, n_shops=20):
-    """Shops that choose a site, each of which costs once it is open."""
+    """Return a facility location problem: shops choose among sites, and open sites have costs."""
     factors = [((site,), np.array([0.0, -20.0 - 20 * rng.random()])) for site in range(n_sites)]
     for shop in range(n_shops):
         factors.append(((n_sites + shop,), -np.round(50 * rng.random(n_sites))))
@@ -151,7 +151,7 @@ def warehouses(rng, n_sites=10, n_shops=20):
 
 
 def latin_square(rng, side=9, n_holes=45, box=3):
-    """A sudoku, or with ``box=0`` a quasi-group, with holes, and random preferences."""
+    """Return a sudoku, or with ``box=0`` a quasi-group, with holes and random preferences."""
     base = np.array(
         [[(3 * (r % 3) + r // 3 + c) % side if box else (r + c) % side for c in range(side)] for r in range(side)]
     )
@@ -170,7 +170,7 @@ def latin_square(rng, side=9, n_holes=45, box=3):
     return PairwiseModel(Graph(side * side, pairs), unary, [table])
 
 
-#: Families of best labelings: how a model is made of a random generator.
+#: Families for MAP inference: functions from a random generator to a model, by name.
 LABELED = {
     "spins 30 x 30": lambda rng: spins(lattice((30, 30)), rng),
     "spins 7 x 7 x 7": lambda rng: spins(lattice((7, 7, 7)), rng),
@@ -192,7 +192,7 @@ LABELED = {
     "Potts 20 x 20": lambda rng: potts(lattice((20, 20)), rng, 4, 0.6),
 }
 
-#: Families of marginals.
+#: Families for marginals: functions from a random generator to a model, by name.
 SUMMED = {
     "ladder 2 x 1500": lambda rng: spins(lattice((2, 1500)), rng),
     "ladder 3 x 700": lambda rng: spins(lattice((3, 700)), rng),

@@ -1,4 +1,4 @@
-"""The share of the time in which some thread holds the lock of the interpreter."""
+"""Measure the share of time in which some thread holds the interpreter's lock."""
 
 import ctypes
 import subprocess
@@ -10,8 +10,8 @@ from pathlib import Path
 
 @cache
 def _library():
-    """The sampler, compiled here: its thread must not be one of Python's, which would take the lock itself."""
-    # Later versions keep the running thread where no other thread can read it.
+    """Return the compiled sampler, or None. Its thread is not a Python thread, which would take the lock itself."""
+    # Later versions of Python store the running thread where other threads cannot read it.
     if sys.version_info[:2] != (3, 11) or sys.platform != "linux":
         return None
     with tempfile.TemporaryDirectory() as folder:
@@ -26,7 +26,7 @@ def _library():
 
 
 def share_held(job):
-    """The share of the time of a job in which the lock is held; NaN where that cannot be seen."""
+    """Return the share of the time of a job in which the lock is held, or NaN if it cannot be measured."""
     library = _library()
     if library is None:
         job()

@@ -1,4 +1,4 @@
-"""Random spin models."""
+"""Random Ising models."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from sklearn_crf.models import PairwiseModel
 
 
 def ising(graph, rng):
-    """Node and edge potentials uniform on (-1, 1) times states -1 and 1."""
+    """Return an Ising model with states -1 and 1, and fields and couplings drawn uniformly from (-1, 1)."""
     spin = np.array([-1.0, 1.0])
     unary = rng.uniform(-1, 1, graph.n_nodes)[:, None] * spin
     return PairwiseModel(graph, unary, np.outer(spin, spin)[None], edge_weight=rng.uniform(-1, 1, graph.n_edges))

@@ -1,4 +1,4 @@
-"""Graphs cut down to their labelled nodes, for learners that take no others."""
+"""Graphs restricted to their labelled nodes, for learners that do not support missing labels."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from sklearn_crf import Example
 
 
 def labelled_part(x, labels):
-    """The graph of the nodes whose label is not negative, with the edges between them, and their labels."""
+    """Return the subgraph of nodes whose label is not negative, and their labels."""
     keep = labels >= 0
     inside = keep[x.edges].all(axis=1)
     edges = (np.cumsum(keep) - 1)[x.edges[inside]]

@@ -1,8 +1,8 @@
-"""libDAI's belief propagation as a peer, if it is installed: driver compiled on the spot, model handed over as text.
+"""libDAI's belief propagation as a peer, by a driver that is compiled when needed and reads models as text.
 
-Where no package has it, it is built from its sources in a folder of its own: ``cp Makefile.LINUX Makefile.conf && make
-lib``, with the headers of GMP and Boost installed, ``DEBUG=`` after ``make`` to leave out its checks, and
-``LIBDAI_PREFIX`` set to that folder.
+If there is no package of libDAI, build it in the folder of its sources, with the headers of GMP and Boost installed:
+``cp Makefile.LINUX Makefile.conf && make lib``. ``DEBUG=`` after ``make`` leaves out its checks. Then set
+``LIBDAI_PREFIX`` to the folder.
 """
 
 import os
@@ -18,7 +18,7 @@ DRIVER = Path(__file__).with_name("libdai_bp.cpp")
 
 
 class PeerResult(NamedTuple):
-    """What libDAI found and how long it took, the fastest repetition."""
+    """Result of libDAI, with the time of the fastest repetition."""
 
     n_sweeps: int
     seconds: float
@@ -27,7 +27,7 @@ class PeerResult(NamedTuple):
 
 
 def compiled_driver(folder):
-    """Path of the driver, or why there is none. ``LIBDAI_PREFIX`` names a place that compilers do not search."""
+    """Return the path of the compiled driver, or None, and the reason if it is None."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         return None, "no C++ compiler"
@@ -43,12 +43,12 @@ def compiled_driver(folder):
 
 
 def write_factor_graph(model, path):
-    """The model in libDAI's text format: a factor per node and per edge, first variable fastest."""
+    """Write the model in libDAI's text format, with a factor per node and per edge. The first variable is fastest."""
     blocks = [str(model.graph.n_nodes + model.graph.n_edges)]
     for s, scores in enumerate(np.exp(model.unary)):
         blocks.append(_factor([s], scores[None]))
     for (i, j), scores in zip(model.graph.edges.tolist(), np.exp(model.edge_tables()), strict=True):
-        # libDAI orders the variables of a factor by their number, whatever is written.
+        # libDAI sorts the variables of a factor by index, in any case.
         blocks.append(_factor([i, j], scores.T) if i < j else _factor([j, i], scores))
     Path(path).write_text("\n\n".join(blocks) + "\n")
 
@@ -62,9 +62,9 @@ def _factor(variables, scores):
 
 
 def run_libdai(model, tol, max_iter, updates="SEQFIX", repetitions=3, reweighted=()):
-    """Result of libDAI on a model, or None and why there is none.
+    """Return the result of libDAI on a model, or None, and the reason if it is None.
 
-    ``reweighted``, if not empty, is the damping and the edge probability of tree-reweighted belief propagation.
+    ``reweighted`` is either empty or has the damping and the edge probability of tree-reweighted belief propagation.
     """
     with tempfile.TemporaryDirectory() as folder:
         program, problem = compiled_driver(folder)

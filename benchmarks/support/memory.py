@@ -1,4 +1,4 @@
-"""Peak memory of this process."""
+"""Measure the peak memory of this process."""
 
 import ctypes
 import gc
@@ -10,10 +10,10 @@ STATUS = Path("/proc/self/status")
 
 
 def peak_megabytes():
-    """Most memory that this program has held at once, in MB, imports included.
+    """Return the peak memory of this program in MB, including imports.
 
-    Linux hands ``ru_maxrss`` of a process on to the program that it starts: a small program called by a large one
-    would be charged for both. The peak that the kernel keeps of the program itself is not inherited.
+    On Linux, a program inherits ``ru_maxrss`` from the process that starts it, so a small program started by a large
+    process would report the peak of the large process. ``VmHWM`` is not inherited.
     """
     if STATUS.exists():
         fields = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
@@ -22,9 +22,9 @@ def peak_megabytes():
 
 
 def forget_peak():
-    """Start :func:`peak_megabytes` again from what this program uses now, where the system can.
+    """Reset the peak of :func:`peak_megabytes` to the current memory, if the system supports it.
 
-    Memory that was freed and not given back would be used by the work and not be counted.
+    Freed memory is returned to the system first. Otherwise the work could use it without raising the peak.
     """
     gc.collect()
     with suppress(OSError, AttributeError):

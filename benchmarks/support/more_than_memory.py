@@ -1,4 +1,4 @@
-"""CoNLL-2000 replicated to gigabytes of features on disk, and training on it by a process that may have a fifth."""
+"""Train on copies of CoNLL-2000 with gigabytes of features on disk, in a process with limited memory."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from support.memory import peak_megabytes
 
 N_ITERATIONS, N_FEATURES = 3, 300
 
-# Copies of the training data are cut into this many shards, so that one of them is a small part of the memory.
+# Number of shards of each copy of the training data, such that a shard takes a small part of the memory
 N_PARTS = 2
 
 
@@ -31,7 +31,10 @@ def load(path):
 
 
 def write(folder, n_bytes):
-    """Copies of the training sentences, each in an order of its own, until their features have so many bytes."""
+    """Write copies of the training sentences, each in a different order, until their features have ``n_bytes`` bytes.
+
+    Returns the paths of the shards and the bytes of the features of a shard.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tokens = list(sentences("train"))
     names = SequenceVectorizer(min_count=3).fit_transform(token_features(sentence) for sentence in tokens)
@@ -54,7 +57,7 @@ def write(folder, n_bytes):
 
 
 def trained(paths, n_iterations):
-    # As many copies with C divided by their number have the optimum of one copy.
+    # Training on n copies with C / n has the same optimum as training on one copy with C.
     return TRWCRF(C=N_PARTS / len(paths), max_iter=n_iterations, tol=0).fit(Shards(paths, load))
 
 
@@ -80,13 +83,13 @@ def measure(folder, limit, n_shards, n_iterations):
 
 
 def show(folder, n_bytes, limit, n_iterations=N_ITERATIONS):
-    """Figures of a run on that many bytes, beside the weights from one copy in memory."""
+    """Return figures of a run on ``n_bytes`` bytes, and differences from weights trained on one copy."""
     folder = Path(folder)
     paths, size = write(folder, n_bytes)
     figures = {"n_shards": len(paths), "features_gb": round(len(paths) * size / 1e9, 2), "limit_gb": limit / 1e9}
     code = f"import support.more_than_memory as m; m.measure({str(folder)!r}, {limit}, {len(paths)}, {n_iterations})"
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
-    command = [sys.executable, "-P", "-W", "ignore", "-c", code]  # -P: the package that is installed
+    command = [sys.executable, "-P", "-W", "ignore", "-c", code]  # -P: use the installed package
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     figures |= json.loads(done.stdout)
     one = trained(paths[:N_PARTS], n_iterations)

@@ -1,4 +1,4 @@
-"""Ways to learn by name, with those of some options that they have, and the iterates of their training."""
+"""Learning methods by name, with the options that they support, and a way to watch the iterates of training."""
 
 import time
 
@@ -6,16 +6,16 @@ from sklearn_crf.learning import LEARNINGS
 
 
 def named_learning(name, **options):
-    """The way to learn of that name; options that it has not are left out."""
+    """Return the learning method of a name, without options that it does not support."""
     kind = LEARNINGS[name]
     known = kind().get_params()
     return kind(**{key: value for key, value in options.items() if key in known})
 
 
 def watched(learning, watch):
-    """A way to learn that calls ``watch`` with the processor's seconds and the weights of every iterate.
+    """Return a learning method that calls ``watch`` with the processor seconds and the weights of each iterate.
 
-    Training ends where the call returns True.
+    Training stops if the call returns True.
     """
 
     class Watched(type(learning)):

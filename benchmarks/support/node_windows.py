@@ -1,4 +1,4 @@
-"""Classifiers of single nodes as if they were fields, on features of nodes alone or of windows around them."""
+"""Classifiers of single nodes with the interface of fields, on features of nodes or of windows around nodes."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -8,7 +8,7 @@ from sklearn_crf import Example
 
 
 class NodesAlone(ClassifierMixin, BaseEstimator):
-    """A classifier of rows, trained on the labelled nodes of examples."""
+    """Field that applies a classifier of rows to single nodes. It is trained on labelled nodes."""
 
     def __init__(self, estimator, windows=False, missing_label=None):
         self.estimator = estimator
@@ -43,7 +43,7 @@ def _features(x):
 
 
 def _window(x):
-    """Features of each node beside those of its neighbours: zeros beyond the border, their mean in graphs."""
+    """Return features of each node and its neighbours: zeros beyond borders of lattices, and means in graphs."""
     if isinstance(x, Example):
         n_nodes, pairs = len(x.node_features), np.concatenate([x.edges, x.edges[:, ::-1]])
         joins = sp.csr_array((np.ones(len(pairs)), pairs.T), shape=(n_nodes, n_nodes))

@@ -1,16 +1,16 @@
-"""Features of pixels from patches of training images: where each fits best, its mask is laid over the image."""
+"""Features of pixels from patches of training images: each patch adds its mask where it matches an image best."""
 
 import numpy as np
 import scipy.fft
 import scipy.sparse as sp
 from scipy.ndimage import binary_dilation, binary_erosion, uniform_filter
 
-# Patches with less contrast than this fit anywhere.
+# Least standard deviation of patches, as patches without contrast match anywhere
 _LEAST_DEVIATION = 0.02
 
 
 class PatchMasks:
-    """Patches at the boundaries of masks, chosen at random so that no two are alike, and what they say of images.
+    """Random patches at boundaries of masks, no two of which are similar, and the features that they give images.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ class PatchMasks:
         Height and width of a patch.
     n_patches : int
     most_alike : float
-        Largest correlation of two patches.
+        Largest allowed correlation of two patches.
     random_state : int
     """
 
@@ -53,17 +53,17 @@ class PatchMasks:
         return self
 
     def _corners(self, mask):
-        """Upper left corners of patches in the image whose middle is on the boundary of the mask."""
+        """Return the upper left corners of patches inside the image whose centre is on the boundary of the mask."""
         boundary = binary_dilation(mask) & ~binary_erosion(mask)
         corners = np.argwhere(boundary) - self.size // 2
         inside = (corners >= 0).all(axis=1) & (corners + self.size <= mask.shape).all(axis=1)
         return corners[inside]
 
     def transform(self, image, without=None):
-        """Features of the pixels of an image, CSR: masks times the correlation of their patches where that is best.
+        """Return features of pixels, CSR: the mask of each patch at its best match, times the correlation there.
 
-        A patch is not looked for in the image that it was taken from (``without``), where it would fit too well, nor in
-        one that is smaller than it.
+        Patches are not matched with the image that they were taken from (``without``), where they would match too well,
+        nor with images that are smaller than a patch.
         """
         height, width = image.shape
         if min(height, width) < self.size:
@@ -86,7 +86,7 @@ class PatchMasks:
         return sp.csr_matrix(entries, shape)
 
     def _deviations(self, image):
-        """Norm of every window of the image about its mean, by upper left corner."""
+        """Return the norm of each window of the image minus its mean, by upper left corner."""
         mean = uniform_filter(image, self.size, mode="constant")
         variance = uniform_filter(image**2, self.size, mode="constant") - mean**2
         first = self.size // 2

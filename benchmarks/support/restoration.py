@@ -1,4 +1,4 @@
-"""Restoration of natural images by regression tree fields: data, measures, training level by level, rows of figures."""
+"""Restoration of natural images by regression tree fields: data, measures, training by levels, and tables."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from support.short_rounds import seconds_of_fit
 
 
 def clean_images(part, n_images):
-    """Every so many-th image of a part of BSDS500 at half scale, reduced by an antialiased bicubic filter."""
+    """Return evenly spaced images of a part of BSDS500 at half scale, reduced by an antialiased bicubic filter."""
     path = Path(os.environ["SKLEARN_CRF_DATA"]) / "bsds500" / f"bsds500_{part}_gray_half_bicubic.npz"
     archive = np.load(path)
     names = archive.files[:: max(1, len(archive.files) // n_images)][:n_images]
@@ -26,7 +26,7 @@ def clean_images(part, n_images):
 
 
 def measures(predicted, clean, limits=(0, 255)):
-    """PSNR, MAE and SSIM (windows of 8 x 8) of each image, values kept within limits, by default those of bytes."""
+    """Return PSNR, MAE and SSIM (windows of 8 x 8) of each image, after clipping predictions to ``limits``."""
     rows = []
     for p, y in zip(predicted, clean, strict=True):
         p, y = np.clip(p, *limits).astype(float), y.astype(float)
@@ -35,45 +35,45 @@ def measures(predicted, clean, limits=(0, 255)):
     return np.array(rows)
 
 
-# Mirror images whose restorations are averaged.
+# Steps by axis of the mirror images whose restorations are averaged
 TURNS = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
 
 
 def mirrored(image, turns=TURNS):
-    """Mirror images of an image, one for each turn."""
+    """Return the mirror images of an image, one for each turn."""
     return [np.ascontiguousarray(image[:: turn[0], :: turn[1]]) for turn in turns]
 
 
 def mean_of_mirrors(restored, turns=TURNS):
-    """The mean of the restorations of mirror images, each mirrored back."""
+    """Return the mean of the restorations of mirror images, after mirroring them back."""
     return np.mean([image[:: turn[0], :: turn[1]] for image, turn in zip(restored, turns, strict=True)], axis=0)
 
 
 def loss_of_bytes(loss):
-    """What ``loss=`` takes: likelihoods by name, losses of predictions with the range of bytes."""
+    """Return a value for ``loss=``: the name of a likelihood, or a loss of predictions in the range of bytes."""
     return loss if loss.endswith("likelihood") else loss_function(loss, data_range=255.0)
 
 
 def option_objects():
-    """Objects whose options are then set by nested names."""
+    """Return option objects, whose options can then be set by nested names."""
     return {"window": Window(), "split": Splits(), "solver": FieldSolver(), "filter_bank": None}
 
 
-# Most pixels of a round of fields that see the default filters: rounds have parts of images.
+# Largest number of pixels in a round of training of fields with default filters. Rounds use parts of images.
 PIXELS_OF_ROUND = 400_000
 
 
 def default_filters(noise, more=()):
-    """The channels that fields have by default, for noise of this strength, and those of more filters."""
+    """Return the default filters of fields for a noise level, joined with ``more`` filters."""
     shrinkage = PatchShrinkage([multiple * noise for multiple in (1.8, 2.7, 3.5)])
     averages = PatchAverages([0.9 * noise], guide_threshold=2.7 * noise)
     return ChannelUnion([FilterBank("gaussian_derivatives"), shrinkage, averages, *more])
 
 
 def channels_of_pairs(bank, n_more=0):
-    """Numbers of the channels of default filters that linear models of pairs see: not the derivatives.
+    """Return the indices of channels that linear models of pairs read: default filters without derivatives.
 
-    Channels that follow those of the bank are seen too.
+    The ``n_more`` channels after the channels of the bank are included.
     """
     derivatives = set(bank.transformers_[0].get_feature_names_out()[bank.n_channels_ :])
     names = list(bank.get_feature_names_out())
@@ -81,7 +81,7 @@ def channels_of_pairs(bank, n_more=0):
 
 
 def by_default_filters(loss, args, pixels=PIXELS_OF_ROUND, **options):
-    """A field to be fitted at once, to trees of a given depth or as deep as early stopping finds them worth."""
+    """Return a field to be fitted in one call, with trees of a given depth or with a depth by early stopping."""
     return RegressionTreeField(
         loss_of_bytes(loss),
         max_depth="auto" if args.depth is None else args.depth,
@@ -93,11 +93,11 @@ def by_default_filters(loss, args, pixels=PIXELS_OF_ROUND, **options):
 
 
 def grown(loss, images, clean, depth, options, name, folder, deepest=None):
-    """A field of trees of this depth, grown level by level, and seconds of all levels by the clock and the processor.
+    """Return a field with trees grown level by level, and the elapsed and processor seconds of all levels.
 
-    Every level is kept in the folder: a run that was stopped goes on at the level it was at. ``images`` is called for
-    the channels once there is something to train, and its seconds count. Levels beyond the deepest split nothing, and
-    fit leaves on.
+    Each level is stored in the folder, so a run that was stopped continues at its level. ``images`` returns the
+    channels. It is only called if a level must be trained, and its time is included. Levels beyond ``deepest`` split
+    no leaves but continue to fit them.
     """
     field, kept, channels, spent = None, None, None, np.zeros(2)
     for level in range(depth + 1):
@@ -121,18 +121,18 @@ def grown(loss, images, clean, depth, options, name, folder, deepest=None):
 
 
 def _seconds():
-    """By the clock, and of the processor."""
+    """Return the elapsed and processor seconds."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
 def fit_on(field, former, channels, clean, path):
-    """Fit a field from where it is, and keep it with the seconds of all that was done for it."""
+    """Continue to fit a field, and store it with the seconds of all its training."""
     seconds = former + seconds_of_fit(field.set_params(verbose=1), channels, clean)
     joblib.dump((field, seconds), path)
 
 
 def kept_field(path):
-    """A field and the seconds of its training; what earlier versions did not have yet is at its defaults."""
+    """Return a stored field and the seconds of its training. Attributes that older versions lack get defaults."""
     field, seconds = joblib.load(path)
     fitted = {"filter_bank_": None, "precision_channels_": np.zeros(0, dtype=np.int64)}
     fitted["slopes_"] = [np.zeros((len(part), 0, *part.shape[1:])) for part in field.precisions_]
@@ -142,12 +142,12 @@ def kept_field(path):
 
 
 def predictions(field, images):
-    """Predictions one by one, and the least seconds that one took; ``images`` yields channels, in the time measured."""
+    """Return predictions and the shortest seconds of one image, including the time in which ``images`` yields it."""
     return seconds_of_each(field.predict([x])[0] for x in images)
 
 
 def seconds_of_each(images):
-    """Images as they are made one by one, and the least seconds that one took."""
+    """Return the images that an iterator makes, and the shortest seconds of one image."""
     made, times = [], []
     start = time.perf_counter()
     for image in images:
@@ -158,7 +158,7 @@ def seconds_of_each(images):
 
 
 def figures_of(rows, rival):
-    """Means of the measures of a method, and how its PSNR compares with a rival's on the same images."""
+    """Return the mean measures of a method, and a comparison of its PSNR with a rival's on the same images."""
     figures = dict(zip(("psnr", "mae", "ssim"), rows.mean(axis=0).round(4).tolist(), strict=True))
     figures["to_rival"] = round(float(rows[:, 0].mean() - rival[:, 0].mean()), 4)
     if np.any(rows[:, 0] != rival[:, 0]):
@@ -167,7 +167,7 @@ def figures_of(rows, rival):
 
 
 def keep_row(folder, setting, quick, method, rows, rival, **others):
-    """Write the figures of one method under one setting as a row of the table."""
+    """Write the figures of one method in one setting to a file, as a row of the table."""
     row = {"setting": setting, "quick": quick, "method": method, "n_images": len(rows), "thesis": None}
     key = method.replace(" + ", "_").replace(" ", "_").replace(",", "")
     name = f"row_{setting}_{'quick' if quick else 'full'}_{key}.json"
@@ -175,7 +175,7 @@ def keep_row(folder, setting, quick, method, rows, rival, **others):
 
 
 def print_rows(folder, setting, quick, title, rival):
-    """Print the rows that are kept of one setting."""
+    """Print the stored rows of one setting."""
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("row_*.json"))]
     rows = [row for row in rows if row.get("setting") == setting and row["quick"] == quick]
     if not rows:

@@ -1,4 +1,4 @@
-"""Benchmarks of restoration whose corruption is known: one field for each setting, next to the corrupted images."""
+"""Benchmarks of restoration with known corruption: one field per setting, compared with the corrupted images."""
 
 import argparse
 import time
@@ -27,13 +27,14 @@ from support.thesis_tables import beside
 
 
 def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None, task=None):
-    """Train, test and print.
+    """Train and test fields, and print tables.
 
-    ``corrupted(clean, setting, seed)`` are images, ``more_channels(image, responses)`` the channels of one, with those
-    of the filter bank, ``thesis`` a table of the thesis,
-    ``rivals[name](image)`` the images of others. ``task(setting, inputs, clean, kept)`` has what the default filters
-    have more: ``filters``, ``channels`` in place of ``more_channels``, what these are given of each training image in
-    ``of_training``, names ``of_pairs`` that linear models of pairs see, and ``restored(field, channels, image)``.
+    ``corrupted(clean, setting, seed)`` returns corrupted images. ``more_channels(image, responses)`` returns the
+    channels of an image, including the responses of the filter bank. ``thesis`` is a table of the thesis.
+    ``rivals[name](image)`` returns the image restored by another method. ``task(setting, inputs, clean, kept)`` returns
+    an object that extends the default filters. It has ``filters``; ``channels`` in place of ``more_channels``;
+    ``of_training``, the further argument of ``channels`` for each training image; ``of_pairs``, names of channels that
+    linear models of pairs read; and ``restored(field, channels, image)``.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--settings", nargs="+", choices=settings, default=settings)
@@ -126,7 +127,7 @@ def _seen_in_training(bank, task, images):
 
 
 def _trained_as_in_the_thesis(args, name, inputs, clean, more_channels):
-    """A field on the thesis's filters grown level by level, seconds, and a function that makes its channels."""
+    """Return a field with the filters of the thesis, its training seconds, and a function that makes channels."""
     channels = _seen(FilterBank("rfs", n_jobs=args.jobs).fit([np.zeros((8, 8, 1))]), more_channels)
     options = {"window__size": args.window, "max_iter": args.max_iter, "solver__shrinkage": args.shrinkage}
     options["n_jobs"] = args.jobs
@@ -135,7 +136,7 @@ def _trained_as_in_the_thesis(args, name, inputs, clean, more_channels):
 
 
 def restored_one_by_one(task, field, channels, inputs):
-    """Images as the task restores them, and the least seconds that one took."""
+    """Return images restored by the task, and the shortest seconds of one image."""
     restored, times = [], []
     for x in inputs:
         start = time.perf_counter()
@@ -145,7 +146,7 @@ def restored_one_by_one(task, field, channels, inputs):
 
 
 def _trained_on_default_filters(args, name, inputs, clean, more_channels, task):
-    """The same on the default filters and what the task has more, fitted at once."""
+    """Return a field with the default filters and filters of the task, its seconds, and a function for channels."""
     corrupted = inputs()
     off = [np.mean((x - y) ** 2) for x, y in zip(corrupted, clean, strict=True)]
     more_filters = [] if task is None else task.filters

@@ -1,4 +1,4 @@
-"""The time of an evaluation on shards, fitted to runs: work of a shard, calls of workers, bytes on the wire."""
+"""Model of the time of an evaluation on shards, fitted to runs: work of shards, calls of workers, bytes sent."""
 
 import os
 import time
@@ -27,7 +27,7 @@ N_SHARDS = (1, 2, 4)
 
 
 def chains(n_features, seed):
-    """A hundred chains of 40 nodes of five classes."""
+    """Return a hundred chains of 40 nodes with five classes."""
     rng = np.random.default_rng(seed)
     y = np.cumsum(rng.random((100, 40)) < 0.2, axis=1) % 5
     means = np.random.default_rng(0).normal(size=(5, n_features))
@@ -35,7 +35,7 @@ def chains(n_features, seed):
 
 
 def grids(n_features, seed):
-    """Twenty images of 24 x 24 pixels of three classes."""
+    """Return twenty images of 24 x 24 pixels with three classes."""
     rng = np.random.default_rng(seed)
     y = np.kron(rng.integers(3, size=(20, 6, 6)), np.ones((4, 4), dtype=int))
     means = np.random.default_rng(0).normal(size=(3, n_features))
@@ -43,14 +43,14 @@ def grids(n_features, seed):
 
 
 def rows(n_features, seed):
-    """Five thousand rows of three classes."""
+    """Return five thousand rows with three classes."""
     rng = np.random.default_rng(seed)
     y = rng.integers(3, size=5000)
     return np.random.default_rng(0).normal(size=(3, n_features))[y] + rng.normal(size=(5000, n_features)), y
 
 
 def photographs(as_labels, seed):
-    """Four noisy images of BSDS and the clean ones, or their levels of grey as labels."""
+    """Return four noisy images of BSDS, and the clean images or their grey levels as labels."""
     with np.load(Path(os.environ["SKLEARN_CRF_DATA"]) / "bsds500" / "bsds500_train_gray_half.npz") as images:
         clean = [images[name].astype(np.float32) for name in images.files[4 * seed : 4 * seed + 4]]
     rng = np.random.default_rng(seed)
@@ -59,7 +59,7 @@ def photographs(as_labels, seed):
 
 
 def sentences(folder, seed):
-    """Five hundred sentences of CoNLL-2000, with the features of CRFsuite's example."""
+    """Return five hundred sentences of CoNLL-2000, with the features of CRFsuite's example."""
     X, y = scaling_engines.load(scaling_engines.conll(folder)[0][0])
     return X[500 * seed : 500 * (seed + 1)], y[500 * seed : 500 * (seed + 1)]
 
@@ -69,7 +69,7 @@ TREE = {"filter_bank": None, "max_depth": 0, "max_iter": 4, "tol": 0, "random_st
 
 
 def tasks(folder):
-    """Estimators, and functions that give the data of a shard."""
+    """Return estimators and functions that return the data of a shard, by name."""
     mixture = MultiConditionalMFA(objective="joint", n_init=1, max_iter=5, random_state=0)
     one_round = ContrastiveTraining(max_rounds=1)
     return {
@@ -91,7 +91,7 @@ def tasks(folder):
 
 
 class Noting(LocalExecutor):
-    """Shards in this process, which notes the seconds of a processor in the calls that evaluate the loss."""
+    """Executor in this process that records the processor seconds of calls that evaluate the loss."""
 
     def __init__(self, shards):
         super().__init__(shards)
@@ -106,12 +106,12 @@ class Noting(LocalExecutor):
 
 
 def work(field, data):
-    """Seconds of an evaluation for some numbers of shards, and bytes out and back for a worker."""
+    """Return the times of an evaluation for some numbers of shards, and the bytes sent to and from a worker."""
     parts = [data(seed) for seed in range(max(N_SHARDS))]
     records = []
     for n_shards in N_SHARDS:
         engines = _fitted(field, parts[:n_shards], Noting)
-        # The first evaluations encode examples.
+        # Leave out the first evaluations, which encode examples.
         records.append({"n_shards": n_shards, "cpu_ms": round(1e3 * float(np.median(engines[0].seconds[2:])), 3)})
     counting = _fitted(field, parts[:2], partial(scaling_ways.Counting, n_actors=2))[0]
     out, back, _ = counting.figures[-1]
@@ -137,7 +137,7 @@ def echo(shard, vector):
 
 
 def calls():
-    """Time of a call without work, by the clock, for some numbers of workers and bytes; and a linear model of it."""
+    """Return elapsed times of calls without work, for some numbers of workers and bytes, and a linear model of them."""
     import dask
     from distributed import Client, LocalCluster
 
@@ -159,7 +159,7 @@ def calls():
         [1.0, record["n_workers"], record["n_workers"] * record["bytes_of_a_worker"] / 1e6] for record in records
     ]
     times = np.array([record["ms"] for record in records])
-    # Relative errors: calls of a millisecond count as much as those of a second.
+    # Fit relative errors, so that short and long calls have equal influence.
     found, _ = nnls(np.array(columns) / times[:, np.newaxis], np.ones(len(times)))
     errors = np.abs(np.array(columns) @ found / times - 1)
     names = ("ms", "ms_of_a_worker", "ms_of_a_megabyte")

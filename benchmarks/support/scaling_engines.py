@@ -1,4 +1,4 @@
-"""Time of training on threads, dask processes and Ray actors at equal cores: CoNLL-2000, and 200 images of BSDS."""
+"""Time of training with threads, dask and Ray on equal numbers of cores, for CoNLL-2000 and 200 images of BSDS."""
 
 import os
 import time
@@ -20,7 +20,7 @@ N_SHARDS = {"conll": 2, "conll_dense": 2, "bsds": 8}
 
 
 def conll(folder, name="conll"):
-    """Shards of the training sentences with the features of CRFsuite's example, or 300 projections of them."""
+    """Return shards of training sentences with CRFsuite's features, or 300 random projections, and an estimator."""
     paths = [Path(folder) / f"{name}{k}.npz" for k in range(N_SHARDS[name])]
     if not paths[-1].exists():
         tokens = list(sentences("train"))
@@ -37,7 +37,7 @@ def conll(folder, name="conll"):
 
 
 def bsds(folder):
-    """Shards of noisy images and clean ones, on disk."""
+    """Return shards of noisy and clean images on disk, and an estimator."""
     paths = [Path(folder) / f"bsds{k}.npz" for k in range(N_SHARDS["bsds"])]
     if not paths[-1].exists():
         with np.load(Path(os.environ["SKLEARN_CRF_DATA"]) / "bsds500" / "bsds500_train_gray_half.npz") as images:
@@ -63,7 +63,7 @@ def load(path):
 
 
 class Timed:
-    """Engine that notes the seconds of its calls that evaluate the loss, by the clock and of all processors."""
+    """Executor that records elapsed and processor seconds of the calls that evaluate the loss."""
 
     def __init__(self, executor):
         self.executor, self.seconds, self.cpu, self.others = executor, [], [], []
@@ -85,8 +85,8 @@ class Timed:
         return found
 
     def figures(self):
-        """Medians over the evaluations during which other processes of the machine were at rest."""
-        # The first evaluations encode examples.
+        """Return medians over the evaluations during which other processes of the machine were idle."""
+        # Leave out the first evaluations, which encode examples.
         clock, cpu, others = (np.array(part[2:]) for part in (self.seconds, self.cpu, self.others))
         at_rest = others < _AT_REST * clock
         if not at_rest.any():
@@ -104,12 +104,12 @@ class Timed:
         return sum({**of_processes, os.getpid(): time.process_time()}.values())
 
 
-# Of one processor, that others may use.
+# Largest share of one processor that other processes may use
 _AT_REST = 0.15
 
 
 def _busy_seconds():
-    """Seconds that the processors of the machine have worked so far, as Linux counts them."""
+    """Return the seconds that the processors of the machine have worked so far, as counted by Linux."""
     user, nice, system, _, _, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
@@ -132,7 +132,7 @@ def _timed(field, paths, make):
 
 
 def measure(task, engine, folder):
-    """Figures of one engine; each is run in a process of its own."""
+    """Return the figures of one engine. It should run in a separate process."""
     paths, field = TASKS[task](folder)
     if engine == "threads":
         return _timed(field.set_params(n_jobs=N_CORES), paths, LocalExecutor)
@@ -140,7 +140,7 @@ def measure(task, engine, folder):
         import dask
         from distributed import Client, LocalCluster
 
-        # Workers of dask give every freed array back to the system, and arrays of images are made anew all the time.
+        # Workers of dask return each freed array to the system, which is slow as arrays of images are often made.
         dask.config.set({"distributed.nanny.pre-spawn-environ": MEMORY | {"OMP_NUM_THREADS": "1"}})
         options = {"n_workers": N_CORES, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
         with LocalCluster(**options) as cluster, Client(cluster) as client:
@@ -152,7 +152,7 @@ def measure(task, engine, folder):
 
 @contextmanager
 def ray_of(n_cores):
-    """A Ray cluster on this machine, whose actors find the modules of this folder."""
+    """Return a context with a Ray cluster on this machine, whose actors can import the modules of this folder."""
     import ray
 
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -174,5 +174,5 @@ def _imported():
 
 
 def engines():
-    """Those that are installed."""
+    """Return the names of installed engines."""
     return ["threads", *(name for name, module in (("dask", "distributed"), ("ray", "ray")) if find_spec(module))]

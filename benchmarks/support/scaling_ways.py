@@ -1,4 +1,4 @@
-"""All ways of training on shards, on small data: for equal weights on all engines, and bytes of an evaluation."""
+"""All ways of training on shards, on small data, to compare weights of engines and count bytes of evaluations."""
 
 import pickle
 from pathlib import Path
@@ -24,7 +24,7 @@ N_SHARDS = 8
 FIELD = {"edge_features": "constant", "max_iter": 6}
 TREE = {"max_depth": 1, "max_iter": 4, "random_state": 0}
 
-# All that learns from sums over shards, on grids of three classes.
+# All learning methods that use sums over shards, for grids with three classes
 OF_LABELS = {
     **{
         f"TRWCRF, {name}": TRWCRF(learning=name, **FIELD)
@@ -70,7 +70,7 @@ WAYS = {**OF_LABELS, **OF_ROWS, **OF_IMAGES}
 
 
 def data_of(name, seed):
-    """X and y of a shard, in the form that a way of training needs."""
+    """Return X and y of a shard, in the form that a way of training needs."""
     rng = np.random.default_rng(seed)
     if name in OF_IMAGES:
         clean = np.kron(rng.random((2, 3, 3)), np.ones((4, 4)))
@@ -82,7 +82,7 @@ def data_of(name, seed):
 
 
 def write(folder, name):
-    """Paths of the shards of a way of training."""
+    """Write the shards of a way of training, and return their paths."""
     paths = [Path(folder) / f"{name}, {seed}.npz".replace(" ", "_") for seed in range(N_SHARDS)]
     for seed, path in enumerate(paths):
         X, y = data_of(name, seed)
@@ -96,7 +96,7 @@ def load(path):
 
 
 def weights(fitted):
-    """All that was learned, as one vector."""
+    """Return all learned weights as one vector."""
     if hasattr(fitted, "precisions_"):
         return np.concatenate([np.ravel(part) for part in (*fitted.precisions_, *fitted.weights_)])
     names = ("coef_", "intercept_", "edge_coef_") if hasattr(fitted, "coef_") else ("means_", "loadings_")
@@ -104,7 +104,7 @@ def weights(fitted):
 
 
 class Counting(ClusterExecutor):
-    """Actors in this process; notes the bytes to and from each in the calls that evaluate the loss."""
+    """Executor with actors in this process that records the bytes sent in calls that evaluate the loss."""
 
     name = "counting"
 
@@ -148,7 +148,7 @@ class Counting(ClusterExecutor):
 
 
 def bytes_of_weights(function, broadcast):
-    """Those of the weights that an evaluation of the loss is asked for; None for other calls."""
+    """Return the bytes of the weights in a call that evaluates the loss, or None for other calls."""
     if _name(function) == "_total":
         return sum(_of_gradient(broadcast[2]))
     asked = broadcast[1] if isinstance(broadcast, tuple) and len(broadcast) == 2 else None
@@ -159,19 +159,19 @@ def bytes_of_weights(function, broadcast):
 
 
 def _name(function):
-    """That of a function; none of a partial one."""
+    """Return the name of a function, or an empty text for partial functions."""
     return getattr(function, "__name__", "")
 
 
 def _of_gradient(values):
-    """Bytes of the arrays among some values."""
+    """Return the bytes of each array in some values."""
     buffers = []
     pickle.dumps(values, protocol=5, buffer_callback=buffers.append)
     return [buffer.raw().nbytes for buffer in buffers]
 
 
 def _bytes_of_message(message, content):
-    """Those of a message, as dask puts it on the wire."""
+    """Return the bytes of a message, as dask sends it."""
     from distributed.protocol import dumps, to_serialize
     from distributed.utils import nbytes
 
@@ -179,7 +179,7 @@ def _bytes_of_message(message, content):
 
 
 def bytes_of(name, n_shards, n_actors):
-    """Most bytes out and back for a worker in an evaluation after the first, and those of weights and gradient."""
+    """Return the largest bytes to and from a worker in later evaluations, and the bytes of weights and gradient."""
     executors = []
 
     def make(shards):

@@ -1,4 +1,4 @@
-"""The learners of Table 1 of Vickrey et al. 2010, by name, for ``ccg_scenes.py``."""
+"""Learners of Table 1 of Vickrey et al. 2010, by name, for ``ccg_scenes.py``."""
 
 import copy
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from sklearn_crf.learning import SGD, ContrastiveDivergenceTraining, Contrastive
 from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
 from support.named_learning import watched
 
-#: The paper's errors on 715 images of larger regions.
+#: Errors in the paper, on 715 images with larger regions.
 PAPER = {
     "Independent": 0.225,
     "PL": 0.461,
@@ -33,23 +33,24 @@ MESSAGES = LoopyBP(schedule="residual", max_iter=20)
 
 @dataclass(frozen=True)
 class Protocol:
-    """What graphs are like, and how learners are trained on them."""
+    """Properties of graphs, and options of training."""
 
-    n_regions: int | None  # of an image; None leaves the superpixels
-    n_components: int | None  # features after the reduction; None keeps the square roots of all, scaled
+    n_regions: int | None  # number of regions of an image; None keeps the superpixels
+    n_components: int | None  # number of reduced features; None uses scaled square roots of all features
     pairwise: str
-    # Of the set of what is generated for an image, beside the pseudolikelihood of its regions.
+    # Weight of the set of generated labelings of an image, relative to the pseudolikelihood of its regions
     generated_weight: float | str
     n_new: int
-    # Rounds, fewer where C is chosen, and iterations of each. The paper ran 20 to 85 rounds, to convergence.
+    # Numbers of rounds, of rounds for choosing C, and of iterations of a round. The paper ran 20 to 85 rounds, to
+    # convergence.
     n_rounds: int
     n_rounds_tried: int
     n_iterations: int
     n_planes: int
     n_planes_tried: int
-    n_epochs: dict  # of contrastive divergence by its sweeps; the paper ran for 10,000 seconds
-    strengths: tuple  # among which C is chosen
-    # Images that C is chosen on, and images that it is tried with: of the training part of the fold.
+    n_epochs: dict  # epochs of contrastive divergence by number of sweeps; the paper ran for 10,000 seconds
+    strengths: tuple  # values from which C is chosen
+    # Numbers of training images for evaluating values of C, and for training with values of C
     n_held_out: int
     n_tried: int
 
@@ -59,7 +60,7 @@ SUPERPIXELS = Protocol(
     n_rounds_tried=6, n_iterations=15, n_planes=20, n_planes_tried=8, n_epochs={1: 60, 10: 30, 100: 8},
     strengths=(1e-3, 1e-2, 1e-1), n_held_out=10, n_tried=20,
 )  # fmt: skip
-# Regions of the paper's size. ``ccg_scenes.py causes`` changes one of these at a time.
+# Regions of the size in the paper. ``ccg_scenes.py causes`` changes one option at a time.
 REGIONS = Protocol(
     n_regions=20, n_components=60, pairwise="potts", generated_weight="n_nodes", n_new=1, n_rounds=12,
     n_rounds_tried=12, n_iterations=25, n_planes=60, n_planes_tried=60, n_epochs={1: 100, 10: 60, 100: 30},
@@ -68,10 +69,10 @@ REGIONS = Protocol(
 
 
 class Recorder:
-    """Mixin that keeps the weights of every round or epoch, with the processor time until then."""
+    """Mixin that records the weights after each round or epoch, with the processor time until then."""
 
     def record(self, X, y):
-        """Pairs of seconds and the learner with the weights of then."""
+        """Fit, and return pairs of processor seconds and a copy of the learner with the weights at that time."""
         visits, moments = [], []
         self.set_params(learning=watched(self.learning, lambda *visit: visits.append(visit)))
         self.fit(X, y)
@@ -85,7 +86,7 @@ class Recorder:
 
 
 class NodeCosts:
-    """Mixin whose errors cost by node: ``costs`` is set once the learner is made."""
+    """Mixin that passes ``costs``, an attribute set after construction, as weights of nodes to ``fit``."""
 
     costs = None
 
@@ -94,7 +95,7 @@ class NodeCosts:
 
 
 class CostedCCG(NodeCosts, ContrastiveCRF):
-    """ContrastiveCRF that looks for labelings that violate costs of nodes."""
+    """ContrastiveCRF that searches for labelings that violate margins, with costs of nodes."""
 
 
 class CostedM3N(NodeCosts, M3NClassifier):
@@ -102,29 +103,29 @@ class CostedM3N(NodeCosts, M3NClassifier):
 
 
 class RecordedCCG(Recorder, CostedCCG):
-    """ContrastiveCRF that keeps its weights."""
+    """CostedCCG that records its weights."""
 
 
 class RecordedCD(Recorder, DRFClassifier):
-    """DRFClassifier that keeps its weights."""
+    """DRFClassifier that records its weights."""
 
 
 class Independent(DRFClassifier):
-    """Regions as training examples of their own; edges come in with weight zero."""
+    """DRFClassifier trained without edges, so that edge weights are zero."""
 
     def fit(self, X, y, sample_weight=None):
         return super().fit([Example(x.node_features, [], x.edge_features[:0]) for x in X], y, sample_weight)
 
 
 class WithChosenC:
-    """A learner whose C is chosen on images held out of the training part, after training on others.
+    """A learner whose C is chosen on held-out images of the training part.
 
-    The error there counts areas, of labels by iterated conditional modes.
+    The criterion is the area of wrong labels by iterated conditional modes.
 
     Parameters
     ----------
     make : callable(C, costs, protocol, tried) -> estimator
-        Tried is whether it is made to choose C.
+        ``tried`` is True for estimators that are made to choose C.
     """
 
     def __init__(self, make):
@@ -149,7 +150,7 @@ def shared(protocol):
 
 
 def contrastive(generator, init="pl", sweeps=10, kind=CostedCCG, n_rounds=None, by_epochs=False):
-    """Constraint generation; by epochs in the SGD form, which generates before every step."""
+    """Return a maker of contrastive learners; with ``by_epochs`` they use SGD and generate before each step."""
 
     def make(C, costs, protocol, tried):
         rounds = n_rounds or (protocol.n_rounds_tried if tried else protocol.n_rounds)
@@ -231,10 +232,10 @@ LEARNERS = {
     "CCG(MP-MV)": contrastive("map_mv", "empty"),
     "CCG(Gibbs-10)": contrastive("gibbs", "empty"),
     "SGD-CCG(ICM+PL)": contrastive("icm", by_epochs=True),
-    # Not in the paper: what there is to gain from neighbours at all.
+    # Not in the paper; shows how much neighbours can help
     "Likelihood": WithChosenC(likelihood),
 }
-# Figure 2. Rounds to convergence, or nearly: for small regions the last rounds find hardly anything.
+# Learners of Figure 2, with rounds almost to convergence. For small regions the last rounds find few labelings.
 RECORDED = {
     "CCG(ICM+PL)": contrastive("icm", kind=RecordedCCG, n_rounds=60),
     "CCG(ICM-MV+PL)": contrastive("icm_mv", kind=RecordedCCG, n_rounds=60),
@@ -244,7 +245,7 @@ RECORDED = {
     "CD-10": divergence(10, RecordedCD),
     "CD-100": divergence(100, RecordedCD),
 }
-#: The most telling first, so that a run that is cut off has shown the most.
+#: Order of runs, with the most informative learners first, in case a run is stopped.
 ORDER = [
     "Independent", "PL", "MM(ICM-MV)", "CCG(ICM-MV)", "CCG(ICM-MV+PL)", "CCG(ICM+PL)", "CCG(Gibbs-10+PL)", "CD-1",
     "CCG(MP-MV+PL)", "CCG(MP-MV)", "CCG(ICM)", "CCG(MP)", "CCG(MP+PL)", "CCG(Gibbs-10)", "CD-10", "MM(MP-MV)",
@@ -253,5 +254,5 @@ ORDER = [
 
 
 def make_learner(name, fold, recorded=False):
-    """An unfitted learner, and what it chose on held-out images of the training part."""
+    """Return an unfitted learner, and the options chosen on held-out images of the training part."""
     return (RECORDED if recorded else LEARNERS)[name](fold)

@@ -21,14 +21,14 @@ MEAN_COLOUR, TEXTONS = slice(400, 403), slice(0, 100)
 
 
 def edge_features(x):
-    """A constant, and how much the mean colours differ."""
+    """Return edge features: a constant and the difference of mean colours."""
     features, (tail, head) = x.node_features, x.edges.T
     colour = np.abs(features[tail, MEAN_COLOUR] - features[head, MEAN_COLOUR]).mean(axis=1) / 64
     return np.stack((np.ones(len(tail)), colour), axis=1).astype(features.dtype)
 
 
 def merged(x, area, n_regions):
-    """Neighbours alike in colour and texture made one region, and which region each superpixel is in.
+    """Merge neighbours of similar colour and texture to regions, and return the example and each superpixel's region.
 
     Features are means weighted by area.
     """
@@ -42,19 +42,19 @@ def merged(x, area, n_regions):
 
 
 def summed(rows, region):
-    """Sums of the rows of each region."""
+    """Return the sum of rows for each region."""
     total = np.zeros((region.max() + 1, rows.shape[1]))
     np.add.at(total, region, rows)
     return total
 
 
 class Scenes:
-    """Graphs, labels, and areas of regions by true pixel label.
+    """Graphs, labels, and numbers of pixels of regions by true label.
 
     Parameters
     ----------
     n_regions : int or None
-        How many regions the superpixels of an image are merged to; None leaves them as they are.
+        Number of regions to which the superpixels of an image are merged; None keeps the superpixels.
     """
 
     def __init__(self, n_regions):
@@ -68,17 +68,17 @@ class Scenes:
                 x, region = merged(x, counts.sum(axis=1), n_regions)
                 counts = summed(counts, region).astype(np.int64)
             self.X.append(Example(x.node_features, x.graph, edge_features(x)))
-            # What is unknown comes first.
+            # The first column counts pixels of unknown label.
             self.y.append(counts.argmax(axis=1) - 1)
             self.pixels.append(counts[:, 1:])
 
     def training(self, i):
-        """Graph, labels and areas of the regions of known label."""
+        """Return the graph, labels and areas of regions of known label."""
         area = self.pixels[i].sum(axis=1)[self.y[i] >= 0]
         return *labelled_part(self.X[i], self.y[i]), area.astype(np.float64)
 
     def error_rate(self, images, labels):
-        """Share of wrong pixels in all images, and in each."""
+        """Return the share of wrong pixels in all images, and in each image."""
         wrong, total = [], []
         for i, found in zip(images, labels, strict=True):
             counts = self.pixels[i]
@@ -87,25 +87,25 @@ class Scenes:
         return float(np.sum(wrong) / np.sum(total)), np.divide(wrong, total).tolist()
 
     def best_error_rate(self):
-        """That of the best labels a region can have."""
+        """Return the error rate of the best possible labels of regions."""
         return self.error_rate(range(len(self.X)), [counts.argmax(axis=1) for counts in self.pixels])[0]
 
 
 def reduction(n_components):
-    """A step fitted on the training part of each fold: whitened components, or the square roots of all features."""
+    """Return a transformer to whitened principal components, or to scaled square roots of all features."""
     if n_components is None:
         return NodeTransformer(make_pipeline(FunctionTransformer(np.sqrt), StandardScaler()))
     return NodeTransformer(make_pipeline(StandardScaler(), PCA(n_components, whiten=True, random_state=0)))
 
 
 class Fold:
-    """Images to learn from and images to test on, with reduced features.
+    """Training and test images of a fold, with reduced features.
 
     Parameters
     ----------
     scenes : Scenes
     train, test : array-like of int
-        Numbers of images.
+        Indices of images.
     protocol : Protocol
     """
 
@@ -119,10 +119,10 @@ class Fold:
         self.costs = [area / mean for area in areas]
 
     def error(self, model, inference="icm"):
-        """Share of wrong pixels in all test images, and in each."""
+        """Return the share of wrong pixels in all test images, and in each image."""
         return self.scenes.error_rate(self.test, model.set_params(inference=inference).predict(self.X_test))
 
 
 def parts_of_fold(scenes, number):
-    """Images to learn from and to test on."""
+    """Return the indices of training and of test images of a fold."""
     return list(KFold(N_FOLDS, shuffle=True, random_state=0).split(scenes.X))[number]

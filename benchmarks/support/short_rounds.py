@@ -1,4 +1,4 @@
-"""Training of tree fields whose rounds are kept short on purpose, and what it takes."""
+"""Time of training of tree fields with intentionally short rounds."""
 
 import time
 import warnings
@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 
 def seconds_of_fit(field, X, y):
-    """Fit a field; returns seconds by the clock and of the processor."""
+    """Fit a field, and return elapsed and processor seconds."""
     start = np.array([time.perf_counter(), time.process_time()])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -1,9 +1,9 @@
 """CamVid street frames as graphs of superpixels, for ``ccg_camvid.py``.
 
-A frame of 90 x 120 pixels is cut by SLIC into some sixty regions; regions that touch are neighbours. A region has 44
-features, scaled on the training frames: eight numbers x (mean red, green and blue; standard deviation of the grey
-values; mean absolute difference of grey values down and across; row and column of the centre) and the 36 products of
-two of them, squares included. An edge has a constant and the difference of the mean colours.
+SLIC divides a frame of 90 x 120 pixels into some sixty regions. Regions that touch are neighbours. A region has 44
+features, scaled on the training frames. Eight features are mean red, green and blue; standard deviation of grey values;
+mean absolute difference of grey values down and across; and row and column of the centre. The other 36 features are
+their products and squares. An edge has a constant and the difference of mean colours.
 """
 
 import re
@@ -21,7 +21,7 @@ from support.labelled_part import labelled_part
 N_REGIONS = 80
 PARTS = ("train", "val", "test")
 N_CLASSES = 11
-#: Test frames of a sequence that is also trained on are left out where a training frame is as near as this.
+#: Test frames are left out if a training frame of the same sequence is at most this many frames away.
 NEAR = 300
 #: Consecutive test frames that count as one observation.
 BLOCK = 10
@@ -29,14 +29,14 @@ BLOCK = 10
 
 @dataclass(frozen=True)
 class Regions:
-    """The regions of one frame.
+    """Regions of one frame.
 
     Attributes
     ----------
     features : ndarray of shape (n_regions, 8), float32
     edges : ndarray of shape (n_edges, 2), int32
     counts : ndarray of shape (n_regions, 12), int64
-        Pixels of each class, those of unknown class first.
+        Number of pixels by class. The first column is for unknown classes.
     """
 
     features: np.ndarray
@@ -45,18 +45,18 @@ class Regions:
 
     @property
     def labels(self):
-        """The most frequent class of each region, -1 where that is unknown."""
+        """Most frequent class of each region, or -1 if most of its pixels are unknown."""
         return self.counts.argmax(axis=1).astype(np.int32) - 1
 
     def example(self, scaled):
-        """The graph with given node features."""
+        """Return the graph with given node features."""
         tail, head = self.edges.T
         colour = np.abs(self.features[tail, :3] - self.features[head, :3]).mean(axis=1)
         return Example(scaled, self.edges, np.stack((np.ones(len(tail)), colour), axis=1).astype(scaled.dtype))
 
 
 def cut(image, target):
-    """Regions of a frame, uint8 of shape (H, W, 3), with labels of shape (H, W)."""
+    """Return the regions of a frame, uint8 of shape (H, W, 3), with labels of shape (H, W)."""
     from skimage.segmentation import slic
 
     image = image / 255.0
@@ -79,7 +79,7 @@ def cut(image, target):
 
 
 def cached_regions(data, cache, part):
-    """Regions and names of all frames of a part, from a file once it is there."""
+    """Return the regions and names of all frames of a part, which are stored in a file after the first call."""
     path = Path(cache) / f"camvid_regions_{part}.npz"
     if not path.exists():
         bunch = load_camvid(Path(data) / "camvid", subset=part)
@@ -98,33 +98,33 @@ def cached_regions(data, cache, part):
 
 
 def sequence_and_number(name):
-    """The drive that a frame is of, and when."""
+    """Return the sequence of a frame, and its number in the sequence."""
     sequence, _, number = name.rpartition("_")
     return sequence, int(re.sub(r"\D", "", number))
 
 
 class Streets:
-    """Frames to learn from, to choose options on and to test on.
+    """Training, validation and test frames.
 
     Parameters
     ----------
     data : path
-        The folder that holds ``camvid/``.
+        Folder that holds ``camvid/``.
     cache : path
-        Folder for the regions.
+        Folder for stored regions.
     n_frames : int or None
-        Frames of each part, evenly spread; None takes all.
+        Number of frames of each part, evenly spaced; None uses all frames.
 
     Attributes
     ----------
     X, X_val, X_test : list of Example
-        Training examples hold the regions of known class alone.
+        Examples. Training examples only hold regions of known class.
     y, costs : list of ndarray
-        Classes of the training regions, and their areas by the mean area.
+        Classes of the training regions, and their areas divided by the mean area.
     blocks : ndarray of shape (n_test,)
-        Test frames of one number are near in time.
+        Block of each test frame. Frames of a block are consecutive.
     sequences : ndarray of shape (n_test,)
-        The drive of each test frame.
+        Sequence of each test frame.
     """
 
     def __init__(self, data, cache, n_frames=None):
@@ -153,7 +153,7 @@ class Streets:
         return [counts.argmax(axis=1).astype(np.int32) - 1 for counts in self._counts[part]]
 
     def wrong_and_total(self, part, model, inference):
-        """Wrong and all pixels of known class in each frame."""
+        """Return the numbers of wrong pixels and of all pixels of known class, by frame."""
         labels = model.set_params(inference=inference).predict(self._parts[part])
         total = [int(counts[:, 1:].sum()) for counts in self._counts[part]]
         pairs = zip(self._counts[part], labels, strict=True)
@@ -161,7 +161,7 @@ class Streets:
         return np.subtract(total, right), np.array(total)
 
     def best_error(self):
-        """Of the best labels that the regions of the test frames can have."""
+        """Return the error of the best possible labels of regions of test frames."""
         counts = np.concatenate(self._counts["test"])[:, 1:]
         return 1 - counts.max(axis=1).sum() / counts.sum()
 
@@ -184,7 +184,7 @@ def _far_from(frames, names, training_names):
 
 
 def _blocks(sequences):
-    """Numbers of the blocks of consecutive frames of one drive."""
+    """Return the index of the block of each frame. Blocks are consecutive frames of one sequence."""
     blocks, before = np.empty(len(sequences), dtype=int), 0
     for sequence in dict.fromkeys(sequences.tolist()):
         own = np.flatnonzero(sequences == sequence)

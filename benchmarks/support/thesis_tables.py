@@ -1,8 +1,8 @@
-"""Tables 6 and 7 of Jancsary (2012): what fields and their rivals have in the thesis, by rows of these benchmarks."""
+"""Tables 6 and 7 of Jancsary (2012): results of fields and rivals in the thesis, by row names of the benchmarks."""
 
 
 def _table(settings, text):
-    """From a name, and PSNR, MAE and SSIM for each setting, to these three by name and setting."""
+    """Return [PSNR, MAE, SSIM] by name and setting, from text with a line for each name."""
     table = {}
     for line in text.strip().splitlines():
         name, *cells = (cell.strip() for cell in line.split("|"))
@@ -11,7 +11,7 @@ def _table(settings, text):
     return table
 
 
-# Denoising. LSSC is the thesis's method of sparse codes.
+# Denoising. The method of sparse codes in the thesis is LSSC.
 DENOISING = _table(
     (20, 30, 40, 50),
     """
@@ -33,7 +33,7 @@ DENOISING = _table(
     """,
 )
 
-# Removal of artefacts of JPEG.
+# Removal of JPEG artefacts
 DEBLOCKING = _table(
     ("quality10", "quality20", "quality30", "quality40"),
     """
@@ -47,7 +47,7 @@ DEBLOCKING = _table(
 
 
 def beside(table, name, setting, rival):
-    """What a row of figures has of the thesis: its PSNR less that of a rival, and its three measures, if it has any."""
+    """Return the figures of the thesis for a row, if any: PSNR minus the PSNR of a rival, and three measures."""
     found = table.get(name, {}).get(setting)
     if found is None:
         return {}

@@ -1,7 +1,7 @@
-"""The best labeling of a model by toulbar2, a branch and bound solver, in a process of its own.
+"""MAP labelings by toulbar2, a branch and bound solver, in a separate process.
 
-A process, because a limit on seconds is only looked at during the search and not in what goes before it, and so that
-what it takes of the machine is seen apart.
+The process enforces the limit on seconds, which toulbar2 checks only during the search and not in preprocessing. It
+also keeps its use of resources apart from the rest.
 """
 
 import multiprocessing
@@ -12,15 +12,15 @@ import numpy as np
 
 from sklearn_crf.models import FactorGraph
 
-# Scores are compared as integers of so many decimals.
+# Number of decimals of scores, which toulbar2 compares as integers
 DECIMALS = 6
 
-# Seconds of the processor past the limit, after which the process is ended: what goes before the search may take them.
+# Processor seconds beyond the limit after which the process is stopped; preprocessing may take them.
 GRACE = 5
 
 
 def solve(model, seconds):
-    """Labels (None if none was found in time), whether they are proven optimal, and seconds of the processor.
+    """Return labels (None if none were found in time), whether they are proven optimal, and processor seconds.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def solve(model, seconds):
     try:
         found = receiver.recv()
     except EOFError:
-        # Ended by the system at the limit of its processor time.
+        # The system stopped the process at the limit of its processor time.
         found = (None, False, seconds + GRACE)
     process.kill()
     process.join()
@@ -52,10 +52,10 @@ def _solve(model, seconds, sender):
     n_nodes = len(_add_factors(network, model) if isinstance(model, FactorGraph) else _add_edges(network, model))
     found = network.Solve(timeLimit=seconds)
     used = time.process_time() - start
-    # A solution comes back from a search that was stopped, too: only its bound tells.
+    # A stopped search also returns a solution, so only the bound shows whether it is optimal.
     is_proven = found is not None and found[1] - network.GetDDualBound() < 0.5 * 10**-DECIMALS
     if found is None:
-        # Stopped by the limit: what came up on the way.
+        # The search was stopped by the limit: use the last solution that it found.
         known = network.GetSolutions()
         found = (known[-1][1],) if known else None
     labels = None if found is None else np.array(found[0][:n_nodes], dtype=np.int32)
@@ -63,7 +63,7 @@ def _solve(model, seconds, sender):
 
 
 def _add_edges(network, model):
-    """Add all of a pairwise model; its nodes. What is forbidden costs more than all else together."""
+    """Add a pairwise model and return its nodes. Forbidden states cost more than all other costs together."""
     tables = model.edge_tables()
     most = _most([model.unary, tables], model.graph.n_nodes + model.graph.n_edges)
     for node in range(model.graph.n_nodes):
@@ -75,7 +75,7 @@ def _add_edges(network, model):
 
 
 def _add_factors(network, model):
-    """The same for a factor graph."""
+    """Add a factor graph and return its nodes."""
     for node, n_states in enumerate(model.n_states.tolist()):
         network.AddVariable(f"x{node}", range(n_states))
     most = _most([model.log_table], model.n_factors)
@@ -88,11 +88,11 @@ def _add_factors(network, model):
 
 
 def _most(arrays, n_factors):
-    """More than all finite scores of so many factors can differ by."""
+    """Return an upper bound on the difference of total scores of two labelings, from finite scores of factors."""
     largest = max(np.abs(array[np.isfinite(array)]).max(initial=0.0) for array in arrays)
     return 1 + 2 * float(largest) * n_factors
 
 
 def _costs(scores, most):
-    """Costs of all joint states, the last node changing fastest; at least 0."""
+    """Return non-negative costs of all joint states. The state of the last node changes fastest."""
     return np.minimum(scores.max() - scores.astype(float), most).ravel().round(DECIMALS).tolist()

@@ -1,8 +1,8 @@
-"""The tree-reweighted bound on binary grids, by messages next to libDAI's TRWBP and by direct minimisation.
+"""Speed of the tree-reweighted bound on binary grids: messages compared with libDAI's TRWBP, and minimisation.
 
     python benchmarks/peers/inference_speed.py
 
-``run()`` gives the rows that inference_speed.py prints.
+``run()`` yields the rows that inference_speed.py prints.
 """
 
 import time
@@ -19,7 +19,7 @@ DAMPING = 0.5
 
 
 def ising_grid(side=50, seed=0):
-    """Scores theta_s y_s and theta_st y_s y_t with y in {-1, 1}, all theta drawn from N(0, 1)."""
+    """Return a grid with scores theta_s y_s and theta_st y_s y_t, y in {-1, 1}, and all theta drawn from N(0, 1)."""
     rng = np.random.default_rng(seed)
     graph, spins = lattice((side, side)), np.array([-1.0, 1.0])
     unary = rng.normal(size=(graph.n_nodes, 1)) * spins
@@ -27,10 +27,10 @@ def ising_grid(side=50, seed=0):
 
 
 def peer_rows():
-    """A 50x50 grid, ours and libDAI's."""
+    """Return rows that compare this package with libDAI on a 50x50 grid."""
     model = ising_grid()
     algorithm = TRWMessagePassing("uniform", tol=1e-6, damping=DAMPING, max_iter=2000)
-    algorithm.marginals(model)  # a graph's edge probabilities are checked once
+    algorithm.marginals(model)  # edge probabilities of a graph are checked in the first call only
     seconds, ours = fastest(lambda: algorithm.marginals(model), 20)
     row = f"TRW, 50x50 Ising grid N(0, 1), damping {DAMPING}, to 1e-6", f"{1e3 * seconds:.1f} ms"
     probability = uniform_edge_probabilities(model.graph)[0]
@@ -38,7 +38,7 @@ def peer_rows():
     if peer is None:
         return [(*row, "skipped", problem)]
     apart = np.abs(peer.unary - ours.unary).max()
-    # libDAI compares beliefs after damped steps: it stops a little earlier, and farther from the fixed point.
+    # libDAI compares beliefs after damped steps, so it stops a little earlier, farther from the fixed point.
     assert apart < 1e-4, f"marginals differ by {apart:.2g}"
     per_sweep = peer.seconds / peer.n_sweeps * ours.n_iter / seconds
     return [
@@ -53,7 +53,7 @@ def peer_rows():
 
 
 def large_rows(sides=(128, 256, 512)):
-    """Larger and larger grids, tightened until the marginals of all four snakes agree to 1e-3, on two threads."""
+    """Return rows for grids of increasing size, tightened until the marginals of all snakes agree to 1e-3."""
     rows = []
     for side in sides:
         model = ising_grid(side)
@@ -71,7 +71,7 @@ def large_rows(sides=(128, 256, 512)):
 
 
 def run():
-    """Rows of (job, this package, peer, remark)."""
+    """Yield rows of (job, this package, peer, remark)."""
     yield from peer_rows()
     yield from large_rows()
 
