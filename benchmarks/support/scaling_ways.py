@@ -179,7 +179,10 @@ def _bytes_of_message(message, content):
 
 
 def bytes_of(name, n_shards, n_actors):
-    """Return the largest bytes to and from a worker in later evaluations, and the bytes of weights and gradient."""
+    """Return the bytes sent to and from a worker in an evaluation, and the bytes of weights and gradient.
+
+    They are of the evaluation after the first with the largest overhead.
+    """
     executors = []
 
     def make(shards):

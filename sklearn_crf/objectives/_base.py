@@ -122,8 +122,8 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     takes_turns : bool
         Value of :attr:`Inference.takes_turns` of its inference.
     grown : object
-        Data collected during training, which can be assigned to another objective for the same examples. None for most
-        objectives.
+        Data collected during training, which can be assigned to another objective for the same examples. Most
+        objectives collect no data and have None.
 
     Examples
     --------

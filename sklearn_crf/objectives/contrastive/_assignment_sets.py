@@ -381,7 +381,7 @@ class AssignmentSets:
         return terms, statistics
 
     def _statistics(self, share, shape_of_tables, dtype):
-        """Return the sum over assignments of share times the statistics minus the statistics of the truth."""
+        """Return the sum over assignments of their shares times their differences of statistics from the truth."""
         unary, tables = np.zeros((len(self.labels), self._n_columns)), np.zeros(shape_of_tables)
         add_node_changes(*self._states.columns, self._states.ptr, share, unary.reshape(-1))
         # A product is faster than NumPy's sum over a short axis.

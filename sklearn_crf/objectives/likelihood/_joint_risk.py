@@ -50,7 +50,7 @@ class Tangent:
 
 
 class RiskLessObserved(EmpiricalRisk):
-    """Risk without the log-partition given known labels, minus the risk, or tangent, of that log-partition."""
+    """Risk from which the log-partition given the known labels, or its tangent, is subtracted separately."""
 
     # observed: risk or tangent of the log-partition given known labels; None if all nodes are labelled
 
