@@ -47,7 +47,7 @@ class Shards:
     See Also
     --------
     Shards.from_arrays : Shards of data that are in memory.
-    Shards.from_dask : Shards of a bag or of delayed parts of dask.
+    Shards.from_dask : Shards made from a dask bag or from delayed dask objects.
 
     Examples
     --------

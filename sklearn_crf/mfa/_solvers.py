@@ -375,7 +375,7 @@ class ScaledLBFGS(MixtureSolver):
 
     See Also
     --------
-    sklearn_crf.optimize.minimize_lbfgs : The method itself.
+    sklearn_crf.optimize.minimize_lbfgs : The optimizer that is used.
 
     Examples
     --------
@@ -454,7 +454,7 @@ class ScaledSGD(MixtureSolver):
 
     See Also
     --------
-    sklearn_crf.optimize.minimize_sgd : The method itself.
+    sklearn_crf.optimize.minimize_sgd : The optimizer that is used.
 
     Examples
     --------

@@ -78,7 +78,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
     See Also
     --------
-    NodeTransformer : Transformers, such as scalers, on each node.
+    NodeTransformer : Applies a transformer, such as a scaler, to every node.
 
     References
     ----------

@@ -40,7 +40,7 @@ def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarr
 
     See Also
     --------
-    ungroup_rows : Predictions in the order of the rows again.
+    ungroup_rows : Converts predictions back to the order of the rows.
 
     Examples
     --------

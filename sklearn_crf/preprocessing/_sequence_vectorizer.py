@@ -60,7 +60,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
     See Also
     --------
-    sklearn.feature_extraction.DictVectorizer : For single tokens.
+    sklearn.feature_extraction.DictVectorizer : Converts single tokens.
 
     Examples
     --------

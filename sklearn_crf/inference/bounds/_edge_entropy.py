@@ -47,7 +47,7 @@ class EdgeEntropyBP(Inference):
 
     See Also
     --------
-    NormProductBP : Other entropies, factors of any arity; the same result by slower messages.
+    NormProductBP : Computes the same result by slower messages; also allows other entropies and factors of any arity.
 
     References
     ----------

@@ -263,7 +263,7 @@ class TightenBound(Inference):
 
     See Also
     --------
-    TRWMessagePassing : Often faster, but not certain to converge.
+    TRWMessagePassing : Is often faster, but may not converge.
 
     Notes
     -----

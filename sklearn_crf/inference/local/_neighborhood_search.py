@@ -73,8 +73,8 @@ class LargeNeighborhoodSearch(Inference):
 
     See Also
     --------
-    ICM : The smallest neighbourhood, one node: a hundred times faster, and far below on models of mixed couplings.
-    AlphaExpansion : Neighbourhoods of exponential size by minimum cuts, where edges attract.
+    ICM : Changes one node at a time: a hundred times faster, but with far lower scores on mixed couplings.
+    AlphaExpansion : Searches exponentially many moves by minimum cuts, if edges attract.
 
     Notes
     -----

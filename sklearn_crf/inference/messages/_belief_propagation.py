@@ -369,8 +369,8 @@ class TRWMessagePassing(MessagePassing):
 
     See Also
     --------
-    TightenBound : The same bound by direct minimisation, which always converges.
-    TRWS : Labels by messages in a fixed order, whose bound never rises.
+    TightenBound : Computes the same bound by direct minimisation, which always converges.
+    TRWS : Finds labels by messages in a fixed order, with a bound that never rises.
 
     Notes
     -----

@@ -44,8 +44,8 @@ class MPLP(Inference):
 
     See Also
     --------
-    NormProductBP : The same dual by messages of one node at a time, also smoothed by a temperature.
-    TRWS : On pairwise models, whole chains at a time, with fewer iterations.
+    NormProductBP : Minimises the same dual by messages of one node at a time, also with a temperature.
+    TRWS : Needs fewer iterations on pairwise models, because it updates whole chains.
 
     References
     ----------

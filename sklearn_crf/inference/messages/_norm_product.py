@@ -64,8 +64,8 @@ class NormProductBP(Inference):
 
     See Also
     --------
-    TRWMessagePassing : The tree-reweighted case, faster where it converges.
-    MPLP : Labels by messages of one factor at a time.
+    TRWMessagePassing : Handles the tree-reweighted case, faster if it converges.
+    MPLP : Finds labels by messages of one factor at a time.
 
     Notes
     -----

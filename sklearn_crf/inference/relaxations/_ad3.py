@@ -64,8 +64,8 @@ class AD3(Inference):
 
     See Also
     --------
-    LinearProgram : The same solution by a solver for linear programs, exact to rounding.
-    DualDecomposition, IncMP : The same bound by subgradients.
+    LinearProgram : Finds the same solution by a solver for linear programs, up to rounding.
+    DualDecomposition, IncMP : Compute the same bound by subgradient steps.
 
     Notes
     -----

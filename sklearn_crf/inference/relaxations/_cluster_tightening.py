@@ -63,9 +63,9 @@ class ClusterTightening(Inference):
 
     See Also
     --------
-    TRWS : The bound without clusters, for pairwise models of any size.
-    LinearProgram : The relaxation without clusters, solved by simplex or interior point.
-    JunctionTree : Elimination alone.
+    TRWS : Computes the bound without clusters, for pairwise models of any size.
+    LinearProgram : Solves the relaxation without clusters, by the simplex or interior point method.
+    JunctionTree : Uses elimination alone.
 
     Notes
     -----

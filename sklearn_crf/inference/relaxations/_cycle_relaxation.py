@@ -57,8 +57,8 @@ class CycleRelaxation(Inference):
 
     See Also
     --------
-    ClusterTightening : For any number of states and factors of any arity.
-    GraphCut : Minimum cuts, which are exact where every pair is submodular.
+    ClusterTightening : Allows any number of states and factors of any arity.
+    GraphCut : Finds best labels by a minimum cut, which is exact if every edge is submodular.
 
     Notes
     -----

@@ -64,8 +64,8 @@ class DualDecomposition(SubgradientMap):
 
     See Also
     --------
-    IncMP : The same dual over single edges; cheaper iterations, on one thread.
-    TightenBound : The bound on the log-partition over the same trees.
+    IncMP : Minimises the same dual over single edges, with cheaper iterations, on one thread.
+    TightenBound : Minimises the bound on the log-partition over the same trees.
 
     Notes
     -----

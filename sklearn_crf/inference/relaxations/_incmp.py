@@ -72,8 +72,8 @@ class IncMP(SubgradientMap):
 
     See Also
     --------
-    DualDecomposition : The same dual over spanning trees, which share the work among threads.
-    TRWS : The same dual by messages that never let it rise, but may stop short of its minimum.
+    DualDecomposition : Minimises the same dual over spanning trees, which threads share.
+    TRWS : Decreases the same dual by messages, which never raise it but may end above its minimum.
 
     Notes
     -----
