@@ -1,4 +1,4 @@
-"""Labels read off node after node, from messages of maxima."""
+"""Decoding of labels from max-product messages, one node at a time."""
 
 from cython cimport floating
 from libc.math cimport INFINITY
@@ -10,15 +10,16 @@ from sklearn_crf.kernels.messages.field cimport Field
 cdef inline Py_ssize_t decode_in_order(
     Field[floating]* f,
     const floating* values,  # (2E, width) max-product messages
-    const int32_t* order,  # (N,), or NULL: that of the nodes' numbers
+    const int32_t* order,  # (N,) order in which nodes are decoded, or NULL for ascending numbers
     const int32_t* rank,  # (N,) position of each node in order, or NULL
     Py_ssize_t n_nodes,
     int32_t* labels,  # OUT (N,)
     double* work,
 ) noexcept nogil:
-    """Give each node in turn its best state, given the labels of neighbours that have one and messages of the rest.
+    """Assign each node in turn its best state, given labelled neighbours and messages from all other neighbours.
 
-    A node without a state left takes the best one by messages alone; -1, or the last such node.
+    If the labels of its neighbours forbid all states, a node takes the best state by messages alone. Return the last
+    such node, or -1.
     """
     cdef:
         Py_ssize_t i, s, q, a, best = 0, n_tries, W = f.width, failed = -1

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Scores made ready for message passing: padded rows, exponentiated tables."""
+"""Preparation of scores for message passing: padded rows and exponentiated tables."""
 
 from cython cimport floating
 from libc.math cimport INFINITY, fabs
@@ -11,10 +11,10 @@ from sklearn_crf.kernels.rows cimport exponentiate_all, row_below_best
 
 def rows_below_best(
     const floating[:, ::1] scores,  # IN (N, K)
-    floating[:, ::1] shifted,  # OUT (N, width) less the best of the row, -inf in the padding
-    double[::1] best,  # OUT (N,)
+    floating[:, ::1] shifted,  # OUT (N, width) scores minus the maximum of the row, -inf in the padding
+    double[::1] best,  # OUT (N,) maximum of each row
 ):
-    """Shift rows so that the best of each is 0."""
+    """Shift every row so that its maximum is 0."""
     cdef Py_ssize_t s
     with nogil:
         for s in range(scores.shape[0]):
@@ -24,9 +24,9 @@ def rows_below_best(
 def copy_probabilities(
     const floating[:, ::1] given,  # IN (n, K)
     floating least,
-    floating[:, ::1] out,  # OUT (n, width) what is given, at least this, and 0 in the padding
+    floating[:, ::1] out,  # OUT (n, width) given values, raised to `least` if smaller; 0 in the padding
 ):
-    """Start messages from those of a former result; False where one is not a number."""
+    """Copy the messages of a former result as starting values; return False if one of them is NaN."""
     cdef:
         Py_ssize_t s, a, K = given.shape[1]
         bint are_numbers = True
@@ -44,9 +44,9 @@ def copy_probabilities(
 
 def range_of_tables(
     const floating[:, ::1] tables,  # IN (n, K * K) scores
-    double[::1] largest_range,  # OUT (n,) between the finite scores of each table
+    double[::1] largest_range,  # OUT (n,) range of the finite scores of each table
 ):
-    """Spread of the scores of tables; whether one of them forbids a pair."""
+    """Compute the score range of each table, and return whether a table forbids a pair."""
     cdef:
         Py_ssize_t i, cell
         floating low, high, x
@@ -67,12 +67,12 @@ def range_of_tables(
 
 
 def fill_factors(
-    object field,  # IN arrays of a model without stored factors, its edges the rows to fill
+    object field,  # IN arrays of a model without stored factors, whose edges are the rows to fill
     floating[:, :, ::1] factors,  # OUT (m, K, width)
-    const int32_t[:, ::1] place,  # IN (n, 2) where each goes, read from the first and from the second end, or both
-    double[::1] shift,  # OUT (n,) score taken out of each
+    const int32_t[:, ::1] place,  # IN (n, 2) row of each edge in `factors`, for its first and its second end
+    double[::1] shift,  # OUT (n,) score subtracted from each edge
 ):
-    """Exponentiated (or, for maxima, plain) tables of edges, for each direction or once for both."""
+    """Store the tables of edges, exponentiated unless for maxima, for each direction or once for both."""
     cdef:
         Field[floating] f
         Py_ssize_t e, a, b
@@ -101,9 +101,9 @@ def fill_factors(
 def largest_range_of_edges(
     const floating[:, ::1] edge_weight,  # IN (E, R)
     const int32_t[::1] edge_type,  # IN (E,)
-    const double[:, ::1] spread,  # IN (T, R) of the tables of types
+    const double[:, ::1] spread,  # IN (T, R) score range of the tables of each edge type
 ):
-    """Largest spread of the scores of an edge."""
+    """Return an upper bound on the score range of any edge."""
     cdef:
         Py_ssize_t e, r
         double own, largest = 0
@@ -117,15 +117,15 @@ def largest_range_of_edges(
 
 
 def fill_potts_factors(
-    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K) each of one value on the diagonal and one off it
+    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K) each with one value on the diagonal and one value off it
     const int32_t[::1] edge_type,  # IN (n,)
-    const floating[:, ::1] edge_weight,  # IN (n, R), or empty where R is 1
+    const floating[:, ::1] edge_weight,  # IN (n, R), or empty if R is 1
     bint exponentiated,
     floating[::1] on,  # OUT (n,)
     floating[::1] off,  # OUT (n,)
-    double[::1] shift,  # OUT (n,) score taken out of each
+    double[::1] shift,  # OUT (n,) score subtracted from each edge
 ):
-    """Diagonal and rest of the tables of edges less the larger, or their exponentials."""
+    """Compute the diagonal and off-diagonal value of each edge minus the larger of both, or their exponentials."""
     cdef:
         Py_ssize_t first, e, r, n, R = tables.shape[1]
         bint weighted = edge_weight.shape[0] > 0

@@ -1,4 +1,4 @@
-"""Score and statistics of one labeling: a pass over the edges each."""
+"""Score and statistics of a labeling, each in one pass over the edges."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t
@@ -30,11 +30,11 @@ def labeling_terms(
     const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
     const int32_t[:, ::1] edges,  # IN (E, 2)
     const int32_t[::1] edge_type,  # IN (E,)
-    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) where every weight is one
+    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) if all weights are one
     const int32_t[::1] labels,  # IN (N,)
-    double[::1] terms,  # OUT (N,) unary score of each node, and the scores of the edges that begin there
+    double[::1] terms,  # OUT (N,) score of each node plus the scores of the edges that start from it
 ):
-    """Share of each node in the score of a labeling."""
+    """Compute the contribution of each node to the score of a labeling."""
     cdef:
         Py_ssize_t node, e
         int32_t tail, head
@@ -49,11 +49,11 @@ def labeling_terms(
 def count_pairs(
     const int32_t[:, ::1] edges,  # IN (E, 2)
     const int32_t[::1] edge_type,  # IN (E,)
-    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) where every weight is one
+    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) if all weights are one
     const int32_t[::1] labels,  # IN (N,)
-    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), zero before
+    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), initially zero
 ):
-    """Sum of the weights of the edges of each (type, feature, state, state)."""
+    """Sum the edge weights for each combination (type, feature, state, state)."""
     cdef Py_ssize_t e
     with nogil:
         for e in range(edges.shape[0]):
@@ -65,14 +65,14 @@ def changes_of_labelings(
     const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
     const int32_t[:, ::1] edges,  # IN (E, 2)
     const int32_t[::1] edge_type,  # IN (E,)
-    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) where every weight is one
+    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) if all weights are one
     const int32_t[::1] labels,  # IN (N,)
-    const int32_t[::1] others,  # IN (N,)
-    double[::1] terms,  # OUT (N,) scores of each node and of the edges that begin there, less those by the others
-    floating[:, ::1] changed,  # IN OUT (N, K), zero before: 1 at labels and -1 at others, where these differ
-    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), zero before: weights of edges, less those by the others
+    const int32_t[::1] others,  # IN (N,) labels to compare with
+    double[::1] terms,  # OUT (N,) difference in score of each node and the edges that start from it
+    floating[:, ::1] changed,  # IN OUT (N, K), initially zero: 1 at labels and -1 at others, if both differ
+    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), initially zero: differences in the sums of edge weights
 ):
-    """Score and statistics of some labels less those of others: what is equal is passed over."""
+    """Compute the differences in score and statistics of two labelings, skipping nodes and edges that agree."""
     cdef:
         Py_ssize_t n_features = tables.shape[1]
         Py_ssize_t node, e, r
@@ -103,16 +103,16 @@ def marginals_less_labels(
     const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
     const int32_t[:, ::1] edges,  # IN (E, 2)
     const int32_t[::1] edge_type,  # IN (E,)
-    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) where every weight is one
+    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) if all weights are one
     const int32_t[::1] labels,  # IN (N,)
     const floating[:, ::1] marginals,  # IN (N, K)
     const double[::1] log_z_terms,  # IN (N,)
-    floating[:, ::1] excess,  # OUT (N, K) marginals, less 1 at labels
-    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), zero before: weights of edges by their labels
-    double[::1] terms,  # OUT (N,) log_z_terms, less the scores of each node and of the edges that begin there
-    int32_t[::1] predicted,  # OUT (N,) the first state of the largest marginal of each node
+    floating[:, ::1] excess,  # OUT (N, K) marginals, minus 1 at labels
+    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), initially zero: sums of edge weights by the labels of both ends
+    double[::1] terms,  # OUT (N,) log_z_terms minus the scores of each node and of the edges that start from it
+    int32_t[::1] predicted,  # OUT (N,) state of largest marginal of each node, the first one if tied
 ):
-    """Loss of labels and what its derivative is made of; False, and nothing, where a label is no state."""
+    """Compute the loss of labels and the parts of its gradient; return False if a label is not a valid state."""
     cdef:
         bint are_states = True
         Py_ssize_t K = unary.shape[1], s, a, e, best

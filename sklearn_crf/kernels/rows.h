@@ -1,9 +1,9 @@
-/* Arithmetic on rows of numbers: what message passing does inside a node or an edge.
+/* Arithmetic on rows of numbers, for the inner loops of message passing.
 
-   Loops over the graph are written in Cython; here is what must be vectorised to be fast. A row is
-   padded to whole vectors of 16 bytes, so that no loop has a remainder. Vector extensions of GCC and clang are
-   used instead of trusting auto-vectorisation, since -ffast-math is out of the question (scores may be -inf);
-   other compilers get the same code with vectors of one number. */
+   Loops over the graph are written in Cython; this file has the loops that must be vectorised to be fast. A row is
+   padded to whole vectors of 16 bytes, so that no loop has a remainder. The code uses the vector extensions of GCC and
+   clang, as auto-vectorisation would need -ffast-math, which is not possible because scores may be -inf. Other
+   compilers compile the same code with vectors of one number. */
 
 #ifndef SKLEARN_CRF_ROWS_H
 #define SKLEARN_CRF_ROWS_H
@@ -35,7 +35,7 @@
 #define restrict __restrict
 #endif
 
-/* The operations for which compilers find no instruction by themselves. */
+/* Intrinsics for operations that compilers do not vectorise. */
 #if ROWS_VECTORS && defined(__SSE2__)
 #include <emmintrin.h>
 #define ROWS_SSE2 1

@@ -1,4 +1,4 @@
-"""The functions of rows.h under one name for both precisions."""
+"""The functions of rows.h under a single name for both precisions."""
 
 from cython cimport floating
 

@@ -1,4 +1,4 @@
-/* Included by rows_template.h: what takes exponentials and logarithms of whole rows. */
+/* Included by rows_template.h: functions that compute exponentials and logarithms of whole rows. */
 
 #define VECTOR V
 #define BITS NAME(bits)
@@ -15,7 +15,7 @@ typedef UNSIGNED BITS __attribute__((vector_size(16)));
 #undef MATH_INLINE
 #undef MATH_FUNCTION
 
-/* odds_messages in the widest vectors there are */
+/* Call odds_messages with the widest vectors that are available. */
 ROWS_INLINE void NAME(send_odds)(const REAL *odds, const REAL *coupling, const REAL *power, ptrdiff_t n, REAL total,
                                  REAL *fresh)
 {
@@ -28,7 +28,7 @@ ROWS_INLINE void NAME(send_odds)(const REAL *odds, const REAL *coupling, const R
     NAME(odds_messages)(odds, coupling, power, n, total, fresh);
 }
 
-/* The same for what changes every number by itself; n is a multiple of 16 bytes. */
+/* Apply an elementwise function with the widest vectors that are available; n is a multiple of 16 bytes. */
 ROWS_INLINE void NAME(exponentiate_all)(REAL *x, ptrdiff_t n)
 {
 #if ROWS_DISPATCH
@@ -53,7 +53,7 @@ ROWS_INLINE void NAME(logarithms)(const REAL *x, ptrdiff_t n, REAL *out)
     NAME(log_of_all)(x, n, out);
 }
 
-/* Square roots are right to the last place, powers to a few. */
+/* Square roots are correctly rounded; general powers have errors of a few units in the last place. */
 ROWS_INLINE V NAME(square_root)(V x)
 {
 #if ROWS_SSE2
@@ -77,8 +77,8 @@ ROWS_INLINE V NAME(where_normal)(V x, V possible)
 #endif
 }
 
-/* row = row to a power, 0 where it is 0 (or no normal number). Edges that are in every second tree, as all of a grid are
-   under probabilities of chains, need no logarithm. */
+/* row = row to a power, 0 if the row is 0 or subnormal. A power of 1/2 needs no logarithm: it occurs for edges that
+   are in half of the trees, as all edges of a grid are with probabilities of chains. */
 ROWS_INLINE void NAME(row_power)(REAL *row, REAL power, ptrdiff_t width)
 {
     for (ptrdiff_t j = 0; j < width; j += LANES) {

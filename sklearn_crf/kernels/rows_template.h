@@ -29,7 +29,7 @@ ROWS_INLINE V NAME(splat)(REAL x)
 #endif
 }
 
-/* NaN in a gives b: a change from -inf to -inf is none. */
+/* The larger of a and b, or b if a is NaN: a change from -inf to -inf counts as no change. */
 ROWS_INLINE V NAME(larger)(V a, V b)
 {
 #if ROWS_SSE2
@@ -133,7 +133,7 @@ ROWS_INLINE void NAME(sum_of_rows)(const REAL *base, const REAL *rows, ptrdiff_t
     }
 }
 
-/* Columns are kept in registers while the rows go by: n_vectors must be a constant of at most 4. */
+/* Keeps the columns in registers during the loop over rows: n_vectors must be a constant of at most 4. */
 ROWS_INLINE void NAME(sum_product_block)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out,
                                          const int n_vectors)
 {
@@ -202,8 +202,8 @@ ROWS_INLINE void NAME(max_sum)(const REAL *table, const REAL *x, ptrdiff_t n, pt
         NAME(max_sum_block)(table + j, x, n, width, out + j, 1);
 }
 
-/* Normalise a new row of probabilities and put it in place of the old one; largest change, or -1 if all are zero.
-   With damping below 0 there is no old one. */
+/* Normalise a new row of probabilities and store it over the old row. Returns the largest change, or -1 if all entries
+   are zero. With damping below 0, there is no old row. */
 ROWS_INLINE double NAME(replace_probabilities)(const REAL *fresh, REAL *kept, ptrdiff_t width, double damping)
 {
     REAL total = NAME(row_sum)(fresh, width), scale;
@@ -224,7 +224,7 @@ ROWS_INLINE double NAME(replace_probabilities)(const REAL *fresh, REAL *kept, pt
     return NAME(max_lanes)(worst);
 }
 
-/* The same for scores, shifted so that the best is 0; -1 if all are -inf. */
+/* Shift a new row of scores to a maximum of 0 and store it over the old row; returns -1 if all entries are -inf. */
 ROWS_INLINE double NAME(replace_scores)(REAL *fresh, REAL *kept, ptrdiff_t width, double damping)
 {
     REAL top = NAME(row_max)(fresh, width);
@@ -245,7 +245,7 @@ ROWS_INLINE double NAME(replace_scores)(REAL *fresh, REAL *kept, ptrdiff_t width
     }
     if (damping == 0)
         return NAME(max_lanes)(worst);
-    for (ptrdiff_t a = 0; a < width; a++) /* a change from or to -inf has no fraction */
+    for (ptrdiff_t a = 0; a < width; a++) /* changes from or to -inf are not damped */
         kept[a] = isfinite(kept[a]) && isfinite(fresh[a]) ? (REAL)(fresh[a] + damping * (kept[a] - fresh[a])) : fresh[a];
     return NAME(max_lanes)(worst);
 }
@@ -264,7 +264,7 @@ ROWS_INLINE V NAME(padded)(V v, ptrdiff_t n, REAL padding)
 #endif
 }
 
-/* The last vector of a row is the only one that may hold padding. */
+/* Only the last vector of a row may hold padding. */
 ROWS_INLINE void NAME(pad)(REAL *row, ptrdiff_t n, ptrdiff_t width, REAL padding)
 {
     REAL *last = row + width - LANES;
@@ -273,8 +273,8 @@ ROWS_INLINE void NAME(pad)(REAL *row, ptrdiff_t n, ptrdiff_t width, REAL padding
 
 #include "rows_transposed_template.h"
 
-/* Messages of a Potts table: out[b] = on x[b] + off * (sum of the others), one of on and off being 1, the other ratio.
-   Nothing is subtracted that could cancel: at most one state holds more than half of the sum. */
+/* Message of a Potts table: out[b] = on x[b] + off * (sum of all x except x[b]). One of on and off is 1, the other is
+   ratio. No subtraction can cancel, because at most one state holds more than half of the sum. */
 ROWS_INLINE void NAME(potts_sum_product)(const REAL *x, REAL on, REAL off, ptrdiff_t n, ptrdiff_t width, REAL *out)
 {
     const REAL total = NAME(row_sum)(x, width);
@@ -302,7 +302,7 @@ ROWS_INLINE void NAME(potts_max_sum)(const REAL *x, REAL on, REAL off, ptrdiff_t
         NAME(store)(out + j, NAME(larger)(NAME(load)(x + j) + on, switched));
     if (n < width)
         NAME(pad)(out, n, width, (REAL)-INFINITY);
-    if (on < off) { /* the best state has nothing but the second to be reached from */
+    if (on < off) { /* the best state can only be reached from the second-best state */
         REAL second = (REAL)-INFINITY;
         ptrdiff_t winner = 0;
         while (winner < n - 1 && x[winner] != best)
@@ -313,7 +313,7 @@ ROWS_INLINE void NAME(potts_max_sum)(const REAL *x, REAL on, REAL off, ptrdiff_t
     }
 }
 
-/* Each entry the sum of the others. */
+/* Replace each entry by the sum of all other entries. */
 ROWS_INLINE V NAME(sums_of_others)(V x)
 {
 #if ROWS_VECTORS
@@ -330,10 +330,10 @@ ROWS_INLINE V NAME(sums_of_others)(V x)
 #endif
 }
 
-/* A whole message where a row is one or two vectors (up to four states, or eight in single precision), without leaving
-   registers: cavity, sum over states, normalisation. n are the states of the sender, n_columns all that there are; table
-   is NULL for a Potts table. Of a message that is raised to the power of a half, as ``halved`` says, the cavity has its
-   inverse. n_vectors and halved must be constants. */
+/* Compute a whole message in registers: cavity, sum over states, normalisation. Rows have one or two vectors (up to
+   four states, or eight in single precision). n is the number of states of the sender, n_columns of all states; table
+   is NULL for a Potts table. ``halved`` says that messages are raised to the power 1/2; the cavity then has the inverse
+   of the message. n_vectors and halved must be constants. */
 ROWS_INLINE double NAME(send_vectors)(const REAL *base, const REAL *rows, ptrdiff_t first, ptrdiff_t last,
                                       ptrdiff_t skip, const REAL *table, REAL on, REAL off, ptrdiff_t n,
                                       ptrdiff_t n_columns, REAL *kept, double damping, const int n_vectors,
@@ -368,7 +368,7 @@ ROWS_INLINE double NAME(send_vectors)(const REAL *base, const REAL *rows, ptrdif
         for (int k = 0; k < n_vectors; k++)
             out[k] = x[0][0] * NAME(load)(table + k * LANES);
         ROWS_UNROLLED
-        for (ptrdiff_t a = 1; a < width; a++) { /* constant bounds: x stays in registers */
+        for (ptrdiff_t a = 1; a < width; a++) { /* constant loop bounds keep x in registers */
             if (a == n)
                 break;
             for (int k = 0; k < n_vectors; k++)
@@ -392,7 +392,7 @@ ROWS_INLINE double NAME(send_vectors)(const REAL *base, const REAL *rows, ptrdif
             NAME(store)(kept + k * LANES, p);
         } else {
             const V change = p - NAME(load)(kept + k * LANES);
-            /* The next message waits for this one: without damping not for the change. */
+            /* The next message waits for the stored row; without damping, it need not wait for the change. */
             NAME(store)(kept + k * LANES, damping > 0 ? p - change * (REAL)damping : p);
             worst = NAME(larger)(NAME(larger)(change, -change), worst);
         }
@@ -413,7 +413,7 @@ ROWS_INLINE double NAME(send_short)(const REAL *base, const REAL *rows, ptrdiff_
     return NAME(send_vectors)(base, rows, first, last, skip, table, on, off, n, n_columns, kept, damping, 2, 1);
 }
 
-/* out = row - max row over n entries, -inf in the padding; the maximum */
+/* out = row - max row over n entries, -inf in the padding. Returns the maximum. */
 ROWS_INLINE REAL NAME(row_below_best)(const REAL *row, ptrdiff_t n, ptrdiff_t width, REAL *out)
 {
     REAL best;
@@ -427,7 +427,7 @@ ROWS_INLINE REAL NAME(row_below_best)(const REAL *row, ptrdiff_t n, ptrdiff_t wi
     return best;
 }
 
-/* x = exp(x - max x) over n entries, the padding 0; the maximum */
+/* x = exp(x - max x) over n entries, 0 in the padding. Returns the maximum. */
 ROWS_INLINE REAL NAME(exponentiate)(REAL *x, ptrdiff_t n, ptrdiff_t width)
 {
     REAL top = NAME(row_max)(x, width);
@@ -438,7 +438,7 @@ ROWS_INLINE REAL NAME(exponentiate)(REAL *x, ptrdiff_t n, ptrdiff_t width)
     return top;
 }
 
-/* accumulated[a, b] += x[a] y[b] in double precision, whatever that of x and y is */
+/* accumulated[a, b] += x[a] y[b] in double precision, whatever the precision of x and y */
 ROWS_INLINE void NAME(add_outer)(const REAL *x, double scale, const double *restrict y, ptrdiff_t n,
                                  ptrdiff_t width, double *accumulated)
 {

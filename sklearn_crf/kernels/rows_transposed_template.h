@@ -1,9 +1,9 @@
 /* Included by rows_template.h. */
 
-/* The loops over pairs of states once more, for tables that are read across: each row gives one number. A table that no
-   cache holds is read from memory for either direction of its edge, and one that is stored once is half as much of it.
-   A sweep comes back through the tables in the opposite order, and processors read ahead downwards as well as upwards:
-   so rows are read from the last to the first. x is padded with 0 for sums and with -inf for maxima. */
+/* The loops over pairs of states for transposed tables: each row gives one number. Tables larger than the caches are
+   read from memory for each direction of their edge; storing a table once for both directions halves its memory. A
+   backward sweep reads the tables in the opposite order, so rows are read from the last to the first: processors
+   prefetch downwards as well as upwards. x is padded with 0 for sums and with -inf for maxima. */
 #if ROWS_DISPATCH
 typedef REAL NAME(whole) __attribute__((vector_size(32)));
 #define W32 NAME(whole)
@@ -14,7 +14,7 @@ ROWS_WIDE_INLINE W32 NAME(lengthened)(V v, REAL padding)
     return (W32)_mm256_set_m128d((__m128d)NAME(splat)(padding), (__m128d)v);
 }
 
-/* Of two rows of partial results, those that belong together in one operation. */
+/* Combine the partial results of two rows pairwise, in one operation. */
 #define ADDED(x, y) ((x) + (y))
 #define BEST(x, y) ((W32)WIDE_MAX_INSTRUCTION(x, y))
 #define IN_PAIRS(combine, x, y) combine((W32)UNPACK_LOW(x, y), (W32)UNPACK_HIGH(x, y))
@@ -24,8 +24,8 @@ ROWS_WIDE_INLINE W32 NAME(lengthened)(V v, REAL padding)
     combine((W32)_mm256_permute2f128_pd((__m256d)(x), (__m256d)(y), 0x20),                                             \
             (W32)_mm256_permute2f128_pd((__m256d)(x), (__m256d)(y), 0x31))
 
-/* As many numbers as a vector has, one of each row; n_rows must be a constant, all or half of these. Rows past the last
-   are read as the last. */
+/* Compute one vector of results, one number for each row. n_rows is a constant: the length of a vector or half of it.
+   Rows past the last row are read as the last row. */
 #define ACROSS_BLOCK(name, combine, of_one, start)                                                                     \
     ROWS_WIDE_INLINE W32 NAME(name)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width,                    \
                                     const int n_rows)                                                                  \

@@ -1,7 +1,7 @@
 /* Included by rows_template.h. */
 
-/* The three loops over pairs of states once more, for processors with vectors of 32 bytes. Along a chain each message
-   waits for the one before, so what counts is how soon a sum is done: rows are shared by several accumulators. */
+/* The three loops over pairs of states for processors with vectors of 32 bytes. Along a chain, each message waits for
+   the previous message, so latency matters: the rows are distributed over several accumulators. */
 #define W32 NAME(wide_vector)
 #define WIDE (2 * LANES)
 typedef REAL W32 __attribute__((vector_size(32)));
@@ -19,9 +19,9 @@ typedef UNSIGNED BITS __attribute__((vector_size(32)));
 #undef MATH_INLINE
 #undef MATH_FUNCTION
 
-/* Columns are kept in registers while whole rows go by, so that tables that no cache holds are read once and in order:
-   n_vectors of 32 bytes, of at most 8, and one of 16 if there is a half. Rows are dealt to n_sums accumulators, of at
-   most 4. All three must be constants. */
+/* Keeps columns in registers during the loop over rows, so that tables larger than the caches are read once and in
+   order: n_vectors vectors of 32 bytes, at most 8, and one of 16 bytes if `half`. The rows are distributed over n_sums
+   accumulators, at most 4. All three must be constants. */
 ROWS_WIDE_INLINE void NAME(wide_sum_block)(const REAL *table, const REAL *x, ptrdiff_t n, ptrdiff_t width, REAL *out,
                                            const int n_vectors, const int half, const int n_sums)
 {
@@ -122,7 +122,7 @@ ROWS_WIDE_INLINE void NAME(wide_max_block)(const REAL *table, const REAL *x, ptr
     }
 }
 
-/* All columns in one pass over the rows, eight vectors at a time where there are more. */
+/* Process all columns in one pass over the rows, at most eight vectors at a time. */
 #define WIDE_COLUMNS(block)                                                                                            \
     ptrdiff_t j = 0;                                                                                                   \
     for (; j + 8 * WIDE <= width; j += 8 * WIDE)                                                                       \

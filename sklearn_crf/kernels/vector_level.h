@@ -1,5 +1,5 @@
-/* Which vector units kernels use. Wheels must run on any processor of an architecture, so that what needs a newer one is
-   chosen when it runs. The environment variable fixes the choice: it is read once, when a kernel first asks. */
+/* Choice of the vector instructions that kernels use. Wheels must run on any processor of an architecture, so newer
+   instructions are selected at run time. An environment variable fixes the choice; it is read once, at first use. */
 
 #ifndef SKLEARN_CRF_VECTOR_LEVEL_H
 #define SKLEARN_CRF_VECTOR_LEVEL_H
@@ -13,7 +13,7 @@
 #define VECTOR_LEVEL_DISPATCH 0
 #endif
 
-/* Whether vectors of 32 bytes with fused products can be used. */
+/* Whether the processor has vectors of 32 bytes with fused multiply-add. */
 static inline int processor_has_avx2(void)
 {
 #if VECTOR_LEVEL_DISPATCH
@@ -23,7 +23,7 @@ static inline int processor_has_avx2(void)
 #endif
 }
 
-/* Whether they are. */
+/* Whether kernels use these vectors. */
 static inline int use_avx2(void)
 {
     static int known = -1;

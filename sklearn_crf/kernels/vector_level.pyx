@@ -1,4 +1,4 @@
-"""Which vector units kernels use."""
+"""Choice of the vector instructions that kernels use."""
 
 import os
 
@@ -9,12 +9,12 @@ VARIABLE = "SKLEARN_CRF_VECTOR_LEVEL"
 
 
 def available_levels():
-    """Levels that this processor has, the one that is used by default first."""
+    """Return the levels that this processor supports, the default first."""
     return ("avx2", "baseline") if processor_has_avx2() else ("baseline",)
 
 
 def fix_vector_level():
-    """Choose the level and write it to the environment, where every kernel and every worker process finds it."""
+    """Select a level and store it in the environment, which kernels and worker processes read."""
     levels = available_levels()
     chosen = os.environ.get(VARIABLE) or levels[0]
     if chosen not in levels:

@@ -1,14 +1,14 @@
 /* Included once for each precision and length of vectors. */
 
-/* Exponential and logarithm of whole vectors, right to two units in the last place: the C library takes one number after
-   the other. VECTOR and BITS, the same of unsigned integers, are types; MATH_INLINE says for which processor functions
-   are made; the rest is defined with the precision. */
+/* Exponential and logarithm of whole vectors, with errors of at most two units in the last place. (The C library has
+   functions of single numbers only.) VECTOR and BITS are types of vectors of REAL and of unsigned integers. MATH_INLINE
+   sets the target processor of the functions. All other macros are defined with the precision. */
 #if ROWS_VECTORS
 #define BITS_OF_ONE ((UNSIGNED)BIAS << MANTISSA)
-/* Added and taken away again it rounds to an integer, which meanwhile stands in the last bits. */
+/* Adding and subtracting this constant rounds to an integer; after the addition, the last bits hold this integer. */
 #define ROUNDING ((REAL)1.5 * (REAL)((UNSIGNED)1 << MANTISSA))
 
-/* exp(x); x below what has a normal result gives about the least of those */
+/* exp(x); about the smallest normal number if the result would be smaller */
 MATH_INLINE VECTOR MATH_NAME(vector_exp)(VECTOR x)
 {
     const VECTOR least = (VECTOR){0} - (REAL)(0.6931 * (BIAS - 2));
@@ -17,11 +17,11 @@ MATH_INLINE VECTOR MATH_NAME(vector_exp)(VECTOR x)
     x = (VECTOR)((~low & (BITS)x) | (low & (BITS)least));
     rounded = x * (REAL)1.44269504088896340736 + ROUNDING;
     r = rounded - ROUNDING;
-    /* log 2 in two parts, the first of so few bits that its product is exact */
+    /* log 2 in two parts; the first has few bits, so that its product with the integer is exact */
     r = (x - r * LOG2_HIGH) - r * LOG2_LOW;
     r2 = r * r;
     r4 = r2 * r2;
-    /* Taylor's series to r^12, in pairs: each step of Horner's scheme would wait for the one before. */
+    /* Taylor series to r^12, summed in pairs: in Horner's scheme, each step would wait for the previous step. */
     p = (1 + r + r2 * ((REAL)(1.0 / 2) + r * (REAL)(1.0 / 6)))
         + r4 * (((REAL)(1.0 / 24) + r * (REAL)(1.0 / 120)) + r2 * ((REAL)(1.0 / 720) + r * (REAL)(1.0 / 5040))
                 + r4 * (((REAL)(1.0 / 40320) + r * (REAL)(1.0 / 362880))
@@ -35,7 +35,7 @@ MATH_INLINE VECTOR MATH_NAME(vector_log)(VECTOR x)
     /* x = m 2^e with m from sqrt(1/2) to sqrt(2); exponent is e + BIAS */
     const BITS exponent = ((BITS)x - SQRT_HALF_BITS + BITS_OF_ONE) >> MANTISSA;
     const VECTOR m = (VECTOR)((BITS)x - (exponent << MANTISSA) + BITS_OF_ONE);
-    /* The integer becomes a number in the last bits of 2^MANTISSA. */
+    /* Convert the integer by writing it to the last bits of 2^MANTISSA. */
     const VECTOR e = (VECTOR)(exponent | ((UNSIGNED)(BIAS + MANTISSA) << MANTISSA))
         - (REAL)(((UNSIGNED)1 << MANTISSA) + BIAS);
     /* log m = 2 artanh f */
@@ -52,12 +52,13 @@ MATH_INLINE VECTOR MATH_NAME(vector_exp)(VECTOR x) { return EXP(x); }
 MATH_INLINE VECTOR MATH_NAME(vector_log)(VECTOR x) { return LOG(x); }
 #endif
 
-/* Messages from a node of two states along its edges, each as the log-odds of the second state. Up to parts that belong to
-   the nodes, a table of two states is a coupling J for equal ones, and with the odds h of all that a node knows from
-   elsewhere a message is rho log((e^h e^J + 1) / (e^h + e^J)). Of both only |.| is exponentiated, which cannot overflow.
+/* Messages from a node of two states along its edges, each as the log-odds of the second state. Up to terms that depend
+   on one node alone, a table of two states is a score J for equal states. If h is the log-odds of the node without the
+   message of the receiver, the message is rho log((e^h e^J + 1) / (e^h + e^J)). To avoid overflow, only -|h| and -|J|
+   are exponentiated.
 
-   coupling is exp(-|J|) with the sign of J; total are the odds of the node with all n messages; whole vectors are read
-   and written. */
+   coupling is exp(-|J|) with the sign of J; total is the log-odds of the node with all n messages. Whole vectors are
+   read and written. */
 MATH_FUNCTION void MATH_NAME(odds_messages)(const REAL *odds, const REAL *coupling, const REAL *power, ptrdiff_t n,
                                             REAL total, REAL *fresh)
 {
@@ -83,7 +84,7 @@ MATH_FUNCTION void MATH_NAME(odds_messages)(const REAL *odds, const REAL *coupli
     }
 }
 
-/* x = exp(x), 0 where that is no normal number; n is a multiple of the longest vector */
+/* x = exp(x), 0 if the result would be subnormal; n is a multiple of the longest vector */
 MATH_FUNCTION void MATH_NAME(exp_of_all)(REAL *x, ptrdiff_t n)
 {
     for (ptrdiff_t j = 0; j < n; j += (ptrdiff_t)(sizeof(VECTOR) / sizeof(REAL))) {
@@ -97,7 +98,7 @@ MATH_FUNCTION void MATH_NAME(exp_of_all)(REAL *x, ptrdiff_t n)
     }
 }
 
-/* out = log(x) for x that are normal or 0; n is a multiple of the longest vector */
+/* out = log(x) for normal x or 0; n is a multiple of the longest vector */
 MATH_FUNCTION void MATH_NAME(log_of_all)(const REAL *x, ptrdiff_t n, REAL *out)
 {
     for (ptrdiff_t j = 0; j < n; j += (ptrdiff_t)(sizeof(VECTOR) / sizeof(REAL))) {

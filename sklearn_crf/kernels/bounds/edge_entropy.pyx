@@ -1,8 +1,8 @@
 # distutils: language = c++
-"""One pass over the nodes that lowers the bound of single edges, each node's scores shared out anew among its edges.
+"""One pass over the nodes that lowers the bound of single edges: it redistributes node scores among the edges.
 
-With m_q(a) the logarithm of what edge q, normalised by itself, says of state a at node s, the best shares are those
-that make the edges agree on the node, and with the node itself if its entropy counts c times:
+Let m_q(a) be the log-message of edge q about state a of node s, if the edge is normalised alone. The optimal shares make
+the marginals of all edges of a node agree, also with the node itself if its entropy has weight c:
 
     lambda_q(a) = (u_s(a) + sum_r m_r(a)) / (d_s + c) - m_q(a)
 """
@@ -16,7 +16,7 @@ from sklearn_crf.kernels.rows cimport exponentiate_all, sum_of_rows
 
 cdef inline void share_of_edge(const double* total, const double* message, double parts, Py_ssize_t width,
                                double* share) noexcept nogil:
-    """The share of one edge; -inf where an edge forbids the state."""
+    """Compute the share of one edge; -inf if an edge forbids the state."""
     cdef Py_ssize_t a
     for a in range(width):
         if isinf(total[a]):
@@ -28,11 +28,11 @@ cdef inline void share_of_edge(const double* total, const double* message, doubl
 def renew_messages(
     object field,  # IN arrays of the model, unary as scores
     double[:, ::1] messages,  # INOUT (2E, width) scores by the slot of the receiving node
-    int direction,  # 1: first to last node, messages to later ones; -1: the other way round
+    int direction,  # 1: first to last node, messages to later nodes; -1: reversed
     double node_number,  # c
     double[::1] work,  # workspace
 ):
-    """Renew all messages of one direction; the largest change of one, or -1 - t if no state is left to node t."""
+    """Update all messages of one direction; return the largest change, or -1 - t if node t has no possible state."""
     cdef:
         Field[double] f
         Workspace[double] workspace
@@ -68,11 +68,11 @@ def renew_messages(
 def shares_of_messages(
     object field,  # IN arrays of the model, unary as scores
     const double[:, ::1] messages,  # IN (2E, width)
-    double[:, ::1] shares,  # OUT (2E, width) by the slot of the node that has them
+    double[:, ::1] shares,  # OUT (2E, width) by the slot of the node whose scores are shared
     double node_number,  # c
     double[::1] work,  # workspace
 ):
-    """The shares of all edges that messages stand for."""
+    """Compute the shares of all edges from messages."""
     cdef:
         Field[double] f
         Workspace[double] workspace
@@ -92,15 +92,15 @@ def shares_of_messages(
 def normalise_edges(
     const double[:, :, :, ::1] tables,  # IN (T, R, K, K)
     const int32_t[::1] edge_type,  # IN (E,)
-    const double[:, ::1] edge_weight,  # IN (E, R), or no rows: one
+    const double[:, ::1] edge_weight,  # IN (E, R), or no rows if all are one
     const int32_t[:, ::1] edges,  # IN (E, 2)
-    const double[:, :, ::1] scores,  # IN (E, 2, K) what each edge has of the scores of its ends
+    const double[:, :, ::1] scores,  # IN (E, 2, K) share of each edge in the scores of its ends
     double[:, :, :, ::1] statistics,  # INOUT (T, R, K, K) summed edge weight * pairwise marginal
     double[:, :, ::1] at_ends,  # OUT (E, 2, K) marginals of the ends
     double[::1] log_z_terms,  # INOUT (N,) added to at the first end of each edge
     double[::1] joint,  # workspace (K * K + 1,)
 ):
-    """Normalise every edge by itself; -1, or the first edge without a possible pair."""
+    """Compute the marginals of every edge alone; return -1, or the first edge without a possible pair."""
     cdef:
         Py_ssize_t K = tables.shape[2], R = tables.shape[1], n = K * K, e, r, a, b, failed = -1
         Py_ssize_t kind
@@ -127,7 +127,7 @@ def normalise_edges(
                 break
             for a in range(n):
                 pairs[a] -= best
-            # Rows of two numbers go through the exponential together.
+            # Rows of two numbers are exponentiated together.
             pairs[n] = 0.0
             exponentiate_all(pairs, n + n % 2)
             total = 0.0

@@ -1,8 +1,8 @@
-// Forward and backward along chains that share one table of scores of neighbours.
+// Forward-backward algorithm for chains that share one transition table.
 //
-// What belongs to one chain stays in the cache from its scores to its statistics. Sums are of probabilities, normalised
-// at every node, in double precision whatever that of the scores. Where pairs are forbidden, a chain whose probabilities
-// would underflow is done again by sums of scores.
+// All data of a chain stay in the cache from its scores to its statistics. Probabilities are normalised at every node
+// and kept in double precision, whatever the precision of the scores. If pairs are forbidden and the probabilities of a
+// chain would underflow, the chain is computed again by log-sum-exp.
 #pragma once
 
 #include <algorithm>
@@ -19,34 +19,34 @@ namespace crf {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A table of scores of neighbours, and what its rows are multiplied with.
+// A transition table in the forms that the passes need.
 struct Transitions {
     i64 n_states, width;  // width: states padded to whole vectors
     const double* table;  // (K, K)
-    const double* factor;  // (K, W) exp of the scores below the best one, padded by zeros
-    const double* transposed;  // (K, W) the same of the table from right to left
+    const double* factor;  // (K, W) exp(table - maximum), padded with zeros
+    const double* transposed;  // (K, W) `factor` of the transposed table
     double best;
-    double widest;  // range of scores of a node up to which no probability underflows
-    double least;  // where pairs are forbidden: what sums that are not zero must be for that, too; else 0
+    double widest;  // largest score range of a node at which no probability underflows
+    double least;  // if pairs are forbidden, smallest nonzero sum that is safe from underflow; else 0
 };
 
-// Chains side by side, and what is asked for: a null pointer is not asked for.
+// Consecutive chains, and pointers to the requested results; null for results that are not requested.
 template <class Real>
 struct Chains {
     i64 n_chains;
-    const i64* ptr;  // (n_chains + 1,) first node of each
-    i64 stride;  // numbers from a node to the next one in unary and posterior
-    const Real* unary;  // (N, K), of node ptr[0] and those after it, and so are all others
-    const i32* labels = nullptr;  // (N,) below 0 where they are missing
-    const double* weight = nullptr;  // (n_chains,) of the pairs of each; null for ones
-    Real* posterior = nullptr;  // (N, K) probabilities, less those given the labels; may be unary itself
-    double* pairs = nullptr;  // (K, W) probabilities of neighbours over factor, added to; less those given missing labels
-    double* counts = nullptr;  // (K, K) pairs of labels of chains where none is missing, added to
-    double* terms = nullptr;  // (N,) their sum is the negative log-likelihood of the labels; without labels, it is log Z
+    const i64* ptr;  // (n_chains + 1,) first node of each chain
+    i64 stride;  // distance between the rows of two nodes in unary and posterior
+    const Real* unary;  // (N, K), starting at node ptr[0], like all other arrays
+    const i32* labels = nullptr;  // (N,) negative if missing
+    const double* weight = nullptr;  // (n_chains,) weights of the pairs of each chain; null for ones
+    Real* posterior = nullptr;  // (N, K) marginals, minus the marginals given the labels; may be unary itself
+    double* pairs = nullptr;  // (K, W) pair marginals over factor, added to; minus those given partial labels
+    double* counts = nullptr;  // (K, K) label pairs of fully labelled chains, added to
+    double* terms = nullptr;  // (N,) terms that sum to the negative log-likelihood, or to log Z without labels
     i32* predicted;  // (N,) most probable state
 };
 
-// Numbers of workspace for chains of up to so many nodes.
+// Return the size of the workspace for chains of at most this number of nodes.
 inline i64 pass_workspace(i64 longest, i64 width) { return (3 * longest + 2) * width + longest; }
 
 template <class Real>
@@ -56,8 +56,8 @@ public:
         : t(transitions), c(chains), K(t.n_states), W(t.width), longest(longest), forward(work), own(work + longest * W),
           backwards(own + longest * W), product(backwards + longest * W), terms(product + 2 * W) {}
 
-    // False, and nothing of use, where scores range too widely. Where pairs are forbidden scores may range as they like,
-    // and false says that labels or all labelings are forbidden.
+    // Returns false, with undefined results, if the score range is too wide. If pairs are forbidden, every score range
+    // is accepted, and false means that the labels or all labelings are forbidden.
     bool run() {
         for (i64 i = 0; i < c.n_chains; ++i) {
             const i64 first = c.ptr[i] - c.ptr[0], n = c.ptr[i + 1] - c.ptr[i];
@@ -75,9 +75,9 @@ private:
     const Chains<Real>& c;
     const i64 K, W, longest;
     double *const forward, *const own, *const backwards, *const product, *const terms;
-    const Real* scores = nullptr;  // of the first node of a chain, and so are the labels
+    const Real* scores = nullptr;  // scores from the first node of a chain on, like the labels
     const i32* labels = nullptr;  // all of them, or null
-    const i32* known = nullptr;  // labels that sums are restricted to, where these are not below 0; or null
+    const i32* known = nullptr;  // labels to which sums are restricted if not negative; or null
     std::unique_ptr<Real[]> kept;
 
     bool run_chain(i64 first, i64 n, double weight) const {
@@ -98,7 +98,7 @@ private:
         return true;
     }
 
-    // Sums over all labelings, less those over labelings that have the known labels.
+    // Sums over all labelings, minus sums over the labelings that agree with the known labels.
     bool run_known(i64 first, i64 n, double weight) {
         if (!kept) kept.reset(new Real[longest * c.stride]);
         std::copy_n(scores, n * c.stride, kept.get());
@@ -114,7 +114,7 @@ private:
 
     bool is_known_otherwise(i64 s, i64 a) const { return known && known[s] >= 0 && known[s] != a; }
 
-    // Scores below the best one of a node, -inf in the padding; false where they range too widely.
+    // Scores minus the maximum of the node, -inf in the padding. Returns false if the range is too wide.
     bool below_best(i64 s, double* row, double* best) const {
         const Real* here = scores + s * c.stride;
         Real top = here[0], least = here[0];
@@ -123,7 +123,7 @@ private:
             least = here[a] < least ? here[a] : least;
         }
         if (t.least > 0 && double(least) == -kInfinity) {
-            // Sums of zero are expected.
+            // With forbidden pairs, scores may be -inf: take the range of finite scores.
             least = top;
             for (i64 a = 0; a < K; ++a)
                 if (here[a] < least && double(here[a]) > -kInfinity) least = here[a];
@@ -134,7 +134,7 @@ private:
         return double(top) - double(least) <= t.widest;  // false for NaN and infinity too
     }
 
-    // The scores of a label and its pair; false where they are forbidden.
+    // Subtracts the scores of a label and its pair from the term. Returns false if they are forbidden.
     bool add_label(i64 s, double best, double weight) const {
         double& term = terms[s];
         term = s ? best + t.best : best;
@@ -155,7 +155,7 @@ private:
         return a;
     }
 
-    // Whether every sum is zero or so large, and as far from infinity.
+    // Whether every sum is zero, or at least the given limit and as far below infinity.
     bool are_sound(const double* row) const {
         bool sound = true;
         for (i64 a = 0; a < W; ++a) sound &= row[a] == 0 || (t.least <= row[a] && row[a] <= 1 / t.least);
@@ -209,7 +209,7 @@ private:
         if (labels) out[labels[s]] -= 1;
     }
 
-    // log sum exp of scores, -inf of nothing but -inf
+    // log-sum-exp of scores; -inf if all scores are -inf
     double log_sum(const double* row) const {
         double top = -kInfinity, total = 0;
         for (i64 a = 0; a < K; ++a) top = row[a] > top ? row[a] : top;
@@ -218,9 +218,9 @@ private:
         return top + std::log(total);
     }
 
-    // The same of one chain by sums of scores, which cannot underflow; false where no labeling is allowed.
+    // Sums of one chain by log-sum-exp, which cannot underflow. Returns false if no labeling is allowed.
     bool in_scores(i64 first, i64 n, double weight) const {
-        const double largest = sizeof(Real) == 4 ? 1e18 : 1e100;  // models hold no larger scores
+        const double largest = sizeof(Real) == 4 ? 1e18 : 1e100;  // models have no larger scores
         for (i64 s = 0; s < n; ++s) {
             for (i64 b = 0; b < K; ++b) {
                 const double score = is_known_otherwise(s, b) ? -kInfinity : double(scores[s * c.stride + b]);
@@ -271,7 +271,7 @@ private:
         if (!s || !c.pairs) return;
         for (i64 a = 0; a < K; ++a)
             for (i64 b = 0; b < K; ++b)
-                // What a pair weighs by its own score is multiplied in later.
+                // The factor of the pair's own score is multiplied in later.
                 if (t.table[a * K + b] > -kInfinity)
                     c.pairs[a * W + b] += weight * std::exp(t.best + forward[(s - 1) * W + a] + own[s * W + b] +
                                                             backwards[s * W + b]);
@@ -283,11 +283,11 @@ inline void max_sum_row(const double* t, const double* x, i64 n, i64 W, double* 
 inline bool put_below_best(float* fresh, float* kept, i64 W) { return replace_scores_float(fresh, kept, W, -1) >= 0; }
 inline bool put_below_best(double* fresh, double* kept, i64 W) { return replace_scores_double(fresh, kept, W, -1) >= 0; }
 
-// The best labeling of each chain; run() is false, and labels are of no use, if some chain has none.
+// The best labeling of each chain. run() returns false, with undefined labels, if a chain has no allowed labeling.
 template <class Real>
 class BestLabels {
   public:
-    // table: (K, K) scores of neighbours; factor: (K, W) the same from right to left, below the best one, padded by -inf
+    // table: (K, K) transition scores; factor: (K, W) transposed table minus its maximum, padded with -inf
     // work: (nodes of the longest chain + 2, W)
     BestLabels(const Chains<Real>& chains, i64 W, const Real* table, const Real* factor, Real* work)
         : c(chains), K(chains.stride), W(W), table(table), factor(factor), cavity(work), fresh(work + W),
@@ -308,7 +308,7 @@ class BestLabels {
     const Chains<Real>& c;
     const i64 K, W;
     const Real *table, *factor;
-    Real *cavity, *fresh, *messages;  // messages: to each node but the last, from the next one
+    Real *cavity, *fresh, *messages;  // messages: to each node but the last, from the next node
 
     bool send(const Real* unary, i64 n) {
         bool fits = true;

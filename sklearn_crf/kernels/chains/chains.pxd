@@ -1,4 +1,4 @@
-"""Chains that share one table of scores of neighbours, in C++."""
+"""Chains that share one transition table, in C++."""
 
 from libc.stdint cimport int32_t, int64_t
 from libcpp cimport bool as bool_t
@@ -36,7 +36,7 @@ cdef inline Transitions transitions_of(
     const double[:, ::1] table, const double[:, ::1] factor, const double[:, ::1] transposed, double best,
     double widest, double least
 ) noexcept nogil:
-    """The table in the forms that passes read."""
+    """Return the transition table in the forms that the passes need."""
     cdef Transitions made
     made.n_states, made.width = factor.shape[0], factor.shape[1]
     made.table, made.factor, made.transposed = &table[0, 0], &factor[0, 0], &transposed[0, 0]

@@ -47,18 +47,18 @@ cdef inline int64_t longest_of(const int64_t[::1] ptr) noexcept nogil:
 def chain_marginals(
     const floating[:, ::1] unary,  # IN (N, K)
     const int64_t[::1] ptr,  # IN (n_chains + 1,) first node of each chain
-    const double[:, ::1] table,  # IN (K, K) this and what follows: the fields of Transitions
+    const double[:, ::1] table,  # IN (K, K) the next arguments are the fields of Transitions
     const double[:, ::1] factor,  # IN (K, W)
     const double[:, ::1] transposed,  # IN (K, W)
     double best,
     double widest,
     double least,
-    floating[:, ::1] posterior,  # OUT (N, K) probabilities; no rows: not asked for
-    double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to; no rows: not asked for
-    double[::1] terms,  # OUT (N,) terms of log Z, or (0,): not asked for
+    floating[:, ::1] posterior,  # OUT (N, K) marginals; no rows if not requested
+    double[:, ::1] pairs,  # IN OUT (K, W) pair marginals over factor, added to; no rows if not requested
+    double[::1] terms,  # OUT (N,) terms of log Z, or (0,) if not requested
     int32_t[::1] predicted,  # OUT (N,) most probable state
 ):
-    """Marginals; False, and nothing of use, where scores range too widely."""
+    """Compute the marginals; return False, with undefined results, if the score range is too wide."""
     cdef:
         Transitions transitions = transitions_of(table, factor, transposed, best, widest, least)
         Chains[floating] chains
@@ -82,26 +82,26 @@ def chain_marginals(
 def predict_chains(
     const int64_t[:, ::1] batches,  # IN (n_batches, 7) the fields of ChainBatch
     const int64_t[:, ::1] blocks,  # IN (n_blocks, 4) the fields of PredictedBlock
-    const floating[:, ::1] dense_weights,  # IN (C, F) in the type of the features; (0, 0) where these are sparse
-    const int64_t[::1] pair_ptr,  # IN (F + 1,) pairs of each sparse feature
-    const int32_t[::1] pair_column,  # IN (P,) ascending for each feature
+    const floating[:, ::1] dense_weights,  # IN (C, F) in the type of the features; (0, 0) for sparse features
+    const int64_t[::1] pair_ptr,  # IN (F + 1,) first pair of each sparse feature
+    const int32_t[::1] pair_column,  # IN (P,) column of each pair, ascending for each feature
     const double[::1] pair_weights,  # IN (P,)
-    const double[::1] intercept,  # IN (C,): C is one where two states share a column
-    const double[:, ::1] ends,  # IN (2, K) added to scores of the first and the last node of chains; or (0, K)
-    const double[:, ::1] table,  # IN (K, K) this and what follows: the fields of Transitions
+    const double[::1] intercept,  # IN (C,): C is 1 for two states, which share a column
+    const double[:, ::1] ends,  # IN (2, K) added to the scores of the first and last node of chains; or (0, K)
+    const double[:, ::1] table,  # IN (K, K) the next arguments are the fields of Transitions
     const double[:, ::1] factor,  # IN (K, W)
     const double[:, ::1] transposed,  # IN (K, W)
     double best,
     double widest,
     double least,
-    const floating[:, ::1] best_table,  # IN (K, K) the same where best labelings are asked for, else no rows
-    const floating[:, ::1] best_factor,  # IN (K, W) from right to left, below the best one, padded by -inf
-    int32_t[::1] labels,  # OUT (N,) likeliest state of each node, or the best labeling
-    floating[:, ::1] posterior,  # OUT (N, K) probabilities; no rows: not asked for
-    uint8_t[::1] failed,  # OUT (n_batches,) whether scores range too widely, or all labelings are forbidden
+    const floating[:, ::1] best_table,  # IN (K, K) the table if best labelings are requested, else no rows
+    const floating[:, ::1] best_factor,  # IN (K, W) transposed table minus its maximum, padded with -inf
+    int32_t[::1] labels,  # OUT (N,) most probable state of each node, or the best labeling
+    floating[:, ::1] posterior,  # OUT (N, K) marginals; no rows if not requested
+    uint8_t[::1] failed,  # OUT (n_batches,) whether the score range is too wide or all labelings are forbidden
     int n_threads,
 ):
-    """Labels of the chains of all batches; those of a batch that failed are of no use."""
+    """Predict the labels of the chains of all batches; labels of failed batches are undefined."""
     cdef:
         ChainPrediction[floating] chains
         DenseFeatures[floating] dense

@@ -1,4 +1,4 @@
-// Labels and marginals of chains that share one table of scores of neighbours: from features and weights by one call.
+// Labels and marginals of chains that share one transition table, from features and weights in one call.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +14,18 @@
 
 namespace crf {
 
-// Chains side by side, by the addresses of what they have.
+// A batch of consecutive chains, by the addresses of their arrays.
 struct ChainBatch {
-    i64 first_node;  // among the nodes of all batches
-    i64 length;  // nodes of each chain, or 0 where they differ
-    std::intptr_t lengths;  // (n_chains,) where they differ
-    std::intptr_t places;  // addresses of the features of each chain, as in features, or 0 where these are in one piece
-    std::intptr_t features[3];  // of all nodes: rows; or values, indices and pointers of a sparse matrix
+    i64 first_node;  // number of the first node among the nodes of all batches
+    i64 length;  // number of nodes of each chain, or 0 if they differ
+    std::intptr_t lengths;  // (n_chains,) numbers of nodes if they differ
+    std::intptr_t places;  // addresses of the features of each chain, or 0 if all are stored in one array
+    std::intptr_t features[3];  // rows of all nodes; or values, indices and pointers of a sparse matrix
 
-    static constexpr i64 kSparsePlaces = 4;  // numbers of places of a chain; dense ones have one
+    static constexpr i64 kSparsePlaces = 4;  // addresses in `places` for a sparse chain; a dense chain has 1
 };
 
-// Chains of a batch, from first to last - 1, whose first node has a number among all nodes.
+// Chains first to last - 1 of a batch, and the number of their first node among all nodes.
 struct PredictedBlock {
     i64 batch, first, last, first_node;
 };
@@ -33,19 +33,19 @@ struct PredictedBlock {
 template <class Real>
 struct ChainPrediction {
     Transitions transitions;
-    const Real *table = nullptr, *factor = nullptr;  // as of BestLabels, for best labelings; else null
-    i64 n_columns;  // of scores; one where two states share a column
+    const Real *table = nullptr, *factor = nullptr;  // as in BestLabels, if best labelings are requested; else null
+    i64 n_columns;  // columns of scores; 1 if two states share a column
     const double* intercept;  // (C,)
     const double* ends = nullptr;  // (2, K) added to the scores of the first and the last node of each chain, or null
-    const DenseFeatures<Real>* dense = nullptr;  // or else sparse
+    const DenseFeatures<Real>* dense = nullptr;  // null if features are sparse
     const PairWeights<Real>* sparse = nullptr;
     const ChainBatch* batches;
     i64 n_batches;
     const PredictedBlock* blocks;
     i64 n_blocks;
     i32* labels;  // (N,)
-    Real* posterior = nullptr;  // (N, K), or null: not asked for
-    unsigned char* failed;  // (n_batches,) whether scores range too widely
+    Real* posterior = nullptr;  // (N, K), or null if not requested
+    unsigned char* failed;  // (n_batches,) whether the score range is too wide
 
     void run(const Threads& threads) {
         std::vector<std::atomic<bool>> gave_up(n_batches);
@@ -59,7 +59,7 @@ struct ChainPrediction {
     }
 
 private:
-    // 0 for allowed pairs and -inf for others, as of BestLabels
+    // 0 for allowed pairs and -inf for forbidden pairs, in the layout of BestLabels
     std::vector<double> allowed, allowed_factor;
 
     template <class Number>
@@ -96,7 +96,7 @@ private:
         return table ? find_best(chains, longest) : infer(chains, longest) && keep_allowed(chains, scores.get(), longest);
     }
 
-    // Whether chains of one node have the label of the largest score.
+    // Whether chains of one node take the label of the largest score.
     bool are_rows() const { return !posterior && !ends && !forbids_pairs(); }
 
     static i64 length_of(const ChainBatch& batch, i64 chain) {
@@ -124,8 +124,8 @@ private:
         return ChainPass<Real>(transitions, chains, longest, work.get()).run();
     }
 
-    // Chains whose likeliest states form a forbidden pair have the best of the allowed labelings: of the largest sum of
-    // probabilities of nodes.
+    // If the most probable states of a chain include a forbidden pair, the chain gets the allowed labeling with the
+    // largest sum of node marginals.
     bool keep_allowed(const Chains<Real>& chains, const Real* scores, i64 longest) const {
         if (!forbids_pairs() || posterior) return true;
         const i64 K = transitions.n_states, W = transitions.width;
@@ -158,7 +158,7 @@ private:
         return true;
     }
 
-    // The first of the largest scores of each node; false where some range too widely.
+    // Label each node by its largest score, the first if tied. Returns false if a score range is too wide.
     bool label_rows(const Real* scores, i64 n, i32* found) const {
         const i64 K = transitions.n_states;
         const Real widest = table ? std::numeric_limits<Real>::max() : Real(transitions.widest);
@@ -186,7 +186,7 @@ private:
             }
     }
 
-    // Of the nodes of a block, (n, K).
+    // Computes the scores of the nodes of a block, (n, K).
     void set_scores(const ChainBatch& batch, const PredictedBlock& block, i64 n, Real* scores) const {
         const i64 C = n_columns, K = transitions.n_states;
         if (dense) {
@@ -229,7 +229,7 @@ private:
             const Real* rows = at<const Real>(batch.features[0]) + (block.first_node - batch.first_node) * F;
             return dense->scores(rows, n, C, C, columns);
         }
-        // Products with some rows at a time take a fraction of the time of products with those of each chain.
+        // Matrix products of many rows at a time are much faster than a product for each chain.
         const i64 most = std::min(n, std::max<i64>(1, kNumbersAtOnce / F));
         const auto copy = workspace<Real>(most * F);
         i64 n_held = 0;

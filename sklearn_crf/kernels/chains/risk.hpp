@@ -1,4 +1,4 @@
-// Likelihood of labelled chains and its gradient: from weights to the sums over all blocks by one call.
+// Likelihood of labelled chains and its gradient with respect to all weights, in one call for all blocks.
 #pragma once
 
 #include <algorithm>
@@ -12,25 +12,25 @@
 
 namespace crf {
 
-// Features by column, those that occur among the nodes of a panel; nodes are numbered from the first of the panel.
+// Sparse features of a panel by column. Only features that occur in the panel; node 0 is the first of the panel.
 template <class Real>
 struct FeatureColumns {
     const i32* feature;  // (n,) ascending
-    const i32* ptr;  // (n + 1,) first entry of each
+    const i32* ptr;  // (n + 1,) first entry of each feature
     const i32* node;
-    const Real* value;  // null where all are one
+    const Real* value;  // null if all values are one
 };
 
-// Weights of pairs of a feature and a column of scores, and their gradient. Sums over nodes are in the order of nodes,
-// whatever the panels.
+// Weights of pairs of a feature and a column of scores, and their gradient. Sums run over the nodes in ascending order,
+// independently of the panels.
 template <class Real>
 struct SparseWeights {
     i64 n_features;
-    const i64* pair_ptr;  // (F + 1,) pairs of each feature
-    const i32* pair_column;  // (P,) ascending for each feature
+    const i64* pair_ptr;  // (F + 1,) first pair of each feature
+    const i32* pair_column;  // (P,) column of each pair, ascending for each feature
     const double* weights;  // (P,)
     double* gradient;  // (P,) added to
-    // Features with so many pairs that whole rows of weights are quicker have a row, others -1.
+    // Row of each feature that has so many pairs that whole rows are faster, or -1.
     const i32* row_of;  // (F,)
     double *rows, *row_gradient;  // (n_rows, stride)
 
@@ -49,7 +49,7 @@ struct SparseWeights {
                 gradient[p] += row_gradient[row_of[f] * stride + pair_column[p]];
     }
 
-    // Adds the weights of features from start to stop - 1 of a panel to the columns of its nodes, or these to gradients.
+    // For features start to stop - 1 of a panel, adds weights to the columns of its nodes, or columns to the gradient.
     template <bool is_gradient>
     void add(const FeatureColumns<Real>& c, i64 start, i64 stop, i64 stride, double* columns) const {
 #if VECTOR_LEVEL_DISPATCH
@@ -78,7 +78,7 @@ private:
         }
     }
 
-    // n_kept: the stride if it is short, so that a row stays in registers, or one
+    // n_kept: the stride if it is short enough to keep a row in registers, else 1
     template <bool is_gradient, int n_kept>
     void add_columns(const FeatureColumns<Real>& c, i64 start, i64 stop, i64 stride, double* columns) const {
         for (i64 i = start; i < stop; ++i) {
@@ -128,13 +128,13 @@ private:
     }
 };
 
-// Chains that have sums of their own, from first to last - 1.
+// Block of chains first to last - 1; each block has its own sums.
 struct ChainBlock {
     i64 first, last;
 };
 
-// Blocks from first to last - 1, and the addresses of the features of their nodes: of the first row of dense ones, or of
-// the n_columns columns of sparse ones as in FeatureColumns.
+// Blocks first to last - 1, and the addresses of the features of their nodes: the first row of dense features, or the
+// columns of sparse features as in FeatureColumns.
 struct ChainPanel {
     i64 first, last, n_columns, features[4];
 };
@@ -142,24 +142,24 @@ struct ChainPanel {
 template <class Real>
 struct ChainRisk {
     Transitions transitions;
-    i64 n_columns;  // of scores; one where two states share a column
+    i64 n_columns;  // columns of scores; 1 if two states share a column
     const double* intercept;  // (C,)
     const double* ends = nullptr;  // (2, K) added to the scores of the first and the last node of each chain, or null
     const i64* ptr;  // first node of each chain
-    const i32* labels;  // (N,) below 0 where they are missing
-    const double* weight = nullptr;  // of each chain, or null
-    const DenseFeatures<Real>* dense = nullptr;  // or else sparse
+    const i32* labels;  // (N,) negative if missing
+    const double* weight = nullptr;  // (n_chains,) or null
+    const DenseFeatures<Real>* dense = nullptr;  // null if features are sparse
     const SparseWeights<Real>* sparse = nullptr;
     const ChainBlock* blocks;
     const ChainPanel* panels;
     i64 n_panels;
-    double* columns = nullptr;  // derivatives by columns of scores, of the nodes of some panels at once, for sparse features
-    i64 most_kept = 0;  // nodes of these
-    const i32* range_ends = nullptr;  // features where ranges end, that threads share; for sparse features
+    double* columns = nullptr;  // loss derivatives by columns of scores for several panels; sparse features only
+    i64 most_kept = 0;  // number of nodes that `columns` has space for
+    const i32* range_ends = nullptr;  // ends of the feature ranges that threads process; sparse features only
     i64 n_ranges = 0;
     double* partial;  // (blocks, n_sums) sums of each block
 
-    // Sums: loss, weight of wrong labels, by intercepts (C,), pairs (K, W), counts (K, K), by dense features (C, F).
+    // Sums: loss, weight of wrong labels, gradient of intercepts (C,), pairs (K, W), counts (K, K), gradient (C, F).
     i64 n_sums() const {
         const i64 K = transitions.n_states;
         return 2 + n_columns + K * (transitions.width + K) + (dense ? n_columns * dense->n_features : 0);
@@ -168,10 +168,11 @@ struct ChainRisk {
     i64 first_node(i64 p) const { return ptr[blocks[panels[p].first].first]; }
     i64 n_nodes(i64 p) const { return ptr[blocks[panels[p].last - 1].last] - first_node(p); }
 
-    // Numbers from the columns of a node to those of the next one.
+    // Distance between the columns of two consecutive nodes.
     i64 stride() const { return n_columns == 1 ? 1 : transitions.width; }
 
-    // Sums of all blocks into total (n_sums,). 0; 1, and nothing of use, where scores range too widely; -1 after an error.
+    // Writes the sums over all blocks to total (n_sums,). Returns 0; 1, with undefined results, if the score range is
+    // too wide; -1 after an error.
     int run(const Threads& threads, double* total) const {
         std::atomic<bool> fits{true};
         const bool is_shared = sparse && threads.n_threads > 1;
@@ -180,7 +181,7 @@ struct ChainRisk {
         if (sparse && !threads.each(n_ranges, set)) return -1;
         for (i64 start = 0, stop; start < n_panels && fits; start = stop) {
             i64 n_kept = 0;
-            // Only derivatives that threads read later have to be kept side by side.
+            // Only derivatives that other threads read later must be kept.
             for (stop = start; stop < n_panels; ++stop) {
                 if (is_shared && stop > start && n_kept + n_nodes(stop) > most_kept) break;
                 n_kept += n_nodes(stop);
@@ -193,7 +194,7 @@ struct ChainRisk {
             const bool is_complete = threads.each(stop - start, [&](i64 i) {
                 double* own = columns + offsets[i];
                 if (fits && !run_panel(panels[start + i], n_nodes(start + i), own)) fits = false;
-                // One thread reads the derivatives while they are in the cache.
+                // A single thread reads the derivatives while they are in the cache.
                 if (fits && sparse && !is_shared) pull(panels[start + i], own, 0, n_ranges);
             });
             if (!is_complete) return -1;
@@ -209,7 +210,7 @@ struct ChainRisk {
     }
 
 private:
-    // First feature of a range.
+    // Return the first feature of a range.
     i32 range_start(i64 r) const {
         return r == 0 ? 0 : r < n_ranges ? range_ends[r - 1] : i32(sparse->n_features);
     }
@@ -219,7 +220,7 @@ private:
         return {index(0), index(1), index(2), reinterpret_cast<const Real*>(panel.features[3])};
     }
 
-    // Adds to the gradient what the features of some ranges have in a panel.
+    // Adds the contributions of a panel to the gradient of the features of some ranges.
     void pull(const ChainPanel& panel, double* own, i64 first, i64 last) const {
         const auto c = columns_of(panel);
         const i32* end = c.feature + panel.n_columns;
@@ -240,7 +241,7 @@ private:
         });
     }
 
-    // Derivatives by the columns of scores of a panel, and the sums of its blocks; false where scores range too widely.
+    // Compute the derivatives for a panel and the sums of its blocks. Returns false if the score range is too wide.
     bool run_panel(const ChainPanel& panel, i64 n, double* own) const {
         const auto dense_columns = workspace<double>(dense ? n * stride() : 0);
         if (dense) own = dense_columns.get();
@@ -254,7 +255,7 @@ private:
         return true;
     }
 
-    // Derivatives by the columns of scores of a block in their place, and its sums.
+    // Replace the columns of scores of a block by their derivatives, and compute its sums.
     bool run_block(i64 b, double* own) const {
         const ChainBlock& block = blocks[b];
         const i64 *starts = ptr + block.first, n = ptr[block.last] - ptr[block.first];
@@ -301,7 +302,7 @@ private:
         return true;
     }
 
-    // Adds the scores of the ends of chains; nodes of the longest one.
+    // Add the scores of the ends of chains. Returns the number of nodes of the longest chain.
     i64 add_ends(const i64* starts, i64 n_chains, i64 stride, double* scores) const {
         i64 longest = 1;
         for (i64 i = 0; i < n_chains; ++i) {

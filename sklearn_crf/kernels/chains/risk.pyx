@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Likelihood of labelled chains: from weights to the gradient of all batches by one call."""
+"""Likelihood of labelled chains and its gradient with respect to all weights, in one call for all batches."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
@@ -48,34 +48,34 @@ cdef extern from "risk.hpp" namespace "crf" nogil:
 
 
 def risk_of_chains(
-    const floating[:, ::1] dense_weights,  # IN (C, F) in the type of the features; (0, 0) where these are sparse
-    const int64_t[::1] pair_ptr,  # IN (F + 1,) pairs of each sparse feature
-    const int32_t[::1] pair_column,  # IN (P,) ascending for each feature
+    const floating[:, ::1] dense_weights,  # IN (C, F) in the type of the features; (0, 0) for sparse features
+    const int64_t[::1] pair_ptr,  # IN (F + 1,) first pair of each sparse feature
+    const int32_t[::1] pair_column,  # IN (P,) column of each pair, ascending for each feature
     const double[::1] pair_weights,  # IN (P,)
-    const int32_t[::1] row_of,  # IN (F,) rows of features whose whole rows are quicker than their pairs, or -1
+    const int32_t[::1] row_of,  # IN (F,) row of features for which whole rows are faster than pairs, or -1
     double[:, :, ::1] rows,  # workspace (2, at least one, S) for these rows and their gradient
-    const double[::1] intercept,  # IN (C,): C is one where two states share a column
-    const double[:, ::1] table,  # IN (K, K) this and what follows: the fields of Transitions
+    const double[::1] intercept,  # IN (C,): C is 1 for two states, which share a column
+    const double[:, ::1] table,  # IN (K, K) the next arguments are the fields of Transitions
     const double[:, ::1] factor,  # IN (K, W)
     const double[:, ::1] transposed,  # IN (K, W)
     double best,
     double widest,
     double least,
-    const double[:, ::1] ends,  # IN (2, K) added to scores of the first and the last node of chains; or (0, K)
-    const int64_t[::1] chains,  # IN (n_chains + 1,) first node of each
+    const double[:, ::1] ends,  # IN (2, K) added to the scores of the first and last node of chains; or (0, K)
+    const int64_t[::1] chains,  # IN (n_chains + 1,) first node of each chain
     const int32_t[::1] labels,  # IN (N,)
-    const double[::1] chain_weight,  # IN (n_chains,), or (0,) where all are one
+    const double[::1] chain_weight,  # IN (n_chains,), or (0,) if all are one
     const int64_t[:, ::1] blocks,  # IN (B, 2) first and last chain
     const int64_t[:, ::1] panels,  # IN (n_panels, 7) the fields of ChainPanel
     double[::1] columns,  # workspace: kept nodes times S, which is C padded as W is, or 1
-    int64_t most_kept,  # nodes of several panels whose derivatives are kept at once
-    const int32_t[::1] range_ends,  # IN features where ranges end that threads share
+    int64_t most_kept,  # largest number of nodes whose derivatives are kept at once
+    const int32_t[::1] range_ends,  # IN ends of the feature ranges that threads process
     double[::1] gradient,  # IN OUT (P,) added to
     double[:, ::1] partial,  # workspace (B, S)
-    double[::1] total,  # OUT (S,) loss, weight of errors, by intercepts, pairs (K, W), counts (K, K), by weights (C, F)
+    double[::1] total,  # OUT (S,) loss, errors, gradients of intercepts, pairs (K, W), counts (K, K), gradient (C, F)
     int n_threads,
 ):
-    """Weighted sum of the losses of nodes and all derivatives; False where scores range too widely."""
+    """Compute the weighted loss and its gradient; return False if the score range is too wide."""
     cdef:
         ChainRisk[floating] risk
         DenseFeatures[floating] dense

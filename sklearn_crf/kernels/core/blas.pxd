@@ -1,4 +1,4 @@
-"""Products of matrices of SciPy's BLAS, as addresses for C++."""
+"""Addresses of the matrix products of SciPy's BLAS, for use in C++."""
 
 cdef void* sgemm
 cdef void* dgemm

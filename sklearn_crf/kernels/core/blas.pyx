@@ -1,11 +1,11 @@
-"""Products of matrices of SciPy's BLAS, as addresses for C++."""
+"""Addresses of the matrix products of SciPy's BLAS, for use in C++."""
 
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 
 from scipy.linalg import cython_blas
 
 
-# Found when it is imported, and not by ``cimport``: SciPy need not be there to build this.
+# Looked up at import, not by ``cimport``, so that building does not require SciPy.
 cdef void* address_of(name):
     capsule = cython_blas.__pyx_capi__[name]
     return PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))

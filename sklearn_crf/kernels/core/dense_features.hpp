@@ -1,4 +1,4 @@
-// Features of nodes as rows of a matrix: products with weights and with derivatives, by BLAS.
+// Dense features of nodes: matrix products with weights and with derivatives, by BLAS.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace crf {
 template <class Real>
 using Gemm = void (*)(char*, char*, int*, int*, int*, Real*, Real*, int*, Real*, int*, Real*, Real*, int*);
 
-// Rows of float32 features that are made float64 at once hold about so many numbers.
+// Approximate size of the blocks of float32 features that are converted to float64 at once.
 constexpr i64 kNumbersAtOnce = 1 << 15;
 
 template <class Number>
@@ -25,9 +25,9 @@ template <class Real>
 struct DenseFeatures {
     i64 n_features;
     const Real* weights;  // (C, F)
-    void *gemm, *sum;  // products of matrices of Real and of double
+    void *gemm, *sum;  // matrix products in Real and in double precision
 
-    // columns = features weights', in rows of a stride.
+    // columns = features weights', stored in rows of length `stride`.
     void scores(const Real* features, i64 n_nodes, i64 n_columns, i64 stride, Real* columns) const {
         char turned = 'T', plain = 'N';
         int C = int(n_columns), n = int(n_nodes), F = int(n_features), S = int(stride);
@@ -36,7 +36,7 @@ struct DenseFeatures {
                                            const_cast<Real*>(features), &F, &zero, columns, &S);
     }
 
-    // gradient = columns' features, or added to it.
+    // gradient = columns' features, or gradient += columns' features.
     void pull(const Real* features, i64 n_nodes, i64 n_columns, i64 stride, const double* columns, double* gradient,
               bool adds = false) const {
         constexpr bool is_double = std::is_same<Real, double>::value;

@@ -1,4 +1,4 @@
-"""Dense features of nodes and what they are multiplied with, in C++."""
+"""Dense features of nodes and their products with weights, in C++."""
 
 from libc.stdint cimport int64_t
 

@@ -1,4 +1,4 @@
-// Weights of pairs of a sparse feature and a column of scores.
+// Weights of a sparse model: one for each stored pair of a feature and a column of scores.
 #pragma once
 
 #include "core/types.hpp"
@@ -9,8 +9,8 @@ namespace crf {
 template <class Real>
 struct PairWeights {
     i64 n_columns;
-    const i64* ptr;  // (F + 1,) pairs of each feature
-    const i32* column;  // (P,) ascending for each feature
+    const i64* ptr;  // (F + 1,) first pair of each feature
+    const i32* column;  // (P,) column of each pair, ascending for each feature
     const double* weights;  // (P,)
 
     // Adds the weights of the features of a node to its scores.

@@ -1,4 +1,4 @@
-"""Weights of pairs of a sparse feature and a column of scores, in C++."""
+"""Weights of a sparse model, one for each stored pair of a feature and a column of scores, in C++."""
 
 from libc.stdint cimport int32_t, int64_t
 

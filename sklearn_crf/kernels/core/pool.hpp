@@ -1,4 +1,4 @@
-// Threads of this process that share the blocks of a call. Helpers sleep while there is nothing to do.
+// Thread pool of this process. Its threads (helpers) share the blocks of a call and sleep between calls.
 #pragma once
 
 #include <algorithm>
@@ -21,23 +21,23 @@
 namespace crf {
 
 using Block = void (*)(void* context, std::ptrdiff_t block);
-// Called between blocks by the thread that made the call; not 0 ends the call.
+// Called between blocks by the calling thread; a nonzero result ends the call.
 using Check = int (*)();
 
-// The caller's checks come this often, so that it sees an interruption soon.
+// Interval between checks for interruptions.
 constexpr std::chrono::milliseconds kBetweenChecks{50};
 
 class Pool {
 public:
-    // The pool of this process. A forked process starts with a new one: it has none of the threads of the old one.
+    // The pool of this process. A forked process starts with a new pool, because threads do not survive a fork.
     static Pool& shared() {
         static const bool is_watched = watch_forks();
         (void)is_watched;
         return *current();
     }
 
-    // Runs every block once, on at most n_threads threads. False if a check ended the call. Throws what the failed
-    // block of the lowest number threw: blocks begin in their order.
+    // Runs every block once, on at most n_threads threads. Returns false if a check ended the call. If blocks fail,
+    // throws the exception of the first of them; blocks start in ascending order.
     bool run(Block function, void* context, std::ptrdiff_t n_blocks, int n_threads, Check check) {
         Job job{function, context, n_blocks};
         const bool is_nested = is_inside();
@@ -57,7 +57,7 @@ public:
         return !job.is_interrupted;
     }
 
-    // Ends and joins all helpers, after the blocks that they are in. The next call starts new ones.
+    // Ends and joins all helpers once they finish their current blocks. The next call starts new helpers.
     void close() {
         std::vector<std::thread> leaving;
         {
@@ -77,7 +77,7 @@ private:
         Block function;
         void* context;
         std::ptrdiff_t n_blocks;
-        std::ptrdiff_t most_helpers = 0, n_helpers = 0;  // under the lock of the pool
+        std::ptrdiff_t most_helpers = 0, n_helpers = 0;  // protected by the lock of the pool
         std::atomic<std::ptrdiff_t> next{0};
         std::atomic<bool> is_stopped{false};
         bool is_interrupted = false;  // by the caller
@@ -110,7 +110,7 @@ private:
         void interrupt() { is_stopped = is_interrupted = true; }
     };
 
-    // Whether this thread is in a block: calls from there are run by it alone.
+    // Whether this thread is running a block: nested calls run on this thread alone.
     static bool& is_inside() {
         static thread_local bool inside = false;
         return inside;
@@ -134,7 +134,7 @@ private:
             while (std::ptrdiff_t(helpers_.size()) < n_wanted)
                 helpers_.emplace_back(&Pool::help, this, generation_.load());
         } catch (const std::system_error&) {
-            // The machine gives no more threads: those that there are do the work.
+            // The system cannot start more threads: the existing threads do the work.
         }
         jobs_.push_back(&job);
         for (std::ptrdiff_t k = 0; k < job.most_helpers; ++k) work_.notify_one();
@@ -180,8 +180,8 @@ private:
     std::atomic<unsigned> generation_{0};
 };
 
-// What a kernel is given to share its blocks: a function of the one pool of this process, which is not 0 after a failed
-// or interrupted call, and the number of threads.
+// Means for kernels to run blocks in parallel: a function of the pool, which returns nonzero after a failed or
+// interrupted call, and the number of threads.
 struct Threads {
     int (*run)(Block, void*, std::ptrdiff_t, int);
     int n_threads;
@@ -192,7 +192,7 @@ struct Threads {
         return run(block, &function, n_blocks, n_threads) == 0;
     }
 
-    // The same, which throws where the call fails: Python's error, which is set, takes the place of this one.
+    // Like each(), but throws if the call fails. Python's error is already set and replaces this exception.
     template <class Function>
     void share(std::ptrdiff_t n_blocks, Function function) const {
         if (!each(n_blocks, function)) throw std::runtime_error("interrupted");

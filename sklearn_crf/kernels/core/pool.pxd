@@ -1,7 +1,7 @@
-"""The pool of threads that all kernels of a process share."""
+"""The thread pool that all kernels of a process share."""
 
 cdef extern from "core/pool.hpp" namespace "crf" nogil:
-    # A C++ function, which may throw.
+    # A C++ function that may throw.
     ctypedef void (*Block)(void* context, Py_ssize_t block)
 
     cdef cppclass Threads:
@@ -13,7 +13,7 @@ cdef int run_blocks(Block function, void* context, Py_ssize_t n_blocks, int n_th
 
 
 cdef inline Threads threads_of(int n_threads) noexcept nogil:
-    """Return what a kernel in C++ shares its blocks by."""
+    """Return the function and number of threads by which a C++ kernel runs blocks in parallel."""
     cdef Threads made
     made.run, made.n_threads = run_blocks, n_threads
     return made

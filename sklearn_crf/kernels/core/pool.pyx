@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""The pool of threads that all kernels of a process share: its calls, and Python's signals, forks and exit."""
+"""The thread pool that all kernels of a process share: calls, signals of Python, forks and exit."""
 
 import atexit
 import os
@@ -22,20 +22,20 @@ cdef extern from "Python.h" nogil:
 cdef extern from "Python.h":
     int PyErr_CheckSignals()
 
-# Python handles signals in this thread alone.
+# The only thread in which Python handles signals.
 cdef unsigned long main_thread = threading.main_thread().ident
 
 
 cdef int check_signals() noexcept nogil:
-    """Let Python handle signals; -1 with its exception set if that raises one."""
+    """Let Python handle signals; return -1 with the exception set if a handler raises."""
     with gil:
         return PyErr_CheckSignals()
 
 
 cdef int run_blocks(Block function, void* context, Py_ssize_t n_blocks, int n_threads) except -1 nogil:
-    """Call function(context, block) for every block, on at most so many threads, this one included.
+    """Call function(context, block) for every block, on at most n_threads threads including this one.
 
-    Blocks are claimed in their order. An exception of C++ becomes one of Python, and so does Ctrl-C.
+    Blocks start in ascending order. C++ exceptions and Ctrl-C become Python exceptions.
     """
     cdef Check check = NULL
     if PyThread_get_thread_ident() == main_thread:
@@ -54,7 +54,7 @@ cdef void call(void* context, Py_ssize_t block) noexcept with gil:
 
 
 def call_blocks(function, Py_ssize_t n_blocks, int n_threads):
-    """Call function(block) for every block on threads of the pool, one at a time but for what drops the lock."""
+    """Call the Python function(block) for every block on the pool; calls overlap only while they release the GIL."""
     cdef void* context
     errors = []
     arguments = function, errors
@@ -66,7 +66,7 @@ def call_blocks(function, Py_ssize_t n_blocks, int n_threads):
 
 
 def close_pool():
-    """End all helpers; the next call starts new ones."""
+    """End all helper threads; the next call starts new threads."""
     with nogil:
         Pool.shared().close()
 
@@ -76,7 +76,7 @@ def _enter_child():
     main_thread = threading.main_thread().ident
 
 
-# Python warns of a fork while there are threads. One that comes from elsewhere leaves the child an empty pool, too.
+# Python warns of forks while threads run, so close the pool before. Forks from other code also get an empty pool.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=close_pool, after_in_child=_enter_child)
 atexit.register(close_pool)

@@ -1,4 +1,4 @@
-// The functions of rows.h under one name for both precisions, by an explicit parameter: row_sum<Real>(row, width).
+// The functions of rows.h as templates over the precision, such as row_sum<Real>(row, width).
 #pragma once
 
 #include "core/types.hpp"

@@ -1,4 +1,4 @@
-// Where the parts of the tables of each bucket of elimination are, for the kernels that walk along them.
+// Memory layout of the parts of the tables of each elimination bucket.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace sklearn_crf {
 
-// Sizes beyond are as good as infinite, and fit into a float.
+// Larger sizes count as infinite; they still fit into a float.
 constexpr double MOST_CELLS = 1e300;
 
 inline double joint_states(const int32_t* nodes, int64_t n, const int64_t* n_states) {
@@ -19,7 +19,7 @@ inline double joint_states(const int32_t* nodes, int64_t n, const int64_t* n_sta
     return size;
 }
 
-// The factors of a model over its free nodes, and buckets with their separators, in the order of elimination.
+// The factors of a model over its free nodes, and its buckets and separators in elimination order.
 struct Problem {
     const int64_t* factor_ptr;
     const int32_t* scope;
@@ -31,8 +31,8 @@ struct Problem {
     const int32_t* separators;
     int64_t n_buckets;
 
-    // Factors of each bucket, those whose first node to go is its own, and earlier buckets whose messages it has. Nodes
-    // that do not go have no bucket.
+    // Assigns each factor and each message of an earlier bucket to the bucket of its first eliminated node. Nodes that
+    // are not eliminated have no bucket.
     void share_out(Lists<int64_t>& factors, Lists<int64_t>& children) const {
         std::vector<int64_t> place(n_nodes, -1);
         std::vector<std::vector<int64_t>> of(n_buckets), from(n_buckets);
@@ -57,7 +57,7 @@ private:
     }
 };
 
-// Nodes of each separator in the left and in the right table: parts have theirs in one of them. The right is the larger.
+// Splits each separator into the nodes of the left and right table. A part lies in one table. The right is larger.
 inline void split_separators(const Problem& p, Lists<int32_t>& sides) {
     Lists<int64_t> factors, children;
     p.share_out(factors, children);
@@ -75,7 +75,7 @@ inline void split_separators(const Problem& p, Lists<int32_t>& sides) {
             for (int64_t i = 0; i < n; ++i) {
                 if (nodes[i] == own) continue;
                 if (first < 0) first = root(nodes[i]);
-                // The root of a group is its first node.
+                // The root of a group is its lowest node.
                 int32_t other = root(nodes[i]);
                 if (other < first) std::swap(first, other);
                 group[other] = first;
@@ -89,7 +89,7 @@ inline void split_separators(const Problem& p, Lists<int32_t>& sides) {
             const int64_t c = children.items[i];
             join(p.separators + p.separator_ptr[c], p.separator_ptr[c + 1] - p.separator_ptr[c]);
         }
-        // Groups as (-size, nodes ascending): largest first; of equals, that of the first node.
+        // Groups as (-size, nodes ascending): largest first, ties by the first node.
         std::vector<std::pair<double, Nodes>> groups;
         members.assign(begin, end);
         std::sort(members.begin(), members.end());
@@ -123,12 +123,12 @@ inline void split_separators(const Problem& p, Lists<int32_t>& sides) {
     }
 }
 
-// Axes of a table as (extent, step in the table, step in the part), neighbours joined where both go on evenly.
+// Axes of a table as (extent, step in the table, step in the part); adjacent axes are merged if both are contiguous.
 class AxesOfPart {
 public:
     explicit AxesOfPart(const Problem& p) : p_(p), step_(p.n_nodes, 0) {}
 
-    // Steps of a part's own axes, the last one changing fastest.
+    // Steps of the axes of a part in C order (the last axis changes fastest).
     void set(const int32_t* nodes, int64_t n, int64_t step) {
         for (int64_t i = n - 1; i >= 0; --i) {
             step_[nodes[i]] = step;
@@ -158,7 +158,7 @@ private:
     std::vector<int64_t> step_;
 };
 
-// Fill the last two fields of buckets (n_buckets, 9), and list parts (5 fields each) and axes (3 each).
+// Fills the last two fields of buckets (n_buckets, 9), and lists parts (5 fields each) and axes (3 fields each).
 inline void lay_out_parts(const Problem& p, const int64_t* side_ptr, const int32_t* sides, const int64_t* value_start,
                           int64_t padded_to, int64_t* buckets, std::vector<int64_t>& parts,
                           std::vector<int64_t>& axes) {

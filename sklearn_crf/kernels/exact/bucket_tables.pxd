@@ -1,10 +1,10 @@
-"""Both tables of a bucket of elimination: filled with what they are sums of, and taken apart again.
+"""Tables of an elimination bucket: filled from their parts, and distributed to these parts again.
 
-The scores over a node v and its separator S are those of two tables that have the node alone in common,
+The scores over a node v and its separator S are the sum of two tables that share only the node,
 
     psi(y_v, y_S) = left(y_A, y_v) + right(y_v, y_B),    A and B the parts of S.
 
-Each is a sum of parts, scores of factors and messages of earlier buckets, over some of its nodes.
+Each table is a sum of parts over some of its nodes: scores of factors, and messages of earlier buckets.
 """
 
 from libc.stdint cimport int64_t
@@ -14,7 +14,7 @@ from libc.string cimport memset
 cdef enum:
     PADDED = 4
 
-# No part has more axes: it would have 2**63 cells.
+# Largest number of axes of a part: more axes would mean 2**63 cells.
 cdef enum:
     MOST_AXES = 64
 
@@ -23,17 +23,17 @@ cdef struct Bucket:
     int64_t own  # states of the node
     int64_t left  # joint states of A
     int64_t right  # joint states of B
-    int64_t table  # where the left table (left, own) starts; the right one (own, right) follows
-    int64_t message  # where its message (left, right) starts
-    int64_t shift  # where the maxima of rows (left), then those of columns (right) start
-    int64_t node  # where the marginals of the node start
+    int64_t table  # start of the left table (left, own); the right table (own, right) follows
+    int64_t message  # start of its message (left, right)
+    int64_t shift  # start of the maxima of rows (left), followed by the maxima of columns (right)
+    int64_t node  # start of the marginals of the node
     int64_t first_part
     int64_t last_part
 
 
 cdef struct Part:
-    int64_t in_right  # which of the tables it belongs to
-    int64_t is_message  # of an earlier bucket, else scores of a factor
+    int64_t in_right  # whether the part belongs to the right table
+    int64_t is_message  # message of an earlier bucket, else scores of a factor
     int64_t start
     int64_t first_axis
     int64_t last_axis
@@ -76,7 +76,7 @@ cdef inline void add_run(double* to, Py_ssize_t step, const double* given, Py_ss
 
 
 cdef inline void add_part(const Axis* axes, Py_ssize_t n_axes, double* table, double* part, bint back) noexcept nogil:
-    """Add a part to a table of its bucket or, backwards, what the table has to the part."""
+    """Add a part to a table of its bucket or, backwards, the table to the part."""
     cdef:
         int64_t[MOST_AXES] at
         const Axis* last = axes + n_axes - 1
@@ -120,12 +120,12 @@ cdef inline void add_parts(const Bucket* b, const Part* parts, const Axis* axes,
 
 cdef inline void fill_tables(const Bucket* b, const Part* parts, const Axis* axes, const double* values,
                              double* messages, double* left) noexcept nogil:
-    """Both tables as the sums of their parts."""
+    """Fill both tables with the sums of their parts."""
     memset(left, 0, (b.left * padded(b.own) + b.own * padded(b.right)) * sizeof(double))
     add_parts(b, parts, axes, left, <double*> values, messages, False)
 
 
 cdef inline void take_apart(const Bucket* b, const Part* parts, const Axis* axes, double* left, double* values,
                             double* messages) noexcept nogil:
-    """Add the tables to their parts, summed over the nodes that a part lacks."""
+    """Add the tables to their parts, summed over the nodes that are not in the part."""
     add_parts(b, parts, axes, left, values, messages, True)

@@ -1,10 +1,10 @@
-"""Exact marginals of many copies of one forest whose nodes have two states, each copy with scores of its own.
+"""Exact marginals of many copies of a forest of two-state nodes, each copy with its own node scores.
 
-A message from a node with the odds h of its second state, as it and the nodes below it have them, along the table t is
+Let h be the odds of the second state of a node, given its subtree. The message from the node along the table t is
 
     m = (t_01 + h t_11) / (t_00 + h t_10).
 
-Copies are gone through side by side, so that every step is one of whole vectors.
+Several copies are processed together, so that every step operates on whole vectors.
 """
 
 from cython cimport floating
@@ -14,12 +14,12 @@ from libc.string cimport memset
 
 from sklearn_crf.kernels.rows cimport exponentiate_all, logarithms
 
-# Copies side by side. The last ones are filled up: a copy has the same bits wherever it stands.
+# Number of copies that are processed together. The last group is padded, so results do not depend on the position.
 cdef enum:
     LANES = 32
 SIDE_BY_SIDE = LANES
 
-# Rows of so many numbers that each node has in the workspace.
+# Number of workspace rows for each node.
 ROWS_OF_A_NODE = 7
 
 
@@ -27,15 +27,15 @@ cdef struct Forest:
     Py_ssize_t n_nodes  # L
     const int32_t* order  # (L,) every node after its parent
     const int32_t* parent  # (L,) -1 at a root
-    const double* tables  # (L, 4) exp of the scores below the best one, by the states of a node and its parent
-    const double* best  # (L,) that best score
+    const double* tables  # (L, 4) exp(score - maximum), by the states of a node and its parent
+    const double* best  # (L,) maximum score of each table
 
 
 cdef struct Workspace:
-    double* odds  # (L, LANES) of the second state, with all that is below a node
-    double* message  # (L, LANES) to the parent
-    double* log_z  # (L, LANES) of all that is below a node, its first state given
-    double* sums  # (L, 4, LANES) probabilities of pairs
+    double* odds  # (L, LANES) odds of the second state, given the subtree of a node
+    double* message  # (L, LANES) messages to the parent
+    double* log_z  # (L, LANES) log-partition of the subtree, given the first state of its root
+    double* sums  # (L, 4, LANES) sums of pair marginals
 
 
 def marginals_of_copies(
@@ -44,13 +44,13 @@ def marginals_of_copies(
     const int32_t[::1] parent,  # IN (L,)
     const double[:, ::1] tables,  # IN (L, 4)
     const double[::1] best,  # IN (L,)
-    double widest,  # range of scores of a node up to which odds are in the range of numbers
+    double widest,  # largest score range of a node without overflow of odds
     floating[:, ::1] posterior,  # OUT (n L, 2)
     double[:, ::1] pairs,  # OUT (L, 4) sums over copies of the marginals of each node and its parent, or (0, 4)
     double[::1] terms,  # OUT (n L,) log-partition of each component at its root, 0 elsewhere; or (0,) as pairs
     double[::1] work,  # workspace (ROWS_OF_A_NODE L SIDE_BY_SIDE,)
 ):
-    """Whether scores range narrowly enough; if not, results are not set."""
+    """Compute the marginals; return False, without results, if the score range is too wide."""
     cdef:
         Forest forest
         Workspace workspace
@@ -84,7 +84,7 @@ def marginals_of_copies(
 
 cdef inline bint read_odds(const Forest* forest, const floating* unary, Py_ssize_t n, double widest,
                            Workspace* workspace) noexcept nogil:
-    """Odds of nodes by themselves; whether all are in range."""
+    """Compute the odds of nodes from their scores; return whether all are in range."""
     cdef:
         Py_ssize_t L = forest.n_nodes, s, b
         double difference
@@ -95,7 +95,7 @@ cdef inline bint read_odds(const Forest* forest, const floating* unary, Py_ssize
     for b in range(n):
         for s in range(L):
             difference = <double> unary[2 * (b * L + s) + 1] - <double> unary[2 * (b * L + s)]
-            # NaN is not in range either.
+            # NaN is also out of range.
             fits &= fabs(difference) <= widest
             workspace.odds[s * LANES + b] = difference
             workspace.log_z[s * LANES + b] = unary[2 * (b * L + s)]
@@ -152,7 +152,7 @@ cdef inline void write_terms(const Forest* forest, Py_ssize_t n, double* terms, 
 
 cdef inline void send_to_leaves(const Forest* forest, Py_ssize_t n, bint with_pairs, floating* posterior,
                                 Workspace* workspace) noexcept nogil:
-    """Odds of each node with all others, their probabilities, and those of pairs added up."""
+    """Compute the marginal odds and probabilities of each node, and add up the pair marginals."""
     cdef:
         Py_ssize_t place, s, t, b, L = forest.n_nodes
         double zero, one, low, high
@@ -167,7 +167,7 @@ cdef inline void send_to_leaves(const Forest* forest, Py_ssize_t n, bint with_pa
         if t >= 0:
             table = forest.tables + 4 * s
             for b in range(LANES):
-                # Of the parent without this node.
+                # Odds of the parent without the message of this node.
                 other[b] = workspace.odds[t * LANES + b] / workspace.message[s * LANES + b]
                 odds[b] *= (table[2] + other[b] * table[3]) / (table[0] + other[b] * table[1])
         for b in range(LANES):

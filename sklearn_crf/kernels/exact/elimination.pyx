@@ -1,9 +1,9 @@
-"""Nodes of a factor graph taken out one after the other: messages upwards, of sums or of maxima, marginals downwards.
+"""Variable elimination in factor graphs: messages of sums or maxima upwards, marginals downwards.
 
-The tables of a bucket have its node alone in common (bucket_tables.pxd), so that the sum over its states of what is
-exponentiated is a product of two matrices, and so are the marginals of both tables: a table over the node and all of
-its separator is never made. Rows of the left table and columns of the right one are shifted by their maxima first.
-Where that does not keep all terms that count from underflow, sums go through the joint states one by one.
+The two tables of a bucket share only its node (bucket_tables.pxd). The sum over the states of the node is therefore a
+product of two matrices of exponentiated scores, and so are the marginals of both tables; no table over the node and its
+whole separator is needed. Rows of the left table and columns of the right table are first shifted by their maxima. If
+relevant terms could still underflow, the sums are computed by log-sum-exp for each joint state.
 """
 
 from libc.math cimport INFINITY, exp, log
@@ -24,7 +24,7 @@ from sklearn_crf.kernels.rows cimport exponentiate_all, logarithms, row_quotient
 
 ROWS_PADDED_TO = PADDED
 
-# What a joint state may lose to the maxima of its row and column: no term that counts is then below exp(-708).
+# Largest distance of a joint state from the maxima of its row and column: relevant terms then exceed exp(-708).
 cdef double FARTHEST = 600.0
 
 ctypedef fused state_t:
@@ -68,12 +68,12 @@ cdef void shift_columns(double* table, Py_ssize_t n_rows, Py_ssize_t width, doub
 
 
 cdef struct Spread:
-    double widest  # difference of a maximum and a score below it that is allowed
+    double widest  # largest difference between a maximum and an allowed score
     bint forbids  # whether a score is -inf
 
 
 cdef Spread spread_of(const double* table, Py_ssize_t n_rows, Py_ssize_t n) noexcept nogil:
-    """Of a table that is shifted."""
+    """Return the spread of a shifted table."""
     cdef:
         Py_ssize_t i, j, width = padded(n)
         double x, least = 0.0
@@ -92,11 +92,11 @@ cdef Spread spread_of(const double* table, Py_ssize_t n_rows, Py_ssize_t n) noex
 
 
 cdef bint may_underflow(const Bucket* b, const double* left) noexcept nogil:
-    """Whether a joint state of the separator may be allowed, and yet have terms that are as good as none."""
+    """Return whether all terms of an allowed joint state of the separator might underflow."""
     cdef:
         Spread of_left = spread_of(left, b.left, b.own)
         Spread of_right = spread_of(left + b.left * padded(b.own), b.own, b.right)
-    # The maximum of a row meets a score of the other table, which is far below its own at most, unless it is forbidden.
+    # The maximum of a row meets a score of the other table, which is close to its maximum unless forbidden.
     if not of_right.forbids and of_right.widest < FARTHEST:
         return False
     if not of_left.forbids and of_left.widest < FARTHEST:
@@ -106,7 +106,7 @@ cdef bint may_underflow(const Bucket* b, const double* left) noexcept nogil:
 
 cdef void multiply(const double* x, const double* y, Py_ssize_t n_rows, Py_ssize_t n, Py_ssize_t x_width,
                    Py_ssize_t width, double* out) noexcept nogil:
-    """out (n_rows, width) = x (n_rows, n) y (n, width)"""
+    """Compute out (n_rows, width) = x (n_rows, n) y (n, width)."""
     cdef Py_ssize_t i
     for i in range(n_rows):
         sum_product(y, x + i * x_width, n, width, out + i * width)
@@ -114,7 +114,7 @@ cdef void multiply(const double* x, const double* y, Py_ssize_t n_rows, Py_ssize
 
 cdef void transpose(const double* x, Py_ssize_t n_rows, Py_ssize_t n, Py_ssize_t width, Py_ssize_t out_width,
                     double* out) noexcept nogil:
-    """out (n, out_width) = x (n_rows, n) transposed, the padding 0"""
+    """Compute out (n, out_width) = x (n_rows, n) transposed, with zero padding."""
     cdef Py_ssize_t i, j
     for j in range(n):
         for i in range(n_rows):
@@ -124,7 +124,7 @@ cdef void transpose(const double* x, Py_ssize_t n_rows, Py_ssize_t n, Py_ssize_t
 
 
 cdef void maximise(const Bucket* b, const double* left, double* message, state_t* best) noexcept nogil:
-    """Maximum over the states of the node for each joint state of the separator, and the first state that has it."""
+    """Compute the maximum over the states of the node for each joint state of the separator, and its first argmax."""
     cdef:
         Py_ssize_t i, j, a, W = padded(b.own), R = padded(b.right)
         const double* right = left + b.left * W
@@ -145,7 +145,7 @@ cdef void maximise(const Bucket* b, const double* left, double* message, state_t
 
 
 cdef void sum_one_by_one(const Bucket* b, const double* left, double* product) noexcept nogil:
-    """Logarithms of sums of exponentials, without any product."""
+    """Compute log-sum-exp for each joint state of the separator, without matrix products."""
     cdef:
         Py_ssize_t i, j, a, W = padded(b.own), R = padded(b.right)
         const double* right = left + b.left * W
@@ -166,7 +166,7 @@ cdef void sum_one_by_one(const Bucket* b, const double* left, double* product) n
 
 cdef void marginals_one_by_one(const Bucket* b, double* left, const double* product, const double* above,
                                double* workspace) noexcept nogil:
-    """Tables of scores become marginals."""
+    """Replace tables of scores by marginals."""
     cdef:
         Py_ssize_t i, j, a, cell, W = padded(b.own), R = padded(b.right), size = b.left * W + b.own * R
         double* right = left + b.left * W
@@ -186,7 +186,7 @@ cdef void marginals_one_by_one(const Bucket* b, double* left, const double* prod
 
 cdef void marginals_by_products(const Bucket* b, double* left, double* product, const double* above,
                                 double* workspace) noexcept nogil:
-    """Exponentiated tables become marginals; product is used up."""
+    """Replace exponentiated tables by marginals; overwrites `product`."""
     cdef:
         Py_ssize_t cell, W = padded(b.own), R = padded(b.right), n_left = b.left * W, n_right = b.own * R
         double* right = left + n_left
@@ -202,14 +202,14 @@ cdef void marginals_by_products(const Bucket* b, double* left, double* product, 
 
 def send_maxima(
     const int64_t[:, ::1] buckets,  # IN (n_buckets, 9) the fields of Bucket
-    const int64_t[:, ::1] parts,  # IN (n_parts, 5) those of Part
-    const int64_t[:, ::1] axes,  # IN (n_axes, 3) those of Axis
+    const int64_t[:, ::1] parts,  # IN (n_parts, 5) the fields of Part
+    const int64_t[:, ::1] axes,  # IN (n_axes, 3) the fields of Axis
     const double[::1] values,  # IN scores of factors
     double[::1] workspace,  # workspace for the tables of the largest bucket
     double[::1] messages,  # OUT best scores
-    state_t[::1] best,  # OUT states of the nodes that have them
+    state_t[::1] best,  # OUT best states of the nodes, for each joint state of the separators
 ):
-    """Messages of all buckets for the best labeling."""
+    """Compute the messages of all buckets for the best labeling."""
     cdef:
         const Bucket* b
         Py_ssize_t k
@@ -224,16 +224,16 @@ def send_maxima(
 
 def send_sums(
     const int64_t[:, ::1] buckets,  # IN (n_buckets, 9) the fields of Bucket
-    const int64_t[:, ::1] parts,  # IN (n_parts, 5) those of Part
-    const int64_t[:, ::1] axes,  # IN (n_axes, 3) those of Axis
+    const int64_t[:, ::1] parts,  # IN (n_parts, 5) the fields of Part
+    const int64_t[:, ::1] axes,  # IN (n_axes, 3) the fields of Axis
     const double[::1] values,  # IN scores of factors
-    double[::1] tables,  # OUT exponentials of the shifted scores, or these themselves
-    double[::1] products,  # OUT their sums over the states of the nodes, or the logarithms
-    double[::1] shifts,  # OUT maxima taken out
+    double[::1] tables,  # OUT exponentials of the shifted scores, or the scores if is_log
+    double[::1] products,  # OUT sums over the states of the nodes, or their logarithms
+    double[::1] shifts,  # OUT subtracted maxima
     double[::1] messages,  # OUT logarithms of sums
-    uint8_t[::1] is_log,  # OUT (n_buckets,) whether scores are not exponentiated
+    uint8_t[::1] is_log,  # OUT (n_buckets,) whether tables hold scores, not exponentials
 ):
-    """Messages of all buckets for the log-partition, and what is needed to come back."""
+    """Compute the messages of all buckets for the log-partition, and keep the tables for the backward pass."""
     cdef:
         const Bucket* b
         Py_ssize_t k, i, j, W, R
@@ -268,17 +268,17 @@ def send_sums(
 
 def return_marginals(
     const int64_t[:, ::1] buckets,  # IN (n_buckets, 9) the fields of Bucket
-    const int64_t[:, ::1] parts,  # IN (n_parts, 5) those of Part
-    const int64_t[:, ::1] axes,  # IN (n_axes, 3) those of Axis
-    double[::1] tables,  # INOUT as send_sums left them; marginals
-    double[::1] products,  # INOUT as send_sums left them; used up
+    const int64_t[:, ::1] parts,  # IN (n_parts, 5) the fields of Part
+    const int64_t[:, ::1] axes,  # IN (n_axes, 3) the fields of Axis
+    double[::1] tables,  # INOUT tables of send_sums, replaced by marginals
+    double[::1] products,  # INOUT products of send_sums, overwritten
     double[::1] messages,  # OUT marginals of separators
     const uint8_t[::1] is_log,  # IN (n_buckets,)
     double[::1] workspace,  # workspace
     double[::1] nodes,  # OUT marginals of nodes
-    double[::1] values,  # INOUT those of factors are added
+    double[::1] values,  # INOUT marginals of factors are added
 ):
-    """Marginals of nodes and factors, last bucket first."""
+    """Compute the marginals of nodes and factors, from the last bucket to the first."""
     cdef:
         const Bucket* b
         Py_ssize_t k, i, a, W
@@ -291,7 +291,7 @@ def return_marginals(
             b = <const Bucket*> &buckets[k, 0]
             W, left = padded(b.own), &tables[b.table]
             if b.left == 1 and b.right == 1:
-                # Separators have two joint states at least: this is the last node of its component.
+                # An empty separator: this is the last node of its component.
                 messages[b.message] = 1.0
             if is_log[k]:
                 marginals_one_by_one(b, left, &products[b.message], &messages[b.message], &workspace[0])
@@ -306,14 +306,14 @@ def return_marginals(
 
 def trace_maxima(
     const int64_t[:, ::1] buckets,  # IN (n_buckets, 9) the fields of Bucket
-    const int32_t[::1] nodes,  # IN (n_buckets,) node of each
-    const int64_t[::1] side_ptr,  # IN (2 * n_buckets + 1,) left and right nodes of each, in turn
+    const int32_t[::1] nodes,  # IN (n_buckets,) node of each bucket
+    const int64_t[::1] side_ptr,  # IN (2 * n_buckets + 1,) left and right nodes of each bucket, alternating
     const int32_t[::1] side_nodes,  # IN
     const int64_t[::1] n_states,  # IN (n_nodes,)
-    const state_t[::1] best,  # IN as send_maxima left them
-    int32_t[::1] place,  # OUT (n_nodes,) numbers of the best states
+    const state_t[::1] best,  # IN best states of send_maxima
+    int32_t[::1] place,  # OUT (n_nodes,) best state of each node
 ):
-    """Best states of all nodes, last bucket first."""
+    """Decode the best states of all nodes, from the last bucket to the first."""
     cdef:
         const Bucket* b
         Py_ssize_t k, i

@@ -1,4 +1,4 @@
-// Orders of elimination of a graph, and the tables that an order takes, without the tables themselves.
+// Elimination orders of graphs, and the separators of an order, without any tables.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace sklearn_crf {
 
 using Nodes = std::vector<int32_t>;
 
-// Lists of nodes or numbers, one behind the other.
+// Concatenated lists of nodes or numbers.
 template <typename T>
 struct Lists {
     std::vector<int64_t> ptr{0};
@@ -21,7 +21,7 @@ struct Lists {
     void close() { ptr.push_back(static_cast<int64_t>(items.size())); }
 };
 
-// Join the nodes of each scope; neighbours of each node, ascending.
+// Connects the nodes of each scope. Returns the neighbours of each node, ascending.
 inline void join_scopes(const int64_t* ptr, const int32_t* scope, int64_t n_scopes, int64_t n_nodes,
                         Lists<int32_t>& neighbors) {
     std::vector<Nodes> rows(n_nodes);
@@ -37,7 +37,7 @@ inline void join_scopes(const int64_t* ptr, const int32_t* scope, int64_t n_scop
     }
 }
 
-// Largest smallest degree of a subgraph: a lower bound on the width of every order.
+// Degeneracy: the largest minimum degree of a subgraph, a lower bound on the width of every order.
 inline int64_t degeneracy(const int64_t* ptr, const int32_t* neighbors, int64_t n_nodes) {
     std::vector<int64_t> degree(n_nodes), place(n_nodes);
     int64_t largest = 0, bound = 0;
@@ -45,7 +45,7 @@ inline int64_t degeneracy(const int64_t* ptr, const int32_t* neighbors, int64_t 
         degree[s] = ptr[s + 1] - ptr[s];
         largest = std::max(largest, degree[s]);
     }
-    // Nodes sorted by degree, which swaps keep sorted (Batagelj and Zaversnik 2003).
+    // Nodes sorted by degree; swaps keep them sorted (Batagelj and Zaversnik 2003).
     std::vector<int64_t> first(largest + 2, 0), sorted(n_nodes);
     for (int64_t s = 0; s < n_nodes; ++s) ++first[degree[s] + 1];
     for (int64_t d = 0; d <= largest; ++d) first[d + 1] += first[d];
@@ -66,10 +66,10 @@ inline int64_t degeneracy(const int64_t* ptr, const int32_t* neighbors, int64_t 
     return bound;
 }
 
-// Nodes of a list that a much longer one has too are looked up in it one by one.
+// If one list is much longer, the nodes of the shorter list are searched in it one by one.
 constexpr size_t MUCH_LONGER = 16;
 
-// Nodes that two ascending lists have in common.
+// Returns the intersection of two ascending lists.
 inline void intersect(const Nodes& a, const Nodes& b, Nodes& common) {
     common.clear();
     const Nodes &shorter = a.size() <= b.size() ? a : b, &longer = a.size() <= b.size() ? b : a;
@@ -81,7 +81,7 @@ inline void intersect(const Nodes& a, const Nodes& b, Nodes& common) {
         if (std::binary_search(longer.begin(), longer.end(), s)) common.push_back(s);
 }
 
-// Eliminates the node whose neighbours lack the fewest edges; of equals, the one with the smallest clique.
+// Minimum-fill order: eliminates the node with the fewest missing edges among its neighbours, ties by clique size.
 class MinFill {
 public:
     MinFill(const int64_t* ptr, const int32_t* neighbors, int64_t n_nodes, const double* log_states)
@@ -91,7 +91,7 @@ public:
         for (int64_t s = 0; s < n_nodes; ++s) count(static_cast<int32_t>(s));
     }
 
-    // Whether the order was found with no clique of more joint states than a limit, and no more steps than another.
+    // Returns whether an order was found within the limits on the joint states of cliques and on steps.
     bool run(double most_log_size, double most_steps, int32_t* order) {
         steps_ = 0;
         int64_t n_done = 0;
@@ -152,17 +152,18 @@ private:
         if (lacking) join(around, s);
         for (int32_t t : around) {
             Nodes& own = adjacency_[t];
-            // The neighbours are a clique now: what the node lacked to t is all outside of it.
+            // The neighbours are a clique now. Missing edges from s to neighbours of t outside of the clique no longer
+            // count.
             fill_[t] -= static_cast<int64_t>(own.size()) - static_cast<int64_t>(around.size());
             own.erase(std::lower_bound(own.begin(), own.end(), s));
             log_size_[t] -= log_states_[s];
-            // Memory moves fast.
+            // Moving memory is fast.
             steps_ += 1 + static_cast<double>(own.size()) / 64;
         }
         for (int32_t t : touched_) heap_.emplace(fill_[t], log_size_[t], t);
     }
 
-    // Join nodes to each other. The node that goes is a neighbour of all of them, and still in their lists.
+    // Connects nodes to each other. The eliminated node is adjacent to all of them, and still in their lists.
     void join(const Nodes& nodes, int32_t s) {
         Nodes missing;
         for (size_t i = 0; i < nodes.size(); ++i) {
@@ -190,7 +191,7 @@ private:
     }
 };
 
-// The neighbours that each node of an order has left at its turn, in the order of their own elimination.
+// Returns the separator of each node: its remaining neighbours when it is eliminated, in elimination order.
 inline void find_separators(const int64_t* ptr, const int32_t* neighbors, int64_t n_nodes, const int32_t* order,
                             int64_t n_order, Lists<int32_t>& separators) {
     std::vector<int64_t> place(n_nodes, -1), stamp(n_nodes, -1), next(n_order, -1), first(n_order, -1);
@@ -206,7 +207,7 @@ inline void find_separators(const int64_t* ptr, const int32_t* neighbors, int64_
             }
         };
         for (int64_t e = ptr[s]; e < ptr[s + 1]; ++e) add(neighbors[e]);
-        // Enough for later separators: the next of these to go passes the rest on.
+        // Sufficient for later separators: the next eliminated node passes on the rest.
         for (int64_t c = first[k]; c >= 0; c = next[c])
             for (int64_t i = separators.ptr[c]; i < separators.ptr[c + 1]; ++i) add(separators.items[i]);
         std::sort(found.begin(), found.end(), [&](int32_t t, int32_t u) { return place[t] < place[u]; });

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Labels from messages, node after node along a forest: the best labeling, or one at random."""
+"""Decoding of labels along a forest: the best labeling, or random samples."""
 
 from cython cimport floating
 from libc.math cimport INFINITY, exp
@@ -17,9 +17,10 @@ def decode(
     int32_t[::1] labels,  # OUT (N,)
     double[::1] work,  # workspace
 ):
-    """Give each node in turn its best state, given the labels of neighbours that have one and messages of the rest.
+    """Assign each node in turn its best state, given labelled neighbours and messages from all other neighbours.
 
-    A node without a state left takes the best one by messages alone; -1, or the last such node.
+    If the labels of its neighbours forbid all states, a node takes the best state by messages alone. Return the last
+    such node, or -1.
     """
     cdef:
         Field[floating] f
@@ -44,7 +45,7 @@ def sample_forest(
     Py_ssize_t stop,  # samples to draw
     double[::1] work,  # workspace
 ):
-    """Draw labelings from the root down, each node given its parent."""
+    """Sample labelings from the root to the leaves, each node given its parent."""
     cdef:
         Field[floating] f
         Py_ssize_t i, k, s, a, n
@@ -68,7 +69,7 @@ def sample_forest(
                 for a in range(n):
                     total += exp(work[a] - top)
                     work[a] = total
-                # Rounding must not lead past the last state of positive probability, hence the second condition.
+                # The second condition: rounding must not select a state of probability zero.
                 for a in range(n):
                     if work[a] > uniform[k, s] * total or work[a] == total:
                         labels[k, s] = <int32_t> a

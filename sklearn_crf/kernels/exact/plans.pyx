@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Plans of elimination: orders, separators and the layout of tables, from the structure of a model alone."""
+"""Elimination plans: orders, separators and the layout of tables, from the structure of a model."""
 
 import numpy as np
 
@@ -82,7 +82,7 @@ def least_width(
     const int64_t[::1] ptr,  # IN (n_nodes + 1,)
     const int32_t[::1] neighbors,  # IN
 ):
-    """Return the degeneracy of a graph, which no order of elimination is narrower than."""
+    """Return the degeneracy of a graph, a lower bound on the width of all elimination orders."""
     return degeneracy(&ptr[0], nodes_of(neighbors), ptr.shape[0] - 1)
 
 
@@ -90,10 +90,10 @@ def min_fill_order(
     const int64_t[::1] ptr,  # IN (n_nodes + 1,)
     const int32_t[::1] neighbors,  # IN ascending for each node
     const double[::1] log_states,  # IN (n_nodes,) logarithms of the numbers of states
-    double most_log_size,  # gives up at a clique of more joint states
-    double most_steps,  # gives up after so many
+    double most_log_size,  # limit on the joint states of a clique
+    double most_steps,  # limit on the number of steps
 ):
-    """Return the order of least fill, (n_nodes,) int32, or None if it is dearer than the limits."""
+    """Return the minimum-fill elimination order, (n_nodes,) int32, or None if it exceeds a limit."""
     cdef:
         Py_ssize_t n_nodes = ptr.shape[0] - 1
         int32_t[::1] order = np.empty(n_nodes, dtype=np.int32)
@@ -122,7 +122,7 @@ def separators_of(
 
 
 cdef class Elimination:
-    """The factors of a problem over its free nodes, and an order of elimination with its separators."""
+    """The factors of a problem over its free nodes, and an elimination order with its separators."""
 
     cdef:
         Problem problem
@@ -138,7 +138,7 @@ cdef class Elimination:
         self.problem.n_buckets = order.shape[0]
 
     def sides(self):
-        """Return the nodes of left and right tables in turn, as ptr (2 * n_buckets + 1,) and nodes."""
+        """Return the nodes of left and right tables, alternating, as ptr (2 * n_buckets + 1,) and nodes."""
         cdef Lists[int32_t] found
         with nogil:
             split_separators(self.problem, found)

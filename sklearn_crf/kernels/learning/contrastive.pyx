@@ -1,7 +1,7 @@
-"""Scores of stored assignments relative to the true one, their shares of probability, and the derivatives.
+"""Scores of stored assignments relative to the true assignment, their probabilities, and the gradients.
 
-An assignment is kept as what it changes: numbers ``node * K + state`` of the states it gives to nodes, and how many
-times more than the truth it uses each entry of the flat tables. ``ptr`` tells where those of an assignment begin.
+An assignment is stored by its differences from the truth: indices ``node * K + state`` of the changed states, and the
+difference in the use of each entry of the flat tables. ``ptr`` has the first entry of each assignment.
 """
 
 from libc.math cimport exp, log
@@ -24,8 +24,8 @@ ctypedef fused change:
 def node_gains(
     const node_code[::1] codes,
     const int64_t[::1] ptr,
-    const double[::1] unary_gain,  # IN (N * K,) score of each state less that of the true one
-    double[::1] gains,  # OUT (m,) score of each assignment less that of the truth, edges left out
+    const double[::1] unary_gain,  # IN (N * K,) score of each state minus the score of the true state
+    double[::1] gains,  # OUT (m,) node score of each assignment minus the node score of the truth
 ):
     """Score the changed nodes of every assignment."""
     cdef:
@@ -34,7 +34,7 @@ def node_gains(
         double even, odd
     with nogil:
         for a in range(gains.shape[0]):
-            # Two sums, since each addition waits for the one before.
+            # Two sums, since each addition waits for the previous addition.
             even = odd = 0.0
             c = ptr[a]
             stop = ptr[a + 1]
@@ -50,10 +50,10 @@ def node_gains(
 def add_node_changes(
     const node_code[::1] codes,
     const int64_t[::1] ptr,
-    const double[::1] share,  # IN (m,) how much of each assignment
-    double[::1] unary,  # IN OUT (N * K,) the truth's states are left out
+    const double[::1] share,  # IN (m,) weight of each assignment
+    double[::1] unary,  # IN OUT (N * K,) without the true states
 ):
-    """Add up the states that assignments give to nodes, the adjoint of their scores."""
+    """Add up the changed states of assignments by weight: the adjoint of scoring them."""
     cdef:
         Py_ssize_t a
         int64_t c
@@ -67,23 +67,23 @@ def add_node_changes(
 
 def list_pair_changes(
     const int64_t[::1] nodes,  # IN changed nodes of every assignment
-    const int32_t[::1] states,  # IN what they change to
+    const int32_t[::1] states,  # IN new states of these nodes
     const int64_t[::1] ptr,  # IN (m + 1,)
     const int32_t[::1] truth,  # IN (N,)
-    int32_t[::1] labels,  # IN OUT (N,) equal to the truth, and left so
+    int32_t[::1] labels,  # IN OUT (N,) equal to the truth, restored before return
     const int64_t[::1] node_ptr,  # IN incidence of the graph
     const int32_t[::1] neighbor,
     const int32_t[::1] half_edge,
     const int32_t[::1] edge_type,
     const double[:, ::1] edge_weight,  # IN (E, R)
     Py_ssize_t n_columns,
-    double[::1] total,  # workspace (n_cells,) of zeros, and left so
+    double[::1] total,  # workspace (n_cells,) of zeros, restored before return
     int64_t[::1] last_row,  # workspace (n_cells,) of -1
-    int64_t[::1] counts,  # OUT (m,) entries of each assignment
-    int64_t[::1] cells,  # OUT entries of the tables that an assignment uses more or less often than the truth
-    double[::1] changes,  # OUT how many times more, edge weights counted
+    int64_t[::1] counts,  # OUT (m,) number of entries of each assignment
+    int64_t[::1] cells,  # OUT entries of the tables whose use differs from the truth
+    double[::1] changes,  # OUT differences in use, weighted by edge weights
 ):
-    """Changes of the statistics of the tables, from the edges of the changed nodes; number of entries."""
+    """Compute the changes of the table statistics of assignments; return the number of entries."""
     cdef:
         Py_ssize_t a, feature
         Py_ssize_t n_features = edge_weight.shape[1]
@@ -100,7 +100,7 @@ def list_pair_changes(
                 for slot in range(node_ptr[node], node_ptr[node + 1]):
                     other = neighbor[slot]
                     side = half_edge[slot] & 1
-                    # An edge between two changed nodes is met from both its ends, and counted at its tail.
+                    # An edge between two changed nodes is visited from both ends, but counted only at its tail.
                     if side and labels[other] != truth[other]:
                         continue
                     edge = half_edge[slot] >> 1
@@ -115,7 +115,7 @@ def list_pair_changes(
                             a, total, last_row, cells, n_found,
                         )
             for c in range(begin, n_found):
-                # What was added and taken away again is no change.
+                # Skip entries whose changes cancel.
                 if total[cells[c]] != 0:
                     changes[n_entries] = total[cells[c]]
                     total[cells[c]] = 0
@@ -130,7 +130,7 @@ def list_pair_changes(
 cdef inline int64_t _pair(
     const int32_t[::1] labels, int32_t node, int32_t other, int side, Py_ssize_t n_columns
 ) noexcept nogil:
-    """Entry of a table: state of the tail, state of the head."""
+    """Return the index of a table entry by the states of tail and head."""
     if side:
         return labels[other] * n_columns + labels[node]
     return labels[node] * n_columns + labels[other]
@@ -140,7 +140,7 @@ cdef inline int64_t _count(
     int64_t cell, double weight, int64_t row, double[::1] total, int64_t[::1] last_row, int64_t[::1] cells,
     int64_t n_found,
 ) noexcept nogil:
-    """Add a weight to an entry, and list the entry where the row meets it first."""
+    """Add a weight to an entry, and list the entry the first time the row uses it."""
     if last_row[cell] != row:
         last_row[cell] = row
         cells[n_found] = cell
@@ -156,7 +156,7 @@ def add_pair_gains(
     const double[::1] tables,  # IN (n_cells,)
     double[::1] gains,  # IN OUT (m,)
 ):
-    """Add the scores of the entries of the tables that assignments use more or less often than the truth."""
+    """Add the score differences of assignments from table entries."""
     cdef:
         Py_ssize_t a
         int64_t c
@@ -176,7 +176,7 @@ def add_pair_changes(
     const double[::1] share,  # IN (m,)
     double[::1] tables,  # IN OUT (n_cells,)
 ):
-    """The adjoint of that."""
+    """Add up the table entries of assignments by weight: the adjoint of scoring them."""
     cdef:
         Py_ssize_t a
         int64_t c
@@ -191,11 +191,11 @@ def add_pair_changes(
 def normalize_sets(
     const int32_t[::1] set_of,  # IN (m,)
     const double[::1] set_weight,  # IN (n_sets,)
-    double[::1] gains,  # IN OUT (m,) becomes the weight of the set times the probability within it
+    double[::1] gains,  # IN OUT (m,) replaced by the weight of the set times the probability within the set
     double[::1] largest,  # workspace (n_sets,)
     double[::1] losses,  # OUT (n_sets,) the weight times -log of the truth's probability within the set
 ):
-    """Share probability out within each set, of which the truth, of gain zero, is one."""
+    """Compute the probability of each assignment within its set, which includes the truth with gain zero."""
     cdef:
         Py_ssize_t a
         int32_t j

@@ -1,4 +1,4 @@
-"""Passes over sparse features that are kept by column, with weights of pairs of a feature and a column of scores."""
+"""Passes over sparse features stored by column, with a weight for each pair of a feature and a column of scores."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
@@ -9,17 +9,17 @@ cdef extern from "indexed_rows.h" nogil:
 
 
 cdef inline void add_pair_scores(
-    const int32_t[::1] feature,  # IN (n,) ascending, those that occur
+    const int32_t[::1] feature,  # IN (n,) features that occur, ascending
     const int32_t[::1] ptr,  # IN (n + 1,)
     const int32_t[::1] node,  # IN (nnz,)
-    const floating[::1] value,  # IN (nnz,), or (0,) where every value is one
-    const int64_t[::1] pair_ptr,  # IN (F + 1,) pairs of each feature
-    const int32_t[::1] pair_column,  # IN (P,) ascending for each feature
+    const floating[::1] value,  # IN (nnz,), or (0,) if every value is one
+    const int64_t[::1] pair_ptr,  # IN (F + 1,) first pair of each feature
+    const int32_t[::1] pair_column,  # IN (P,) column of each pair, ascending for each feature
     const double[::1] weights,  # IN (P,)
     double[:, ::1] scores,  # IN OUT (N, n_columns), added to
     double[::1] work,  # workspace (n_columns,)
 ) noexcept nogil:
-    """Add to the scores of each node the weights of the pairs of its features."""
+    """Add the weights of the features of each node to its scores."""
     cdef:
         bint weighted = value.shape[0] > 0
         Py_ssize_t n_columns = scores.shape[1]
@@ -31,7 +31,7 @@ cdef inline void add_pair_scores(
         double* all_scores = &scores[0, 0] if scores.shape[0] else NULL
     for i in range(feature.shape[0]):
         first, last = pair_ptr[feature[i]], pair_ptr[feature[i] + 1]
-        if 3 * (last - first) > n_columns:  # whole rows are quicker than picking a third of their numbers
+        if 3 * (last - first) > n_columns:  # whole rows are faster than picking a third of their numbers
             for k in range(n_columns):
                 dense[k] = 0.0
             for p in range(first, last):
@@ -57,16 +57,16 @@ cdef inline void add_pair_gradient(
     const int32_t[::1] feature,  # IN (n,)
     const int32_t[::1] ptr,  # IN (n + 1,)
     const int32_t[::1] node,  # IN (nnz,)
-    const floating[::1] value,  # IN (nnz,), or (0,) where every value is one
+    const floating[::1] value,  # IN (nnz,), or (0,) if every value is one
     Py_ssize_t start,
-    Py_ssize_t stop,  # entries of feature to do
+    Py_ssize_t stop,  # entries start to stop - 1 of feature
     const int64_t[::1] pair_ptr,  # IN (F + 1,)
     const int32_t[::1] pair_column,  # IN (P,)
     const double[:, ::1] statistics,  # IN (N, n_columns)
     double[::1] gradient,  # IN OUT (P,), added to
     double[::1] work,  # workspace (n_columns,)
 ) noexcept nogil:
-    """Add the statistics of the nodes of each feature, for the columns that it is paired with."""
+    """Add the statistics of nodes to the gradients of their features, for each stored pair."""
     cdef:
         bint weighted = value.shape[0] > 0
         Py_ssize_t n_columns = statistics.shape[1]

@@ -1,7 +1,7 @@
-"""Structured hinges with linear scores: the worst labeling of one forest or small graph, and its plane.
+"""Structured hinge losses with linear scores: the most violated labeling of a forest or small graph, and its plane.
 
-Weights are one vector of doubles: those of features by (node type, feature, column), so that all columns of a feature
-lie side by side, those of the constant by (node type, column), those of tables by (edge type, edge feature, weight).
+Weights are one vector of doubles: feature weights by (node type, feature, column), so that all columns of a feature are
+adjacent, then intercepts by (node type, column), then table weights by (edge type, edge feature, weight).
 """
 
 from cython cimport floating
@@ -17,67 +17,67 @@ cdef extern from "hinge_rows.h" nogil:
 
 cdef struct Examples:
     Py_ssize_t n_states  # K
-    Py_ssize_t width  # K, or one more: rows of tables are whole vectors
+    Py_ssize_t width  # K or K + 1: rows of tables are whole vectors
     Py_ssize_t n_columns  # 1 for two states, whose scores are -z / 2 and z / 2; else K
     Py_ssize_t n_features
-    Py_ssize_t n_sharing  # nodes one after the other that have the same row of features
+    Py_ssize_t n_sharing  # number of consecutive nodes that share a row of features
     Py_ssize_t n_tables  # edge types times edge features
     Py_ssize_t n_edge_features
     Py_ssize_t n_table_weights
     Py_ssize_t intercept_at
     Py_ssize_t tables_at
     Py_ssize_t n_weights
-    Py_ssize_t first_node  # of the batch among those of all batches
+    Py_ssize_t first_node  # first node of the batch among the nodes of all batches
     double constant  # 0 without intercepts
-    const void* features  # (N / n_sharing, n_features) of floating; or (nnz,) where nodes have some features each
-    const int64_t* feature_ptr  # (N + 1,) features of each node, or NULL: all of them
+    const void* features  # (N / n_sharing, n_features) of floating; or (nnz,) if features are sparse
+    const int64_t* feature_ptr  # (N + 1,) first feature of each node, or NULL if features are dense
     const int32_t* feature_index  # (nnz,) node type times n_features, plus the feature
     const void* edge_weight  # (E, n_edge_features) of floating, or NULL: one
     const int32_t* node_type  # (N,) or NULL
-    const uint8_t* barred  # (N, K) whether a node may not have a state, or NULL
+    const uint8_t* barred  # (N, K) whether a state is forbidden for a node, or NULL
     const int32_t* labels  # (N,)
-    const int32_t* order  # (N,) every node after its parent, examples one after the other
+    const int32_t* order  # (N,) every node after its parent, example by example
     const int32_t* parent  # (N,) -1 at a root
     const int32_t* half_edge  # (N,) from the node to its parent
-    const int32_t* has_cycles  # (m,) whether labelings of an example are enumerated
+    const int32_t* has_cycles  # (m,) whether an example has cycles, so that labelings are enumerated
     const int64_t* earlier_ptr  # (N + 1,) edges of each node to nodes before it
     const int32_t* earlier  # (E,) half-edge from the node
     const int32_t* edges  # (E, 2)
     const int32_t* edge_type  # (E,)
     const int64_t* node_ptr  # (m + 1,)
     const int64_t* edge_ptr  # (m + 1,)
-    const double* cost  # (K, K) of the true state, then the other
+    const double* cost  # (K, K) by the true state and the other state
     const double* node_weight  # (N,) or NULL
-    const double* weight  # (m,) factor of each hinge
+    const double* weight  # (m,) weight of each hinge
     const int32_t* index  # (K, K) weight of each table entry
-    const double* sign  # (K, K) its factor
-    const uint8_t* forbidden  # (K, K) whether an edge may not have these states, or NULL
+    const double* sign  # (K, K) factor of this weight
+    const uint8_t* forbidden  # (K, K) whether a pair of states is forbidden, or NULL
 
 
 cdef struct Slope:
-    Py_ssize_t n_entries  # that are not zero
+    Py_ssize_t n_entries  # number of nonzero entries
     int32_t* entries  # (n_weights,) weight of each
     double* values  # (n_weights,) value of each
-    int32_t* place  # (n_weights,) where among the entries a weight is, if it is one of them
-    double* total  # (n_weights,) a plane or a sum of planes, to which values are added in place of entries; or NULL
+    int32_t* place  # (n_weights,) index of each weight among the entries, if it is an entry
+    double* total  # (n_weights,) dense plane or sum of planes to add to, instead of entries; or NULL
 
 
 cdef struct Workspace:
     double* scores  # (nodes of the largest example, K)
-    double* tables  # (n_tables, 2, K, width) each also transposed
-    double* mixed  # (K, width) of one edge
+    double* tables  # (n_tables, 2, K, width) each table and its transpose
+    double* mixed  # (K, width) table of one edge
     double* best  # (width,)
-    double* factors  # (n_features + 1,) of one node that are not zero, and the constant
+    double* factors  # (n_features + 1,) nonzero features of one node, and the constant
     double* local  # (nodes of the largest example, K)
     double* partial  # (nodes of the largest example,)
     int32_t* found  # (nodes of the largest example,)
     int32_t* tried  # (nodes of the largest example,)
-    int32_t* nonzero  # (n_features + 1,) of one node
-    Slope slope  # of one plane
+    int32_t* nonzero  # (n_features + 1,) weight rows of the nonzero features of one node
+    Slope slope  # slope of one plane
 
 
 cdef inline void open_examples(object arrays, const floating[:, ::1] features, Examples* p) except *:
-    """Addresses of the arrays, which the caller keeps alive."""
+    """Return the addresses of the arrays, which the caller must keep alive."""
     cdef:
         const int64_t[::1] feature_ptr = arrays.feature_ptr
         const int32_t[::1] feature_index = arrays.feature_index
@@ -161,7 +161,7 @@ cdef inline void partition_workspace(const Examples* p, Py_ssize_t n_integers, d
 
 
 cdef inline void expand_tables(const Examples* p, const double* x, Workspace* workspace) noexcept nogil:
-    """Tables of weights, each also transposed."""
+    """Compute the tables from weights, each also transposed."""
     cdef:
         Py_ssize_t K = p.n_states, k, a, b
         const double* weights
@@ -185,7 +185,7 @@ cdef inline void expand_tables(const Examples* p, const double* x, Workspace* wo
 
 cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Workspace* workspace,
                                         floating* precision) noexcept nogil:
-    """Scores (K, width) of an edge by the state of the end that a half-edge starts from, then the other's."""
+    """Return the scores (K, width) of an edge, by the states of the start and of the other end of a half-edge."""
     cdef:
         Py_ssize_t K = p.n_states, area = K * p.width, R = p.n_edge_features, edge = half_edge >> 1, r, i, a, b
         Py_ssize_t transposed = area * (half_edge & 1)
@@ -200,7 +200,7 @@ cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Wo
         for i in range(area):
             workspace.mixed[i] += weight[r] * table[2 * r * area + transposed + i]
     for a in range(K if p.forbidden != NULL else 0):
-        # Whatever the features are that -inf was multiplied by.
+        # Set explicitly, since -inf times a feature may be NaN.
         for b in range(K):
             if p.forbidden[b * K + a if half_edge & 1 else a * K + b]:
                 workspace.mixed[a * p.width + b] = -INFINITY
@@ -208,13 +208,13 @@ cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Wo
 
 
 cdef inline const floating* row_of_features(const Examples* p, Py_ssize_t node, floating* precision) noexcept nogil:
-    """All features of a node."""
+    """Return the dense features of a node."""
     return (<const floating*> p.features) + (node if p.n_sharing == 1 else node // p.n_sharing) * p.n_features
 
 
 cdef inline Py_ssize_t find_nonzero(const Examples* p, Py_ssize_t node, Workspace* workspace,
                                     floating* precision) noexcept nogil:
-    """Number of the features of a node that are not zero; rows of their weights and what they are in the workspace."""
+    """Return the number of nonzero features of a node; write their weight rows and values to the workspace."""
     cdef:
         Py_ssize_t n_nonzero = 0, F = p.n_features, f
         int32_t first
@@ -228,7 +228,7 @@ cdef inline Py_ssize_t find_nonzero(const Examples* p, Py_ssize_t node, Workspac
     features = row_of_features(p, node, <floating*> NULL)
     first = 0 if p.node_type == NULL else <int32_t> (p.node_type[node] * F)
     for f in range(F):
-        # Without a branch, which would go wrong as often as not.
+        # Without a branch, which would often be mispredicted.
         workspace.nonzero[n_nonzero] = first + <int32_t> f
         workspace.factors[n_nonzero] = features[f]
         n_nonzero += fabs(features[f]) > 0
@@ -237,12 +237,12 @@ cdef inline Py_ssize_t find_nonzero(const Examples* p, Py_ssize_t node, Workspac
 
 cdef inline double product_of_features(const Examples* p, Py_ssize_t node, const double* weights,
                                        floating* precision) noexcept nogil:
-    """Product of all features of a node with one weight each."""
+    """Return the inner product of the dense features of a node with weights."""
     cdef:
         Py_ssize_t F = p.n_features, f, a
         const floating* features = row_of_features(p, node, <floating*> NULL)
         double sums[4]
-    # One sum alone would wait for each addition.
+    # Four sums, since each addition waits for the previous addition.
     sums[0] = sums[1] = sums[2] = sums[3] = 0.0
     for f in range(F // 4):
         for a in range(4):
@@ -254,7 +254,7 @@ cdef inline double product_of_features(const Examples* p, Py_ssize_t node, const
 
 cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* x, Workspace* workspace,
                               double* scores, floating* precision) noexcept nogil:
-    """Score of each state of a node by its features alone."""
+    """Compute the score of each state of a node from its features."""
     cdef:
         Py_ssize_t C = p.n_columns, n_nonzero, f, a
         Py_ssize_t kind = 0 if p.node_type == NULL else p.node_type[node]
@@ -283,7 +283,7 @@ cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* 
 
 cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* x, Workspace* workspace,
                                  floating* precision) noexcept nogil:
-    """Labels of example i of the highest cost plus score, in ``workspace.found``; what that is above the true score."""
+    """Find labels of maximal cost plus score, in ``workspace.found``; return their excess over the true score."""
     cdef:
         Py_ssize_t K = p.n_states, first = p.node_ptr[i], s, k, a
         double value, total = 0.0
@@ -308,7 +308,7 @@ cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* 
 
 cdef inline double enumerate_labelings(const Examples* p, Py_ssize_t i, Workspace* workspace,
                                        floating* precision) noexcept nogil:
-    """The best of all labelings, node after node, by the scores of each state given those of the nodes before."""
+    """Find the best labeling by enumeration, node by node, given the states of earlier nodes."""
     cdef:
         Py_ssize_t K = p.n_states, first = p.node_ptr[i], n_nodes = p.node_ptr[i + 1] - first, depth = 0, a, k, other
         int32_t half_edge
@@ -348,7 +348,7 @@ cdef inline double enumerate_labelings(const Examples* p, Py_ssize_t i, Workspac
 
 cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Workspace* workspace,
                                  floating* precision) noexcept nogil:
-    """The best labeling of a forest, by messages of maxima from the leaves to the roots."""
+    """Find the best labeling of a forest, by max-product messages from the leaves to the roots."""
     cdef:
         Py_ssize_t K = p.n_states, first = p.node_ptr[i], s, a, b, place
         int32_t parent, best
@@ -367,14 +367,14 @@ cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Workspace* wor
         max_sum(table, scores, K, p.width, workspace.best)
         for b in range(K):
             target[b] += workspace.best[b]
-    # No maximum is that of the number beside the states where their own is odd.
+    # If K is odd, the padding must not be the maximum.
     workspace.best[p.width - 1] = -INFINITY
     for place in range(first, p.node_ptr[i + 1]):
         s = p.order[place]
         parent = p.parent[s]
         scores = workspace.scores + (s - first) * K
         if parent >= 0:
-            # From the other end, so that the states of this one lie side by side.
+            # Seen from the other end, so that the states of this end are contiguous.
             table = table_towards(p, p.half_edge[s] ^ 1, workspace, <floating*> NULL)
             table += workspace.found[parent - first] * p.width
         for a in range(K):
@@ -395,7 +395,7 @@ cdef inline void add_entry(Slope* slope, Py_ssize_t weight, double value) noexce
         slope.total[weight] += value
         return
     k = slope.place[weight]
-    # Entries of earlier slopes may have left any place.
+    # `place` may hold stale values of earlier slopes.
     if k >= slope.n_entries or slope.entries[k] != weight:
         k = slope.n_entries
         slope.n_entries += 1
@@ -407,7 +407,7 @@ cdef inline void add_entry(Slope* slope, Py_ssize_t weight, double value) noexce
 
 cdef inline void add_difference(Slope* slope, Py_ssize_t n_columns, Py_ssize_t at, int32_t truth, int32_t found,
                                 double value) noexcept nogil:
-    """Add what a feature of a node, whose weights are from a place on, gives to a state other than the true one."""
+    """Add a feature value to the weight of the found state and subtract it from the weight of the true state."""
     if n_columns == 1:
         add_entry(slope, at, value if found > truth else -value)
     else:
@@ -417,7 +417,7 @@ cdef inline void add_difference(Slope* slope, Py_ssize_t n_columns, Py_ssize_t a
 
 cdef inline void add_features(const Examples* p, Slope* slope, Py_ssize_t kind, Py_ssize_t node, double value,
                               floating* precision) noexcept nogil:
-    """Add the features of a node, each of one weight, to the whole of a slope."""
+    """Add the features of a node, each with one weight, to a dense slope."""
     cdef:
         Py_ssize_t f
         const floating* features = row_of_features(p, node, <floating*> NULL)
@@ -428,7 +428,7 @@ cdef inline void add_features(const Examples* p, Slope* slope, Py_ssize_t kind, 
 
 cdef inline double cost_of_labels(const Examples* p, Py_ssize_t i, const Workspace* workspace,
                                   floating* precision) noexcept nogil:
-    """Cost of the labels found of example i, times its factor: the offset of their plane."""
+    """Return the offset of the plane of the found labels: the cost of example i times its weight."""
     cdef:
         Py_ssize_t first = p.node_ptr[i], s
         int32_t truth, found
@@ -442,7 +442,7 @@ cdef inline double cost_of_labels(const Examples* p, Py_ssize_t i, const Workspa
 
 cdef inline void add_tables(const Examples* p, Py_ssize_t i, const Workspace* workspace, Slope* slope,
                             floating* precision) noexcept nogil:
-    """Add what tables give to the plane of the labels found of example i."""
+    """Add the table statistics of the found labels of example i to the slope."""
     cdef:
         Py_ssize_t K = p.n_states, R = p.n_edge_features, first = p.node_ptr[i], k, r, at, tail, head, true_cell, cell
         double value
@@ -462,7 +462,7 @@ cdef inline void add_tables(const Examples* p, Py_ssize_t i, const Workspace* wo
 
 cdef inline double find_plane(const Examples* p, Py_ssize_t i, Workspace* workspace,
                               floating* precision) noexcept nogil:
-    """Slope in the workspace, and offset, of the plane of the labels found of example i."""
+    """Compute the plane of the found labels of example i: return its offset, write its slope to the workspace."""
     cdef:
         Py_ssize_t C = p.n_columns, first = p.node_ptr[i], s, k, kind, n_nonzero
         int32_t truth, found

@@ -1,4 +1,4 @@
-"""Structured hinges of forests and small graphs with linear scores: values, planes, and passes of Frank-Wolfe steps."""
+"""Structured hinge losses of forests and small graphs with linear scores: values, planes and Frank-Wolfe passes."""
 
 from cython cimport floating
 from libc.float cimport DBL_MIN
@@ -43,14 +43,14 @@ def highest_planes(
     object examples,  # IN arrays of the examples
     const floating[:, ::1] features,  # IN (N, F) of their nodes
     const double[::1] x,  # IN (n,) weights
-    double[:, ::1] slopes,  # IN OUT (stop - start, n), zero before
+    double[:, ::1] slopes,  # IN OUT (stop - start, n), initially zero
     double[::1] offsets,  # OUT (stop - start,)
     Py_ssize_t start,
     Py_ssize_t stop,
     double[::1] work,  # workspace
-    int32_t[::1] found,  # workspace, zero before
+    int32_t[::1] found,  # workspace, initially zero
 ):
-    """Plane of each example's hinge that touches it at x."""
+    """Compute the tangent plane of the hinge of each example at x."""
     cdef:
         Examples p
         Workspace workspace
@@ -69,13 +69,13 @@ def sum_of_planes(
     object examples,  # IN arrays of the examples
     const floating[:, ::1] features,  # IN (N, F) of their nodes
     const double[::1] x,  # IN (n,) weights
-    double[::1] slope,  # IN OUT (n,) zero before
+    double[::1] slope,  # IN OUT (n,) initially zero
     Py_ssize_t start,
     Py_ssize_t stop,
     double[::1] work,  # workspace
-    int32_t[::1] found,  # workspace, zero before
+    int32_t[::1] found,  # workspace, initially zero
 ):
-    """Sum of the planes that touch the hinges of the examples start to stop at x: its slope and value there."""
+    """Sum the tangent planes at x of the hinges of examples start to stop - 1: slope and value."""
     cdef:
         Examples p
         Workspace workspace
@@ -94,14 +94,14 @@ def sum_of_planes(
 
 def sum_of_hinges(
     object examples,  # IN arrays of the examples
-    const floating[:, ::1] features,  # IN of their nodes, as below
+    const floating[:, ::1] features,  # IN features of their nodes, as below
     const double[::1] x,  # IN (n,) weights
     Py_ssize_t start,
     Py_ssize_t stop,
     double[::1] work,  # workspace
-    int32_t[::1] found,  # workspace, zero before
+    int32_t[::1] found,  # workspace, initially zero
 ):
-    """Sum of the hinges of the examples start to stop at x."""
+    """Return the sum of the hinges of examples start to stop - 1 at x."""
     cdef:
         Examples p
         Workspace workspace
@@ -118,34 +118,34 @@ def sum_of_hinges(
 
 def frank_wolfe_steps(
     list examples,  # IN arrays of each batch
-    list features,  # IN (N, F) of the nodes of each, or (nnz, 1) of those that are not zero
-    const floating[:, ::1] first_features,  # IN the first of these
+    list features,  # IN (N, F) features of the nodes of each batch, or (nnz, 1) nonzero features
+    const floating[:, ::1] first_features,  # IN first element of `features`
     const int32_t[::1] members,  # IN examples in the order of their steps, numbered through all batches
     const int64_t[::1] first_members,  # IN (n_batches + 1,) first example of each batch
-    double[:, ::1] slopes,  # IN OUT (m, n) slope of the combined plane of each example, but for its factor; (m, 0) with
-    # SHARES
-    const int64_t[::1] row_ptr,  # IN (m + 1,) or (1,): where the entries of the row of each example are, see SHARES
-    int64_t[::1] row_sizes,  # IN OUT (m,) or (0,): how many of them are in use
-    int32_t[::1] row_index,  # IN OUT weight of tables of each entry
+    double[:, ::1] slopes,  # IN OUT (m, n) slope of the combined plane of each example, without its factor; (m, 0)
+    # with SHARES
+    const int64_t[::1] row_ptr,  # IN (m + 1,) or (1,): first entry of the row of each example, see SHARES
+    int64_t[::1] row_sizes,  # IN OUT (m,) or (0,): number of used entries of each row
+    int32_t[::1] row_index,  # IN OUT table weight of each entry
     double[::1] row_values,  # IN OUT
-    double[:, ::1] combined,  # IN OUT (m, 3) of these planes: see OFFSET, FACTOR, and SQUARE
+    double[:, ::1] combined,  # IN OUT (m, 3) numbers of the combined planes: OFFSET, FACTOR and SQUARE
     double[:, ::1] shares,  # IN OUT (N of all batches, K) or (0, 0): see SHARES
     double[::1] x,  # IN OUT (n,) minus the sum of all slopes, projected
-    double[:, ::1] earlier,  # IN OUT (2, n) x at which labels are found, that of even and of odd groups
+    double[:, ::1] earlier,  # IN OUT (2, n) x at which labels are found, for even and for odd groups
     double[::1] free,  # IN OUT (m,) bounded entries of x before they are projected
-    double[::1] mean,  # IN OUT (n,) of the x after each step, step k with weight k; or what it lags behind: see SHARES
+    double[::1] mean,  # IN OUT (n,) mean of x, step k with weight k; or its lag behind x: see SHARES
     const int32_t[::1] bounded,  # IN (m,) entries of x that must not be negative
-    Py_ssize_t n_steps,  # made before
+    Py_ssize_t n_steps,  # number of steps made before
     Py_ssize_t group,  # examples whose labels are found at one x
-    bint ahead,  # whether these are found before the steps of the group before are made
-    int64_t[::1] turns,  # IN OUT counters that threads share, see TAKEN and below; zero before
+    bint ahead,  # whether labels are found before the steps of the previous group are made
+    int64_t[::1] turns,  # IN OUT counters that threads share, see TAKEN and below; initially zero
     int32_t[:, ::1] labels,  # OUT (2 group, nodes of the largest example)
     int32_t[:, ::1] moved,  # workspace (2, features of the nodes of a group), or (2, 0) without shares
-    bint leads,  # whether this thread makes the steps, or finds labels for the one that does
+    bint leads,  # whether this thread makes the steps (leader), or finds labels for the leader
     double[::1] work,  # workspace
     int32_t[::1] found,  # workspace, zero before the first call
 ):
-    """One step for each example; what was added to the offsets, and the slacks met, summed.
+    """Make one step for each example; return the sums of the changes of offsets and of the slacks.
 
     Labels of a group that are found ahead are those at the x before the steps of the group before, so that other
     threads find them while these are made. Each step is the best one at the x of its time.
@@ -214,7 +214,7 @@ def frank_wolfe_steps(
 
 cdef inline void bring_up_to_date(const Examples* p, double[::1] x, double[::1] earlier, int32_t[:, ::1] moved,
                                   const Py_ssize_t* n_moved) noexcept nogil:
-    """Copy x, or of many rows of weights those that the last two groups of steps moved: others are as they were."""
+    """Copy x, or only the rows of weights that the last two groups of steps changed."""
     cdef Py_ssize_t C = p.n_columns, parity, k, a
     if moved.shape[1] == 0:
         earlier[:] = x
@@ -227,13 +227,13 @@ cdef inline void bring_up_to_date(const Examples* p, double[::1] x, double[::1] 
         earlier[a] = x[a]
 
 
-# Places of the counters: examples whose labels some thread finds, those that may be begun, those that are ended.
+# Counters of examples: taken by a thread, allowed to start, and finished.
 cdef enum:
     TAKEN = 0
     ALLOWED = 8
     ENDED = 16
 
-# Moments that a helping thread waits for one that leads to begin.
+# Number of polls for which a helper waits for the leader to start.
 cdef enum:
     PATIENCE = 20000
 
@@ -250,7 +250,7 @@ cdef inline Py_ssize_t batch_of(const int64_t[::1] first_members, Py_ssize_t mem
 
 
 cdef inline void prefetch_row(const double* row, Py_ssize_t n) noexcept nogil:
-    """All slopes together are in no near cache; this one comes while another step is made."""
+    """Prefetch a slope during another step, since all slopes together exceed the caches."""
     cdef Py_ssize_t k
     for k in range(0, n, 8):
         prefetch(row + k)
@@ -266,7 +266,7 @@ cdef inline void wait_for(int64_t* counter, int64_t value) noexcept nogil:
 cdef void find_labels(const Examples* p, const int32_t[::1] members, const int64_t[::1] first_members,
                       double[:, ::1] earlier, Py_ssize_t group, int64_t limit, int64_t[::1] turns,
                       int32_t[:, ::1] labels, Workspace* workspace, floating* precision) noexcept nogil:
-    """Find labels of examples up to a limit, all of one group, until none is left."""
+    """Find labels of the examples of one group, up to a limit, until no example is left."""
     cdef:
         int64_t place = take_number(&turns[TAKEN], limit)
         Py_ssize_t b, i, k
@@ -288,7 +288,7 @@ cdef void find_labels(const Examples* p, const int32_t[::1] members, const int64
 cdef void help_with_labels(const Examples* p, const int32_t[::1] members, const int64_t[::1] first_members,
                            double[:, ::1] earlier, Py_ssize_t group, int64_t[::1] turns, int32_t[:, ::1] labels,
                            Workspace* workspace, floating* precision) noexcept nogil:
-    """Find labels of whatever may be begun, until all examples have theirs."""
+    """Find labels of all allowed examples, until every example is done."""
     cdef int64_t moments = 0, allowed
     while counter_value(&turns[TAKEN]) < members.shape[0]:
         allowed = counter_value(&turns[ALLOWED])
@@ -296,26 +296,26 @@ cdef void help_with_labels(const Examples* p, const int32_t[::1] members, const 
             find_labels(p, members, first_members, earlier, group, allowed, turns, labels, workspace, precision)
             moments = 0
         elif allowed == 0 and moments > PATIENCE:
-            # An interruption may have come before the one that leads.
+            # The leader may have been interrupted before it started.
             return
         wait_a_moment(moments)
         moments += 1
 
 
-# Numbers of a combined plane: its offset, what its slope is times the row of slopes, and the square of its slope.
+# Numbers of a combined plane: offset, factor (slope = factor * row of slopes), and squared norm of the slope.
 cdef enum:
     OFFSET = 0
     FACTOR = 1
     SQUARE = 2
 
-# The least factor of a row of slopes.
+# Smallest factor of a row of slopes.
 cdef double LEAST = 1e-50
 
 
 cdef inline void step_towards(const Examples* p, Py_ssize_t i, Workspace* workspace, double* row, double* combined,
                               double[::1] x, double[::1] free, double[::1] mean, const int32_t[::1] bounded,
                               double recent, double* gained, double* slacks, floating* precision) noexcept nogil:
-    """The best step of the combined plane of an example towards the plane of the labels found.
+    """Make the optimal step of the combined plane of an example towards the plane of the found labels.
 
     Most entries of the latter are zero: only one row, x and its mean are read and written whole, and the row is shrunk
     by its factor.
@@ -358,10 +358,9 @@ cdef inline void step_towards(const Examples* p, Py_ssize_t i, Workspace* worksp
     combined[FACTOR] = factor
 
 
-# SHARES: where features are few of very many, a combined plane is kept as what each node has of each state, and its
-# slope as that of the weights of tables alone, by the entries that labels found so far have touched. The mean of the x
-# after each step is x less what it lags behind, 2 / (k (k + 1)) times the sum of all moves, step j with weight
-# j (j - 1) / 2.
+# SHARES: for very sparse features, a combined plane is stored as the share of each state at each node. Its slope is
+# stored for table weights only, by the entries that found labels have used so far. The mean of x over the steps is x
+# minus a lag: 2 / (k (k + 1)) times the sum of all moves, where the move of step j has weight j (j - 1) / 2.
 
 
 cdef struct Row:
@@ -372,7 +371,7 @@ cdef struct Row:
 
 cdef inline bint find_difference(const Examples* p, Py_ssize_t i, Workspace* workspace, const Row* row,
                                  const double* shares, Py_ssize_t* n_rows, floating* precision) noexcept nogil:
-    """Slope of the plane of the labels found of example i, less the combined one; whether they differ.
+    """Compute the slope of the plane of the found labels minus the combined slope; return whether they differ.
 
     Some rows of features come first, those that ``workspace.slope.entries`` names; other weights are in their places.
     """
@@ -394,7 +393,7 @@ cdef inline bint find_difference(const Examples* p, Py_ssize_t i, Workspace* wor
     for a in range(p.tables_at, p.n_weights):
         any_differs |= slope.values[a] != 0
     for s in range(first, p.node_ptr[i + 1]):
-        share = shares + s * K + K - C  # of two states, those of the second, whose score has weights
+        share = shares + s * K + K - C  # for two states, the shares of the second state, whose score has weights
         differs = False
         for a in range(C):
             difference[a] = p.weight[i] * ((workspace.found[s - first] == a + K - C) - share[a])
@@ -406,7 +405,7 @@ cdef inline bint find_difference(const Examples* p, Py_ssize_t i, Workspace* wor
         for q in range(n_nonzero):
             r = workspace.nonzero[q]
             workspace.nonzero[q] = slope.place[r]
-            # Rows of earlier slopes may have left any place.
+            # `place` may hold stale values of earlier slopes.
             if slope.place[r] >= n_slots or slope.entries[slope.place[r]] != r:
                 workspace.nonzero[q] = slope.place[r] = <int32_t> n_slots
                 slope.entries[n_slots] = r
@@ -423,7 +422,7 @@ cdef inline bint find_difference(const Examples* p, Py_ssize_t i, Workspace* wor
 
 
 cdef inline void add_to_row(Row* row, double size, double* values, Py_ssize_t n) noexcept nogil:
-    """Add values, of which the row has no more than it has room for that are not zero; they are zero afterwards."""
+    """Add values to a row and reset them to zero; the row has space for all nonzero values."""
     cdef Py_ssize_t a, n_entries = row.size[0]
     for a in range(n_entries):
         row.values[a] += size * values[row.index[a]]
@@ -440,7 +439,7 @@ cdef inline void step_of_shares(const Examples* p, Py_ssize_t i, Workspace* work
                                 double* all_shares, double[::1] x, double[::1] free, double[::1] lag,
                                 const int32_t[::1] bounded, Py_ssize_t number, int32_t* moved, Py_ssize_t* n_moved,
                                 double* gained, double* slacks, floating* precision) noexcept nogil:
-    """The best step of the combined labels of an example towards those found."""
+    """Make the optimal step of the combined labels of an example towards the found labels."""
     cdef:
         Py_ssize_t K = p.n_states, C = p.n_columns, first = p.node_ptr[i], n_rows = 0, s, a, at
         double lift = cost_of_labels(p, i, workspace, <floating*> NULL) - combined[OFFSET]

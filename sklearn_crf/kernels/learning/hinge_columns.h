@@ -1,6 +1,5 @@
-/* Loops over the columns of the rows of a sparse plane, which has values for some rows of the weights. Every column has
-   sums of its own, so that the order of additions does not depend on the length of vectors; wider ones round products
-   and sums at once. */
+/* Loops over the columns of a sparse plane, which has values for some rows of the weights. Every column has separate
+   sums, so that the order of additions does not depend on the vector length. Wide vectors use fused multiply-add. */
 
 #ifndef SKLEARN_CRF_HINGE_COLUMNS_H
 #define SKLEARN_CRF_HINGE_COLUMNS_H

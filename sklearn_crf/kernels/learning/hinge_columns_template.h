@@ -1,5 +1,5 @@
 /* Included by hinge_columns.h once for each set of instructions, with TARGET and COLUMNS(name) defined: the compiler
-   makes vectors of the columns of a row. */
+   vectorises over the columns of a row. */
 
 /* values[slot[q]] += factors[q] * row */
 TARGET static void COLUMNS(add_to_slots)(double *restrict values, const int32_t *restrict slot,
@@ -30,7 +30,7 @@ TARGET static void COLUMNS(weigh_rows)(const double *restrict x, const int32_t *
     }
 }
 
-/* x[rows[q]] -= size * values[q], and the same of lag, times a factor */
+/* x[rows[q]] -= size * values[q]; lag changes likewise, times a factor */
 TARGET static void COLUMNS(move_rows)(double *restrict x, double *restrict lag, const int32_t *restrict rows,
                                       const double *restrict values, ptrdiff_t n, ptrdiff_t width, double size,
                                       double factor)

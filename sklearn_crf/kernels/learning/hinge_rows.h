@@ -1,5 +1,5 @@
-/* Loops of Frank-Wolfe steps on structured hinges that must be vectorised to be fast. Additions come in an order that
-   does not depend on the length of vectors; wider ones round products and sums at once. */
+/* Vectorised loops of Frank-Wolfe steps on structured hinges. The order of additions does not depend on the vector
+   length. Wide vectors use fused multiply-add. */
 
 #ifndef SKLEARN_CRF_HINGE_ROWS_H
 #define SKLEARN_CRF_HINGE_ROWS_H
@@ -10,7 +10,7 @@
 
 #include "vector_level.h"
 
-/* Accumulators of a product, so that additions need not wait for each other. */
+/* Number of accumulators of an inner product, so that additions need not wait for each other. */
 #define HINGE_SUMS 16
 
 #if VECTOR_LEVEL_DISPATCH
@@ -81,7 +81,7 @@ static inline double product(const double *a, const double *b, ptrdiff_t n)
     return plain_product(a, b, n);
 }
 
-/* x += size * along, and the mean of x after this and earlier moves, in one go: together they are in no near cache. */
+/* x += size * along, and the mean of x over all moves, in one pass, because both exceed the near caches. */
 static inline void move(double size, const double *along, double recent, double *x, double *mean, ptrdiff_t n)
 {
 #if VECTOR_LEVEL_DISPATCH

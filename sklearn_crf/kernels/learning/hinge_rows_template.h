@@ -12,8 +12,8 @@ INLINE ROWS(vector) ROWS(load)(const double *from)
     return found;
 }
 
-/* Columns first to first + n_vectors * LANES, the last vector from ``last`` on, which may be sooner: those it shares with
-   the one before are the same. n_vectors is a constant of at most 8, so that the sums stay in registers. */
+/* Columns first to first + n_vectors * LANES. The last vector starts at ``last`` and may overlap the previous vector,
+   with equal results. n_vectors is a constant of at most 8, so that the sums stay in registers. */
 INLINE void ROWS(weighted_block)(const double *rows, const int32_t *index, const double *factors, ptrdiff_t n,
                                  ptrdiff_t width, ptrdiff_t first, ptrdiff_t last, double *out, const int n_vectors)
 {

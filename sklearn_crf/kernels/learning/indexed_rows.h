@@ -1,5 +1,5 @@
-/* Sums over rows of a table that are named by their numbers, and the adjoint: features that are one or absent. Additions
-   are those of a loop over rows in their order, whatever the length of vectors: every column has a sum of its own. */
+/* Sums over indexed rows of a table, and the adjoint, for binary features. Rows are added in order for any vector
+   length, because every column has a separate sum. */
 
 #ifndef SKLEARN_CRF_INDEXED_ROWS_H
 #define SKLEARN_CRF_INDEXED_ROWS_H

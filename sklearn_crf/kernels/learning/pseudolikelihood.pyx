@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Each node's conditional given the true labels of its neighbours, and its derivatives."""
+"""Pseudolikelihood: conditionals of nodes given the true labels of their neighbours, and gradients."""
 
 from cython cimport floating
 from libc.math cimport INFINITY
@@ -18,9 +18,9 @@ def pseudolikelihood_range(
     double[::1] scores,  # workspace (K,)
     double[::1] terms,  # OUT (N,) -log p(label | labels of the neighbours)
     floating[:, ::1] unary_gradient,  # OUT (N, K)
-    double[:, :, :, ::1] pairs,  # IN OUT (T, R, K, K) gradient by the tables is added
+    double[:, :, :, ::1] pairs,  # IN OUT (T, R, K, K) gradient of the tables, added to
 ):
-    """Nodes start to stop."""
+    """Compute the loss and gradient of nodes start to stop - 1."""
     cdef:
         Py_ssize_t node, k
         double weight = 1, own, log_z
@@ -31,7 +31,7 @@ def pseudolikelihood_range(
             model.scores_given_labels(node, &labels[0], &scores[0])
             own = scores[labels[node]]
             log_z = model.normalize(&scores[0])
-            # Half of what one violation costs tells it from any finite score.
+            # Half the penalty of a violation separates violations from all finite scores.
             terms[node] = log_z - own if own > 0.5 * FORBIDDEN_PAIR else INFINITY
             scores[labels[node]] -= 1
             if node_weight.shape[0]:
@@ -46,10 +46,10 @@ def count_neighbours(
     const int32_t[:, ::1] edges,  # IN (E, 2)
     const int32_t[::1] edge_type,  # IN (E,) or empty: 0 everywhere
     const int32_t[::1] labels,  # IN (N,)
-    const floating[:, ::1] features,  # IN (E, R), or no rows: one that is 1 everywhere
+    const floating[:, ::1] features,  # IN (E, R), or no rows: a single feature of 1
     double[:, :, :, :, ::1] counts,  # INOUT (N, T, R, 2, K) added to
 ):
-    """Sums of edge features at the first and at the second end of edges, by the label at the other end."""
+    """Sum the edge features at each node, by the label of the neighbour and the end of the edge."""
     cdef:
         Py_ssize_t e, r, t = 0
         Py_ssize_t n_features = counts.shape[2], n_classes = counts.shape[4]

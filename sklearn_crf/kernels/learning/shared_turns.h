@@ -1,5 +1,5 @@
-/* Numbered items that threads take in turn while one of them leads. Counters are read and written in one piece, and
-   what a thread wrote before it raised one is seen by those that find it raised. */
+/* Numbered items that threads claim while one thread leads. Counters are atomic: writes before a counter is increased
+   are visible to threads that read the increased value. */
 
 #ifndef SKLEARN_CRF_SHARED_TURNS_H
 #define SKLEARN_CRF_SHARED_TURNS_H
@@ -40,7 +40,7 @@ static inline void count_one(int64_t *counter)
 #endif
 }
 
-/* The next number below a limit, for this thread alone; -1 if there is none. */
+/* Claim the next number below a limit for this thread; returns -1 if no number is left. */
 static inline int64_t take_number(int64_t *next, int64_t limit)
 {
     int64_t number = counter_value(next);
@@ -58,7 +58,7 @@ static inline int64_t take_number(int64_t *next, int64_t limit)
     return -1;
 }
 
-/* Wait for another thread: it may be about to come, or need this processor. */
+/* Wait briefly for another thread, which may need this processor. */
 static inline void wait_a_moment(int64_t n_before)
 {
     if (n_before < 2000) {

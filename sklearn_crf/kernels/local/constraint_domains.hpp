@@ -1,4 +1,4 @@
-// States that nodes still may have under constraints, and propagation that keeps the reason of all that it rules out.
+// Remaining states of nodes under constraints, and propagation that stores a reason for everything that it infers.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace crf {
 
-// A variable is the number of a state among the states of all nodes. A literal is twice that where the node has the
-// state, and one more where it has not.
+// A variable is the number of a state among the states of all nodes. Literal 2 * variable says that the node has the
+// state, literal 2 * variable + 1 that it does not.
 using Variable = int32_t;
 using Literal = int32_t;
 using Word = uint64_t;
@@ -35,36 +35,36 @@ inline int lowest_bit(Word word) {
 #endif
 }
 
-// All of a problem, in arrays that are copied. Constraints with a node that is not active are left out.
+// A problem, in arrays that are copied. Constraints with an inactive node are left out.
 struct Constraints {
     int64_t n_nodes;
-    int64_t n_decided;          // nodes of the model, which come first; the others follow from these
+    int64_t n_decided;          // nodes of the model, which come first; they determine all other nodes
     const int64_t* first;       // (n_nodes + 1,) first variable of each node
     const uint8_t* possible;    // (n_variables,)
-    const double* preference;   // (n_variables,) of states, larger is tried first
-    const int32_t* guide;       // (n_nodes,) state that is tried before all others
+    const double* preference;   // (n_variables,) preference of states, larger is tried first
+    const int32_t* guide;       // (n_nodes,) state that is tried first
     const uint8_t* active;      // (n_nodes,)
     int64_t n_edges;
     const int32_t* ends;        // (n_edges, 2)
     const int32_t* relation;    // (n_edges,)
-    const double* weight;       // (n_edges,) of the scores of the relation
+    const double* weight;       // (n_edges,) factor of the scores of the relation
     int64_t n_relations;
     const int64_t* shape;       // (n_relations, 2)
-    const int64_t* cell_ptr;    // (n_relations,) where the cells of each begin
+    const int64_t* cell_ptr;    // (n_relations,) first cell of each relation
     int64_t n_cells;
-    const uint8_t* cells;       // whether a pair of states is allowed, in C order
+    const uint8_t* cells;       // whether each pair of states is allowed, in C order
     const double* scores;       // of pairs of states
     int64_t n_clauses;
     const int64_t* clause_ptr;  // (n_clauses + 1,)
-    const int32_t* clause;      // variables that are not all taken together
+    const int32_t* clause;      // variables of each clause: not all may be taken
     int64_t n_counts;
     const int64_t* count_ptr;   // (n_counts + 1,)
     const int32_t* counted;     // variables
-    const int64_t* allowed_ptr; // (n_counts,) where the allowed numbers of taken variables begin, from none to all
+    const int64_t* allowed_ptr; // (n_counts,) start of the flags of allowed counts, from 0 to all variables
     const uint8_t* allowed;
 };
 
-// Why a literal holds: the kind, and in the higher bits what it is of.
+// Reason of a literal: the kind of constraint, and its number in the higher bits.
 enum Kind : int64_t { NO_REASON, CLAUSE, OTHER_TAKEN, LAST_LEFT, UNSUPPORTED, COUNT };
 inline int64_t reason_of(Kind kind, int64_t number) { return 8 * number + kind; }
 
@@ -118,19 +118,19 @@ public:
 
 protected:
     struct Relation {
-        int64_t row_words, column_words;    // of the bits of a row, of those of a column
-        int64_t rows, columns;              // where they begin
-        int32_t most_rows, most_columns;    // most rows that one column forbids, most columns that one row forbids
+        int64_t row_words, column_words;    // words of the bit set of a row and of a column
+        int64_t rows, columns;              // starts of the bit sets of rows and of columns
+        int32_t most_rows, most_columns;    // largest number of rows that a column forbids, and of columns that a row forbids
     };
     struct Clause {
         int64_t begin;
         int32_t length;
-        int32_t n_levels;    // of its literals when it was learned
+        int32_t n_levels;    // number of decision levels among its literals when it was learned
         bool learned;
     };
     struct Watch {
         int32_t clause;
-        Literal other;    // if that holds, the clause does
+        Literal other;    // if this literal holds, so does the clause
     };
 
     const int64_t n_nodes;
@@ -139,23 +139,23 @@ protected:
     std::vector<int32_t> node, size, value, degree;
     std::vector<int64_t> word_of;
     std::vector<Word> domain;
-    std::vector<int8_t> truth;    // of "the node has the state": 1, -1, or 0 where it is open
+    std::vector<int8_t> truth;    // of "the node has the state": 1, -1, or 0 if open
     std::vector<int32_t> level, place;
     std::vector<int64_t> reason;
-    std::vector<Literal> trail, conflict;    // what holds, in order; literals that hold but cannot all
-    int64_t conflict_reason = NO_REASON;    // of the literal that cannot hold
+    std::vector<Literal> trail, conflict;    // literals that hold, in order; literals of a conflict
+    int64_t conflict_reason = NO_REASON;    // reason of the literal that cannot hold
     std::vector<int64_t> level_start;
 
     std::vector<Relation> relations;
     std::vector<Word> bits;
     std::vector<int32_t> ends, relation_of;
-    std::vector<int64_t> edge_number;    // among all, with those that are left out
+    std::vector<int64_t> edge_number;    // number of each edge, counting edges that are left out
     std::vector<int64_t> incident_ptr;
-    std::vector<int64_t> incident;    // twice the edge, plus one where the node is its second end
+    std::vector<int64_t> incident;    // 2 * edge, plus 1 if the node is its second end
 
     std::vector<Clause> clauses;
     std::vector<Literal> literals;
-    std::vector<std::vector<Watch>> watches;    // by a literal whose negation makes the clause look for another one
+    std::vector<std::vector<Watch>> watches;    // by watched literal; if it becomes false, the clause needs another watch
     size_t n_given = 0;
 
     std::vector<int64_t> count_ptr, allowed_ptr, counts_of_ptr;
@@ -177,7 +177,7 @@ protected:
             for (Word left = domain[w]; left; left &= left - 1) visit(64 * (w - word_of[v]) + lowest_bit(left));
     }
 
-    // Bits of the states at the far end that go with a state of the node at one side of an edge.
+    // Bit set of the states at the other end that are compatible with a state at one side of an edge.
     const Word* supports(int64_t edge, int side, int64_t state) const {
         const Relation& r = relations[relation_of[edge]];
         return bits.data() + (side ? r.columns + state * r.column_words : r.rows + state * r.row_words);
@@ -189,7 +189,7 @@ protected:
         waiting_nodes.push_back(static_cast<int32_t>(v));
     }
 
-    // Let an open literal hold, with what follows inside of its node; never a conflict.
+    // Sets an open literal and its consequences within its node; never a conflict.
     void push(Literal p, int64_t why) {
         const Variable x = variable_of(p);
         const int64_t v = node[x];
@@ -219,7 +219,7 @@ protected:
         push(taken(first[v] + 64 * (w - word_of[v]) + lowest_bit(domain[w])), reason_of(LAST_LEFT, v));
     }
 
-    // False at a conflict.
+    // Returns false at a conflict.
     bool require(Literal p, int64_t why) {
         const int known = truth_of(p);
         if (known > 0) return true;
@@ -234,7 +234,7 @@ protected:
         return false;
     }
 
-    // Everything that follows from what holds; false at a conflict.
+    // Propagates all literals that hold. Returns false at a conflict.
     bool propagate() {
         bool holds = true;
         while (holds) {
@@ -268,7 +268,7 @@ protected:
         return false;
     }
 
-    // The literals, all holding before some place of the trail, from which a literal follows.
+    // Returns the literals that imply a literal, all set before a given position of the trail.
     void explain(Literal p, int64_t why, int64_t before, std::vector<Literal>& found) {
         const int64_t number = why >> 3;
         const Variable x = variable_of(p);
@@ -373,7 +373,7 @@ private:
                 counts_of[next[counted[k]]++] = static_cast<int32_t>(c);
     }
 
-    // Clauses of which a literal no longer can hold.
+    // Propagates clauses with a literal that became false.
     bool look_at_clauses(Literal lost) {
         std::vector<Watch>& all = watches[lost];
         size_t kept = 0;
@@ -406,7 +406,7 @@ private:
         return holds;
     }
 
-    // States of neighbours that go with no state that a node still may have.
+    // Rules out states of neighbours that are incompatible with all remaining states of a node.
     bool look_at_neighbours(int64_t v) {
         for (int64_t k = incident_ptr[v]; k < incident_ptr[v + 1]; ++k) {
             const int64_t half = incident[k], edge = half >> 1;
@@ -440,7 +440,7 @@ private:
         return true;
     }
 
-    // x: a state of the node at the other side of a half edge
+    // x: a state of the node at the other end of a half-edge
     void explain_missing_support(Variable x, int64_t half, int64_t before, std::vector<Literal>& found) {
         const int64_t v = ends[half], b = x - first[node[x]];
         const int side = static_cast<int>(half & 1);
@@ -489,7 +489,7 @@ private:
         return true;
     }
 
-    // As few taken and ruled out variables as leave no allowed number; p: what follows, or -1 at a conflict
+    // A minimal set of decided variables that leaves no allowed count. p: the implied literal, or -1 at a conflict
     void explain_count(Literal p, int64_t c, int64_t before, std::vector<Literal>& found) {
         const uint8_t* of_count = allowed.data() + allowed_ptr[c];
         const int64_t n = count_ptr[c + 1] - count_ptr[c];
@@ -500,7 +500,7 @@ private:
                 most -= truth[counted[k]] < 0;
             }
         work += 2 * n;
-        // No number from low to high is allowed, with the variable of p on the other side.
+        // No count from low to high is allowed if the variable of p has the opposite value.
         const int64_t more = p >= 0 && !is_taken(p), less = p >= 0 && is_taken(p);
         int64_t low = least + more, high = most - less;
         while (low > 0 && !of_count[low - 1]) --low;

@@ -1,7 +1,7 @@
-// Search for states of all nodes that no constraint forbids: conflicts are learned as clauses (Marques-Silva and Sakallah
-// 1999, with lazy reasons as in Ohrimenko, Stuckey and Codish 2009), and the search begins anew time after time. It
-// decides the node with most conflicts for its number of states, which takes the state that it had; or by scores, the
-// node whose best state is the farthest ahead.
+// Search for states of all nodes that satisfy all constraints. Conflicts are learned as clauses (Marques-Silva and
+// Sakallah 1999, with lazy reasons as in Ohrimenko, Stuckey and Codish 2009), and the search restarts regularly. It
+// decides the node with the most conflicts relative to its number of states, and assigns its previous state. With
+// scores, it decides the node whose best state has the largest lead.
 #pragma once
 
 #include "scored_domains.hpp"
@@ -19,7 +19,7 @@ public:
         for (int64_t v = 0; v < n_nodes && !by_scores; ++v) activity[v] = 1e-3 * (1 + degree[v]);
     }
 
-    // Go on until about so much more work is done.
+    // Continues for about the given amount of work.
     Status advance(int64_t more) {
         const int64_t most = work + more;
         if (!begun) {
@@ -30,7 +30,7 @@ public:
         return status;
     }
 
-    // The states found; else those of the most nodes that had one without a conflict, and for others the last one tried.
+    // The states found, else the largest assignment without a conflict, completed by the last states tried.
     Status finish(int32_t* labels) const {
         const bool is_known = status == OPEN && !known.empty();
         for (int64_t v = 0; v < n_nodes; ++v)
@@ -44,14 +44,14 @@ private:
     std::vector<int32_t> preferred, deepest;
     std::vector<double> activity, key;
     std::vector<int32_t> heap, heap_place;
-    std::vector<uint8_t> seen, used;    // used: literals of level 0 that a refutation rests on
+    std::vector<uint8_t> seen, used;    // used: literals of level 0 in a refutation
     std::vector<Variable> used_list;
     std::vector<Literal> learned, reasons;
-    std::vector<int32_t> known;    // states of a problem that is decided without a search, which finds others
+    std::vector<int32_t> known;    // states found without a search
     double increment = 1;
     int64_t n_conflicts = 0, n_until_restart = 0, n_restarts = 0, n_taken = 0, most_taken = -1;
     int64_t n_kept_clauses = 2000;
-    size_t raised = 0;    // literals of the trail whose nodes are where they belong in the heap
+    size_t raised = 0;    // number of literals of the trail whose nodes are in the right place of the heap
     bool begun = false;
     Status status = OPEN;
 
@@ -89,7 +89,7 @@ private:
         return OPEN;
     }
 
-    // Watch literals that still can hold.
+    // Watches literals that can still hold.
     bool attach_given(int32_t number) {
         const Clause& clause = clauses[number];
         Literal* own = literals.data() + clause.begin;
@@ -190,7 +190,7 @@ private:
         for (int64_t v = 0; v < n_nodes; ++v) deepest[v] = value[v] >= 0 ? value[v] : preferred[v];
     }
 
-    // Note the literals of a list, all holding; how many of them are of the current level.
+    // Marks the literals of a list, which all hold. Returns how many belong to the current level.
     int64_t note(const std::vector<Literal>& list) {
         int64_t n = 0;
         for (const Literal q : list) {
@@ -220,7 +220,7 @@ private:
         involved[node[x]] = 1;
     }
 
-    // Nodes of a constraint of which no literal may be part of a reason.
+    // Marks the nodes of a constraint that may not appear in any reason as involved.
     void involve_scope(int64_t why) {
         const int64_t number = why >> 3;
         if ((why & 7) == UNSUPPORTED) involved[ends[number]] = 1;
@@ -228,7 +228,7 @@ private:
         for (int64_t k = count_ptr[number]; k < count_ptr[number + 1]; ++k) involved[node[counted[k]]] = 1;
     }
 
-    // Learn a clause from the conflict, and go back to where it lets something follow; false if it is empty.
+    // Learns a clause from the conflict and backtracks to the level where it propagates. Returns false if it is empty.
     bool resolve() {
         int32_t last = 0;
         for (const Literal q : conflict) last = std::max(last, level[variable_of(q)]);
@@ -261,7 +261,7 @@ private:
         return learn();
     }
 
-    // Whether a noted literal follows from others that are noted.
+    // Whether a marked literal is implied by other marked literals.
     bool follows(Literal p) {
         const Variable x = variable_of(p);
         if ((reason[x] & 7) == NO_REASON) return false;
@@ -299,7 +299,7 @@ private:
         return static_cast<int32_t>(std::unique(levels.begin(), levels.end()) - levels.begin());
     }
 
-    // Keep the half of the learned clauses that join the fewest levels, and those that literals of level 0 rest on.
+    // Keeps the half of the learned clauses with the fewest levels, and the reasons of literals of level 0.
     void forget_clauses() {
         std::vector<uint8_t> is_kept(clauses.size(), 0);
         for (const Literal p : trail)
@@ -343,7 +343,7 @@ private:
         n_kept_clauses += 500;
     }
 
-    // Mark all nodes that the conflict at level 0 rests on.
+    // Marks all nodes that are involved in the conflict at level 0.
     Status refuted() {
         for (const Literal q : conflict) use(variable_of(q));
         involve_scope(conflict_reason);
@@ -359,7 +359,7 @@ private:
         return REFUTED;
     }
 
-    // A heap of open nodes, those with much activity and few states left first. Keys are never too small.
+    // A heap of open nodes, by high activity and few remaining states. Stored keys are upper bounds.
     double key_of(int32_t v) const { return by_scores ? activity[v] * lead[v] : activity[v] / size[v]; }
 
     void bump(int32_t v) {

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Search for labels that no constraint forbids."""
+"""Search for labels that satisfy all constraints."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
@@ -41,7 +41,7 @@ cdef extern from "constraint_search.hpp" namespace "crf" nogil:
 
 
 cdef class ConstraintSearch:
-    """A search that goes on from call to call. Its arrays are those of ``Constraints``, with an element at least."""
+    """A search that can be continued. It takes the arrays of ``Constraints``, each with at least one element."""
 
     cdef Search* search
     cdef int64_t n_nodes
@@ -97,11 +97,11 @@ cdef class ConstraintSearch:
 
     @property
     def work(self):
-        """Steps so far."""
+        """Number of steps so far."""
         return self.search.work
 
     def advance(self, int64_t more):
-        """Go on for about so many steps; 0 where it is not at an end, 1 where labels are found, 2 if there are none."""
+        """Search for about this number of steps; return 0 if unfinished, 1 if labels are found, 2 if none exist."""
         cdef int status
         with nogil:
             status = self.search.advance(more)
@@ -109,10 +109,10 @@ cdef class ConstraintSearch:
 
     def finish(
         self,
-        int32_t[::1] labels,  # OUT (N,) those found; else some that break few constraints
-        uint8_t[::1] involved,  # OUT (N,) nodes that a refutation rests on
+        int32_t[::1] labels,  # OUT (N,) the labels found, else labels that violate few constraints
+        uint8_t[::1] involved,  # OUT (N,) nodes that are involved in a refutation
     ):
-        """The results, and the status as of ``advance``; 1 too for labels that are known without a search."""
+        """Write the results; return the status as ``advance`` does, also 1 for labels known without a search."""
         cdef int64_t v
         for v in range(self.n_nodes):
             involved[v] = self.search.involved[v]

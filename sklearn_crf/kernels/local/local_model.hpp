@@ -1,4 +1,4 @@
-// A pairwise model as it looks from one node given its neighbours.
+// Scores and statistics of a single node of a pairwise model, given its neighbours.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace crf {
 
-// A forbidden pair counts this much instead of -inf. A node whose neighbours forbid all its states then still has an
-// order among them, fewest violations first, and no difference is NaN; its exponential is zero all the same.
+// Finite score of a forbidden pair, instead of -inf. States of a node whose neighbours forbid all states can then still
+// be compared by their numbers of violations, and no difference is NaN. The exponential of this score is zero.
 constexpr double FORBIDDEN_PAIR = -1e100;
-// The least a forbidden pair of any positive probability counts: enough for an exponential of zero.
+// Upper bound on the score of a forbidden pair of positive probability: its exponential is still zero.
 constexpr double FORBIDDEN_TRACE = -1e40;
 
 template <class Real>
@@ -19,14 +19,14 @@ struct LocalModel {
     i64 n_columns = 0, n_features = 0;  // K, R
     const Real* unary = nullptr;  // (N, K)
     const Real* tables = nullptr;  // (T, R, K, K)
-    const double* agreement = nullptr;  // (T, R) what Potts tables have on their diagonal over what they have off it, or null
+    const double* agreement = nullptr;  // (T, R) diagonal minus off-diagonal score of Potts tables, or null
     const i32* edge_type = nullptr;  // (E,)
-    const Real* edge_weight = nullptr;  // (E, R), or null where all are one
+    const Real* edge_weight = nullptr;  // (E, R), or null if all are one
     const i64* ptr = nullptr;  // (N + 1,)
     const i32 *neighbor = nullptr, *half_edge = nullptr;  // (2E,)
 
-    // Calls visit(other, weight, cell, own, step, is_second) for each neighbour and feature: the cell of states k and j of
-    // the node and of the neighbour has the number cell + own k + step j among all tables.
+    // Calls visit(other, weight, cell, own, step, is_second) for each neighbour and feature. States k of the node and j
+    // of the neighbour have the table entry cell + own k + step j.
     template <class Visit>
     void each_pair(i64 node, Visit visit) const {
         for (i64 slot = ptr[node]; slot < ptr[node + 1]; ++slot) {
@@ -40,7 +40,7 @@ struct LocalModel {
         }
     }
 
-    // Calls visit(other, gain) for each neighbour where tables are Potts: agreement gains so much.
+    // For Potts tables: calls visit(other, gain) for each neighbour, where gain is the score of agreement.
     template <class Visit>
     void each_gain(i64 node, Visit visit) const {
         for (i64 slot = ptr[node]; slot < ptr[node + 1]; ++slot) {
@@ -52,7 +52,7 @@ struct LocalModel {
         }
     }
 
-    // Score of each state while neighbours keep their labels, up to a constant.
+    // Score of each state given the labels of neighbours, up to a constant.
     void scores_given_labels(i64 node, const i32* labels, double* scores) const {
         std::copy_n(unary + node * n_columns, n_columns, scores);
         if (agreement) return each_gain(node, [&](i64 other, double gain) { scores[labels[other]] += gain; });
@@ -71,7 +71,7 @@ struct LocalModel {
             });
         each_pair(node, [&](i64 other, double weight, i64 cell, i64 own, i64 step, bool) {
             for (i64 j = 0; j < n_columns; ++j) {
-                // What is forbidden costs nothing if it cannot happen, and very much if it can.
+                // Forbidden pairs cost nothing at probability zero, and very much otherwise.
                 const double probability = marginals[other * n_columns + j];
                 if (probability == 0) continue;
                 const double least = std::min(FORBIDDEN_PAIR * probability, FORBIDDEN_TRACE);
@@ -89,7 +89,7 @@ struct LocalModel {
         });
     }
 
-    // Expected score plus entropy of a node and of its edges to later ends; adds products of marginals to pairs.
+    // Expected score of a node and of edges that start from it, plus its entropy. Adds products of marginals to pairs.
     double bound(i64 node, const double* marginals, double* pairs) const {
         const double* here = marginals + node * n_columns;
         double total = 0;
@@ -107,11 +107,11 @@ struct LocalModel {
         return total;
     }
 
-    // Turns scores of a node into probabilities in place; their log-partition.
+    // Turns the scores of a node into probabilities in place. Returns their log-partition.
     double normalize(double* scores) const {
         double largest = scores[0], total = 0;
         if (n_columns == 2) {
-            // One exponential is enough, and its argument is never positive.
+            // Needs a single exponential, whose argument is never positive.
             const bool is_second = scores[1] > scores[0];
             largest = scores[is_second];
             const double odds = std::exp(scores[!is_second] - largest);

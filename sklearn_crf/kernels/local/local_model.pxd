@@ -1,4 +1,4 @@
-"""A pairwise model as it looks from one node given its neighbours, in C++."""
+"""Scores and statistics of a single node of a pairwise model, given its neighbours, in C++."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
@@ -24,7 +24,7 @@ cdef extern from "local/local_model.hpp" namespace "crf" nogil:
 
 
 cdef inline describe(LocalModel[floating]* made, const floating[:, ::1] unary, edges):
-    """Set a model to arrays that the tuple keeps: see LocalEdges."""
+    """Set the arrays of a model from a tuple (LocalEdges) that keeps them alive."""
     cdef:
         const floating[:, :, :, ::1] tables = edges[0]
         const double[:, ::1] agreement = edges[1]

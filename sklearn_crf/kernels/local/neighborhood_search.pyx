@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Steps of a search for labelings of high score: annealing, subgraphs solved exactly, better parts of two labelings."""
+"""Moves of a local search for labelings of high score: annealing, exact subgraph moves, crossover of two labelings."""
 
 from cython cimport floating
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
@@ -56,7 +56,7 @@ cdef extern from "subgraph_moves.hpp" namespace "crf" nogil:
 
 
 cdef void open_problem(object arrays, Problem[floating]* problem, const floating[:, ::1] unary) except *:
-    """Addresses of the arrays, which the caller keeps alive."""
+    """Return the addresses of the arrays, which the caller must keep alive."""
     cdef:
         const int32_t[::1] n_states = arrays.n_states
         const int64_t[::1] node_ptr = arrays.node_ptr
@@ -93,7 +93,7 @@ cdef void open_problem(object arrays, Problem[floating]* problem, const floating
 
 
 cdef class SearchWorkspace:
-    """Memory that the steps of one chain share. It grows in the first few of them."""
+    """Workspace that the moves of one chain share. It grows during the first moves."""
 
     cdef:
         SubgraphMove move
@@ -111,7 +111,7 @@ cdef class SearchWorkspace:
 
     @property
     def n_kept(self):
-        """Nodes of the last region that had a choice and were not in the subgraph."""
+        """Number of nodes of the last region with a choice that were not in the subgraph."""
         return self.move.n_kept()
 
 
@@ -121,7 +121,7 @@ def cells_of_labels(
     const int32_t[::1] labels,  # IN (N,)
     int64_t[::1] cells,  # OUT (F,)
 ):
-    """Cell of each factor's table that a labeling has."""
+    """Compute the table cell of each factor under a labeling."""
     cdef Problem[floating] p
     open_problem(problem, &p, unary)
     if cells.shape[0]:
@@ -137,7 +137,7 @@ def change_costs(
     double[::1] cost,  # OUT (N,)
     SearchWorkspace workspace,
 ):
-    """Cost of the best change of the label of each node, 0 where there is no other."""
+    """Compute the cost of the best label change of each node, 0 if the node has no other state."""
     cdef Problem[floating] p
     open_problem(problem, &p, unary)
     with nogil:
@@ -150,12 +150,12 @@ def annealing_sweep(
     object problem,  # IN SearchProblem
     const floating[:, ::1] unary,  # IN (N, K)
     double temperature,
-    uint64_t key,  # IN of the random numbers
+    uint64_t key,  # IN key of the random numbers
     int32_t[::1] labels,  # IN/OUT (N,)
     int64_t[::1] cells,  # IN/OUT (F,)
     SearchWorkspace workspace,
 ):
-    """Draw all labels anew, node after node, given the others; of temperature 0 take the best. Gain, work, changes."""
+    """Run a Gibbs sweep, or take best labels at temperature 0; return gain, work and number of changes."""
     cdef:
         Problem[floating] p
         Outcome outcome
@@ -170,17 +170,17 @@ def annealing_sweep(
 def subgraph_move(
     object problem,  # IN SearchProblem
     const floating[:, ::1] unary,  # IN (N, K)
-    object region,  # IN Region, what the subgraph is drawn from
-    int64_t most_options,  # IN states that a node chooses from
-    double temperature,  # IN at which these are drawn where there are more
-    double noise,  # IN scale of random numbers that are added to the scores of nodes
-    uint64_t region_key,  # IN of the random numbers that the region is drawn with
-    uint64_t key,  # IN of all others
+    object region,  # IN Region from which the subgraph is drawn
+    int64_t most_options,  # IN largest number of candidate states of a node
+    double temperature,  # IN temperature at which candidates are drawn if there are more states
+    double noise,  # IN scale of the random perturbation of node scores
+    uint64_t region_key,  # IN key of the random numbers for the region
+    uint64_t key,  # IN key of all other random numbers
     int32_t[::1] labels,  # IN/OUT (N,)
     int64_t[::1] cells,  # IN/OUT (F,)
     SearchWorkspace workspace,
 ):
-    """Give a random subgraph of low tree width its best labels, all others as they are. Gain, work, changes."""
+    """Optimise the labels of a random subgraph of low treewidth; return gain, work and number of changes."""
     cdef:
         Problem[floating] p
         Neighborhood neighborhood
@@ -205,7 +205,7 @@ def keep_better(
     int64_t[::1] cells,  # IN/OUT (F,)
     SearchWorkspace workspace,
 ):
-    """Go back to the old labels in the parts in which the new ones are worse. Gain over the old, work, better parts."""
+    """Restore old labels in parts where new labels are worse; return gain, work and number of better parts."""
     cdef:
         Problem[floating] p
         Outcome outcome

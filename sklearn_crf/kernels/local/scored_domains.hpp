@@ -1,5 +1,5 @@
-// How far the best state of each node is ahead of its second one, by its own score and by what its neighbours still can
-// add to it.
+// Lead of the best state of each node over its second-best state, by its own score and the best possible contributions
+// of its neighbours.
 #pragma once
 
 #include "two_states.hpp"
@@ -23,7 +23,7 @@ protected:
     }
 
     const bool by_scores;
-    const int64_t n_decided;    // of the nodes, those that are decided; the others follow from them
+    const int64_t n_decided;    // number of decided nodes; they determine all other nodes
     const std::vector<double> preference;
     std::vector<double> lead;
     std::vector<int32_t> surest;
@@ -33,7 +33,7 @@ protected:
         for (int64_t k = incident_ptr[v]; k < incident_ptr[v + 1]; ++k) outdate(ends[incident[k] ^ 1]);
     }
 
-    // Compute leads anew where something has changed.
+    // Recomputes the leads of nodes that have changed.
     template <class Visit>
     void renew_leads(Visit visit) {
         for (const int32_t v : outdated) {
@@ -67,7 +67,7 @@ private:
             const int64_t step = side ? 1 : n_columns[edge], step_of_other = side ? n_columns[edge] : 1;
             best.assign(n_states, -1e300);
             for_each_possible(u, [&](int64_t other) {
-                // The score of a factor that lists its joint states is that of its state.
+                // For a factor node that lists joint states, the score belongs to its state.
                 const double own = u >= n_decided ? preference[first[u] + other] : 0.0;
                 const Word* mine = supports(edge, 1 - side, other);
                 for (int64_t w = 0; w < word_of[v + 1] - word_of[v]; ++w)

@@ -1,7 +1,7 @@
-// Scores of a model as a search reads them, and single changes of a labeling.
+// Scores of a model for local search, and changes of single labels.
 //
-// The tables of all factors are addressed alike: every state of every node adds a number to the cell of the factor, so
-// that a change of one label moves each of its factors by a difference. Of a count table the cell is the count.
+// All tables are addressed the same way: each state of each node adds an offset to the cell of the factor. A change of
+// one label therefore shifts the cell of each factor of the node. The cell of a count table is the count.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using u64 = std::uint64_t;
 
 enum TableKind : std::int8_t { DENSE_TABLE = 0, SPARSE_TABLE = 1, COUNT_TABLE = 2 };
 
-// SplitMix64 (Steele, Lea and Flood 2014), the stream of one call.
+// SplitMix64 (Steele, Lea and Flood 2014), with one stream for each call.
 struct Random {
     u64 key;
 
@@ -39,28 +39,28 @@ struct Problem {
     i64 n_nodes, n_columns, n_features;
     const i32* n_states;         // (N,)
     const Score* unary;          // (N, K)
-    const i64* node_ptr;         // (N + 1,) slots of each node in node_slot
+    const i64* node_ptr;         // (N + 1,) first slot of each node in node_slot
     const i32* node_slot;        // (n_slots,)
-    const i64* slot_ptr;         // (F + 1,) slots of each factor
+    const i64* slot_ptr;         // (F + 1,) first slot of each factor
     const i32* slot_node;        // (n_slots,)
     const i32* slot_factor;      // (n_slots,)
-    const i64* slot_step;        // (n_slots,) cells from one state of the node to the next
+    const i64* slot_step;        // (n_slots,) offset of the cell between consecutive states
     const i32* table;            // (F,)
-    const i64* table_ptr;        // (T + 1,) cells of each table in values
+    const i64* table_ptr;        // (T + 1,) first cell of each table in values
     const std::int8_t* kind;     // (T,)
-    const i32* counted;          // (T,) state that a count table counts
-    const double* fallback;      // (T,) score of cells that are not listed
-    const i64* listed;           // cells of sparse tables, ascending in a table
+    const i32* counted;          // (T,) counted state of count tables
+    const double* fallback;      // (T,) score of unlisted cells
+    const i64* listed;           // listed cells of sparse tables, ascending within a table
     const Score* values;
-    const Score* weight;         // (F, R), or none where all are one
-    double forbidden;            // what -inf counts instead, so that differences remain numbers
+    const Score* weight;         // (F, R), or null if all are one
+    double forbidden;            // finite replacement of -inf, so that differences are not NaN
 
     double finite(double score) const {
         return score == -std::numeric_limits<double>::infinity() ? forbidden : score;
     }
     double node_score(i64 node, i64 state) const { return finite(unary[node * n_columns + state]); }
 
-    // What a state adds to the cell of the factor of a slot.
+    // Offset that a state adds to the cell of the factor of a slot.
     i64 step(i64 slot, i64 state) const {
         const i32 t = table[slot_factor[slot]];
         return kind[t] == COUNT_TABLE ? state == counted[t] : slot_step[slot] * state;
@@ -86,7 +86,7 @@ struct Problem {
         return finite(place < listed + stop && *place == cell ? values[place - listed] : fallback[t]);
     }
 
-    // Score of each state of a node given the other labels, up to a constant; table entries read.
+    // Computes the score of each state given all other labels, up to a constant. Returns the number of entries read.
     i64 local_scores(i64 node, const i32* labels, const i64* cells, double* scores) const {
         const i64 n = n_states[node];
         for (i64 k = 0; k < n; ++k) scores[k] = node_score(node, k);
@@ -124,8 +124,8 @@ void find_cells(const Problem<Score>& problem, i64 n_factors, const i32* labels,
     }
 }
 
-// State drawn with probability proportional to exp(score / temperature); of temperature 0 a best one, the present one
-// among equals.
+// Draws a state with probability proportional to exp(score / temperature). Temperature 0 gives the best state, or the
+// present state in case of ties.
 inline i64 drawn(const double* scores, i64 n, i64 present, double temperature, Random& random) {
     i64 best = present;
     for (i64 k = 0; k < n; ++k) best = scores[k] > scores[best] ? k : best;
@@ -144,7 +144,7 @@ inline i64 drawn(const double* scores, i64 n, i64 present, double temperature, R
     return best;
 }
 
-// What the best change of the label of each node would cost; negative where it gains, 0 where there is none to choose.
+// Computes the cost of the best label change of each node: negative for gains, 0 if the node has no other state.
 template <class Score>
 void find_change_costs(const Problem<Score>& problem, const i32* labels, const i64* cells, double* scores,
                        double* cost) {
@@ -163,7 +163,7 @@ struct Outcome {
     i64 work, changes;
 };
 
-// One sweep of Gibbs sampling at a temperature.
+// Runs one sweep of Gibbs sampling at a temperature.
 template <class Score>
 Outcome heat_bath(const Problem<Score>& problem, double temperature, u64 key, i32* labels, i64* cells,
                   double* scores) {
@@ -182,8 +182,8 @@ Outcome heat_bath(const Problem<Score>& problem, double temperature, u64 key, i3
     return outcome;
 }
 
-// Where two labelings differ, in connected parts: a part keeps the new labels if they score no less there, all others
-// go back to the old ones. Parts have no factor in common, so that each gains what it would alone.
+// Splits the nodes where two labelings differ into connected parts. A part keeps the new labels if their score is not
+// lower; all other parts get the old labels. Parts share no factor, so their gains are independent.
 template <class Score>
 Outcome keep_better_parts(const Problem<Score>& problem, const i32* old, i32* labels, i64* cells,
                           std::vector<i32>& part, std::vector<i64>& seen_factor, std::vector<char>& seen, i64 mark) {

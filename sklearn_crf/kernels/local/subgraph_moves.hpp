@@ -1,35 +1,35 @@
-// The best labels of an induced subgraph of low tree width, given those of all other nodes.
+// Optimal labels of an induced subgraph of low treewidth, given the labels of all other nodes.
 #pragma once
 
 #include "search_problem.hpp"
 
 namespace crf {
 
-// What a subgraph is drawn from.
+// Parameters of the random choice of a subgraph.
 struct Neighborhood {
-    double largest_table;  // logarithm to base 2 of its cells
-    double most_cells;     // in all tables together, about
-    i64 most_nodes;        // of the region in which it lies
-    bool connected;        // the region: nodes next to each other, or any
-    i64 most_options;      // states that a node chooses from
-    double temperature;    // at which they are drawn where there are more
+    double largest_table;  // base-2 logarithm of the cells of the largest allowed table
+    double most_cells;     // approximate limit on the cells of all tables together
+    i64 most_nodes;        // largest number of nodes of the region that contains the subgraph
+    bool connected;        // whether the region is connected, or random nodes
+    i64 most_options;      // largest number of candidate states of a node
+    double temperature;    // temperature at which candidates are drawn if there are more states
     u64 region_key;
 };
 
-// A random subgraph and an order in which its nodes are eliminated.
+// A random subgraph and an elimination order of its nodes.
 //
-// Nodes of the smallest tables are eliminated first, of equals one that became so lately: elimination goes on where it
-// is, which leaves wider subgraphs than any order at random. Where all tables would be too large, a node with the most
-// neighbours keeps its label, and is out.
+// The node of the smallest table is eliminated first. Ties are broken by the latest change, so that elimination
+// continues locally, which gives larger subgraphs than a random order. If all tables would be too large, a node with
+// the most neighbours keeps its label and is removed.
 class SubgraphPlan {
 public:
-    std::vector<i32> order;             // nodes as they are eliminated
-    std::vector<i64> separator_ptr;     // nodes that are left in the table of each
+    std::vector<i32> order;             // nodes in elimination order
+    std::vector<i64> separator_ptr;     // start of the separator of each node
     std::vector<i32> separators;
-    std::vector<i32> place;             // (N,) in the order; KEPT where a label is
-    std::vector<i32> options;           // states to choose from, the present label first
+    std::vector<i32> place;             // (N,) position in the order, or KEPT if the label is kept
+    std::vector<i32> options;           // candidate states, the present label first
     i64 work = 0;
-    i64 n_kept = 0;                     // nodes of the region that have a choice and are out
+    i64 n_kept = 0;                     // number of nodes of the region with a choice that were removed
 
     static constexpr i32 KEPT = -1, WAITING = -2;
 
@@ -86,7 +86,7 @@ private:
         for (auto& bucket : buckets) bucket.clear();
     }
 
-    // All nodes, or those next to a random one, or any.
+    // The region: all nodes, the surroundings of a random node, or random nodes.
     template <class Score>
     void find_region(const Problem<Score>& problem, const Neighborhood& given, Random& random) {
         const i64 size = std::min(given.most_nodes, problem.n_nodes);
@@ -116,7 +116,7 @@ private:
         region.push_back(node);
     }
 
-    // The present label first, then all allowed states, or those that are likely given the neighbours.
+    // Candidates: the present label, then all allowed states, or states that are likely given the neighbours.
     template <class Score>
     void find_options(const Problem<Score>& problem, i64 node, const i32* labels, const i64* cells,
                       const Neighborhood& given, Random& random) {
@@ -145,7 +145,7 @@ private:
         place[node] = n_option[node] > 1 ? WAITING : KEPT;
     }
 
-    // A factor of many nodes would be a clique: all of them but a few keep their labels.
+    // A factor of many nodes would be a large clique: all but a few of its nodes keep their labels.
     template <class Score>
     void split_large_factors(const Problem<Score>& problem, i64 most_free, Random& random) {
         for (const i32 node : region) {
@@ -201,7 +201,7 @@ private:
 
     std::size_t lowest = 0;
 
-    // A node with the smallest table, or -1 when none is left.
+    // Returns a node with the smallest table, or -1 if no node is left.
     i32 next_node(Random& random) {
         for (; lowest < buckets.size(); ++lowest) {
             auto& bucket = buckets[lowest];
@@ -223,7 +223,7 @@ private:
         }
         double total = 0;
         for (i32 node = next_node(random); node >= 0; node = next_node(random)) {
-            // What is left when half of the memory is taken makes do with small tables.
+            // Once half of the memory is used, remaining nodes get small tables only.
             const double most = total < given.most_cells ? given.largest_table : std::min(given.largest_table, 6.0);
             if (cost[node] > most + 1e-9 && !adjacency[node].empty()) {
                 keep(most_joined(node, random));
@@ -289,7 +289,7 @@ private:
     }
 };
 
-// Maxima over one node after the other, and the labels at which they are.
+// Max-product elimination of nodes, and decoding of the best labels.
 class SubgraphMove {
 public:
     SubgraphPlan plan;
@@ -323,12 +323,12 @@ public:
     }
 
 private:
-    // A table over places of the order, the earliest one changing fastest; it belongs to that one.
+    // A table over positions in the order. The earliest position changes fastest, and owns the table.
     struct Part {
         i64 start;      // in the arena
         i64 first_axis; // in part_axes
         i64 n_axes;
-        i64 next;       // part of the same place, or -1
+        i64 next;       // next part of the same position, or -1
     };
     std::vector<double> arena, table, local;
     std::vector<Part> parts;
@@ -340,7 +340,7 @@ private:
 
     i64 extent(i32 at) const { return plan.n_options(plan.order[at]); }
 
-    // Begin a part of zeros; its number.
+    // Starts a part of zeros. Returns its number.
     i64 add_part(const std::vector<i32>& over, i64 size) {
         const i32 owner = over[0];
         parts.push_back({static_cast<i64>(arena.size()), static_cast<i64>(part_axes.size()),
@@ -358,7 +358,7 @@ private:
         i64 work = own_scores(problem, k, node, labels, cells, noise, random);
         axes.assign(1, static_cast<i32>(k));
         for (i64 i = plan.separator_ptr[k]; i < plan.separator_ptr[k + 1]; ++i) {
-            // Some of them were kept only later.
+            // Some nodes were fixed to their labels only later.
             const i32 at = plan.place[plan.separators[i]];
             if (at >= 0) axes.push_back(at);
         }
@@ -387,8 +387,8 @@ private:
         return work;
     }
 
-    // Scores of the node itself, with those of factors whose other nodes keep their labels; a table of its own for each
-    // factor that has later nodes.
+    // Adds the scores of the node, including factors whose other nodes keep their labels, and a separate table for each
+    // factor with later nodes.
     template <class Score>
     i64 own_scores(const Problem<Score>& problem, i64 k, i32 node, const i32* labels, const i64* cells, double noise,
                    Random& random) {
@@ -439,7 +439,7 @@ private:
             const i32* option = plan.options_of(node);
             const i64 n = plan.n_options(node);
             near_offset.resize(before * n);
-            // The first option is the present label, which adds nothing.
+            // The first candidate is the present label, which adds 0.
             for (i64 j = n - 1; j >= 0; --j) {
                 const i64 by = problem.step(slot, option[j]) - present;
                 for (i64 c = 0; c < before; ++c) near_offset[j * before + c] = near_offset[c] + by;
@@ -463,7 +463,7 @@ private:
         }
     }
 
-    // Add a part to the table, whose axes are those of `axes`.
+    // Adds a part to the table with the axes `axes`.
     void add(const Part& part) {
         const double* given = arena.data() + part.start;
         axis_step.assign(axes.size(), 0);
@@ -494,7 +494,7 @@ private:
         }
     }
 
-    // The best option of a place given those of its separator; a random one of equals.
+    // Returns the best candidate of a position given its separator; ties are broken at random.
     void decide(i64 k, Random& random) {
         const i64 n = extent(static_cast<i32>(k));
         local.assign(n, 0.0);

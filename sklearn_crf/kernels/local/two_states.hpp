@@ -1,5 +1,5 @@
-// Constraints on pairs of nodes with two states each: satisfiable if no state and the other one of its node imply each
-// other (Aspvall, Plass and Tarjan 1979), in linear time.
+// Constraints on pairs of nodes with two states (2-SAT), in linear time. They are satisfiable if no two states of a
+// node imply each other (Aspvall, Plass and Tarjan 1979).
 #pragma once
 
 #include "constraint_domains.hpp"
@@ -10,7 +10,7 @@ class TwoStateDomains : public Domains {
 protected:
     using Domains::Domains;
 
-    // Whether there is nothing but pairs of nodes, with at most two states each.
+    // Whether all constraints are on pairs of nodes with at most two states each.
     bool has_two_states() const {
         if (n_given || count_ptr.size() > 1) return false;
         for (int64_t v = 0; v < n_nodes; ++v)
@@ -18,7 +18,7 @@ protected:
         return true;
     }
 
-    // The nodes of a contradiction, after propagation; if there is none, states that no pair forbids.
+    // Returns the nodes of a contradiction after propagation, or finds states that satisfy all pairs.
     std::vector<int32_t> decide(std::vector<int32_t>& states) {
         number.assign(n_nodes, -1);
         for (int64_t v = 0; v < n_nodes; ++v) {
@@ -50,12 +50,12 @@ protected:
     }
 
 private:
-    // Choices are numbered two by two in the order of open nodes.
+    // Choices 2 i and 2 i + 1 are the states of open node i.
     std::vector<int32_t> open, number, choices, order, lowest, component, stack;
     std::vector<int64_t> next;
     int32_t n_seen = 0, n_components = 0;
 
-    // The choice that another one implies by an edge, or -1.
+    // Returns the choice that a given choice implies by an edge, or -1.
     int32_t implied(int32_t id, int64_t half) const {
         const int32_t u = ends[half ^ 1], k = number[u];
         if (k < 0) return -1;
@@ -72,7 +72,7 @@ private:
         path.push_back(id);
     }
 
-    // Strongly connected components below a choice, numbered from the last implied ones (Tarjan 1972).
+    // Strongly connected components reachable from a choice, in reverse topological order (Tarjan 1972).
     void visit(int32_t root) {
         std::vector<int32_t> path;
         enter(root, path);

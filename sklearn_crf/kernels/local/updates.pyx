@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Updates of nodes given their neighbours: best states, mean fields and samples."""
+"""Updates of nodes given their neighbours: iterated conditional modes, mean field and Gibbs sampling."""
 
 from cython cimport floating
 from libc.math cimport fabs
@@ -19,10 +19,10 @@ def icm_update(
     const floating[:, ::1] unary,  # IN (N, K)
     edges,  # IN the fields of LocalEdges
     int32_t[::1] labels,  # IN OUT (N,)
-    uint8_t[::1] pending,  # IN OUT (N,) whether a node may change: it was not visited since a neighbour did
+    uint8_t[::1] pending,  # IN OUT (N,) whether a neighbour has changed since the last visit
     double[::1] scores,  # workspace (K,)
 ):
-    """Give nodes[start:stop], in turn, their best label given their neighbours; number of labels changed.
+    """Assign nodes[start:stop], in turn, their best labels given neighbours; return the number of changed labels.
 
     The present label is kept where no other is strictly better.
     """
@@ -43,7 +43,7 @@ def icm_update(
             best = labels[node]
             highest = scores[best]
             for k in range(scores.shape[0]):
-                # Selections, as branches would be guesses.
+                # Conditional moves, because branches would be mispredicted.
                 best = k if scores[k] > highest else best
                 highest = scores[k] if scores[k] > highest else highest
             if best != labels[node]:
@@ -67,7 +67,7 @@ def mean_field_update(
     double[:, ::1] marginals,  # IN OUT (N, K)
     double[::1] scores,  # workspace (K,)
 ):
-    """Move the marginals of nodes[start:stop], in turn, to their best given their neighbours'; largest change."""
+    """Optimise the marginals of nodes[start:stop], in turn, given their neighbours; return the largest change."""
     cdef:
         Py_ssize_t position, k
         int32_t node
@@ -92,10 +92,10 @@ def mean_field_bound(
     const floating[:, ::1] unary,  # IN (N, K)
     edges,  # IN the fields of LocalEdges
     const double[:, ::1] marginals,  # IN (N, K)
-    double[::1] terms,  # OUT (N,) expected score plus entropy, an edge at its first end
-    double[:, :, :, ::1] pairs,  # IN OUT (T, R, K, K) products of marginals times edge weights are added
+    double[::1] terms,  # OUT (N,) expected score plus entropy; edges count at their first end
+    double[:, :, :, ::1] pairs,  # IN OUT (T, R, K, K) products of marginals times edge weights, added to
 ):
-    """Nodes start to stop."""
+    """Compute the mean-field bound of nodes start to stop - 1."""
     cdef:
         Py_ssize_t node
         LocalModel[floating] model
@@ -105,16 +105,16 @@ def mean_field_bound(
             terms[node] = model.bound(node, &marginals[0, 0], &pairs[0, 0, 0, 0])
 
 
-# One sweep of Gibbs sampling over some nodes, with random numbers that belong to a node and not to a thread ----------
+# One sweep of Gibbs sampling over some nodes; random numbers depend on the node, not on the thread -------------------
 
 
 def stream_key(uint64_t seed, uint64_t chain, uint64_t sweep):
-    """Start of the stream of random numbers of one sweep of one chain."""
+    """Return the key of the random numbers of one sweep of one chain."""
     return scrambled(scrambled(scrambled(seed) + chain) + sweep)
 
 
 def uniforms(uint64_t key, double[::1] out):
-    """Fill ``out`` with the stream of ``key``: node s draws its label with out[s]."""
+    """Fill ``out`` with the stream of ``key``: out[s] is the random number of node s."""
     cdef Py_ssize_t s
     with nogil:
         for s in range(out.shape[0]):
@@ -122,7 +122,7 @@ def uniforms(uint64_t key, double[::1] out):
 
 
 cdef inline Py_ssize_t drawn(const double[::1] probability, double threshold) noexcept nogil:
-    """The state whose cell of the unit interval holds threshold; never one of probability zero."""
+    """Return the state whose part of the unit interval contains threshold; never a state of probability zero."""
     cdef:
         Py_ssize_t k, chosen = 0
         double cumulated = 0

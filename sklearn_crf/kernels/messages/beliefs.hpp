@@ -1,11 +1,11 @@
-// From messages to marginals of nodes and edges, and what each adds to the log-partition.
+// Marginals of nodes and edges from messages, and the contributions of both to the log-partition.
 //
 // With beliefs b normalised and messages m, the pairwise belief of an edge e = (s, t) is
 //
 //     p(a, b) = theta(a, b) b_s(a) / m_ts(a)^(1 / rho) * b_t(b) / m_st(b)^(1 / rho) / Z_e
 //
-// and the (reweighted) Bethe log-partition sum_s log Z_s + sum_e rho_e log Z_e: with the beliefs already normalised,
-// Z_e is what an edge adds to its two nodes.
+// and the (reweighted) Bethe log-partition is sum_s log Z_s + sum_e rho_e log Z_e. Because the beliefs are normalised,
+// log Z_e is the contribution of the edge beyond its two nodes.
 #pragma once
 
 #include "messages/field.hpp"
@@ -18,8 +18,8 @@ struct Beliefs {
     Workspace<Real> workspace;
     const Real* messages;  // (2E, width)
     Real* beliefs;  // (N, width) probabilities, or their logarithms if the field keeps scores
-    // (n, width) sums of a factor's rows, where probabilities are at a fixed point: a normalised message is then its sum
-    // over states divided by Z_e, so that Z_e takes K steps, not K^2; null elsewhere.
+    // (n, width) row sums of factors if probabilities are at a fixed point, else null. At a fixed point, a message is
+    // the sum over states divided by Z_e, so that Z_e takes K steps, not K^2.
     const Real* row_totals;
     double* pair;  // workspace (K, width) for a pairwise belief
 
@@ -29,7 +29,8 @@ struct Beliefs {
         pair = work + (5 + field.n_columns) * field.width;
     }
 
-    // Works out beliefs of nodes and the log of each node's normaliser; -1, or the first node without a possible state.
+    // Computes node beliefs and the log-normaliser of each node. Returns -1, or the first node without a possible
+    // state.
     i64 of_nodes(double* log_z_terms, i64 start, i64 stop) {
         const i64 W = field.width;
         Real* x = workspace.shifted;
@@ -49,15 +50,15 @@ struct Beliefs {
             std::copy_n(belief, W, x);
             if (row_max<Real>(x, W) == Real(kNoScore)) return s;
             const Real top = exponentiate<Real>(x, field.states_of(s), W);
-            // In double precision: the logarithm of the sum must survive beside scores far from zero.
+            // In double precision, so that adding a large score does not round the logarithm away.
             log_z_terms[s] = top + std::log(double(row_sum<Real>(x, W)));
             for (i64 a = 0; a < W; a++) belief[a] = Real(belief[a] - log_z_terms[s]);
         }
         return -1;
     }
 
-    // Adds what edges contribute to the log-partition, without their beliefs; -1, or the first edge without a possible
-    // pair.
+    // Adds the contributions of edges to the log-partition without computing their beliefs. Returns -1, or the first
+    // edge without a possible pair.
     i64 add_log_normalisers(double* log_z_terms, i64 n_nodes) {
         double scale;
         for (i64 s = 0; s < n_nodes; s++)
@@ -70,9 +71,9 @@ struct Beliefs {
         return -1;
     }
 
-    // Adds edge weight times pairwise belief by type, (T, R, K, width), for edges that begin at some nodes, and what edges
-    // contribute to the log-partition; -1, or the first edge without a possible pair. Without the edge's factor, sums
-    // are of what it is multiplied with: the factor of all edges of a type is the same.
+    // For edges that start from some nodes, adds edge weight times pairwise belief by type, (T, R, K, width), and the
+    // contributions to the log-partition. Returns -1, or the first edge without a possible pair. Without the factor,
+    // the sums leave it out of the beliefs; the caller multiplies by it once if all edges of a type share it.
     i64 add_statistics(double* statistics, bool without_factor, double* log_z_terms, i64 start, i64 stop) {
         const i64 K = field.n_columns, W = field.width, R = field.n_features;
         for (i64 s = start; s < stop; s++)
@@ -98,7 +99,7 @@ struct Beliefs {
         return -1;
     }
 
-    // All of a pairwise belief in the workspace; its log-normaliser.
+    // Writes a pairwise belief to the workspace and returns its log-normaliser.
     double of_edge(i64 s, i64 q) {
         const i64 K = field.n_columns, W = field.width;
         const i32 half_edge = field.half_edge[q], row = field.factor[half_edge >> 1];
@@ -121,13 +122,13 @@ struct Beliefs {
     }
 
 private:
-    // Belief without one message, scaled to a maximum of 1; the logarithm of the scale.
+    // Divides a belief by one message, scaled to a maximum of 1. Returns the logarithm of the scale.
     double cavity_of(const Real* belief, const Real* message, double power, i64 n, Real* out) const {
         const i64 W = field.width;
         if (field.semiring == SUM_PROBABILITY) {
             if (power == 1 || power == 2) {
                 row_quotient<Real>(belief, message, W, out);
-                // As of edges in every second tree, without logarithms.
+                // The common case of edges in half of the trees needs no logarithms.
                 if (power == 2) row_quotient<Real>(out, message, W, out);
             } else {
                 std::copy_n(message, W, out);
@@ -138,13 +139,13 @@ private:
             row_scale<Real>(out, 1 / top, W);
             return std::log(double(top));
         }
-        // A message of -inf forbids the state whatever the rest says.
+        // A message of -inf forbids the state, whatever all other messages are.
         for (i64 a = 0; a < W; a++)
             out[a] = std::isinf(message[a]) ? Real(kNoScore) : Real(belief[a] - power * message[a]);
         return row_max<Real>(out, W) == Real(kNoScore) ? kNoScore : double(exponentiate<Real>(out, n, W));
     }
 
-    // Pairwise belief worked out entry by entry, whatever the range; its log-normaliser.
+    // Computes a pairwise belief entry by entry, for any range of scores. Returns its log-normaliser.
     double in_scores(i64 s, i64 q) {
         const i64 K = field.n_columns, W = field.width, t = field.neighbor[q];
         const i32 half_edge = field.half_edge[q];
@@ -169,13 +170,14 @@ private:
         return total > 0 ? top + std::log(total) : kNoScore;
     }
 
-    // Ends of a pairwise belief as p(a, b) = scale * cavity(a) * factor(a, b) * other(b); its log-normaliser. cavity and
-    // other are left in the workspace, the second as total in double precision. -inf, and nothing of that, if the sum
-    // underflows.
+    // Computes the terms of a pairwise belief p(a, b) = scale * cavity(a) * factor(a, b) * other(b). Returns its
+    // log-normaliser, or -inf if the sum underflows. cavity and other are left in the workspace, other as `total` in
+    // double precision.
     double ends(i64 s, i64 q, double* scale) {
         const i64 W = field.width, t = field.neighbor[q];
         const i32 half_edge = field.half_edge[q];
-        // Terms lost by underflow do not matter in a sum above this. Single probabilities are kept only if none can be.
+        // In a sum above this limit, terms lost by underflow are negligible. Single-precision probabilities are used
+        // only if no term can be lost.
         constexpr bool is_single = std::is_same<Real, float>::value;
         const bool is_safe = field.semiring == SUM_PROBABILITY && (is_single || field.appearance);
         const double least = is_safe ? 0 : is_single ? 1e-25 : 1e-280, power = 1 / field.power_of(half_edge >> 1);

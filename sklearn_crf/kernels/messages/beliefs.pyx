@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""From messages to marginals of nodes and edges, and what each adds to the log-partition."""
+"""Marginals of nodes and edges from messages, and the contributions of both to the log-partition."""
 
 from cython cimport floating
 from libc.math cimport INFINITY
@@ -34,12 +34,12 @@ def node_beliefs(
     object field,  # IN arrays of the model
     const floating[:, ::1] messages,  # IN (2E, width)
     floating[:, ::1] beliefs,  # OUT (N, width) probabilities, or their logarithms if the field keeps scores
-    double[::1] log_z_terms,  # OUT (N,) log of each node's normaliser
+    double[::1] log_z_terms,  # OUT (N,) log-normaliser of each node
     Py_ssize_t start,
-    Py_ssize_t stop,  # nodes to do
+    Py_ssize_t stop,  # the nodes start to stop - 1
     double[::1] work,  # workspace
 ):
-    """Beliefs of nodes; -1, or the first node without a possible state."""
+    """Compute node beliefs; return -1, or the first node without a possible state."""
     cdef:
         Beliefs[floating] found
         Py_ssize_t failed
@@ -56,14 +56,14 @@ def pair_statistics(
     const floating[:, ::1] messages,  # IN (2E, width)
     const floating[:, ::1] beliefs,  # IN (N, width) as node_beliefs left them
     double[:, :, :, ::1] statistics,  # INOUT (T, R, K, width) summed edge weight * pairwise belief
-    bint without_factor,  # leave the edge's factor out of the sums: it is the same for all of a type
-    const floating[:, ::1] row_totals,  # IN (n, width) sums of a factor's rows; empty if messages may not be exact
+    bint without_factor,  # omit the factor of edges from the sums, if all edges of a type share it
+    const floating[:, ::1] row_totals,  # IN (n, width) row sums of factors; empty if messages may not have converged
     double[::1] log_z_terms,  # INOUT (N,) added to at the first end of each edge
     Py_ssize_t start,
-    Py_ssize_t stop,  # nodes whose outgoing edges to do
+    Py_ssize_t stop,  # the edges that start from nodes start to stop - 1
     double[::1] work,  # workspace
 ):
-    """Sum the pairwise beliefs of edges by type; -1, or the first edge without a possible pair."""
+    """Sum the pairwise beliefs of edges by type; return -1, or the first edge without a possible pair."""
     cdef:
         Beliefs[floating] found
         Py_ssize_t failed
@@ -81,11 +81,11 @@ def edge_log_normalisers(
     object field,  # IN arrays of the model
     const floating[:, ::1] messages,  # IN (2E, width)
     const floating[:, ::1] beliefs,  # IN (N, width) as node_beliefs left them
-    const floating[:, ::1] row_totals,  # IN (n, width) sums of a factor's rows; empty if messages may not be exact
+    const floating[:, ::1] row_totals,  # IN (n, width) row sums of factors; empty if messages may not have converged
     double[::1] log_z_terms,  # INOUT (N,) added to at the first end of each edge
     double[::1] work,  # workspace
 ):
-    """Add what edges contribute to the log-partition, without their beliefs; -1, or the first impossible edge."""
+    """Add the contributions of edges to the log-partition; return -1, or the first edge without a possible pair."""
     cdef:
         Beliefs[floating] found
         Py_ssize_t failed = -1
@@ -102,11 +102,11 @@ def edge_beliefs(
     object field,  # IN arrays of the model
     const floating[:, ::1] messages,  # IN (2E, width)
     const floating[:, ::1] beliefs,  # IN (N, width) as node_beliefs left them
-    const int32_t[:, ::1] slots,  # IN (n, 2) first end of each edge asked for, and its slot there
+    const int32_t[:, ::1] slots,  # IN (n, 2) first end of each requested edge, and its slot at this node
     floating[:, :, ::1] marginals,  # OUT (n, K, K)
     double[::1] work,  # workspace
 ):
-    """Pairwise beliefs of single edges; -1, or the first of them without a possible pair."""
+    """Compute the pairwise beliefs of given edges; return -1, or the first edge without a possible pair."""
     cdef:
         Beliefs[floating] found
         Py_ssize_t i, a, b, W = beliefs.shape[1], K = marginals.shape[1], failed = -1

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Sweeps of belief propagation: every message of some nodes renewed in a given order."""
+"""Sweeps of belief propagation: nodes send their messages in a given order."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
@@ -17,7 +17,7 @@ cdef extern from "messages/sweeps.hpp" namespace "crf" nogil:
         double renew(Py_ssize_t, Py_ssize_t)
         double send_by_residual(double*, int32_t*, int32_t*, Py_ssize_t, double, Py_ssize_t)
 
-# A node of more edges than this reads all its messages to send one; for the callers that leave some unset.
+# A node of larger degree reads all its messages to send one; exported for callers that leave some messages unset.
 READS_ALL_ABOVE = FEW_EDGES
 
 
@@ -34,14 +34,14 @@ def send(
     object field,  # IN arrays of the model
     floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
     const int32_t[::1] nodes,  # IN (n,) in the order of sending
-    const int32_t[::1] rank,  # IN (N,) position of each node in a whole order, read if direction is not 0
-    int direction,  # 1: only to nodes of higher rank, -1: to lower ones and from the last node back, 0: to all
-    double damping,  # share of the old message that is kept; below 0: there are no old messages
+    const int32_t[::1] rank,  # IN (N,) position of each node in the order of all nodes, used if direction is not 0
+    int direction,  # 1: to nodes of higher rank, -1: to nodes of lower rank, in reverse order, 0: to all
+    double damping,  # weight of the old message; below 0: there are no old messages
     Py_ssize_t start,
     Py_ssize_t stop,  # the nodes nodes[start:stop] send
     double[::1] work,  # workspace ((6 + K) * width,)
 ):
-    """Let nodes send messages in turn; the largest change of one, or -1 - t if no state is left to node t."""
+    """Send the messages of nodes in turn; return the largest change, or -1 - t if node t has no possible state."""
     cdef:
         Sweep[floating] sweep
         double change
@@ -56,12 +56,12 @@ def renew(
     floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
     const int32_t[::1] nodes,  # IN (n,) in the order of sending
     const int32_t[::1] rank,  # IN (N,) position of each node in that order
-    double damping,  # share of the old message that is kept
-    const int64_t[:, ::1] ranges,  # IN (m, 2) first and last of nodes that send to each other, and to no others
-    double[::1] changes,  # OUT (m,) the largest change of a message, or -1 - t if no state is left to node t
+    double damping,  # weight of the old message
+    const int64_t[:, ::1] ranges,  # IN (m, 2) first and last + 1 position of ranges without messages in between
+    double[::1] changes,  # OUT (m,) largest change of a message, or -1 - t if node t has no possible state
     double[::1] work,  # workspace ((6 + K) * width,)
 ):
-    """Let the nodes of some ranges send messages, forwards through each and then backwards."""
+    """Send the messages of the nodes of some ranges, forwards through each range and then backwards."""
     cdef:
         Sweep[floating] sweep
         Py_ssize_t k
@@ -76,13 +76,13 @@ def send_by_residual(
     floating[:, ::1] messages,  # INOUT (2E, width)
     double[::1] priority,  # INOUT (N,) summed change of the messages to a node since it last sent its own
     int32_t[::1] heap,  # INOUT (N,) nodes, a binary heap with the highest priority first
-    int32_t[::1] position,  # INOUT (N,) of each node in the heap
+    int32_t[::1] position,  # INOUT (N,) position of each node in the heap
     double tol,  # stop when no priority is above it
     double damping,
-    Py_ssize_t n_nodes,  # nodes to let send at most
+    Py_ssize_t n_nodes,  # largest number of nodes that send
     double[::1] work,  # workspace ((6 + K) * width,)
 ):
-    """Let nodes send, always the one whose input changed most; the highest priority left, or -1 - t."""
+    """Send messages from the node of highest priority, repeatedly; return the highest priority left, or -1 - t."""
     cdef:
         Sweep[floating] sweep
         double left

@@ -2,11 +2,11 @@
 // Journal of the ACM 12, 1965; H. F. Walker, P. Ni, Anderson acceleration for fixed-point iterations, SIAM J. Numerical
 // Analysis 49, 2011).
 //
-// With messages g_i after some sweeps and their changes f_i by these, messages become
+// With messages g_i after sweep i and the changes f_i that the sweep made, the messages are replaced by
 //
 //     sum_i a_i g_i,    a = argmin over sum_i a_i = 1 of | sum_i a_i f_i |^2,
 //
-// which a sweep would change least if it were linear. Where sweeps change nothing, neither do combinations.
+// the combination that a linear sweep would change least. At a fixed point of sweeps, combinations change nothing.
 #pragma once
 
 #include <vector>
@@ -19,15 +19,15 @@ namespace crf {
 enum Form { LOG_ODDS = 0, PROBABILITIES = 1, SCORES = 2 };
 
 struct SweepPlan {
-    i64 n_combined;  // sweeps that are combined, at most kMostCombined
-    i64 first, between;  // sweeps before the first combination, and from one to the next
-    double ridge;  // share of the squared changes that is added: changes that are nearly alike have no one combination
-    double largest_growth;  // of the squared change, at which former sweeps say nothing about the next
+    i64 n_combined;  // number of sweeps that are combined, at most kMostCombined
+    i64 first, between;  // sweeps before the first combination, and between combinations
+    double ridge;  // ridge penalty, relative to the squared changes; needed if changes are nearly parallel
+    double largest_growth;  // growth of the squared change at which former sweeps are discarded
 };
 
 constexpr i64 kMostCombined = 8;
 
-// Numbers that sum to one, with the shortest combination of m changes whose products (m, m) are given.
+// Compute coefficients with sum 1 of the shortest combination of m changes, given their inner products (m, m).
 inline void shares_of_products(const double* products, i64 m, double ridge, double* shares) {
     const i64 n = m - 1;
     double a[kMostCombined][kMostCombined + 1], trace = 0;
@@ -62,14 +62,14 @@ inline void shares_of_products(const double* products, i64 m, double ridge, doub
 template <class Real>
 class Extrapolation {
 public:
-    // values: (n, width) messages, of which the first columns are read
+    // values: (n, width) messages; only the first columns are read
     Extrapolation(Real* values, i64 n, i64 n_columns, i64 width, int form, SweepPlan plan)
         : values(values), n(n), K(n_columns), W(width), form(form), plan(plan), size(n * n_columns), before(size),
           after(plan.n_combined * size), changes(plan.n_combined * size) {
         read(before.data());
     }
 
-    // Looks at the messages after a sweep, and changes them every few sweeps.
+    // Records the messages after a sweep, and extrapolates them every few sweeps.
     void advance() {
         if (!goes_on) return;
         const i64 most = plan.n_combined, own = n_sweeps % most;
@@ -83,7 +83,7 @@ public:
             products[own][place] = products[place][own] = product(change, changes.data() + place * size);
         }
         const double squared = products[own][own];
-        // Messages may rule out states.
+        // Messages may forbid states.
         if (!(goes_on = std::isfinite(squared))) return;
         if (squared > plan.largest_growth * least) n_kept = 1;
         least = std::min(least, squared);
@@ -106,7 +106,7 @@ private:
     i64 n_sweeps = 0, n_kept = 0;
     bool goes_on = true;
 
-    // Sums side by side, since each addition waits for the one before.
+    // Parallel sums, since each addition waits for the previous addition.
     double product(const Real* x, const Real* y) const {
         double total[8] = {};
         i64 i = 0;
@@ -123,7 +123,7 @@ private:
         for (i64 i = 0; i < n_kept; i++)
             for (i64 j = 0; j < n_kept; j++) chosen[i * n_kept + j] = products[place(i)][place(j)];
         shares_of_products(chosen, n_kept, plan.ridge, shares);
-        // Probabilities beyond those of sweeps could underflow, and rule out states.
+        // Probabilities outside the range of the sweeps could underflow and forbid states.
         const auto ends = std::minmax_element(latest, latest + size);
         const Real low = *ends.first, high = *ends.second;
         std::fill(before.begin(), before.end(), Real(0));
@@ -142,7 +142,7 @@ private:
         }
     }
 
-    // Takes the messages from a vector, which becomes what read gives then.
+    // Sets the messages from a vector, and updates the vector to the stored values.
     void write(Real* from) {
         for (i64 i = 0; i < n; i++, from += K) {
             Real* row = values + i * W;

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Extrapolation of sweeps over messages to the point that they converge to."""
+"""Extrapolation of messages towards the fixed point of sweeps."""
 
 from cython cimport floating
 from libc.stdint cimport int64_t
@@ -17,7 +17,7 @@ cdef extern from "messages/extrapolation.hpp" namespace "crf" nogil:
 
 
 cdef class SweepExtrapolation:
-    """The latest sweeps over some messages, which stay where they are."""
+    """History of the latest sweeps over an array of messages, which is modified in place."""
 
     cdef:
         Extrapolation[float]* single
@@ -29,7 +29,7 @@ cdef class SweepExtrapolation:
         del self.wide
 
     def advance(self):
-        """Look at the messages after a sweep, and change them every few sweeps."""
+        """Record the messages after a sweep, and extrapolate them every few sweeps."""
         with nogil:
             if self.single != NULL:
                 self.single.advance()
@@ -43,7 +43,7 @@ def extrapolate(
     int form,  # 0: log-odds, 1: probabilities, 2: scores
     tuple plan,  # the fields of SweepPlan
 ):
-    """The extrapolation of sweeps that begin at some messages."""
+    """Return an extrapolation of sweeps that start from the given messages."""
     cdef:
         SweepExtrapolation made = SweepExtrapolation()
         SweepPlan as_kept
@@ -58,9 +58,9 @@ def extrapolate(
 
 
 def shares_of_changes(
-    const double[:, ::1] products,  # IN (m, m) of the changes by m sweeps
+    const double[:, ::1] products,  # IN (m, m) inner products of the changes of m sweeps
     double ridge,
     double[::1] shares,  # OUT (m,)
 ):
-    """Numbers that sum to one, with the shortest combination of the changes."""
+    """Compute coefficients with sum 1 of the shortest combination of the changes."""
     shares_of_products(&products[0, 0], products.shape[0], ridge, &shares[0])

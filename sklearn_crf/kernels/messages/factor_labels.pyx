@@ -1,4 +1,4 @@
-"""Labels from the messages of factors, node after node."""
+"""Decoding of labels from the messages of factors, one node at a time."""
 
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
@@ -12,11 +12,11 @@ def decode_factors(
     const double[:, ::1] node_scores,  # IN (N, K)
     const double[:, ::1] beliefs,  # IN (N, K)
     double[::1] left,  # OUT (n_positions,)
-    double[::1] right,  # IN (n_positions,) of the messages
+    double[::1] right,  # IN (n_positions,) computed from the messages
     int32_t[::1] labels,  # OUT (N,)
     double[::1] work,  # workspace (4 * K,)
 ):
-    """Give each node in turn its best state, given the labels of earlier nodes and the messages of later ones.
+    """Assign each node in turn its best state, given the labels of earlier nodes and messages from later nodes.
 
     A node without a state left takes that of the best belief; -1, or the last such node.
     """

@@ -1,12 +1,12 @@
-// A pairwise model as kernels of message passing read it, and one message of it, the same recursion for sums and maxima.
+// Arrays of a pairwise model for message passing, and the update of a single message for sums and maxima.
 //
 // The message from node s along an edge e = (s, t) is
 //
 //     m(b) = [ sum or max over a of  u_s(a) theta_e(a, b) prod_q m_q(a) / m_e(a)^(1 / rho_e) ]^rho_e
 //
-// with q over the edges of s, normalised; belief propagation is rho_e = 1, tree-reweighted belief propagation has
-// theta_e divided by rho_e, which is the caller's to do (Wainwright, Jaakkola & Willsky 2005, Eq. 39, for messages
-// raised to the power rho_e).
+// with q over the edges of s, and then normalised. Belief propagation has rho_e = 1. For tree-reweighted belief
+// propagation, the caller divides the scores of theta_e by rho_e (Wainwright, Jaakkola & Willsky 2005, Eq. 39, for
+// messages raised to the power rho_e).
 #pragma once
 
 #include <algorithm>
@@ -23,15 +23,15 @@ namespace crf {
 
 constexpr double kNoScore = -std::numeric_limits<double>::infinity();
 
-// Up to this many edges, a node multiplies the other messages anew for each edge; past it, one total is divided.
+// Up to this degree, a node multiplies the other messages for each edge; above it, it divides a total by one message.
 constexpr i64 kFewEdges = 8;
 
-// How messages add up. Sums of exponentials are kept as probabilities where the range of the scores permits, as scores
-// where it does not; maxima are always taken of scores.
+// Representation of messages. Sums of exponentials are kept as probabilities if the range of the scores permits, else
+// as scores. Maxima always use scores.
 enum Semiring { SUM_PROBABILITY = 0, SUM_SCORE = 1, MAX_SCORE = 2 };
 
-// The change of a message: that of a probability, or a hundredth of that of its logarithm. A probability near 0 hides
-// changes that decide where other messages say the opposite.
+// Change of a message: the change of a probability, or a hundredth of the change of its logarithm if larger. Tiny
+// changes of a probability near 0 matter if other messages favour the state.
 inline double count_change(double of_probability, double of_logarithm) {
     return std::max(of_probability, 0.01 * of_logarithm);
 }
@@ -39,7 +39,7 @@ inline double count_change(double of_probability, double of_logarithm) {
 template <class Real>
 struct Workspace;
 
-// Rows are padded to whole vectors. Arrays that a model does without are null.
+// Rows are padded to whole vectors. Arrays that a model does not need are null.
 template <class Real>
 struct Field {
     int semiring = {};
@@ -51,20 +51,20 @@ struct Field {
     const i32* n_states = {};  // (N,) or null
     const i32* factor = {};  // (E,) row of factors, on, off and shift
     const i32* edge_type = {};  // (E,)
-    const double* shift = {};  // (n,) score taken out of each factor
+    const double* shift = {};  // (n,) score subtracted from each factor
     const Real* unary = {};  // (N, width) exp(score - best) for SUM_PROBABILITY, else scores
     const Real* factors = {};  // (m, K, width) or null: exp(score - shift) for sums, score - shift for maxima
-    const i32* place = {};  // (n, 2) where factors holds each of the first and of the second end, or both in one
-    const Real *on = {}, *off = {};  // (n,) or null: a Potts table's factor on and off the diagonal, the larger of them 1
+    const i32* place = {};  // (n, 2) row in factors for the first and for the second end; may be equal
+    const Real *on = {}, *off = {};  // (n,) or null: factors on and off the diagonal of Potts tables, the larger is 1
     const Real* tables = {};  // (T, R, K, K) scores
     const Real* edge_weight = {};  // (E, R) or null
-    const Real* appearance = {};  // (E,) or null: edge appearance probabilities, 1 is belief propagation
+    const Real* appearance = {};  // (E,) edge appearance probabilities, or null: all are 1
 
     i64 states_of(i64 node) const { return n_states ? n_states[node] : n_columns; }
 
     double power_of(i64 edge) const { return appearance ? double(appearance[edge]) : 1.0; }
 
-    // Score of state a at the end that a half-edge starts from and b at the other, weights applied.
+    // Weighted score of state a at the start of a half-edge and state b at its other end.
     double pair_score(i32 half_edge, i64 a, i64 b) const {
         const i64 edge = half_edge >> 1, K = n_columns, R = n_features;
         const i64 cell = half_edge & 1 ? b * K + a : a * K + b;
@@ -75,7 +75,8 @@ struct Field {
         return score;
     }
 
-    // Rows (K, width) of an edge from the first end's states to the second's, and the score taken out of them.
+    // Rows (K, width) of an edge from the states of the first end to the second end, and the score subtracted from
+    // them.
     void compute_factor(i64 edge, Real* rows, double* taken) const {
         const i64 K = n_columns, W = width;
         Real top = Real(kNoScore);
@@ -94,8 +95,8 @@ struct Field {
         if (semiring != MAX_SCORE) exponentiate_all<Real>(rows, K * W);
     }
 
-    // Rows (K, width) of an edge as they are stored, or written to the workspace if they are not. They are read across
-    // if the half-edge starts from the end whose states are the columns.
+    // Rows (K, width) of an edge as stored, or computed in the workspace. They must be read transposed if the half-edge
+    // starts from the end whose states are the columns.
     const Real* stored_factor(i32 half_edge, Real* work, double* taken, bool* across) const {
         const i64 K = n_columns, W = width, edge = half_edge >> 1;
         if (factors) {
@@ -113,7 +114,7 @@ struct Field {
         return work;
     }
 
-    // Rows (K, width) from the starting end's states to the other's; written to the workspace if not stored.
+    // Rows (K, width) from the states of the starting end to the other end; computed in the workspace if not stored.
     const Real* half_edge_factor(i32 half_edge, Real* work, double* taken) const {
         const i64 K = n_columns, W = width;
         bool across = false;
@@ -121,7 +122,7 @@ struct Field {
         if (!across) return rows;
         for (i64 a = 0; a < K; a++) {
             for (i64 b = 0; b <= a; b++) {
-                const Real kept = rows[a * W + b];  // what is read may be the workspace itself
+                const Real kept = rows[a * W + b];  // the source may be the workspace itself
                 work[a * W + b] = rows[b * W + a];
                 work[b * W + a] = kept;
             }
@@ -130,7 +131,7 @@ struct Field {
         return work;
     }
 
-    // Sum (or max) over the first n states of x times (plus) the factor of a half-edge.
+    // Computes the sum (max) over the first n states of x times (plus) the factor of a half-edge.
     void apply_factor(i32 half_edge, const Real* x, i64 n, Real* out, Real* work, double* taken) const {
         const i64 K = n_columns, W = width;
         if (on) {
@@ -148,13 +149,13 @@ struct Field {
         else sum_product<Real>(rows, x, n, W, out);
     }
 
-    // Whether a message is worked out in registers: a row of one or two vectors, and tables that are stored.
+    // Whether messages are computed in registers: rows have one or two vectors and tables are stored.
     bool is_short() const {
         return semiring == SUM_PROBABILITY && (on || factors) && width * i64(sizeof(Real)) <= 2 * ROWS_VECTOR_BYTES;
     }
 
-    // Product (sum of scores) of all messages to a node of many edges, in double precision. Messages of probability 0
-    // (score -inf) are counted apart, so that one can be taken out again.
+    // Computes the product (sum of scores) of all messages to a node of many edges, in double precision. Messages of
+    // probability 0 (score -inf) are counted separately, so that single messages can be divided out.
     void total_messages(i64 s, const Real* messages, Workspace<Real>& w) const {
         const bool products = semiring == SUM_PROBABILITY;
         for (i64 a = 0; a < width; a++) {
@@ -170,13 +171,14 @@ struct Field {
             }
     }
 
-    // Renews the message that node s sends along its slot q; its largest change, or -1 if no state is left. A node of
-    // more than kFewEdges edges needs total_messages first. Damping below 0 says that there are no old messages.
+    // Updates the message that node s sends along its slot q. Returns its largest change, or -1 if no state is
+    // possible. A node of more than kFewEdges edges needs total_messages first. Damping below 0 means that there is no
+    // old message.
     double send_message(i64 s, i64 q, Real* messages, double damping, Workspace<Real>& w) const {
         const i64 W = width, first = ptr[s], last = ptr[s + 1], n = states_of(s);
         const double power = power_of(half_edge[q] >> 1);
         Real* kept = messages + i64(reverse[q]) * W;
-        // Damping a message that is raised to a power takes logarithms.
+        // Damping of a message that is raised to a power needs logarithms.
         if (is_short() && last - first <= kFewEdges && (!appearance || (power == 0.5 && damping <= 0)))
             return send_short_message(s, q, messages, damping, power != 1);
         if (last - first > kFewEdges) take_out(messages + q * W, w);
@@ -195,7 +197,7 @@ struct Field {
         return replace_scores<Real>(w.fresh, kept, W, damping);
     }
 
-    // The same as send_message for a node of at most kFewEdges edges where messages are short.
+    // send_message for a node of at most kFewEdges edges with short messages.
     double send_short_message(i64 s, i64 q, Real* messages, double damping, bool halved) const {
         const i32 row = factor[half_edge[q] >> 1];
         const Real* table = on ? nullptr : factors + place[2 * i64(row) + (half_edge[q] & 1)] * n_columns * width;
@@ -204,12 +206,12 @@ struct Field {
                                 damping, width, halved);
     }
 
-    // A message of sums kept as scores, of the cavity in the workspace, the best of which is 0; its largest change, or -1
-    // if all are -inf.
+    // Updates a sum message kept as scores, from the cavity in the workspace, whose maximum is 0. Returns its largest
+    // change, or -1 if all scores are -inf.
     double replace_sums_in_scores(i32 half_edge, Workspace<Real>& w, Real* kept, i64 n, i64 n_other, double damping,
                                   double power) const {
         constexpr bool is_single = std::is_same<Real, float>::value;
-        // Terms lost by underflow do not matter in a sum above this; a smaller sum is done again in scores.
+        // In a sum above this limit, terms lost by underflow are negligible. Smaller sums are recomputed from scores.
         const double least = is_single ? 1e-30 : 1e-290, rounding = is_single ? 1e-6 : 2e-15;
         const i64 W = width;
         Real *fresh = w.fresh, *x = w.shifted;
@@ -228,7 +230,7 @@ struct Field {
         if (replace_scores<Real>(fresh, kept, W, damping) < 0) return -1;
         for (i64 b = 0; b < n_other && damping >= 0; b++) {
             const double change = std::fabs(double(fresh[b]) - x[b]);
-            // |exp x - exp y| <= |x - y| for x, y <= 0; not a number (both -inf) is no change
+            // |exp x - exp y| <= |x - y| for x, y <= 0; NaN (both -inf) means no change
             if (change > worst && change > -rounding * fresh[b])
                 worst = std::max(worst, count_change(std::fabs(double(std::exp(fresh[b])) - std::exp(x[b])), change));
         }
@@ -236,7 +238,7 @@ struct Field {
     }
 
 private:
-    // The total without one message.
+    // Divides one message out of the total.
     void take_out(const Real* message, Workspace<Real>& w) const {
         const bool products = semiring == SUM_PROBABILITY;
         const Real none = products ? Real(0) : Real(kNoScore);
@@ -247,10 +249,10 @@ private:
         }
     }
 
-    // Takes out of the cavity what a message is raised to besides its own power one.
+    // Multiplies the cavity by message^power, to divide by message^(1 / rho) instead of the message.
     void reweight_cavity(const Real* message, double power, Workspace<Real>& w) const {
         if (semiring == SUM_PROBABILITY) {
-            // Where the message is 0, so is its power.
+            // A power of a zero message is zero.
             std::copy_n(message, width, w.fresh);
             row_power<Real>(w.fresh, Real(power), width);
             for (i64 a = 0; a < width; a++) w.cavity[a] = w.cavity[a] * w.fresh[a];
@@ -260,7 +262,7 @@ private:
             w.cavity[a] = std::isinf(message[a]) ? Real(kNoScore) : w.cavity[a] + Real(power * message[a]);
     }
 
-    // log sum_a exp(cavity(a) + score(a, b) - taken), whatever the range
+    // log sum_a exp(cavity(a) + score(a, b) - taken), for any range of scores
     double sum_in_scores(i32 half_edge, const Real* cavity, i64 b, double taken) const {
         double top = kNoScore, total = 0;
         for (i64 a = 0; a < n_columns; a++) top = std::max(top, cavity[a] + pair_score(half_edge, a, b));
@@ -269,7 +271,7 @@ private:
         return top + std::log(total) - taken;
     }
 
-    // Replaces probabilities whose logarithms are damped: powers of what is all but 0 reach other messages too.
+    // Damps probabilities by their logarithms, since powers of tiny probabilities also affect other messages.
     double replace_powers(Real* kept, double damping, Workspace<Real>& w) const {
         Real *old = w.cavity, *mixed = w.shifted;
         std::copy_n(kept, width, old);
@@ -283,7 +285,7 @@ private:
     }
 };
 
-// Places in work of (5 + K) * width numbers, in which a whole row of double precision stands for each.
+// Views into a workspace of (5 + K) * width numbers; each has space for a row in double precision.
 template <class Real>
 struct Workspace {
     double *total = {}, *n_forbidding = {};  // (width,)

@@ -1,4 +1,4 @@
-"""Models as the kernels of message passing in C++ read them.
+"""Arrays of models for the message passing kernels in C++.
 
 A kernel takes the arrays of a model as one tuple, ``sklearn_crf.inference._field.Field``; ``open_field`` checks their
 types and keeps their addresses.
@@ -54,7 +54,7 @@ cdef extern from "messages/field.hpp" namespace "crf" nogil:
 
 
 cdef inline void open_field(object arrays, Field[floating]* f) except *:
-    """Addresses of the arrays, which the caller keeps alive."""
+    """Return the addresses of the arrays, which the caller must keep alive."""
     cdef:
         const int64_t[::1] ptr = arrays.ptr
         const int32_t[::1] neighbor = arrays.neighbor

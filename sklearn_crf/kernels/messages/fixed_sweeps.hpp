@@ -1,7 +1,7 @@
-// Marginals after a fixed number of sweeps, their loss against labels, and its gradient through the sweeps themselves.
+// Marginals after a fixed number of sweeps, their loss for given labels, and its gradient through the sweeps.
 //
-// Values of every sweep are kept. Backwards through them, the adjoint of what an update wrote is replaced by what it adds
-// to the adjoints of what the update read (Stoyanov, Ropson & Eisner 2011; Domke 2013).
+// The values of every sweep are kept. Backpropagation visits the updates in reverse order: it takes the adjoint of the
+// output of an update and adds to the adjoints of its inputs (Stoyanov, Ropson & Eisner 2011; Domke 2013).
 #pragma once
 
 #include <algorithm>
@@ -17,25 +17,25 @@ namespace crf {
 
 enum SweepLoss { MARGINALS_ALONE = 0, CLIQUE = 1, UNIVARIATE = 2, QUADRATIC = 3, SMOOTH_HAMMING = 4 };
 
-// What both kinds of sweeps take and give. Adjoints and statistics of tables are sums of each block of components.
+// Common inputs and outputs of both kinds of sweeps. Adjoints and statistics of tables are summed by block.
 struct SweptLoss {
     SweepLoss loss;
     i64 n_sweeps;
-    const i32* nodes;  // (N,) component after component, each in the order of its sweeps
-    const i64* ranges;  // (n_components, 2) first and last place of each
-    const i64* blocks;  // (n_blocks + 1,) first component of each
+    const i32* nodes;  // (N,) nodes by component, in the order in which sweeps visit them
+    const i64* ranges;  // (n_components, 2) first and last + 1 position of each component in nodes
+    const i64* blocks;  // (n_blocks + 1,) first component of each block
     i64 n_blocks;
-    const i32* labels;  // (N,) negative where unknown; null for marginals alone
-    const double* weight;  // (N,) factors of losses of nodes, or null
+    const i32* labels;  // (N,) negative if unknown; null if only marginals are requested
+    const double* weight;  // (N,) weights of nodes in the loss, or null
     double* beliefs;  // (N, K)
     double* terms;  // (N,)
     double* unary;  // (N, K) derivative of the loss
-    double* tables;  // (n_blocks, T, R, K, K) the same, or statistics of the marginals
+    double* tables;  // (n_blocks, T, R, K, K) derivative of the loss, or statistics of the marginals without labels
 
     bool is_learning() const { return loss != MARGINALS_ALONE; }
 
-    // Loss of a node whose probabilities are the softmax of some scores, its derivative by these times a factor.
-    // log_p is the logarithm of the probability of its label, which itself may underflow.
+    // Loss of a node whose probabilities are the softmax of some scores, and its derivative by these scores times a
+    // factor. log_p is the logarithm of the probability of the label, because the probability may underflow.
     double of_node(SweepLoss kind, const double* p, i64 K, i32 label, double log_p, double factor, double* slope) const {
         double mean = 0, total = 0;
         if (kind == UNIVARIATE || kind == CLIQUE) {
@@ -55,7 +55,7 @@ struct SweptLoss {
     double weight_of(i64 s) const { return weight ? weight[s] : 1.0; }
 };
 
-// Turns scores into probabilities in place; the logarithm of their sum of exponentials, -inf if all scores are.
+// Turns scores into probabilities in place. Returns the log-sum-exp of the scores, -inf if all scores are -inf.
 inline double to_probabilities(double* scores, i64 n) {
     const double top = *std::max_element(scores, scores + n);
     if (top == kNoScore) return top;
@@ -69,12 +69,12 @@ inline double to_probabilities(double* scores, i64 n) {
 template <class Real>
 struct SweptMessages : SweptLoss {
     Field<Real> field;
-    const Real* scores;  // (N, K) of nodes
-    const i32* rank;  // (N,) place of each node among ``nodes``
+    const Real* scores;  // (N, K) scores of nodes
+    const i32* rank;  // (N,) position of each node in ``nodes``
     i64 n_slots;  // 2E
     i64 n_types;
     i64 largest_degree;
-    Real* messages;  // (n_kept, 2E, width) after each sweep, the start first; for marginals alone those of the last
+    Real* messages;  // (n_kept, 2E, width) initially and after each sweep; only the last without loss
 
     void run(const Threads& threads) {
         const i64 K = field.n_columns;
@@ -88,8 +88,8 @@ struct SweptMessages : SweptLoss {
     }
 
 private:
-    // Of messages, by the slot of the receiving node: derivatives of the loss by their logarithms, and logarithms of
-    // beliefs without them, which turn into derivatives by these; of edges, derivatives of their tables.
+    // For each message, by the slot of the receiving node: the derivative of the loss by its logarithm, and the
+    // log-belief without this message, later replaced by a derivative. For each edge: the derivative by its table.
     std::vector<double> adjoint, cavities, pairs;
 
     Real* kept(i64 sweep) const { return messages + (is_learning() ? sweep : 0) * n_slots * field.width; }
@@ -125,7 +125,7 @@ private:
             for (i64 i = start; i < stop && field.n_features > 1; i++) add_features(of.nodes[i]);
         }
 
-        // Forwards and backwards through a component, as often as asked.
+        // Runs the requested number of sweeps, forwards and backwards, through a component.
         void sweep(i64 start, i64 stop) {
             Sweep<Real> sweep;
             sweep.field = field;
@@ -148,7 +148,7 @@ private:
             return field.semiring == SUM_PROBABILITY ? std::log(double(message)) : double(message);
         }
 
-        // Logarithms of the beliefs of a node without each of its messages, and its own belief and loss.
+        // Computes the log-beliefs of a node without each of its messages, and its belief and loss.
         void node_loss(i64 s) {
             const i64 first = field.ptr[s], n = field.ptr[s + 1] - first;
             const Real* values = of.kept(of.n_sweeps) + first * W;
@@ -179,14 +179,14 @@ private:
                 for (i64 a = 0; a < K; a++) of.adjoint[q * K + a] += derivative[a];
         }
 
-        // Score of a state without message j, which counts 1 / power times in a cavity; logarithms are in slope.
+        // Score of a state after division by message j to the power `inverse_power`; slope holds the log-messages.
         double without(i64 j, i64 a, double inverse_power) const {
             const double others = left[j * K + a] + right[(j + 1) * K + a], own = slope[j * K + a];
             if (inverse_power == 1) return others;
             return std::isinf(own) ? kNoScore : others + (1 - inverse_power) * own;
         }
 
-        // Joint marginals of the edges that start from a node: their loss, or their statistics alone.
+        // Computes the loss of the pairwise marginals of edges that start from a node, or only their statistics.
         void edge_losses(i64 s) {
             if (of.is_learning() && of.loss != CLIQUE) return;
             for (i64 q = field.ptr[s]; q < field.ptr[s + 1]; q++) {
@@ -212,7 +212,7 @@ private:
             }
         }
 
-        // Negative log-probability of the known labels of an edge; scores of its pairs turn into its derivative by these.
+        // Returns the negative log-probability of the labels of an edge. Replaces the pair scores by its derivative.
         double pair_loss(i64 s, i64 t) {
             const i32 a_known = of.labels[s], b_known = of.labels[t];
             const auto fits = [&](i64 cell) {
@@ -233,7 +233,7 @@ private:
             return log_z - log_fitting;
         }
 
-        // Derivatives by the scores of an edge, as the field has them.
+        // Derivatives by the scores of an edge, in the scaling of the field.
         template <class Values>
         void add_pair(i64 edge, Values value) {
             const bool is_apart = field.n_features > 1;
@@ -257,7 +257,7 @@ private:
             }
         }
 
-        // Adds derivatives by the logarithms of cavities of a node, (n, K), to those by its scores and messages.
+        // Adds derivatives by the log-cavities of a node, (n, K), to the derivatives by its scores and messages.
         template <class Chosen>
         void add_to_inputs(i64 s, const double* by_cavity, Chosen is_chosen) {
             const i64 first = field.ptr[s], n = field.ptr[s + 1] - first;
@@ -274,7 +274,7 @@ private:
             }
         }
 
-        // Back through the messages that a node sent in a sweep, to later nodes in its forward half, else to earlier ones.
+        // Backpropagates through the messages that a node sent in a half-sweep, to later (forward) or earlier nodes.
         void undo(i64 s, i64 k, bool forwards) {
             const i64 first = field.ptr[s], n = field.ptr[s + 1] - first;
             const i32 place = of.rank[s];
@@ -282,7 +282,7 @@ private:
             bool sends = false;
             for (i64 j = 0; j < n; j++) sends = sends || is_sent(j);
             if (!sends) return;
-            // What comes from later nodes has not been renewed yet in the forward half.
+            // In the forward half, messages from later nodes have not been updated yet.
             const Real *late = of.kept(forwards ? k - 1 : k) + first * W, *early = of.kept(k) + first * W;
             for (i64 j = 0; j < n; j++) rows[j] = (of.rank[field.neighbor[first + j]] > place ? late : early) + j * W;
             if (field.semiring == SUM_PROBABILITY) cavities_of_products(s, n);
@@ -314,7 +314,7 @@ private:
             }
         }
 
-        // Scores, the best of each cavity 0.
+        // Scores, shifted so that the maximum of each cavity is 0.
         void cavities_of_scores(i64 s, i64 n) {
             const Real* unary = field.unary + s * W;
             for (i64 a = 0; a < K; a++) {
@@ -337,7 +337,7 @@ private:
             }
         }
 
-        // Replaces the adjoint of a message by that of its cavity, of which c is given, and of its table.
+        // Replaces the adjoint of a message by the adjoints of its cavity c and of its table.
         void undo_message(i64 q, double* c, double* by_cavity) {
             double* own = of.adjoint.data() + i64(field.reverse[q]) * K;
             const i32 half_edge = field.half_edge[q];
@@ -349,8 +349,9 @@ private:
             std::fill_n(own, K, 0.0);
         }
 
-        // Takes the mean off a derivative by a message. Nothing depends on the scale of messages, so that its sum is zero up
-        // to rounding, which would grow from sweep to sweep. A state that a node does not have keeps its exact zero.
+        // Subtracts the mean from a derivative by a message. The loss does not depend on the scale of messages, so the
+        // sum of the derivative is zero up to rounding errors, which would grow with each sweep. Padded states keep
+        // exact zeros.
         void centre(double* by_message) const {
             double sum = 0, n = 0;
             for (i64 b = 0; b < K; b++) {
@@ -392,7 +393,7 @@ private:
             add_share(half_edge);
         }
 
-        // The same from scores alone, whatever their range.
+        // The same computed from scores, for any range of scores.
         void undo_scores(i32 half_edge, const double* c, const double* by_message, double power, double* by_cavity) {
             for (i64 b = 0; b < K; b++) {
                 for (i64 a = 0; a < K; a++) total[a] = c[a] + field.pair_score(half_edge, a, b);
@@ -406,7 +407,7 @@ private:
             add_share(half_edge);
         }
 
-        // Derivatives by the scores of an edge from the end that a half-edge starts from, in the workspace.
+        // Derivatives by the scores of an edge, seen from the start of a half-edge, in the workspace.
         void add_share(i32 half_edge) {
             const bool across = half_edge & 1;
             add_pair(half_edge >> 1, [&](i64 a, i64 b) { return across ? share[b * K + a] : share[a * K + b]; });
@@ -414,12 +415,12 @@ private:
     };
 };
 
-// Sweeps of naive mean field: each node in turn, given its neighbours.
+// Sweeps of naive mean field, which update each node in turn given its neighbours.
 template <class Real>
 struct SweptMeanField : SweptLoss {
     LocalModel<Real> model;
     i64 n_nodes, n_types;
-    double* marginals;  // (n_kept, N, K) after each sweep, the start first; for marginals alone those of the last
+    double* marginals;  // (n_kept, N, K) initially and after each sweep; only the last without loss
     const i32* rank;  // (N,)
 
     void run(const Threads& threads) {
@@ -469,7 +470,7 @@ private:
             for (i64 i = stop - 1; i >= start; i--) undo(nodes[i], k, own_tables, fresh.data());
     }
 
-    // The pairs of independent nodes have a loss that is a sum over their ends.
+    // Nodes are independent, so the loss of a pair is a sum over its ends.
     void node_loss(i64 s, double log_p) {
         const i64 K = model.n_columns, degree = model.ptr[s + 1] - model.ptr[s];
         const double factor = loss == CLIQUE ? double(std::max<i64>(degree, 1)) : weight_of(s);
@@ -478,14 +479,14 @@ private:
         if (labels[s] >= 0) terms[s] = of_node(loss, beliefs + s * K, K, labels[s], log_p, factor, unary + s * K);
     }
 
-    // Back through the update of a node in a sweep; sweep 0 is the start, from its scores alone.
+    // Backpropagates through the update of a node in a sweep; sweep 0 is the start from scores alone.
     void undo(i64 s, i64 k, double* own_tables, double* slope) {
         const i64 K = model.n_columns;
         const double* q = kept(k) + s * K;
         double *own = adjoint.data() + s * K, *by_scores = unary + s * K, mean = 0;
         for (i64 a = 0; a < K; a++) mean += q[a] * own[a];
         for (i64 a = 0; a < K; a++) {
-            // Of the last sweep, the derivative of the loss by the scores of the node stands here already.
+            // For the last sweep, this already holds the derivative of the loss by the scores of the node.
             slope[a] = q[a] * (own[a] - mean) + (k == n_sweeps ? by_scores[a] : 0.0);
             by_scores[a] = k == n_sweeps ? slope[a] : by_scores[a] + slope[a];
             own[a] = 0;

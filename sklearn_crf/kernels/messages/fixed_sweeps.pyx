@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Marginals after a fixed number of sweeps, their loss against labels, and its gradient: one call for a model."""
+"""Marginals after a fixed number of sweeps, their loss for given labels and its gradient, in one call."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
@@ -43,7 +43,7 @@ cdef extern from "messages/fixed_sweeps.hpp" namespace "crf" nogil:
 
 
 cdef void open_loss(SweptLoss* swept, object how) except *:
-    """Set what both kinds of sweeps take to the arrays of a SweepArguments."""
+    """Set the common arguments of both kinds of sweeps to the arrays of a SweepArguments."""
     cdef:
         const int32_t[::1] nodes = how.nodes, labels = how.labels
         const int64_t[:, ::1] ranges = how.ranges
@@ -65,13 +65,13 @@ cdef void open_loss(SweptLoss* swept, object how) except *:
 
 def sweep_messages(
     object field,  # IN the fields of Field
-    const floating[:, ::1] scores,  # IN (N, K) of nodes
-    floating[:, :, ::1] messages,  # INOUT (n_kept, 2E, width) the start, and after each sweep
+    const floating[:, ::1] scores,  # IN (N, K) scores of nodes
+    floating[:, :, ::1] messages,  # INOUT (n_kept, 2E, width) initial messages, and messages after each sweep
     object how,  # IN OUT the fields of SweepArguments
     int64_t largest_degree,
     int n_threads,
 ):
-    """Run sweeps of belief propagation, and back through them if there is a loss."""
+    """Run sweeps of belief propagation; if there is a loss, compute its gradient by backpropagation."""
     cdef:
         SweptMessages[floating] swept
         Threads threads = threads_of(n_threads)
@@ -88,11 +88,11 @@ def sweep_messages(
 def sweep_mean_field(
     const floating[:, ::1] unary,  # IN (N, K)
     edges,  # IN the fields of LocalEdges
-    double[:, :, ::1] marginals,  # OUT (n_kept, N, K) the start, and after each sweep
+    double[:, :, ::1] marginals,  # OUT (n_kept, N, K) initial marginals, and marginals after each sweep
     object how,  # IN OUT the fields of SweepArguments
     int n_threads,
 ):
-    """Run sweeps of mean field, and back through them if there is a loss."""
+    """Run sweeps of mean field; if there is a loss, compute its gradient by backpropagation."""
     cdef:
         SweptMeanField[floating] swept
         Threads threads = threads_of(n_threads)

@@ -1,7 +1,7 @@
-// Relaxed likelihood of labelled graphs by tree-reweighted messages, and its gradient: from weights to sums by one call.
+// Relaxed likelihood of labelled graphs by tree-reweighted messages, and its gradient by all weights, in one call.
 //
-// The messages of each connected component are renewed until they stand still. What belongs to one example stays with
-// one thread from its scores to its statistics.
+// The messages of each connected component are updated until they converge. One thread processes an example from its
+// scores to its statistics.
 #pragma once
 
 #include <atomic>
@@ -17,25 +17,25 @@
 
 namespace crf {
 
-// Numbers of stored tables of the edges of an example; past it they are worked out for each message.
+// Largest total size of the stored edge tables of an example. Larger tables are computed anew for each message.
 constexpr i64 kMostStored = 1 << 24;
-// Range of the scores of a message above which the change of a probability may hide that of its logarithm.
+// Score range of a message above which changes of probabilities may be much smaller than changes of logarithms.
 constexpr double kWide = 4.605170185988092;  // log 100
 
-// Graphs side by side: the addresses of arrays, whose nodes, edges and slots are numbered through.
+// A batch of graphs, by the addresses of its arrays. Nodes, edges and slots are numbered through the whole batch.
 struct GraphBatch {
     std::intptr_t features;  // (N, F)
-    std::intptr_t ptr, neighbor, half_edge, reverse;  // as of Field
-    std::intptr_t order, rank, ranges;  // (N,) nodes component after component; place of each; (m, 2) first and last place
+    std::intptr_t ptr, neighbor, half_edge, reverse;  // as in Field
+    std::intptr_t order, rank, ranges;  // (N,) nodes by component; (N,) their positions; (m, 2) ranges of components
     std::intptr_t edge_type;  // (E,)
     std::intptr_t edge_weight;  // (E, R) or null
-    std::intptr_t divided_weight;  // (E, R) over edge appearance probabilities
+    std::intptr_t divided_weight;  // (E, R) edge weights divided by edge appearance probabilities
     std::intptr_t appearance;  // (E,)
     std::intptr_t labels;  // (N,)
-    std::intptr_t kinds, kind_type, kind_weight;  // (E,) the kind of each edge, (n,) and (n, R); or null
+    std::intptr_t kinds, kind_type, kind_weight;  // (E,) kind of each edge, (n,) type and (n, R) weight of each kind; or null
     i64 n_kinds;
-    std::intptr_t given, found;  // (2E, K) messages to start from, or null, and those that were found
-    i64 n_edges, largest_degree, is_large;  // large ones are connected: their sweeps are extrapolated
+    std::intptr_t given, found;  // (2E, K) initial messages, or null; final messages
+    i64 n_edges, largest_degree, is_large;  // large graphs are connected, and their sweeps are extrapolated
 
     template <class Number>
     static Number* at(std::intptr_t address) {
@@ -43,7 +43,7 @@ struct GraphBatch {
     }
 };
 
-// An example: its nodes, edges and ranges of components, from first to last - 1, in a batch.
+// An example: the first and last + 1 of its nodes, edges and component ranges in a batch.
 struct GraphExample {
     i64 batch, first_node, last_node, first_edge, last_edge, first_range, last_range;
 };
@@ -54,25 +54,25 @@ struct GraphRisk {
     i64 n_classes, n_types, n_features;  // K, T, R
     const Real* intercept;  // (C,) or null
     const Real* tables;  // (T, R, K, K)
-    bool is_potts;  // whether tables have one value on and one off the diagonal
+    bool is_potts;  // whether all tables are Potts tables: one value on and one off the diagonal
     const double* spread;  // (T, R) range of the scores of each table
-    double largest_range;  // of what messages to a node span together
+    double largest_range;  // largest score range of all messages to a node together
     double tol;
     i64 max_iter;
-    SweepPlan plan;  // of extrapolations, and the most bytes that they may take
+    SweepPlan plan;  // of extrapolations; most_bytes limits their memory
     i64 most_bytes;
     const GraphBatch* batches;
     i64 n_batches;
     const GraphExample* examples;
-    const double* weight;  // of each example
-    const i64* blocks;  // (n_blocks + 1,) first example of each
+    const double* weight;  // (n_examples,)
+    const i64* blocks;  // (n_blocks + 1,) first example of each block
     i64 n_blocks;
-    double* sums;  // (n_blocks, n_sums) of each block
-    unsigned char* failed;  // (n_batches,) whether messages did not settle, or scores range too widely
+    double* sums;  // (n_blocks, n_sums)
+    unsigned char* failed;  // (n_batches,) whether messages did not converge, or the score range is too wide
 
-    i64 n_columns() const { return n_classes == 2 ? 1 : n_classes; }  // of scores: differences of two states
+    i64 n_columns() const { return n_classes == 2 ? 1 : n_classes; }  // columns of scores: 1 for two states, the score difference
 
-    // Loss, weight of wrong labels, by intercepts (C,), by features (C, F) and by tables (T, R, K, K).
+    // Loss, weight of wrong labels, gradients of intercepts (C,), features (C, F) and tables (T, R, K, K).
     i64 n_sums() const { return 2 + n_columns() * (1 + features.n_features) + table_size(); }
 
     void run(const Threads& threads) {
@@ -92,11 +92,11 @@ struct GraphRisk {
     }
 
 private:
-    std::vector<char> is_wide;  // of each batch: whether a message may give a state less than a hundredth
+    std::vector<char> is_wide;  // for each batch, whether a message may have a probability below 1/100
 
     i64 table_size() const { return n_types * n_features * n_classes * n_classes; }
 
-    // Whether probabilities of messages cannot underflow in a batch.
+    // Whether message probabilities of a batch are safe from underflow.
     bool measure(i64 b) {
         const GraphBatch& batch = batches[b];
         const auto* type = GraphBatch::at<const i32>(batch.edge_type);
@@ -114,7 +114,7 @@ private:
         return batch.largest_degree * (largest + std::log(double(n_classes))) + largest <= largest_range;
     }
 
-    // The messages of one example and what follows from them. Arrays of its own are addressed by numbers of the batch.
+    // Computes the messages, loss and gradient of an example. Its arrays are indexed by the numbers of the batch.
     struct Example {
         const GraphRisk& risk;
         const GraphBatch& batch;
@@ -137,7 +137,7 @@ private:
             return GraphBatch::at<Number>(address);
         }
 
-        // Scores of nodes, messages, sums; false where messages do not settle.
+        // Computes node scores, messages and sums. Returns false if messages do not converge.
         bool run() {
             const auto scores = workspace<Real>(n * C);
             const auto derivative = workspace<double>(n * C);
@@ -147,7 +147,7 @@ private:
                 for (i64 k = 0; k < C; k++) {
                     Real& score = scores[s * C + k];
                     if (risk.intercept) score += risk.intercept[k];
-                    // Where rounding is by more than one, or scores are not finite, nothing is right.
+                    // Fails if rounding errors exceed one or scores are not finite.
                     if (!(std::fabs(score) <= 1 / std::numeric_limits<Real>::epsilon())) return false;
                 }
             double *by_intercept = sums + 2, *by_features = by_intercept + C;
@@ -161,7 +161,7 @@ private:
             return true;
         }
 
-        // Lets each component send until its messages stand still, forwards and backwards through its nodes.
+        // Sweeps forwards and backwards through the nodes of each component until its messages converge.
         template <class Sweeps>
         bool settle(Sweeps& sweep, Real* messages, i64 n_numbers, i64 width, Form form) const {
             const auto* ranges = at<const i64>(batch.ranges);
@@ -180,7 +180,7 @@ private:
             return true;
         }
 
-        // Score of an edge whose ends have their labels; takes the weights of its features from sums for them.
+        // Score of an edge under the labels of its ends. Subtracts its feature weights from the sums.
         double take_out_labels(i64 edge, i32 a, i32 b, double* by_tables) const {
             const i64 R = risk.n_features, row = at<const i32>(batch.edge_type)[edge] * R;
             const auto* weights = at<const Real>(batch.edge_weight);
@@ -194,7 +194,7 @@ private:
             return score;
         }
 
-        // Each message a number.
+        // Messages as single numbers (two states).
         bool run_odds(const Real* scores, double* derivative, double* by_tables) const {
             constexpr i64 padding = 2 * kLongest;
             const i64 n_padded = n_slots + padding;
@@ -246,7 +246,7 @@ private:
             OddsConversion<Real>::from_probabilities(start.get(), 2, n_slots, offset, odds, n_padded);
         }
 
-        // Messages of a former result, in rows of a width. A zero may date from a state that is allowed now.
+        // Copies messages of a former result to padded rows. Zeros may be outdated, if their state is now allowed.
         void copy_given(const Real* given, i64 width, Real* start) const {
             const Real least = std::numeric_limits<Real>::epsilon() * Real(1e-2);
             for (i64 slot = 0; slot < n_slots; slot++)
@@ -254,7 +254,7 @@ private:
                     start[slot * width + a] = a < K ? std::max(given[slot * K + a], least) : Real(0);
         }
 
-        // What nodes add to the loss, with their log-odds in belief and log(1 + exp(.)) of these in soft.
+        // Contributions of nodes to the loss. Writes their log-odds to belief and log(1 + exp(log-odds)) to soft.
         double add_nodes(const Real* scores, const Real* unary, const Real* odds, double* belief, double* soft,
                          double* derivative) const {
             double loss = 0, small[kAtOnce], logs[kAtOnce];
@@ -281,7 +281,8 @@ private:
             return loss;
         }
 
-        // The same of edges. A pair of states has the score J if they are equal, and what its ends know from elsewhere.
+        // Contributions of edges to the loss. A pair has score J if both states are equal, plus the cavities of its
+        // ends.
         double add_pairs(const Real* odds, const double* joint, const double* rest, const double* belief,
                          const double* soft, double* by_tables) const {
             const auto* neighbor = at<const i32>(batch.neighbor);
@@ -329,7 +330,7 @@ private:
             return loss;
         }
 
-        // Each message a row of probabilities.
+        // Messages as rows of probabilities.
         bool run_rows(const Real* scores, double* derivative, double* by_tables) const {
             const i64 lanes = 16 / i64(sizeof(Real)), W = (K + lanes - 1) / lanes * lanes, R = risk.n_features;
             const auto numbers = workspace<Real>(2 * n * W + n_slots * W);
@@ -380,7 +381,7 @@ private:
             return std::isfinite(loss);
         }
 
-        // What a field has for its kinds of edges.
+        // Arrays of the field by kind of edge.
         struct Factors {
             std::vector<i32> factor, place;
             std::vector<double> shift;
@@ -441,7 +442,7 @@ private:
             field.off = off;
         }
 
-        // Tables are stored for both directions of an edge, or once, where long rows are read across.
+        // Tables are stored for both directions of an edge, or once if long rows can be read transposed.
         void set_tables(Field<Real>& field, i64 n_kinds, bool own_kinds, Factors& factors) const {
             const i64 W = field.width, size = K * W;
             const bool once = own_kinds && W * i64(sizeof(Real)) > 2 * ROWS_VECTOR_BYTES && batch.largest_degree <= K;

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Relaxed likelihood of labelled graphs by tree-reweighted messages: one call for the graphs of all batches."""
+"""Relaxed likelihood of labelled graphs by tree-reweighted messages, in one call for all batches."""
 
 from cython cimport floating
 from libc.stdint cimport int64_t, uint8_t
@@ -43,23 +43,23 @@ def risk_of_graphs(
     const int64_t[:, ::1] batches,  # IN (n_batches, 22) the fields of GraphBatch
     const int64_t[:, ::1] examples,  # IN (n_examples, 7) the fields of GraphExample
     const double[::1] weight,  # IN (n_examples,)
-    const int64_t[::1] blocks,  # IN (n_blocks + 1,) first example of each, all of one batch
+    const int64_t[::1] blocks,  # IN (n_blocks + 1,) first example of each block; a block lies within one batch
     int64_t n_classes,
-    const floating[:, ::1] weights,  # IN (C, F) of features; C is 1 for two classes, whose scores are differences
+    const floating[:, ::1] weights,  # IN (C, F) weights of features; C is 1 for two classes (score differences)
     const floating[::1] intercept,  # IN (C,) or empty
     const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
-    bint is_potts,  # whether tables have one value on and one off the diagonal
+    bint is_potts,  # whether all tables are Potts tables: one value on and one off the diagonal
     const double[:, ::1] spread,  # IN (T, R) range of the scores of each table
-    double largest_range,  # that messages to a node may span together
+    double largest_range,  # largest score range of all messages to a node together
     double tol,
     int64_t max_iter,
     tuple plan,  # the fields of SweepPlan
-    int64_t most_bytes,  # that extrapolations may take
-    double[:, ::1] sums,  # OUT (n_blocks, S) loss, weight of errors, by intercepts, by features, by tables (T, R, K, K)
-    uint8_t[::1] failed,  # OUT (n_batches,) whether messages did not settle, or scores range too widely
+    int64_t most_bytes,  # memory limit of extrapolations
+    double[:, ::1] sums,  # OUT (n_blocks, S) loss, errors, gradients of intercepts, features and tables (T, R, K, K)
+    uint8_t[::1] failed,  # OUT (n_batches,) whether messages did not converge, or the score range is too wide
     int n_threads,
 ):
-    """Sums over the examples of each block; those of a batch that failed are of no use."""
+    """Compute the loss and gradient of each block of examples; sums of failed batches are undefined."""
     cdef:
         GraphRisk[floating] risk
         Threads threads = threads_of(n_threads)

@@ -1,12 +1,12 @@
-"""Messages of factors by one recursion, whatever their tables.
+"""Messages of factors by one recursion for all kinds of tables.
 
-With `left`, the sum (or maximum) over all ways to a position, and `right`, that over all ways from it to an end, each
-weighted by what nodes send, the message to node d is
+Let `left` be the sum (or maximum) over all paths to a position, and `right` the sum over all paths from it to an end,
+both weighted by the messages of nodes. The message to node d is
 
     m(a) = sum over q of  left_d(q) right_{d + 1}(next(q, a)).
 
-Where paths end, which is where most of them are, scores are exponentiated once for all messages, and sums are those of
-probabilities; any that are too small for that are done by logarithms.
+Most positions are ends of paths. There, scores are exponentiated once for all messages, and probabilities are summed.
+Sums that would be too small are computed by log-sum-exp.
 """
 
 from libc.math cimport INFINITY, exp, log
@@ -36,14 +36,14 @@ from sklearn_crf.kernels.messages.sparse_probabilities cimport (
 
 cdef inline Py_ssize_t next_position(const Layers* f, Py_ssize_t slot, int kind, Py_ssize_t last, Py_ssize_t q,
                                      Py_ssize_t a) noexcept nogil:
-    """Position after symbol a is read at position q; ``last`` is the highest there is."""
+    """Return the position after reading symbol a at position q; ``last`` is the highest position."""
     if kind == DENSE:
         return q * f.n_states[f.slot_node[slot]] + a
     return q + a if q + a < last else last
 
 
 cdef inline Py_ssize_t n_symbols(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """Symbols that a table tells apart: the states of the node, or whether it is counted."""
+    """Return the number of symbols that a table distinguishes: the states, or counted and not counted."""
     cdef Py_ssize_t table = f.table[f.slot_factor[slot]], n = f.n_states[f.slot_node[slot]]
     if f.kind[table] != COUNT:
         return n
@@ -51,7 +51,7 @@ cdef inline Py_ssize_t n_symbols(const Layers* f, Py_ssize_t slot) noexcept nogi
 
 
 cdef inline void read_symbols(const Layers* f, Py_ssize_t slot, const double* state, double* symbol) noexcept nogil:
-    """From weights of states to weights of symbols."""
+    """Combine the weights of states into weights of symbols."""
     cdef:
         Py_ssize_t table = f.table[f.slot_factor[slot]], n = f.n_states[f.slot_node[slot]], a
         double other = -INFINITY
@@ -70,7 +70,7 @@ cdef inline void read_symbols(const Layers* f, Py_ssize_t slot, const double* st
 
 
 cdef inline void write_states(const Layers* f, Py_ssize_t slot, const double* symbol, double* state) noexcept nogil:
-    """From a message to symbols to that to states."""
+    """Expand a message over symbols to a message over states."""
     cdef Py_ssize_t table = f.table[f.slot_factor[slot]], n = f.n_states[f.slot_node[slot]], a
     for a in range(n):
         state[a] = symbol[a] if f.kind[table] != COUNT else symbol[1 if a == f.counted[table] else 0]
@@ -78,7 +78,7 @@ cdef inline void write_states(const Layers* f, Py_ssize_t slot, const double* sy
 
 cdef inline double emit_to(const Layers* f, Py_ssize_t slot, int kind, const double* left, const double* right,
                            Py_ssize_t a) noexcept nogil:
-    """Message of a factor for one symbol."""
+    """Return the message of a factor for one symbol."""
     cdef:
         Py_ssize_t Q = n_positions(f, slot), last = n_after(f, slot) - 1, start = f.position_ptr[slot], q
         double top = -INFINITY, total = 0, x
@@ -95,7 +95,7 @@ cdef inline double emit_to(const Layers* f, Py_ssize_t slot, int kind, const dou
 
 cdef inline void emit_dense_leaves(const Layers* f, Py_ssize_t slot, const double* weight, const double* left,
                                    const double* right, double* symbol) noexcept nogil:
-    """Message to the last node of a dense table, without an exponential for each of its scores."""
+    """Compute the message to the last node of a dense table, without an exponential for each of its scores."""
     cdef:
         Py_ssize_t S = n_symbols(f, slot), Q = n_positions(f, slot), start = f.position_ptr[slot], a, q
         double top = -INFINITY, x
@@ -110,7 +110,7 @@ cdef inline void emit_dense_leaves(const Layers* f, Py_ssize_t slot, const doubl
                 for a in range(S):
                     symbol[a] += x * weight[q * S + a]
     for a in range(S):
-        # Of less, digits may have been lost below the least number there is.
+        # Smaller sums may have lost digits to underflow.
         if symbol[a] > 1e-200:
             symbol[a] = top + leaf_shift(f, slot) + log(symbol[a])
         else:
@@ -119,7 +119,7 @@ cdef inline void emit_dense_leaves(const Layers* f, Py_ssize_t slot, const doubl
 
 cdef inline void emit(const Layers* f, Py_ssize_t slot, const double* left, const double* right, double* symbol,
                       double* message) noexcept nogil:
-    """Message of a factor to the node of a slot, as a logarithm for each state."""
+    """Compute the message of a factor to the node of a slot, as a logarithm for each state."""
     cdef:
         Py_ssize_t a
         int kind = kind_of(f, slot)
@@ -139,7 +139,7 @@ cdef inline void emit(const Layers* f, Py_ssize_t slot, const double* left, cons
 
 
 cdef inline void begin(const Layers* f, Py_ssize_t slot, double* left) noexcept nogil:
-    """`left` before the first slot of a factor: one path, which nothing weighs yet."""
+    """Initialize `left` before the first slot of a factor: a single path of weight one."""
     cdef Py_ssize_t start = f.position_ptr[slot]
     left[start] = 0
     if kind_of(f, slot) == SPARSE_SUMS:
@@ -147,7 +147,7 @@ cdef inline void begin(const Layers* f, Py_ssize_t slot, double* left) noexcept 
 
 
 cdef inline double weigh_leaves(const Layers* f, Py_ssize_t slot, double* end) noexcept nogil:
-    """From `left` after the last slot of a factor to the weights of its leaves; their sum, 0 if all are impossible."""
+    """Turn `left` after the last slot into weights of leaves; return their sum, 0 if all are impossible."""
     cdef:
         Py_ssize_t n = n_after(f, slot), a
         double top = -INFINITY, total = 0
@@ -170,7 +170,7 @@ cdef inline double weigh_leaves(const Layers* f, Py_ssize_t slot, double* end) n
 
 cdef inline void advance(const Layers* f, Py_ssize_t slot, const double* state, double* symbol, const double* before,
                          double* after) noexcept nogil:
-    """Positions after a slot from those before it: `left` one layer on."""
+    """Compute `left` after a slot from `left` before it."""
     cdef:
         Py_ssize_t S = n_symbols(f, slot), Q = n_positions(f, slot), n = n_after(f, slot), a, q, r
         int kind = kind_of(f, slot)
@@ -196,7 +196,7 @@ cdef inline void advance(const Layers* f, Py_ssize_t slot, const double* state, 
 
 cdef inline double retreat_from(const Layers* f, Py_ssize_t slot, int kind, const double* symbol, const double* right,
                                 Py_ssize_t q) noexcept nogil:
-    """What lies behind one position before a slot."""
+    """Return `right` of a single position before a slot."""
     cdef:
         Py_ssize_t S = n_symbols(f, slot), last = n_after(f, slot) - 1, a
         double top = -INFINITY, total = 0, x
@@ -212,7 +212,7 @@ cdef inline double retreat_from(const Layers* f, Py_ssize_t slot, int kind, cons
 
 
 cdef inline double dot(const double* x, const double* y, Py_ssize_t n) noexcept nogil:
-    """Sum of products, in four parts that need not wait for each other."""
+    """Return the sum of products, in four independent partial sums."""
     cdef:
         Py_ssize_t i
         double a = 0, b = 0, c = 0, d = 0
@@ -228,7 +228,7 @@ cdef inline double dot(const double* x, const double* y, Py_ssize_t n) noexcept 
 
 cdef inline void retreat_dense_leaves(const Layers* f, Py_ssize_t slot, const double* weight, const double* state,
                                       double* probability, double* right) noexcept nogil:
-    """`right` before the last node of a dense table, without an exponential for each of its scores."""
+    """Compute `right` before the last node of a dense table, without an exponential for each of its scores."""
     cdef:
         Py_ssize_t S = n_symbols(f, slot), q
         double total, top = probabilities(f, S, state, probability, &total)
@@ -242,7 +242,7 @@ cdef inline void retreat_dense_leaves(const Layers* f, Py_ssize_t slot, const do
 
 cdef inline void retreat(const Layers* f, Py_ssize_t slot, const double* state, double* symbol,
                          double* right) noexcept nogil:
-    """Positions before a slot from those after it: `right` one layer back."""
+    """Compute `right` before a slot from `right` after it."""
     cdef:
         Py_ssize_t q
         int kind = kind_of(f, slot)

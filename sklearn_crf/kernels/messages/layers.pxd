@@ -1,51 +1,51 @@
-"""Tables of factors read node after node: what the arrays of a factor graph mean.
+"""Tables of factors as layers of positions: the meaning of the arrays of a factor graph.
 
-The joint states of a factor are paths through layers, one layer for each of its nodes. A path is at a position before
-it reads the state of a node and at another after it; where it ends says which score it has. Of a dense table a position
-is the number of the states read so far, of a count table how many were counted, of a sparse table the listed cells that
+The joint states of a factor are paths through layers, one layer for each of its nodes. Reading the state of a node
+moves a path from one position to the next. The final position determines the score. A position in a dense table is the
+number of the joint state so far, in a count table the count so far, and in a sparse table the set of listed cells that
 are still possible.
 
-Everything is a logarithm in double precision: counting numbers and temperatures divide scores by numbers that may be
-small, so that no range is safe for probabilities.
+All values are logarithms in double precision: scores are divided by counting numbers and temperatures, which may be
+small, so that probabilities could underflow.
 """
 
 from libc.math cimport INFINITY, exp, log1p
 from libc.stdint cimport int8_t, int32_t, int64_t
 
-# As sklearn_crf.models numbers them, and one of our own.
+# Kinds of tables as numbered by sklearn_crf.models, and one additional kind.
 cdef enum:
     DENSE = 0
     SPARSE = 1
     COUNT = 2
-    SPARSE_SUMS = 3  # sparse, its scores so near to each other that sums can be of probabilities
+    SPARSE_SUMS = 3  # sparse, with a score range narrow enough for sums of probabilities
 
 cdef struct Layers:
     bint maximum  # maxima instead of sums
     Py_ssize_t n_nodes
     Py_ssize_t n_columns  # K
     const int32_t* n_states  # (N,)
-    const int64_t* node_ptr  # (N + 1,) where the slots of each node begin in node_slots
+    const int64_t* node_ptr  # (N + 1,) first entry of each node in node_slots
     const int32_t* node_slots  # (n_slots,) slots of each node
     const int64_t* slot_ptr  # (F + 1,) first slot of each factor; its nodes ascend
     const int32_t* slot_node  # (n_slots,)
     const int32_t* slot_factor  # (n_slots,)
     const int32_t* table  # (F,)
-    const double* scale  # (F,) what scores of the table are multiplied with
-    const int64_t* position_ptr  # (n_slots + 1,) where the positions before each slot are kept in left and right; in
-    # sparse tables one number more follows them
+    const double* scale  # (F,) factor by which scores of the table are multiplied
+    const int64_t* position_ptr  # (n_slots + 1,) first position before each slot in left and right; in sparse tables,
+    # one extra number follows the positions
     const int8_t* kind  # (T,)
     const int32_t* counted  # (T,) the state that a count table counts
-    const int64_t* leaf_ptr  # (T + 1,) ends of the paths of each table
-    const double* leaf  # scores there
-    const double* leaf_weight  # exp(scale * score - shift of the table), none for maxima
-    const double* leaf_shift  # (T,) NaN where the factors of a table differ in scale
-    const int64_t* child_ptr  # (n_slots,) where the listed children of the positions before a slot begin, if sparse
-    const int32_t* child  # (n_positions + 1,) first child of each position, then (n_children,) states that lead there,
-    # then (n_children,) positions they are children of
+    const int64_t* leaf_ptr  # (T + 1,) first leaf (end of a path) of each table
+    const double* leaf  # scores of leaves
+    const double* leaf_weight  # exp(scale * score - shift of the table), unused for maxima
+    const double* leaf_shift  # (T,) shift of each table, NaN if its factors differ in scale
+    const int64_t* child_ptr  # (n_slots,) first listed child of the positions before a slot, if sparse
+    const int32_t* child  # (n_positions + 1,) first child of each position, then (n_children,) state of each child,
+    # then (n_children,) parent position of each child
 
 
 cdef inline void open_layers(object arrays, Layers* f) except *:
-    """Addresses of the arrays, which the caller keeps alive."""
+    """Return the addresses of the arrays, which the caller must keep alive."""
     cdef:
         const int32_t[::1] n_states = arrays.n_states
         const int64_t[::1] node_ptr = arrays.node_ptr
@@ -100,7 +100,7 @@ cdef inline bint is_last(const Layers* f, Py_ssize_t slot) noexcept nogil:
 
 
 cdef inline Py_ssize_t n_after(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """Number of positions after a slot."""
+    """Return the number of positions after a slot."""
     cdef Py_ssize_t table
     if is_last(f, slot):
         table = f.table[f.slot_factor[slot]]
@@ -115,7 +115,7 @@ cdef inline double log_sum(double x, double y) noexcept nogil:
 
 
 cdef inline double right_of(const Layers* f, Py_ssize_t slot, const double* right, Py_ssize_t q) noexcept nogil:
-    """What lies behind a position after a slot."""
+    """Return `right` of a position after a slot."""
     cdef Py_ssize_t factor = f.slot_factor[slot]
     if is_last(f, slot):
         return f.scale[factor] * f.leaf[f.leaf_ptr[f.table[factor]] + q]
@@ -123,7 +123,7 @@ cdef inline double right_of(const Layers* f, Py_ssize_t slot, const double* righ
 
 
 cdef inline const double* leaf_weights(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """Exponentiated scores of a table whose paths end after a slot; none where that has to be done by logarithms."""
+    """Return the exponentiated scores of the table if its paths end after a slot, or NULL if logarithms are needed."""
     cdef Py_ssize_t table = f.table[f.slot_factor[slot]]
     if f.maximum or f.leaf_weight == NULL or not is_last(f, slot) or f.leaf_shift[table] != f.leaf_shift[table]:
         return NULL
@@ -136,7 +136,7 @@ cdef inline double leaf_shift(const Layers* f, Py_ssize_t slot) noexcept nogil:
 
 cdef inline double probabilities(const Layers* f, Py_ssize_t n, const double* state, double* probability,
                                  double* total) noexcept nogil:
-    """Exponentials of weights below the best, and their sum; the best."""
+    """Compute exp(weight - maximum) for all weights, and their sum; return the maximum."""
     cdef:
         Py_ssize_t a
         double top = -INFINITY
@@ -152,12 +152,12 @@ cdef inline double probabilities(const Layers* f, Py_ssize_t n, const double* st
 
 
 cdef inline const int32_t* first_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """(n_positions + 1,) where the children of each position before a slot begin."""
+    """Return the first child of each position before a slot, (n_positions + 1,)."""
     return f.child + f.child_ptr[slot]
 
 
 cdef inline const int32_t* states_of_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """(n_children,) the state that leads to each, ascending among those of one position."""
+    """Return the state of each child, (n_children,), ascending within each position."""
     return f.child + f.child_ptr[slot] + n_positions(f, slot) + 1
 
 
@@ -166,7 +166,7 @@ cdef inline Py_ssize_t n_children(const Layers* f, Py_ssize_t slot) noexcept nog
 
 
 cdef inline const int32_t* parents_of_children(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """(n_children,) the position that lists each."""
+    """Return the parent position of each child, (n_children,)."""
     return states_of_children(f, slot) + n_children(f, slot)
 
 
@@ -180,7 +180,7 @@ cdef inline bint is_listed(const int32_t* state_of, Py_ssize_t start, Py_ssize_t
 
 cdef inline double sum_of_unlisted(Py_ssize_t n, const double* probability, const int32_t* listed,
                                    Py_ssize_t n_listed) noexcept nogil:
-    """Sum of the probabilities of the states that are not listed, to the last digit."""
+    """Return the sum of the probabilities of unlisted states, without cancellation."""
     cdef:
         Py_ssize_t a, c = 0
         double total = 0

@@ -1,4 +1,4 @@
-"""Max-product linear programming: the dual of the relaxation minimised over the messages of one factor at a time."""
+"""Max-product linear programming: block minimisation of the dual over the messages of one factor at a time."""
 
 from libc.math cimport INFINITY
 
@@ -15,7 +15,7 @@ def mplp_sweep(
     int direction,  # 1: first to last factor, -1: last to first
     double[::1] work,  # workspace ((2 + 2 * largest arity) * K,)
 ):
-    """Renew the messages of all factors in turn; -1, or a factor that leaves a node no state."""
+    """Update the messages of all factors in turn; return -1, or a factor that leaves a node without a state."""
     cdef:
         Layers f
         Py_ssize_t i, factor, n_factors = layers.n_factors, first, last, slot, node, a, K, failed = -1

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Norm-product belief propagation: the dual of a convex free energy minimised over the messages of one node at a time.
+"""Norm-product belief propagation: block minimisation of the dual of a convex free energy, one node at a time.
 
 A factor F of nodes s has the counting number c_F = c_FF + sum_s c_sF. Its share of node s in the dual is
 lambda_s(y_F) = c_sF / c_F theta_F(y_F) + sum_t v_st(y_t). Messages are v_ss, and `cross` the other v_st, which are zero
@@ -23,7 +23,7 @@ cdef struct Numbers:
     const double* node  # (N,) c_ss plus the c_FF of its factors
     const double* own  # (F,) c_FF
     const double* toward  # (n_slots,) hat c_sF
-    const int64_t* cross_ptr  # (n_slots,) where v_st of a slot begins in `cross`, or -1
+    const int64_t* cross_ptr  # (n_slots,) start of v_st of each slot in `cross`, or -1
 
 
 cdef inline void open_numbers(object arrays, Numbers* c) except *:
@@ -43,13 +43,13 @@ cdef inline void open_numbers(object arrays, Numbers* c) except *:
 
 cdef inline const double* cross_of(const Layers* f, const Numbers* c, const double* cross, Py_ssize_t slot,
                                    Py_ssize_t other) noexcept nogil:
-    """v_st for the slots of s and t."""
+    """Return v_st for the slots of s and t."""
     return cross + c.cross_ptr[slot] + (other - f.slot_ptr[f.slot_factor[slot]]) * f.n_columns
 
 
 cdef inline double sum_of_others(const Layers* f, const Numbers* c, const double* cross, Py_ssize_t slot,
                                  Py_ssize_t target, Py_ssize_t a) noexcept nogil:
-    """Scores of state a at ``slot`` by the nodes of its factor other than that of ``slot`` and the target."""
+    """Return the sum of v_ts(a) over the nodes t of the factor except the node s of ``slot`` and the target."""
     cdef:
         Py_ssize_t factor = f.slot_factor[slot], other
         double total = 0
@@ -63,7 +63,7 @@ cdef inline double sum_of_others(const Layers* f, const Numbers* c, const double
 
 cdef inline void weigh_states(const Layers* f, const Numbers* c, const double* messages, const double* cross,
                               const double* beliefs, Py_ssize_t slot, Py_ssize_t target, double* state) noexcept nogil:
-    """Scores of the states at a slot by its node and its factor, seen from the target."""
+    """Compute the weights of the states of a slot for the message to the target slot."""
     cdef:
         Py_ssize_t K = f.n_columns, node = f.slot_node[slot], a
         double scale = 1 / (c.unit * c.toward[target])
@@ -75,7 +75,7 @@ cdef inline void weigh_states(const Layers* f, const Numbers* c, const double* m
 
 
 cdef inline Py_ssize_t seen_from(const Layers* f, const Numbers* c, Py_ssize_t slot) noexcept nogil:
-    """The slot as whose input a slot is kept: the other end of an edge; any, if all see the same."""
+    """Return the target slot for stored weights of a slot: the other end of an edge, or any slot if all agree."""
     cdef Py_ssize_t first = f.slot_ptr[f.slot_factor[slot]]
     if c.cross_ptr[slot] < 0 or f.slot_ptr[f.slot_factor[slot] + 1] - first != 2:
         return slot
@@ -83,7 +83,7 @@ cdef inline Py_ssize_t seen_from(const Layers* f, const Numbers* c, Py_ssize_t s
 
 
 cdef inline bint depends_on_target(const Layers* f, const Numbers* c, Py_ssize_t slot) noexcept nogil:
-    """Whether nodes of a factor look different from each other, so that nothing can be kept between messages."""
+    """Return whether the weights of a slot depend on the target, so that they cannot be reused between messages."""
     cdef Py_ssize_t factor = f.slot_factor[slot]
     return c.cross_ptr[slot] >= 0 and f.slot_ptr[factor + 1] - f.slot_ptr[factor] > 2
 
@@ -91,7 +91,7 @@ cdef inline bint depends_on_target(const Layers* f, const Numbers* c, Py_ssize_t
 cdef inline void read_factor(const Layers* f, const Numbers* c, const double* messages, const double* cross,
                              const double* beliefs, Py_ssize_t factor, Py_ssize_t target, double* left, double* right,
                              double* state, double* symbol) noexcept nogil:
-    """Renew `left` up to the target and `right` down to it; all of `right` if the target is -1."""
+    """Recompute `left` up to the target and `right` down to the target; all of `right` if the target is -1."""
     cdef:
         Py_ssize_t first = f.slot_ptr[factor], slot
         Py_ssize_t until = target if target >= 0 else first
@@ -109,12 +109,12 @@ def read_factors(
     object numbers,  # IN counting numbers
     const double[:, ::1] messages,  # IN (n_slots, K) v_ss
     const double[::1] cross,  # IN v_st
-    const double[:, ::1] beliefs,  # IN (N, K) -inf where a state is impossible
+    const double[:, ::1] beliefs,  # IN (N, K) -inf if a state is impossible
     double[::1] left,  # OUT (n_positions,)
     double[::1] right,  # OUT (n_positions,)
     double[::1] work,  # workspace
 ):
-    """Make `right` ready for a sweep forwards."""
+    """Compute `right` for a forward sweep."""
     cdef:
         Layers f
         Numbers c
@@ -128,7 +128,7 @@ def read_factors(
 
 
 cdef inline double normalise(const Layers* f, double divisor, Py_ssize_t n, double* total) noexcept nogil:
-    """Turn scores into logarithms of beliefs; the score that was taken out."""
+    """Normalise scores to log-beliefs; return the score that was subtracted."""
     cdef:
         Py_ssize_t a
         double top = -INFINITY, mass = 0
@@ -148,7 +148,7 @@ cdef inline double normalise(const Layers* f, double divisor, Py_ssize_t n, doub
 
 cdef inline double largest_change(const Layers* f, const double* fresh, const double* old, Py_ssize_t n,
                                   double scale, double worst) noexcept nogil:
-    """Of the scores of a message for maxima, else of its probabilities and logarithms; or ``worst`` so far."""
+    """Return the largest change of a message (scores for maxima, else probabilities), or ``worst`` if larger."""
     cdef:
         Py_ssize_t a
         double top = -INFINITY, old_top = -INFINITY, x, y, change, log_worst = log(worst)
@@ -159,7 +159,7 @@ cdef inline double largest_change(const Layers* f, const double* fresh, const do
         x, y = -fresh[a] - top, -old[a] - old_top
         change = fabs(x - y)
         if not f.maximum:
-            # Of most states it is clear without exponentials that they have not changed most.
+            # For most states, a bound on the change avoids the exponentials.
             x, y, change = scale * x, scale * y, scale * change
             if change <= worst:
                 continue
@@ -172,7 +172,7 @@ cdef inline double largest_change(const Layers* f, const double* fresh, const do
 
 cdef inline void mix(double* fresh, const double* old, const double* belief, Py_ssize_t n,
                      double damping) noexcept nogil:
-    """Keep a share of the old message, up to a constant: that of the fresh one belongs to the bound."""
+    """Damp a message towards the old message, but keep the constant of the new message: the bound depends on it."""
     cdef:
         Py_ssize_t a
         double least = INFINITY, old_least = INFINITY
@@ -187,7 +187,7 @@ cdef inline void mix(double* fresh, const double* old, const double* belief, Py_
 
 cdef inline void send_cross(const Layers* f, const Numbers* c, const double* messages, double* cross, Py_ssize_t slot,
                             double share) noexcept nogil:
-    """Renew v_st of a node s for all other nodes t of a factor."""
+    """Update v_st of a node s for all other nodes t of a factor."""
     cdef:
         Py_ssize_t K = f.n_columns, factor = f.slot_factor[slot], other, a
         double* row
@@ -202,7 +202,7 @@ cdef inline void send_cross(const Layers* f, const Numbers* c, const double* mes
 cdef inline double update_node(const Layers* f, const Numbers* c, double* messages, double* cross, double* beliefs,
                                double* left, double* right, double damping, Py_ssize_t s, double worst, double* value,
                                double* work) noexcept nogil:
-    """Messages of a node, optimal given all others; the largest change of one, or ``worst`` so far."""
+    """Update the messages of a node to their optimum; return the largest change, or ``worst`` if larger."""
     cdef:
         Py_ssize_t K = f.n_columns, n = f.n_states[s], i, slot, a
         double* state = work
@@ -212,7 +212,7 @@ cdef inline double update_node(const Layers* f, const Numbers* c, double* messag
         double* belief = beliefs + s * K
         double scale, share
     for a in range(n):
-        # What was impossible once stays so.
+        # Impossible states remain impossible.
         belief[a] = c.node_scores[s * K + a] if belief[a] > -INFINITY else -INFINITY
     for i in range(f.node_ptr[s], f.node_ptr[s + 1]):
         slot = f.node_slots[i]
@@ -250,7 +250,7 @@ cdef inline double update_node(const Layers* f, const Numbers* c, double* messag
 cdef inline void move_on(const Layers* f, const Numbers* c, const double* messages, const double* cross,
                          const double* beliefs, Py_ssize_t s, int direction, double* left, double* right,
                          double* work) noexcept nogil:
-    """Renew `left` behind a node, or `right` before it."""
+    """Recompute `left` after a node, or `right` before it."""
     cdef Py_ssize_t i, slot, first
     for i in range(f.node_ptr[s], f.node_ptr[s + 1]):
         slot = f.node_slots[i]
@@ -269,17 +269,17 @@ def sweep(
     object numbers,  # IN counting numbers
     double[:, ::1] messages,  # INOUT (n_slots, K) v_ss
     double[::1] cross,  # INOUT v_st
-    double[:, ::1] beliefs,  # INOUT (N, K) logarithms, -inf where a state is impossible
-    double[::1] values,  # OUT (N,) what each node adds to the bound
-    double[::1] left,  # INOUT (n_positions,) ready for a sweep backwards after one forwards
-    double[::1] right,  # INOUT (n_positions,) the other way round
+    double[:, ::1] beliefs,  # INOUT (N, K) logarithms, -inf if a state is impossible
+    double[::1] values,  # OUT (N,) contribution of each node to the bound
+    double[::1] left,  # INOUT (n_positions,) valid for a backward sweep after a forward sweep
+    double[::1] right,  # INOUT (n_positions,) valid for a forward sweep after a backward sweep
     int direction,  # 1: first to last node, -1: last to first
-    double damping,  # share of the old message that is kept
-    const int32_t[:, ::1] parts,  # IN (n, 2) first node of each component to renew, and behind its last
-    double[::1] changes,  # INOUT (n,) largest change of a message in each
+    double damping,  # weight of the old message
+    const int32_t[:, ::1] parts,  # IN (n, 2) first and last + 1 node of each component to update
+    double[::1] changes,  # INOUT (n,) largest change of a message in each component
     double[::1] work,  # workspace ((3 + largest number of factors of a node) * K,)
 ):
-    """Renew the messages of all nodes of some components in turn; -1, or a node that has no state left."""
+    """Update the messages of all nodes of some components in turn; return -1, or a node without a possible state."""
     cdef:
         Layers f
         Numbers c
@@ -316,7 +316,7 @@ def leaf_statistics(
     double[::1] statistics,  # INOUT (n_leaves,) summed beliefs
     double[::1] work,  # workspace (3 * K + largest number of leaves + 1,)
 ):
-    """Add up the beliefs of factors where their paths end; -1, or the first factor without a possible one."""
+    """Sum the beliefs of factors by leaf; return -1, or the first factor without a possible joint state."""
     cdef:
         Layers f
         Numbers c
@@ -338,7 +338,7 @@ def leaf_statistics(
             for slot in range(first, f.slot_ptr[factor + 1]):
                 weigh_states(&f, &c, message, &cross[0], &beliefs[0, 0], slot, first, state)
                 if slot == first and c.cross_ptr[slot] >= 0:
-                    # Given the others, the first node's own belief says the rest.
+                    # Given the other nodes, the belief of the first node determines the weights of its states.
                     emit(&f, slot, &left[0], &right[0], symbol, state)
                     for a in range(f.n_states[f.slot_node[slot]]):
                         if state[a] > -INFINITY:

@@ -1,13 +1,13 @@
-// Sweeps of messages between nodes of two states, a message being one number.
+// Sweeps of messages between nodes of two states, where each message is one number.
 //
-// With messages as log-odds of the second state, raised to the power rho as everywhere, and every table a coupling J for
-// equal states (what else is in it belongs to the nodes), the message from node s along an edge e = (s, t) is
+// Messages are log-odds of the second state, raised to the power rho. Every table is reduced to a score J for equal
+// states; the rest of the table is moved to the nodes. The message from node s along an edge e = (s, t) is
 //
 //     m = rho_e log((e^h e^J + 1) / (e^h + e^J)),    h = c_s (u_s + sum_q m_q) - m_e / rho_e
 //
 // with q over the edges of s. Tree-reweighted belief propagation has c_s = 1; the sum of the entropies of all edges has
-// rho_e = 1 and c_s one over the degree of s. That takes one exponential and one logarithm, where powers of
-// probabilities take four of each, and all messages of a node are worked out together.
+// rho_e = 1 and c_s one over the degree of s. A message takes one exponential and one logarithm, whereas powers
+// of probabilities take four of each. All messages of a node are computed together.
 #pragma once
 
 #include <cfloat>
@@ -16,25 +16,25 @@
 
 namespace crf {
 
-// Numbers that are exponentiated at once; a multiple of the numbers in a vector.
+// Block size for exponentials; a multiple of the length of a vector.
 constexpr i64 kAtOnce = 64;
 
-// Arrays by slot are padded by the numbers of the longest vector.
+// Arrays by slot are padded by the length of the longest vector.
 template <class Real>
 struct OddsSweep {
     const i64* ptr;  // (N + 1,) first slot of each node
     const i32 *neighbor, *reverse;  // (2E,)
-    const Real* unary;  // (N,) log-odds of each node by itself
+    const Real* unary;  // (N,) log-odds of each node without messages
     const Real* coupling;  // (2E,) exp(-|J|) with the sign of J
     const Real* power;  // (2E,) rho
     const Real* share;  // (N,) c, or null for ones
     Real* odds;  // (2E,) messages by the slot of the receiving node
-    const i32* nodes;  // in the order of sending
-    const i32* rank;  // position of each node in a whole order, read if direction is not 0
-    double damping;  // share of the old message that is kept
+    const i32* nodes;  // nodes in the order of sending
+    const i32* rank;  // (N,) position of each node in the order of all nodes, used if direction is not 0
+    double damping;  // weight of the old message
     Real* fresh;  // workspace (largest degree,)
 
-    // Lets nodes send messages in turn, with directions as of Sweep; the largest change of one.
+    // Sends the messages of nodes in turn, with the directions of Sweep. Returns the largest change.
     double send_nodes(int direction, i64 start, i64 stop) const {
         double worst = 0;
         for (i64 i = start; i < stop; i++) {
@@ -48,7 +48,8 @@ struct OddsSweep {
                 if (direction != 0 && direction * (rank[neighbor[q]] - rank[s]) < 0) continue;
                 const Real sent = fresh[q - first], old = odds[reverse[q]];
                 odds[reverse[q]] = Real(sent + damping * (old - sent));
-                // The slope of a probability by its log-odds is at most 1/4, so that few have to be worked out.
+                // The derivative of a probability by its log-odds is at most 1/4, so few changes must be computed
+                // exactly.
                 if (!(std::fabs(double(sent) - old) / 4 > worst)) continue;
                 const double change = std::fabs(std::tanh(double(sent) / 2) - std::tanh(double(old) / 2)) / 2;
                 worst = std::max(worst, count_change(change, std::fabs(double(sent) - old)));
@@ -57,14 +58,14 @@ struct OddsSweep {
         return worst;
     }
 
-    // Lets nodes send forwards through a range, then backwards.
+    // Sends messages forwards through a range of nodes, then backwards.
     double renew(i64 start, i64 stop) const {
         const double change = send_nodes(1, start, stop);
         return std::max(change, send_nodes(-1, start, stop));
     }
 };
 
-// Logarithms of the ratios of the second to the first of some rows, at most kAtOnce.
+// Computes log(second / first entry) of at most kAtOnce rows.
 template <class Real>
 void write_log_odds(const Real* rows, i64 width, i64 n, double* out) {
     double ratio[kAtOnce];
@@ -74,15 +75,15 @@ void write_log_odds(const Real* rows, i64 width, i64 n, double* out) {
         if (!(DBL_MIN <= ratio[j] && ratio[j] <= DBL_MAX)) out[j] = std::log(ratio[j]);
 }
 
-// The parts of the tables of edges: those that couple equal states, and those that belong to the nodes.
+// Splits the tables of edges into couplings of equal states and scores of nodes.
 template <class Real>
 struct OddsTables {
     i64 n_features;
     const i32* edge_type;  // (E,)
     const Real* tables;  // (T, R, 2, 2)
-    const Real* edge_weight;  // (E, R), or null: edges have the first table of their type
+    const Real* edge_weight;  // (E, R), or null: the table of an edge is the first table of its type
 
-    // J, what the two ends have of the odds of the second state, and what is left: the score of two first states less J.
+    // J, the log-odds terms of both ends, and the remaining constant: the score of states (0, 0) minus J.
     void split(i64 edge, double* coupling, double* first, double* second, double* rest) const {
         *coupling = *first = *second = *rest = 0;
         for (i64 r = 0; r < (edge_weight ? n_features : 1); r++) {
@@ -97,7 +98,7 @@ struct OddsTables {
     }
 };
 
-// exp(-|J|) with the sign of J, of some couplings in their place.
+// Replaces couplings J by exp(-|J|) with the sign of J.
 inline void exponentiate_couplings(double* coupling, i64 n) {
     double x[kAtOnce];
     for (i64 first = 0; first < n; first += kAtOnce) {
@@ -108,7 +109,7 @@ inline void exponentiate_couplings(double* coupling, i64 n) {
     }
 }
 
-// Conversions between the arrays of a field and log-odds, each less an offset that its edge adds to its node.
+// Conversions between the arrays of a field and log-odds. The offset of its edge is subtracted from each log-odds.
 template <class Real>
 struct OddsConversion {
     // probabilities: (N, width) exponentials of the scores of nodes; power: (E,); found, as of OddsSweep: unary (N,),
@@ -138,7 +139,7 @@ struct OddsConversion {
         }
     }
 
-    // messages: (n, width) in the first two columns; odds: (n_padded,), 1 in the padding
+    // messages: (n, width), first two columns; odds: (n_padded,), 1 in the padding
     static void from_probabilities(const Real* messages, i64 width, i64 n, const double* offset, Real* odds,
                                    i64 n_padded) {
         double x[kAtOnce];

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Sweeps of messages between nodes of two states, a message being one number; and conversions to it."""
+"""Sweeps of messages between nodes of two states, where each message is one number, and conversions."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
@@ -60,14 +60,14 @@ def send_odds(
     object arrays,  # IN ``sklearn_crf.inference._field.OddsField``
     floating[::1] odds,  # INOUT (2E + PADDING,) messages by the slot of the receiving node
     const int32_t[::1] nodes,  # IN (n,) in the order of sending
-    const int32_t[::1] rank,  # IN (N,) position of each node in a whole order, read if direction is not 0
-    int direction,  # 1: only to nodes of higher rank, -1: to lower ones and from the last node back, 0: to all
-    double damping,  # share of the old message that is kept
+    const int32_t[::1] rank,  # IN (N,) position of each node in the order of all nodes, used if direction is not 0
+    int direction,  # 1: to nodes of higher rank, -1: to nodes of lower rank, in reverse order, 0: to all
+    double damping,  # weight of the old message
     Py_ssize_t start,
     Py_ssize_t stop,  # the nodes nodes[start:stop] send
     floating[::1] fresh,  # workspace (largest degree + PADDING,)
 ):
-    """Let nodes send messages in turn; the largest change of one."""
+    """Send the messages of nodes in turn; return the largest change of a message."""
     cdef:
         OddsSweep[floating] sweep
         double change
@@ -82,12 +82,12 @@ def renew_odds(
     floating[::1] odds,  # INOUT (2E + PADDING,) messages by the slot of the receiving node
     const int32_t[::1] nodes,  # IN (n,) in the order of sending
     const int32_t[::1] rank,  # IN (N,) position of each node in that order
-    double damping,  # share of the old message that is kept
-    const int64_t[:, ::1] ranges,  # IN (m, 2) first and last of nodes that send to each other, and to no others
-    double[::1] changes,  # OUT (m,) the largest change of a message
+    double damping,  # weight of the old message
+    const int64_t[:, ::1] ranges,  # IN (m, 2) first and last + 1 position of ranges without messages in between
+    double[::1] changes,  # OUT (m,) largest change of a message in each range
     floating[::1] fresh,  # workspace (largest degree + PADDING,)
 ):
-    """Let the nodes of some ranges send messages, forwards through each and then backwards."""
+    """Send the messages of the nodes of some ranges, forwards through each range and then backwards."""
     cdef:
         OddsSweep[floating] sweep
         Py_ssize_t k
@@ -102,16 +102,16 @@ def odds_of_scores(
     const int32_t[::1] half_edge,  # IN (2E,)
     const int32_t[::1] edge_type,  # IN (E,)
     const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
-    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows: edges have the first table of their type
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows: the table of an edge is the first table of its type
     const floating[::1] power,  # IN (E,)
     const floating[:, ::1] probabilities,  # IN (N, width) exponentials of the scores of nodes in the first two columns
-    floating[::1] unary,  # OUT (N,) log-odds of nodes by these and by tables
+    floating[::1] unary,  # OUT (N,) log-odds of nodes from their scores and from tables
     double[::1] coupling,  # OUT (E,) exp(-|J|) with the sign of J
-    double[::1] offset,  # OUT (2E,) what the edge of a slot adds to the log-odds of the node there
+    double[::1] offset,  # OUT (2E,) term of the edge of a slot in the log-odds of its node
     floating[::1] couplings,  # OUT (2E + PADDING,) by slot, 1 in the padding
     floating[::1] powers,  # OUT (2E + PADDING,) by slot, 1 in the padding
 ):
-    """Parts of tables that couple equal states, and those that belong to the nodes."""
+    """Split the tables of edges into couplings of equal states and scores of nodes."""
     cdef:
         OddsConversion[floating] conversion
         OddsTables[floating] of_edges
@@ -134,7 +134,7 @@ def odds_of_probabilities(
     const double[::1] offset,  # IN (2E,)
     floating[::1] odds,  # OUT (2E + PADDING,), 1 in the padding
 ):
-    """Log-odds that probabilities stand for, each less an offset."""
+    """Convert probabilities to log-odds minus offsets."""
     cdef:
         OddsConversion[floating] conversion
         Py_ssize_t n = messages.shape[0]
@@ -147,7 +147,7 @@ def probabilities_of_odds(
     const double[::1] offset,  # IN (2E,)
     floating[:, ::1] messages,  # OUT (2E, width) in the first two columns
 ):
-    """Probabilities that log-odds, each plus an offset, stand for."""
+    """Convert log-odds plus offsets to probabilities."""
     cdef:
         OddsConversion[floating] conversion
         Py_ssize_t n = messages.shape[0]

@@ -1,11 +1,12 @@
-"""Messages of sparse tables, in time that goes by the number of their listed cells.
+"""Messages of sparse tables, in time proportional to the number of their listed cells.
 
-Each position lists a few states, each of which leads to a position of its own; all others lead to the last position
-behind the node, from where no listed cell can be reached any more. What the states that a position does not list weigh
-together is the sum over all less that over the listed ones. Where little is left of it, so that digits would be lost,
-it is added up anew, and where probabilities are too small for that, by their logarithms.
+Each position lists a few states, and each listed state leads to its own position. All other states lead to the last
+position after the node, from which no listed cell can be reached. The total weight of the unlisted states is the sum
+over all states minus the sum over the listed states. If this difference would lose digits to cancellation, the weights
+are summed directly, and if probabilities would underflow, by log-sum-exp.
 
-This is for maxima, and for sums of scores that lie far apart or forbid; of others see sparse_probabilities.pxd.
+This file is for maxima, and for sums with wide score ranges or forbidden states. For other sums, see
+sparse_probabilities.pxd.
 """
 
 from libc.math cimport INFINITY, exp, log
@@ -29,7 +30,7 @@ from sklearn_crf.kernels.messages.layers cimport (
 
 cdef inline double share_of_unlisted(Py_ssize_t n, const double* probability, double total, const int32_t* listed,
                                      Py_ssize_t n_listed) noexcept nogil:
-    """Sum of the probabilities of the states that are not listed."""
+    """Return the sum of the probabilities of unlisted states."""
     cdef:
         Py_ssize_t c
         double rest = total
@@ -40,7 +41,7 @@ cdef inline double share_of_unlisted(Py_ssize_t n, const double* probability, do
 
 cdef inline double weigh_unlisted(const Layers* f, Py_ssize_t n, const double* state, const double* probability,
                                   double top, double total, const int32_t* listed, Py_ssize_t n_listed) noexcept nogil:
-    """What the states that are not listed weigh together; of maxima, the best of them."""
+    """Return the total log-weight of the unlisted states, or their maximum for maxima."""
     cdef:
         Py_ssize_t a, c = 0
         double rest = 0 if f.maximum else share_of_unlisted(n, probability, total, listed, n_listed), best = -INFINITY
@@ -67,7 +68,7 @@ cdef inline double weigh_unlisted(const Layers* f, Py_ssize_t n, const double* s
 
 cdef inline void advance_sparse(const Layers* f, Py_ssize_t slot, const double* state, double* symbol,
                                 const double* before, double* after) noexcept nogil:
-    """`left` one layer on: a listed child has one parent, and the last position has all of them."""
+    """Compute `left` of the next layer: a listed child has one parent, the last position has all positions."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c
         const int32_t* first = first_children(f, slot)
@@ -89,7 +90,7 @@ cdef inline void advance_sparse(const Layers* f, Py_ssize_t slot, const double* 
 cdef inline double retreat_sparse_from(const Layers* f, Py_ssize_t slot, const double* state, const double* right,
                                        const int32_t* first, const int32_t* state_of, double rest,
                                        Py_ssize_t q) noexcept nogil:
-    """What lies behind one position, of which ``rest`` by states that it does not list."""
+    """Return `right` of one position; ``rest`` is the term of its unlisted states."""
     cdef:
         Py_ssize_t c
         double best = rest, x, total
@@ -106,7 +107,7 @@ cdef inline double retreat_sparse_from(const Layers* f, Py_ssize_t slot, const d
 
 cdef inline void retreat_sparse(const Layers* f, Py_ssize_t slot, const double* state, double* symbol,
                                 double* right) noexcept nogil:
-    """`right` one layer back."""
+    """Compute `right` of the previous layer."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], others = n_after(f, slot) - 1, start = f.position_ptr[slot], q, c
         Py_ssize_t n_listed
@@ -123,7 +124,7 @@ cdef inline void retreat_sparse(const Layers* f, Py_ssize_t slot, const double* 
             sum_of = weight[others] * share_of_unlisted(n, symbol, total, state_of + first[q], n_listed)
             for c in range(first[q], first[q + 1]):
                 sum_of += symbol[state_of[c]] * weight[c]
-            # Of less, digits may have been lost below the least number there is.
+            # Smaller sums may have lost digits to underflow.
             if sum_of > 1e-200:
                 right[start + q] = top + leaf_shift(f, slot) + log(sum_of)
                 continue
@@ -139,7 +140,7 @@ cdef inline void retreat_sparse(const Layers* f, Py_ssize_t slot, const double* 
 
 cdef inline double lefts_without(const Layers* f, Py_ssize_t Q, const double* left, const int32_t* first,
                                  const int32_t* state_of, Py_ssize_t a) noexcept nogil:
-    """Sum or maximum of `left` over the positions that do not list a state."""
+    """Return the sum or maximum of `left` over the positions that do not list a state."""
     cdef:
         Py_ssize_t q
         double best = -INFINITY, total = 0
@@ -156,7 +157,7 @@ cdef inline double lefts_without(const Layers* f, Py_ssize_t Q, const double* le
 
 cdef inline double emit_sparse_to(const Layers* f, Py_ssize_t slot, const double* left, const double* right,
                                   const int32_t* first, const int32_t* state_of, Py_ssize_t a) noexcept nogil:
-    """Message for one state, by logarithms."""
+    """Return the message for one state, by log-sum-exp."""
     cdef:
         Py_ssize_t Q = n_positions(f, slot), q, c
         double total = lefts_without(f, Q, left, first, state_of, a) + right_of(f, slot, right, n_after(f, slot) - 1), x
@@ -173,7 +174,7 @@ cdef inline double emit_sparse_to(const Layers* f, Py_ssize_t slot, const double
 
 cdef inline void emit_best(const Layers* f, Py_ssize_t slot, const double* left, const double* right,
                            Py_ssize_t best, double* message) noexcept nogil:
-    """Message of maxima; ``best`` is the position of the largest `left`."""
+    """Compute a message of maxima; ``best`` is the position of the largest `left`."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), second = -1, q, c, a
         const int32_t* first = first_children(f, slot)
@@ -202,7 +203,7 @@ cdef inline void emit_best(const Layers* f, Py_ssize_t slot, const double* left,
 
 cdef inline void emit_sparse(const Layers* f, Py_ssize_t slot, const double* left, const double* right, double* symbol,
                              double* message) noexcept nogil:
-    """Message to the node of a slot: of the positions that list a state, and of all others together."""
+    """Compute the message to the node of a slot, from positions that list a state and from all other positions."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c, a
         Py_ssize_t best = -1
@@ -244,7 +245,7 @@ cdef inline void emit_sparse(const Layers* f, Py_ssize_t slot, const double* lef
         if rest < 1e-4 * total:
             rest = exp(lefts_without(f, Q, left, first, state_of, a) - top)
         message[a] += rest * of_others
-        # Of less, digits may have been lost below the least number there is.
+        # Smaller sums may have lost digits to underflow.
         if message[a] > 1e-200:
             message[a] = top + top_right + log(message[a])
         else:

@@ -1,13 +1,13 @@
-"""Messages of sparse tables whose scores lie so near to each other that nothing can get lost: sums of probabilities.
+"""Messages of sparse tables whose score range is narrow enough for sums of probabilities.
 
-What each node sends is normalised, so that `left` adds up to one in every layer and `right` is the mean of the leaves'
-weights behind a position. These are at most one, and at least the least of all; so is every message. What falls below
-the least number there is was therefore too small to matter, and no logarithm is needed but one for each state of a
-node. One number more than there are positions, behind them, is the logarithm of what they were divided by.
+The messages of nodes are normalised, so that `left` sums to one in every layer and `right` is the mean of the weights
+of the leaves that are reachable from a position. These weights lie between the smallest leaf weight and one, and so do
+all messages. Terms that underflow are therefore negligible, and the only logarithms are one for each state of a node.
+An extra number after the positions of a layer holds the logarithm of their normaliser.
 
-Sums begin as if all states led to the last position, and each listed child adds by how much it weighs more. Loops go
-over children whatever position lists them, where that is quicker than by position: most list one or two. Digits are
-lost where little is left of what a sum began with: such sums are added up anew.
+Sums start as if all states led to the last position; each listed child then adds the difference to its own weight. Some
+loops run over all children rather than by position, which is faster because most positions list one or two children.
+Sums that lose digits to cancellation are computed again directly.
 """
 
 from libc.math cimport INFINITY, log
@@ -26,14 +26,14 @@ from sklearn_crf.kernels.messages.layers cimport (
     sum_of_unlisted,
 )
 
-# Sums below their DIGITS-th part may have lost too many of them to a difference.
+# Differences below 1 / DIGITS of the original sum may have lost too many digits.
 cdef enum:
     DIGITS = 10000
 
 
 cdef inline double normalised(const Layers* f, Py_ssize_t slot, const double* state,
                               double* probability) noexcept nogil:
-    """Probabilities of the states of a node; the logarithm of what they were divided by, -inf if all are impossible."""
+    """Compute the probabilities of the states of a node; return their log-normaliser, -inf if all are impossible."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], a
         double total, top = probabilities(f, n, state, probability, &total)
@@ -48,14 +48,14 @@ cdef inline double normalised(const Layers* f, Py_ssize_t slot, const double* st
 
 
 cdef inline const double* weights_behind(const Layers* f, Py_ssize_t slot, const double* right) noexcept nogil:
-    """Weight of each position after a slot."""
+    """Return the weights of the positions after a slot."""
     if is_last(f, slot):
         return f.leaf_weight + f.leaf_ptr[f.table[f.slot_factor[slot]]]
     return right + f.position_ptr[slot + 1]
 
 
 cdef inline double scale_behind(const Layers* f, Py_ssize_t slot, const double* right) noexcept nogil:
-    """Logarithm of what these were divided by."""
+    """Return the log-normaliser of these weights."""
     if is_last(f, slot):
         return f.leaf_shift[f.table[f.slot_factor[slot]]]
     return right[f.position_ptr[slot + 1] + n_positions(f, slot + 1)]
@@ -63,7 +63,7 @@ cdef inline double scale_behind(const Layers* f, Py_ssize_t slot, const double* 
 
 cdef inline void advance_probabilities(const Layers* f, Py_ssize_t slot, const double* state, double* probability,
                                        const double* before, double* after) noexcept nogil:
-    """`left` one layer on."""
+    """Compute `left` of the next layer."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c
         const int32_t* first = first_children(f, slot)
@@ -84,7 +84,7 @@ cdef inline void advance_probabilities(const Layers* f, Py_ssize_t slot, const d
 
 cdef inline void retreat_probabilities(const Layers* f, Py_ssize_t slot, const double* state, double* probability,
                                        double* right) noexcept nogil:
-    """`right` one layer back."""
+    """Compute `right` of the previous layer."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), q, c
         const int32_t* first = first_children(f, slot)
@@ -107,7 +107,7 @@ cdef inline void retreat_probabilities(const Layers* f, Py_ssize_t slot, const d
 
 cdef inline double emit_digits(Py_ssize_t Q, const double* left, const int32_t* first, const int32_t* state_of,
                                const double* weight, double of_others, Py_ssize_t a) noexcept nogil:
-    """Message for one state, to the last digit."""
+    """Return the message for one state, without cancellation."""
     cdef:
         Py_ssize_t q, c
         double total = 0
@@ -124,7 +124,7 @@ cdef inline double emit_digits(Py_ssize_t Q, const double* left, const int32_t* 
 
 cdef inline void emit_probabilities(const Layers* f, Py_ssize_t slot, const double* left, const double* right,
                                     double* message) noexcept nogil:
-    """Message to the node of a slot."""
+    """Compute the message to the node of a slot."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), c, a
         const int32_t* state_of = states_of_children(f, slot)

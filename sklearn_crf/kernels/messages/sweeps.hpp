@@ -1,4 +1,4 @@
-// Sweeps of belief propagation: every message of some nodes renewed in a given order.
+// Sweeps of belief propagation: nodes send their messages in a given order.
 #pragma once
 
 #include <utility>
@@ -7,8 +7,8 @@
 
 namespace crf {
 
-// How many nodes ahead memory is asked for: half the time of a sweep over messages that no cache holds, and 8 % more
-// where all of them are in one.
+// Prefetch distance in nodes. Prefetching halves the time of a sweep over messages larger than the caches, and costs 8
+// % if all messages are in a cache.
 constexpr i64 kAhead = 6;
 constexpr i64 kFitACache = 1 << 18;
 
@@ -17,11 +17,11 @@ struct Sweep {
     Field<Real> field;
     Workspace<Real> workspace;
     Real* values;  // (2E, width) messages by the slot of the receiving node
-    const i32* nodes;  // in the order of sending
-    const i32* rank;  // position of each node in a whole order, read if direction is not 0
-    double damping;  // share of the old message that is kept; below 0: there are no old messages
+    const i32* nodes;  // nodes in the order of sending
+    const i32* rank;  // (N,) position of each node in the order of all nodes, used if direction is not 0
+    double damping;  // weight of the old message; below 0: there are no old messages
 
-    // work: (6 + K) * width numbers; is_wide: whether a message may give a state less than a hundredth
+    // work: (6 + K) * width numbers; is_wide: whether a message may have a probability below 1/100
     void open(Real* messages, i64 n_messages, double* work, bool is_wide) {
         values = messages;
         workspace.open(field, work);
@@ -32,8 +32,8 @@ struct Sweep {
         asks_ahead = n_messages * field.width * i64(sizeof(Real)) > kFitACache;
     }
 
-    // Lets nodes send in turn: with direction 1 only to nodes of higher rank, with -1 to lower ones and from the last
-    // node back, with 0 to all. The largest change of a message, or -1 - t if no state is left to node t.
+    // Sends the messages of nodes in turn. Direction 1: to nodes of higher rank; -1: to nodes of lower rank, in reverse
+    // order; 0: to all neighbours. Returns the largest change of a message, or -1 - t if node t has no possible state.
     double send_nodes(int direction, i64 start, i64 stop) {
         const i64 last_asked = asks_ahead ? stop - kAhead : start;
         double worst = 0;
@@ -53,7 +53,7 @@ struct Sweep {
         return worst;
     }
 
-    // Lets nodes send forwards through a range, then backwards.
+    // Sends messages forwards through a range of nodes, then backwards.
     double renew(i64 start, i64 stop) {
         const double change = send_nodes(1, start, stop);
         if (change < 0) return change;
@@ -61,8 +61,9 @@ struct Sweep {
         return back < 0 || back > change ? back : change;
     }
 
-    // Lets at most so many nodes send, always the one whose input changed most: heap is one of nodes with the highest
-    // priority first, position the place of each in it. The highest priority left, or -1 - t if no state is left to t.
+    // Sends the messages of at most n_nodes nodes, each time of the node whose input changed most. heap is a binary
+    // heap of nodes with the highest priority first, position has the index of each node in it. Returns the highest
+    // priority left, or -1 - t if node t has no possible state.
     double send_by_residual(double* priority, i32* heap, i32* position, i64 size, double tol, i64 n_nodes) {
         for (i64 k = 0; k < n_nodes && priority[heap[0]] > tol; k++) {
             const i64 s = heap[0];
@@ -79,7 +80,7 @@ struct Sweep {
                 sift_up(priority, heap, position, position[t]);
             }
             if (damping > 0) {
-                // What damping held back is still to be sent.
+                // The part that damping held back remains to be sent.
                 priority[s] += damping * worst;
                 sift_up(priority, heap, position, position[s]);
             }
@@ -89,10 +90,10 @@ struct Sweep {
 
 private:
     Real* former;  // (width,)
-    bool by_logarithms;  // whether probabilities may be too small to show how they change
-    bool in_registers;  // asked once, not for every message: half the time of one between nodes of two states
-    bool comes_back;  // whether an edge's own table serves both directions: it is then read in the order of storage
-    bool asks_ahead;  // whether messages are more than a cache holds
+    bool by_logarithms;  // whether changes are measured on logarithms, because probabilities may be tiny
+    bool in_registers;  // cached here, because testing for each message doubles the time for two states
+    bool comes_back;  // whether an edge's own table serves both directions; sweeps then follow the storage order
+    bool asks_ahead;  // whether messages exceed the caches
 
     void ask_for(i64 s) const {
         for (i64 q = field.ptr[s]; q < field.ptr[s + 1]; q++) {
@@ -105,9 +106,9 @@ private:
         return by_logarithms ? renew_by_logarithms(s, q, worst) : field.send_message(s, q, values, damping, workspace);
     }
 
-    // As send_nodes backwards, with messages in the order of the nodes that receive them. Each depends on the same ones
-    // as there, which are all sent before, so that their bits are the same. Tables that forward messages read in the
-    // order of storage are read in exactly the opposite one.
+    // Backward send_nodes with messages ordered by the receiving node. Each message depends on the same messages as in
+    // send_nodes, all sent before, so the results are identical bit by bit. Tables are read in exactly the reverse of
+    // the storage order.
     double send_back(i64 start, i64 stop) {
         double worst = 0;
         for (i64 i = stop - 1; i >= start; i--) {
@@ -120,7 +121,7 @@ private:
                 worst = std::max(worst, change);
             }
         }
-        // Nodes before the range receive messages, too.
+        // Nodes before the range also receive messages.
         for (i64 i = stop - 1; i >= start && start > 0; i--) {
             const i64 s = nodes[i];
             for (i64 q = field.ptr[s]; q < field.ptr[s + 1]; q++) {
@@ -133,13 +134,13 @@ private:
         return worst;
     }
 
-    // The message of a node along one of its slots, whatever it has sent before.
+    // Sends the message of a node along one of its slots, independently of messages that it sent before.
     double send_along(i64 s, i64 q, double worst) {
         if (field.ptr[s + 1] - field.ptr[s] > kFewEdges) field.total_messages(s, values, workspace);
         return send(s, q, worst);
     }
 
-    // Renews the message along a slot of a node; its change if that exceeds worst, or -1 if no state is left.
+    // Updates the message along a slot. Returns its change if larger than worst, or -1 if no state is possible.
     double renew_by_logarithms(i64 s, i64 q, double worst) {
         const i64 W = field.width;
         Real* kept = values + i64(field.reverse[q]) * W;
@@ -147,7 +148,7 @@ private:
         std::copy_n(kept, W, former);
         double change = field.send_message(s, q, values, damping, workspace);
         if (change < 0) return change;
-        // A relative change is that of a logarithm, as long as it is small.
+        // A small relative change approximates the change of the logarithm.
         const Real limit = Real(std::max(change, worst));
         i64 n_worse = 0;
         for (i64 a = 0; a < W; a++)

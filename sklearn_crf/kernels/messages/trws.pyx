@@ -11,7 +11,7 @@ from sklearn_crf.kernels.rows cimport sum_of_rows
 
 
 cdef inline double take_out_best(floating* row, Py_ssize_t n) noexcept nogil:
-    """Subtract the maximum of a row, unless it is -inf, and give it back."""
+    """Subtract the maximum of a row, unless it is -inf, and return it."""
     cdef:
         Py_ssize_t a
         floating top = -INFINITY
@@ -28,7 +28,7 @@ cdef double renew_messages(
     Field[floating]* f, Workspace[floating]* workspace, floating* values, const double* share, Py_ssize_t n_nodes,
     int direction
 ) noexcept nogil:
-    """One pass over the nodes; sum of all that was taken out, -inf if no labeling is allowed."""
+    """Run one pass over the nodes; return the sum of subtracted scores, -inf if no labeling is allowed."""
     cdef:
         Py_ssize_t i, s, t, q, a, n_other, W = f.width
         double bound = 0.0, best, shift = 0.0
@@ -49,7 +49,7 @@ cdef double renew_messages(
             if direction * (t - s) < 0:
                 continue
             for a in range(W):
-                # What a message forbids stays forbidden; taken out it would become +inf.
+                # States that a message forbids stay forbidden; subtracting -inf would give +inf.
                 if isinf(values[q * W + a]) or isinf(total[a]):
                     cavity[a] = -INFINITY
                 else:
@@ -71,7 +71,7 @@ cdef double renew_messages(
 cdef double score_in_order(
     Field[floating]* f, const floating* unary, const int32_t* labels, Py_ssize_t n_nodes
 ) noexcept nogil:
-    """Score of a labeling."""
+    """Return the score of a labeling."""
     cdef:
         Py_ssize_t s, q
         double total = 0.0
@@ -87,10 +87,10 @@ def sequential_pass(
     object field,  # IN arrays of the model, unary as scores
     floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
     const double[::1] share,  # IN (N,) one over the number of chains through each node
-    int direction,  # 1: first to last node, messages to later ones; -1: the other way round
+    int direction,  # 1: first to last node, messages to later nodes; -1: reversed
     double[::1] work,  # workspace
 ):
-    """Renew all messages of one direction; sum of all that was taken out, -inf if no labeling is allowed.
+    """Update all messages of one direction; return the sum of subtracted scores, -inf if no labeling is allowed.
 
     After a pass either way that sum is the summed best score of all chains: an upper bound on the best score.
     """
@@ -110,10 +110,10 @@ def sequential_iteration(
     object field,  # IN arrays of the model, unary as scores
     floating[:, ::1] messages,  # INOUT (2E, width) by the slot of the receiving node
     const double[::1] share,  # IN (N,) one over the number of chains through each node
-    int32_t[::1] labels,  # OUT (N,) read off node after node, each given earlier ones
+    int32_t[::1] labels,  # OUT (N,) decoded node by node, each given earlier nodes
     double[::1] work,  # workspace
 ):
-    """A pass either way, and labels: their bound and score, both -inf if no labeling is allowed.
+    """Run a pass in each direction and decode labels; return bound and score, both -inf if no labeling is allowed.
 
     One call and not four, for on small models that lets other threads run most of the time.
     """

@@ -1,7 +1,7 @@
-// Losses of single nodes with dense features, which are those of logistic regression, and their gradient in one call.
+// Logistic regression losses of single nodes with dense features, and their gradient, in one call.
 //
-// A node's conditional given the labels of its neighbours is a logistic regression, too: sums of edge features over the
-// neighbours are features of the node like its own.
+// The conditional of a node given the labels of its neighbours is also a logistic regression: sums of edge features
+// over the neighbours are additional features of the node.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 
 namespace crf {
 
-constexpr i64 kRows = 64;  // that are exponentiated at once; a multiple of the numbers in a vector
-// Numbers of a node up to which rows are multiplied one by one: products of matrices are quicker on longer ones.
+constexpr i64 kRows = 64;  // rows exponentiated at once; a multiple of the vector length
+// Rows of at most this length are multiplied one by one; for longer rows, matrix products are faster.
 constexpr i64 kLongestRow = 16;
 
-// Rows of features, and the weights of each column of scores.
+// Rows of features, and their weights for each column of scores.
 template <class Real>
 struct RowFeatures {
     i64 width;
     const double* weights;  // (C, F)
-    DenseFeatures<Real> matrix;  // has the same in the precision of the features
+    DenseFeatures<Real> matrix;  // has the weights in the precision of the features
 
     // scores += rows weights', (n, C)
     void add_scores(const Real* rows, i64 n_rows, i64 n_columns, Real* products, double* scores) const {
@@ -39,10 +39,10 @@ struct RowFeatures {
         if (width) matrix.pull(rows, n_rows, n_columns, n_columns, scores, gradient, true);
     }
 
-    // The same of one column of scores and short rows, without products of matrices.
+    // For a single column of scores and short rows, without matrix products.
     void add_short_scores(const Real* rows, i64 n_rows, double* scores) const {
         for (i64 row = 0; row < n_rows; row++, rows += width) {
-            // Two sums, since each addition waits for the one before.
+            // Two sums, since each addition waits for the previous addition.
             double even = 0, odd = 0;
             for (i64 k = 0; k + 1 < width; k += 2) even += weights[k] * rows[k], odd += weights[k + 1] * rows[k + 1];
             if (width % 2) even += weights[width - 1] * rows[width - 1];
@@ -62,7 +62,7 @@ struct RowFeatures {
     }
 };
 
-// Some nodes, by the addresses of what they have.
+// A block of nodes, by the addresses of its arrays.
 struct NodeBlock {
     std::intptr_t features;  // (n, F)
     std::intptr_t neighbours;  // (n, M)
@@ -77,12 +77,12 @@ struct NodeRisk {
     i64 n_classes;
     const double* intercept;  // (C,) or null
     const NodeBlock* blocks;
-    const i64* parts;  // (n_parts + 1,) first block of each: their sums are apart
+    const i64* parts;  // (n_parts + 1,) first block of each part; parts have separate sums
     i64 n_parts;
 
-    i64 n_columns() const { return n_classes == 2 ? 1 : n_classes; }  // of scores: differences of two states
+    i64 n_columns() const { return n_classes == 2 ? 1 : n_classes; }  // columns of scores: 1 for two states, the score difference
 
-    // Loss, weight of wrong labels, gradients by the weights of features (C, F), of neighbours (C, M) and of intercepts.
+    // Loss, weight of wrong labels, gradients of feature weights (C, F), neighbour weights (C, M) and intercepts (C,).
     i64 n_sums() const { return 2 + n_columns() * (features.width + neighbours.width + 1); }
 
     void run(double* sums, const Threads& threads) const {
@@ -118,7 +118,7 @@ private:
             for (i64 k = 0; k < C; k++) by_intercept[k] += scores[j * C + k];
     }
 
-    // Two classes, and no scores that leave the nearest cache.
+    // Computes the loss for two classes; scores stay in the nearest cache.
     void add_short_rows(const NodeBlock& block, double* sums) const {
         double scores[kRows], *by_features = sums + 2, *by_neighbours = by_features + features.width;
         for (i64 first = 0; first < block.n; first += kRows) {
@@ -141,7 +141,7 @@ private:
 
     static i32 label_of(const NodeBlock& block, i64 node) { return reinterpret_cast<const i32*>(block.labels)[node]; }
 
-    // Losses of at most kRows nodes, and their derivatives in the place of scores.
+    // Computes the losses of at most kRows nodes, and replaces their scores by derivatives.
     void lose_two(double* scores, const NodeBlock& block, i64 first, i64 count, double* sums) const {
         double odds[kRows], logs[kRows];
         for (i64 j = 0; j < kRows; j++) odds[j] = j < count ? -std::fabs(scores[j]) : 0;

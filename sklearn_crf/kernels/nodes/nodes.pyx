@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Losses of single nodes with dense features and their gradient: one call for the nodes of all batches."""
+"""Losses of single nodes with dense features and their gradient, in one call for all batches."""
 
 from cython cimport floating
 from libc.stdint cimport int64_t
@@ -31,15 +31,15 @@ def losses_of_nodes(
     # labels (n,) int32 and of weights (n,) or 0, and n
     const int64_t[::1] parts,  # IN (n_parts + 1,) first block of each part
     int64_t n_classes,
-    const double[:, ::1] weights,  # IN (C, F) of features; C is 1 for two classes, whose scores are differences
-    const floating[:, ::1] rounded,  # IN (C, F) the same in the precision of features
+    const double[:, ::1] weights,  # IN (C, F) weights of features; C is 1 for two classes (score differences)
+    const floating[:, ::1] rounded,  # IN (C, F) weights in the precision of features
     const double[:, ::1] of_neighbours,  # IN (C, M)
     const floating[:, ::1] neighbours_rounded,  # IN (C, M)
     const double[::1] intercept,  # IN (C,) or empty
     double[::1] sums,  # OUT loss, weight of wrong labels, gradients (C, F), (C, M) and (C,)
     int n_threads,
 ):
-    """Sums over the nodes of all blocks."""
+    """Compute the loss and gradient, summed over the nodes of all blocks."""
     cdef:
         Threads threads = threads_of(n_threads)
         NodeRisk[floating] risk

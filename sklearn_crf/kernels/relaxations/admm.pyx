@@ -1,13 +1,14 @@
-"""One pass of the alternating direction method over factors: a best joint state and a quadratic problem for each.
+"""One pass of the alternating direction method: a best joint state and a quadratic problem for each factor.
 
 The quadratic problem of a factor is, over distributions u of its joint states y with marginals q_j of its nodes,
 
     min_u  1/2 sum_j |q_j - a_j|^2 - sum_y u(y) c(y)
 
-Pairs of two states have it in closed form (Martins et al. 2011). Others keep an active set: a few joint states whose
-marginals are affinely independent. The best distribution over these comes from a small linear system, and the joint
-state that gains most by the gradient joins them (Martins et al. 2015). Entry (y, y') of the system is the number of
-nodes in which both agree, plus one, which changes nothing as u sums to one, and makes it positive definite.
+Pairs of binary nodes have a closed-form solution (Martins et al. 2011). Other factors keep an active set: a few joint
+states whose marginals are affinely independent. The best distribution over the active set solves a small linear system;
+then the joint state with the largest gradient joins the set (Martins et al. 2015). Entry (y, y') of the system is the
+number of nodes in which both agree, plus one. The added one makes the system positive definite, and does not change the
+solution because u sums to one.
 """
 
 from libc.math cimport INFINITY, sqrt
@@ -18,7 +19,7 @@ from sklearn_crf.kernels.relaxations.joint_states cimport BINARY_PAIR, Factor, K
 cdef enum:
     MOST_INNER = 200
 
-# Squared distance to the span of others below which a joint state is in it; marginals are zeros and ones.
+# Squared distance below which a joint state counts as in the span of others; its marginals are zeros and ones.
 cdef double DEPENDENT = 1e-9
 
 
@@ -35,14 +36,14 @@ cdef inline double clipped(double x) noexcept nogil:
 
 cdef inline void solve_binary_pair(const double* score, const double* a, Py_ssize_t width, double scale,
                                    double* q) noexcept nogil:
-    """Closed form in the probabilities of state 1."""
+    """Solve the problem of a binary pair in closed form, by the probabilities of state 1."""
     cdef:
         double pair = scale * (score[3] - score[2] - score[1] + score[0]) / 2
         double x = (1 + a[1] - a[0] + scale * (score[2] - score[0])) / 2
         double y = (1 + a[width + 1] - a[width] + scale * (score[1] - score[0])) / 2
         bint flipped = pair < 0
     if flipped:
-        # The second node's states the other way round make the pair attract.
+        # Swapping the states of the second node makes the pair attractive.
         x += pair
         y = 1 - y
         pair = -pair
@@ -83,7 +84,7 @@ cdef inline void solve_upper(const double* L, Py_ssize_t n, Py_ssize_t stride, d
 
 cdef inline double append_row(const Factor* f, const Active* active, Py_ssize_t n, const int32_t* state, double* L,
                               Py_ssize_t stride, double* row) noexcept nogil:
-    """Row of the Cholesky factor for one more joint state, without its diagonal entry, whose square is returned."""
+    """Compute the row of the Cholesky factor for a new joint state; return the square of its diagonal entry."""
     cdef:
         Py_ssize_t i
         double squared = f.arity + 1
@@ -97,7 +98,7 @@ cdef inline double append_row(const Factor* f, const Active* active, Py_ssize_t 
 
 cdef inline void factorise(const Factor* f, const Active* active, Py_ssize_t first, double* L,
                            Py_ssize_t stride) noexcept nogil:
-    """Cholesky factor of the system, from row ``first`` on."""
+    """Compute the Cholesky factor of the system, from row ``first`` on."""
     cdef:
         Py_ssize_t i
         double squared
@@ -126,7 +127,7 @@ cdef inline void put(const Factor* f, Active* active, Py_ssize_t i, const int32_
 
 cdef inline double best_weights(const Factor* f, Active* active, const Workspace* workspace, double scale,
                                 Py_ssize_t stride) noexcept nogil:
-    """Weights of the active joint states, without regard to their signs, in ``workspace.v``; the gain that all have."""
+    """Solve for the weights of active joint states, ignoring signs, in ``workspace.v``; return their common gain."""
     cdef:
         Py_ssize_t i, j, n = active.n
         double sum_b = 0, sum_ones = 0, multiplier
@@ -150,7 +151,7 @@ cdef inline double best_weights(const Factor* f, Active* active, const Workspace
 
 cdef inline Py_ssize_t first_to_vanish(const double* weight, const double* towards, Py_ssize_t n,
                                        double* share) noexcept nogil:
-    """The weight that is zero first on the way to others, and the share of the way; -1 if none gets negative."""
+    """Return the weight that reaches zero first on the line to new weights, or -1; write the step length to `share`."""
     cdef Py_ssize_t i, gone = -1
     share[0] = 1
     for i in range(n):
@@ -162,7 +163,7 @@ cdef inline Py_ssize_t first_to_vanish(const double* weight, const double* towar
 
 cdef inline void exchange(const Factor* f, Active* active, const int32_t* state, double score, double* w, double* L,
                           Py_ssize_t stride) noexcept nogil:
-    """Weight goes to a joint state that others span, ``w`` being its row of the factor, until one of them has none."""
+    """Replace an active joint state by a new state in their span, whose row of the factor is ``w``."""
     cdef:
         Py_ssize_t i, gone = -1
         double length = INFINITY
@@ -190,7 +191,7 @@ cdef inline void marginals_of(const Factor* f, const Active* active, double* q) 
 
 cdef inline void solve_active(const Factor* f, Kind kind, Active* active, Workspace* workspace, double scale,
                               Py_ssize_t capacity, double* q) noexcept nogil:
-    """The quadratic problem, beginning with the active joint states that there are."""
+    """Solve the quadratic problem, starting from the current active joint states."""
     cdef:
         Py_ssize_t i, j, gone, _inner
         double level, share, value, squared, score
@@ -229,7 +230,7 @@ cdef inline void solve_active(const Factor* f, Kind kind, Active* active, Worksp
 
 cdef inline void partition(Workspace* workspace, double* work, int32_t* numbers, Py_ssize_t arity, Py_ssize_t width,
                            Py_ssize_t capacity) noexcept nogil:
-    """Places in workspace of 3 arity width + capacity (capacity + 4) + arity numbers, and 2 arity integers."""
+    """Return views into a workspace of 3 arity width + capacity (capacity + 4) + arity numbers and 2 arity integers."""
     cdef Py_ssize_t row = arity * width
     workspace.r, workspace.a, workspace.gain = work, work + row, work + 2 * row
     workspace.system = work + 3 * row
@@ -243,9 +244,9 @@ cdef inline void partition(Workspace* workspace, double* work, int32_t* numbers,
 
 def solve_factors(
     object pieces,  # IN arrays of the factors
-    const double[:, ::1] share,  # IN (N, K) scores of nodes by their number of factors
-    const double[:, ::1] fractional,  # IN (N, K) marginals that factors are to agree on
-    const double[:, ::1] multipliers,  # IN (L, K) by slot: scores moved into the factor, for each node zero in sum
+    const double[:, ::1] share,  # IN (N, K) scores of nodes divided by their number of factors
+    const double[:, ::1] fractional,  # IN (N, K) consensus marginals
+    const double[:, ::1] multipliers,  # IN (L, K) by slot: scores moved into the factor; they sum to zero for each node
     double penalty,
     double[:, ::1] marginals,  # OUT (L, K)
     double[::1] best,  # OUT (F,) best score of each factor with its share of the nodes
@@ -254,11 +255,11 @@ def solve_factors(
     double[::1] active_weight,  # IN OUT
     double[::1] active_score,  # IN OUT
     Py_ssize_t start,
-    Py_ssize_t stop,  # factors to solve
+    Py_ssize_t stop,  # factors start to stop - 1
     double[::1] work,  # workspace
     int32_t[::1] numbers,  # workspace
 ):
-    """Best score and quadratic problem of factors start to stop - 1; their sum of scores is an upper bound."""
+    """Compute the best score and solve the quadratic problem of each factor; the best scores sum to an upper bound."""
     cdef:
         const int32_t[::1] kinds = pieces.kind
         const int64_t[::1] scope_ptr = pieces.scope_ptr, cell_ptr = pieces.cell_ptr, place_ptr = pieces.place_ptr

@@ -1,4 +1,4 @@
-"""The best pair of states of an edge whose ends have scores of their own."""
+"""Best pair of states of an edge, given scores of both ends."""
 
 from libc.math cimport INFINITY
 
@@ -6,13 +6,13 @@ from sklearn_crf.kernels.messages.field cimport Field
 
 
 cdef struct Pair:
-    Py_ssize_t a  # state of the end that the half-edge starts from
+    Py_ssize_t a  # state at the start of the half-edge
     Py_ssize_t b
     double score
 
 
 cdef inline void top_two(const double* x, Py_ssize_t n, Py_ssize_t* best, Py_ssize_t* second) noexcept nogil:
-    """Places of the largest and the second largest number; the second is -1 if there is one number only."""
+    """Return the indices of the largest and second-largest number; the second is -1 for a single number."""
     cdef Py_ssize_t a
     best[0] = 0
     second[0] = -1
@@ -26,7 +26,7 @@ cdef inline void top_two(const double* x, Py_ssize_t n, Py_ssize_t* best, Py_ssi
 
 cdef inline void best_potts_pair(double on, double off, const double* x, const double* y, Py_ssize_t n_x,
                                  Py_ssize_t n_y, Pair* best) noexcept nogil:
-    """Best of x(a) + y(b) plus ``on`` for equal states and ``off`` for others, in O(K)."""
+    """Maximise x(a) + y(b) plus ``on`` for equal states or ``off`` for different states, in O(K)."""
     cdef:
         Py_ssize_t a, x_best, x_second, y_best, y_second
         double score
@@ -57,7 +57,7 @@ cdef inline void offer(Pair* best, Py_ssize_t a, Py_ssize_t b, double score) noe
 
 cdef inline void best_pair(Field[double]* f, int edge, const double* x, const double* y, Py_ssize_t n_x,
                            Py_ssize_t n_y, double* workspace, Pair* best) noexcept nogil:
-    """Best of x(a) + y(b) + score of the edge, over the first states of both ends; first of equals."""
+    """Maximise x(a) + y(b) + edge score over the states of both ends; the first pair wins ties."""
     cdef:
         Py_ssize_t a, b, W = f.width
         const double* row

@@ -1,5 +1,6 @@
-// Depth-first branch and bound over the states of nodes, with soft arc consistency: costs are moved between factors and
-// nodes so that the sum of all labelings stays, nothing falls below zero, and a constant, the lower bound, grows.
+// Depth-first branch and bound over the states of nodes, with soft arc consistency. Costs are moved between factors and
+// nodes so that the cost of every labeling stays equal, no cost becomes negative, and a constant, the lower bound,
+// grows.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace sklearn_crf {
 
 class BranchAndBound {
 public:
-    // Costs of factors in C order, from ``start`` of each in ``costs``; ``unary`` node by node.
+    // Costs of factors in C order, starting at ``start`` in ``costs``; ``unary`` node by node.
     BranchAndBound(int32_t n_nodes, const int64_t* n_states, const double* unary, int64_t n_factors,
                    const int64_t* factor_ptr, const int32_t* scope, const int64_t* start, const double* costs)
         : n_(n_nodes), first_(n_nodes + 1, 0), size_(n_nodes), weight_(n_nodes, 1.0), slots_of_(n_nodes),
@@ -44,12 +45,12 @@ public:
         moved_.assign(n_moved, 0.0);
     }
 
-    double bound = 0.0;   // of the root, in the end
-    double best = 0.0;    // cost of the best labeling known
-    double work = 0.0;    // entries read
+    double bound = 0.0;   // final lower bound at the root
+    double best = 0.0;    // cost of the best known labeling
+    double work = 0.0;    // number of table entries read
     bool complete = false;
 
-    // ``labels`` become better ones, of a cost below ``best`` by ``margin`` at least.
+    // Replaces ``labels`` by better labels, whose cost is below ``best`` by at least ``margin``.
     void run(double upper, double margin, int32_t n_sweeps, double most_work, int32_t* labels) {
         best = upper;
         margin_ = margin;
@@ -129,13 +130,13 @@ private:
         return --size_[i] > 0;
     }
 
-    // Least cost of a factor with each state of the node of a slot, over the states that are left, in ``least_``.
-    // ``with_nodes`` adds the costs of the other nodes.
+    // Computes the minimum cost of a factor for each state of the node of a slot, over remaining states, in ``least_``.
+    // ``with_nodes`` includes the costs of the other nodes.
     void minimise(int64_t slot, bool with_nodes) {
         const int64_t f = of_factor_[slot], begin = ptr_[f], end = ptr_[f + 1];
         const int32_t own = scope_[slot], k = first_[own + 1] - first_[own];
         least_.assign(k, std::numeric_limits<double>::infinity());
-        // Calls take as long as some entries.
+        // The overhead of a call counts as several entries.
         work += 20;
         const double* table = costs_ + start_[f];
         if (end - begin == 2) {
@@ -169,7 +170,7 @@ private:
         }
     }
 
-    // Move what a factor costs at least to the node of a slot; whether that gained.
+    // Moves the minimum costs of a factor to the node of a slot. Returns whether any cost moved.
     bool project(int64_t slot, double least) {
         const int32_t i = scope_[slot], k = first_[i + 1] - first_[i];
         bool gained = false;
@@ -183,14 +184,14 @@ private:
         return gained;
     }
 
-    // Whether ``least_`` has enough for a state of a node that is left.
+    // Whether ``least_`` has a relevant cost for a remaining state of a node.
     bool gains(int32_t i) const {
         for (int32_t a = 0; a < first_[i + 1] - first_[i]; ++a)
             if (in_[first_[i] + a] && least_[a] > tiny_) return true;
         return false;
     }
 
-    // The same for a pair, after as much as helps has been moved from the other node into it.
+    // Moves costs of a pair to one node, after moving useful costs from the other node into the pair.
     bool project_fully(int64_t slot) {
         const int64_t f = of_factor_[slot], other = slot == ptr_[f] ? slot + 1 : slot - 1;
         const int32_t i = scope_[slot], j = scope_[other], k = first_[i + 1] - first_[i];
@@ -217,7 +218,7 @@ private:
         return project(slot, 0.0);
     }
 
-    // Raise the bound by what all states of a node cost, and rule out those that no better labeling has.
+    // Raises the bound by the minimum cost of a node, and rules out states that no better labeling can have.
     bool settle(int32_t i) {
         double least = std::numeric_limits<double>::infinity();
         for (int32_t v = first_[i]; v < first_[i + 1]; ++v)
@@ -267,7 +268,7 @@ private:
         return false;
     }
 
-    // States that were ruled out change what factors cost at least.
+    // Ruling out states changes the minimum costs of factors.
     bool spread(int32_t j) {
         if (!settle(j)) return weight_[j] += 1, false;
         for (int64_t slot : slots_of_[j]) {
@@ -285,7 +286,7 @@ private:
         return true;
     }
 
-    // Nodes of later numbers pass on to those of earlier ones.
+    // Nodes of higher numbers pass costs on to nodes of lower numbers.
     bool pass_on(int32_t j) {
         for (int64_t slot : slots_of_[j]) {
             const int64_t f = of_factor_[slot];
@@ -298,7 +299,7 @@ private:
         return true;
     }
 
-    // Whether all states of a node cost something together with what its neighbours can pass on: then they do.
+    // Moves costs from neighbours to a node if all states of the node would then have positive cost.
     bool support(int32_t i) {
         const int32_t k = first_[i + 1] - first_[i];
         extended_.assign(cost_.begin() + first_[i], cost_.begin() + first_[i + 1]);
@@ -306,7 +307,7 @@ private:
             const int64_t f = of_factor_[slot];
             if (ptr_[f + 1] - ptr_[f] != 2) continue;
             minimise(slot, true);
-            // What is too little to be moved below must not count: this node would be asked for ever.
+            // Ignore costs too small to be moved below; otherwise this node would be revisited forever.
             if (!gains(i)) continue;
             for (int32_t a = 0; a < k; ++a) extended_[a] += std::max(least_[a], 0.0);
         }
@@ -414,7 +415,7 @@ private:
         }
     }
 
-    // A node takes what its factors cost at least, and shares it out among those that the sweep has before it.
+    // A node collects the minimum costs of its factors, and distributes them among the factors ahead in the sweep.
     void diffuse(int32_t i, bool forwards) {
         double n_ahead = 0, n_behind = 0;
         for (int64_t slot : slots_of_[i]) {

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Branch and bound over the states of nodes, to the best labeling or the end of a budget."""
+"""Branch and bound over the states of nodes, until optimality or the end of a budget."""
 
 from libc.stdint cimport int32_t, int64_t
 from libcpp cimport bool
@@ -23,15 +23,15 @@ def branch_and_bound(
     const double[::1] unary,  # IN costs of states, node by node, not negative
     const int64_t[::1] factor_ptr,  # IN (F + 1,)
     const int32_t[::1] scope,  # IN at least two nodes for each factor
-    const int64_t[::1] start,  # IN (F,) where the costs of each begin
+    const int64_t[::1] start,  # IN (F,) first cost of each factor
     const double[::1] costs,  # IN in C order, not negative
-    double upper,  # cost of the best labeling known
-    double margin,  # by which others are better
-    int n_sweeps,  # of diffusion
-    double most_work,  # table entries
+    double upper,  # cost of the best known labeling
+    double margin,  # smallest improvement of a better labeling
+    int n_sweeps,  # number of diffusion sweeps
+    double most_work,  # limit on table entries read
     int32_t[::1] labels,  # INOUT (N,) the best labeling, or -1
 ):
-    """Return a lower bound, the cost of the best labeling, the work and whether no other one is better."""
+    """Return a lower bound, the cost of the best labeling, the work, and whether the labeling is proven optimal."""
     cdef BranchAndBound* search
     with nogil:
         search = new BranchAndBound(

@@ -1,9 +1,9 @@
 # distutils: language = c++
-"""Incremental subgradient steps, edge after edge, for the dual of the linear relaxation over single edges.
+"""Incremental subgradient steps, edge by edge, for the dual of the linear relaxation over single edges.
 
 Edge F = (s, t) holds a share of the scores of its ends, lambda_s^F = base_s + moved_s^F. A step on F lowers one state
-of each end in ``moved``, and gives what was taken to all edges of the end alike: that is a change of ``base`` alone, so
-a step costs the same whatever the degrees.
+of each end in ``moved``, and distributes the difference equally among all edges of the end. This changes only ``base``,
+so that the cost of a step does not depend on degrees.
 """
 
 from libc.math cimport INFINITY
@@ -14,7 +14,7 @@ from sklearn_crf.kernels.relaxations.best_pair cimport Pair, best_pair
 
 
 cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
-    """Xorshift of 64 bits (Marsaglia 2003) with a multiplier."""
+    """Return the next number of a 64-bit xorshift generator with a multiplier (Marsaglia 2003)."""
     state[0] ^= state[0] >> 12
     state[0] ^= state[0] << 25
     state[0] ^= state[0] >> 27
@@ -22,7 +22,7 @@ cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
 
 
 cdef inline Py_ssize_t below(uint64_t* state, Py_ssize_t n) noexcept nogil:
-    """A number from 0 to n - 1, n below 2^31; the upper bits are the better ones."""
+    """Return a random number from 0 to n - 1, for n below 2^31, from the upper bits, which have better quality."""
     return <Py_ssize_t> (((next_random(state) >> 33) * <uint64_t> n) >> 31)
 
 
@@ -30,7 +30,7 @@ def shuffle(
     int32_t[::1] items,  # IN OUT
     uint64_t[::1] state,  # IN OUT (1,) not zero
 ):
-    """Fisher-Yates."""
+    """Shuffle the items in place (Fisher-Yates)."""
     cdef:
         Py_ssize_t i, j
         int32_t kept
@@ -45,11 +45,11 @@ def shuffle(
 def pick_labels(
     const int64_t[::1] ptr,  # IN (N + 1,)
     const int32_t[::1] half_edge,  # IN (2E,)
-    const int32_t[::1] picked,  # IN (2E,) by half-edge: state of its end in the edge's best pair
+    const int32_t[::1] picked,  # IN (2E,) by half-edge: state of its end in the best pair of the edge
     uint64_t[::1] state,  # IN OUT (1,) not zero
-    int32_t[::1] labels,  # OUT (N,) as it was where a node has no edge
+    int32_t[::1] labels,  # OUT (N,) unchanged for nodes without edges
 ):
-    """Give each node the state that one of its edges, drawn at random, has for it."""
+    """Assign each node its state in the best pair of a random edge."""
     cdef Py_ssize_t s, degree
     with nogil:
         for s in range(labels.shape[0]):
@@ -75,7 +75,7 @@ def incremental_sweep(
     int32_t[::1] picked,  # OUT (2E,) by half-edge
     double[::1] work,  # workspace
 ):
-    """A subgradient step and a projection on each edge in turn."""
+    """Make a subgradient step and a projection for each edge in turn."""
     cdef:
         Field[double] f
         Pair best
@@ -104,11 +104,11 @@ def dual_value(
     const int32_t[:, ::1] edges,  # IN (E, 2)
     const double[::1] share,  # IN (N,) one over the degree, 0 without edges
     const double[:, ::1] moved,  # IN (2E, width) by half-edge
-    double[:, ::1] base,  # OUT (N, width) such that the shares of each node's edges sum to its scores
+    double[:, ::1] base,  # OUT (N, width) set so that the shares of the edges of a node sum to its scores
     int32_t[::1] picked,  # OUT (2E,) by half-edge
     double[::1] work,  # workspace
 ):
-    """Sum of the best scores of all edges, and of nodes without edges: an upper bound on the best score.
+    """Return the sum of the best scores of all edges and of nodes without edges: an upper bound on the best score.
 
     ``base`` comes from ``moved`` anew, so that rounding does not add up from sweep to sweep.
     """
@@ -152,11 +152,11 @@ def decode_shares(
     object field,  # IN arrays of the model, unary as scores
     const double[:, ::1] moved,  # IN (2E, width) by half-edge
     const double[:, ::1] base,  # IN (N, width)
-    int direction,  # 1: first to last node; -1: the other way round
+    int direction,  # 1: first to last node; -1: reversed
     int32_t[::1] labels,  # OUT (N,)
     double[::1] work,  # workspace
 ):
-    """Give each node in turn its best state, given the labels of earlier nodes and the best that later ones can do.
+    """Assign each node in turn its best state, given labels of earlier nodes and the best states of later nodes.
 
     A later neighbour counts with its share in the edge between. Where earlier labels forbid all states, the first.
     """

@@ -1,4 +1,4 @@
-"""The best joint state of a factor, whose allowed ones are listed, or given by how many nodes are in a state."""
+"""Best joint state of a factor, whose allowed joint states are listed or given by counts of nodes in a state."""
 
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
@@ -12,10 +12,10 @@ cdef enum Kind:
 
 cdef struct Factor:
     Py_ssize_t arity
-    Py_ssize_t width  # row length of all arrays by slot
-    Py_ssize_t n_cells  # listed joint states, or runs of counts
+    Py_ssize_t width  # row length of arrays by slot
+    Py_ssize_t n_cells  # number of listed joint states, or of runs of counts
     const int32_t* node  # (arity,)
-    const int32_t* place  # (n_cells, arity) joint states; (arity,) counted state of each node
+    const int32_t* place  # (n_cells, arity) joint states; or (arity,) counted state of each node
     const int32_t* run  # (n_cells, 2) first and last count of each run
     const double* score  # (n_cells,)
     const int32_t* n_states  # (N,)
@@ -25,8 +25,8 @@ cdef struct Workspace:
     double* r  # (arity, width)
     double* a  # (arity, width)
     double* gain  # (arity, width)
-    double* system  # (capacity, capacity) its Cholesky factor
-    double* b  # (capacity,), as the next three
+    double* system  # (capacity, capacity) Cholesky factor of the system
+    double* b  # (capacity,), like the next three arrays
     double* ones
     double* v
     double* h
@@ -54,7 +54,7 @@ cdef inline double best_listed(const Factor* f, const double* x, double scale, i
 
 
 cdef inline void sort_descending(double* x, int32_t* order, Py_ssize_t n) noexcept nogil:
-    """Heap sort of x, and of ``order`` with it."""
+    """Sort x, and ``order`` along with it, by heap sort."""
     cdef:
         Py_ssize_t start = n // 2, end = n, root, child
         double value
@@ -81,7 +81,7 @@ cdef inline void sort_descending(double* x, int32_t* order, Py_ssize_t n) noexce
 
 cdef inline double best_counted(const Factor* f, const double* x, double scale, Workspace* workspace,
                                 int32_t* best) noexcept nogil:
-    """The nodes that gain most are counted, as many as is best of all numbers that the runs hold."""
+    """Find the best joint state by counts: the nodes of largest gain are counted, for the best allowed count."""
     cdef:
         Py_ssize_t j, k, other, n, n_best = -1, run, counted
         double base = 0, gained, score, top = -INFINITY
@@ -114,14 +114,14 @@ cdef inline double best_counted(const Factor* f, const double* x, double scale, 
 
 cdef inline double best_state(const Factor* f, Kind kind, const double* x, double scale, Workspace* workspace,
                               int32_t* best) noexcept nogil:
-    """Largest sum of scale * c and a row of x for each node; its joint state goes to ``best``."""
+    """Return the largest sum of scale * c and the entries of x; write its joint state to ``best``."""
     if kind == COUNTED:
         return best_counted(f, x, scale, workspace, best)
     return best_listed(f, x, scale, best)
 
 
 cdef inline double score_of(const Factor* f, Kind kind, const int32_t* state) noexcept nogil:
-    """c of a joint state that is known to be allowed."""
+    """Return the score c of an allowed joint state."""
     cdef Py_ssize_t cell, j, count = 0
     if kind == COUNTED:
         for j in range(f.arity):

@@ -1,4 +1,4 @@
-"""Messages between regions of a relaxation: those that are parts of others, and those that hold them."""
+"""Messages between regions of a relaxation and the larger regions (holders) that contain them."""
 
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
@@ -7,18 +7,18 @@ from libc.stdint cimport int32_t, int64_t
 def region_sweep(
     double[::1] values,  # IN/OUT tables of all regions, a reparameterisation of the score
     const int64_t[::1] table_ptr,  # IN (n_regions + 1,)
-    const int32_t[::1] parts,  # IN (P,) regions that are part of others, in the order of the sweep
-    const int64_t[::1] holder_ptr,  # IN (P + 1,) holders of each
-    const int32_t[::1] holders,  # IN regions that hold a part
-    const int64_t[::1] place_ptr,  # IN where the places of each holder begin
-    const int32_t[::1] place,  # IN for each cell of a holder that of the part
-    const double[:, ::1] share,  # IN (2, n_holders) of the part's table that goes on to the holder, forwards and back
+    const int32_t[::1] parts,  # IN (P,) regions that are contained in others, in the order of the sweep
+    const int64_t[::1] holder_ptr,  # IN (P + 1,) first holder of each part
+    const int32_t[::1] holders,  # IN regions that contain a part
+    const int64_t[::1] place_ptr,  # IN first entry of each holder in `place`
+    const int32_t[::1] place,  # IN cell of the part, for each cell of a holder
+    const double[:, ::1] share,  # IN (2, n_holders) share of the part's table that the holder gets, forwards and back
     bint back,  # IN
     double[::1] maxima,  # workspace (cells of the largest part,)
 ):
-    """Gather in the table of a part what its holders say of it, and hand shares of that on to them, part after part.
+    """For each part in turn, collect the maxima of its holders in its table, and distribute it among the holders.
 
-    The sum of the maxima of all tables does not rise.
+    The sum of the maxima of all tables does not increase.
     """
     cdef:
         Py_ssize_t n_parts = parts.shape[0], step, p, j, cell, n_own
@@ -43,14 +43,14 @@ def region_sweep(
                         &place[place_ptr[j]], &values[own], share[back, j]
                     )
             for cell in range(n_own):
-                # Nothing may be kept; what is forbidden remains so.
+                # The part may keep nothing, but forbidden cells remain forbidden.
                 if values[own + cell] > -INFINITY:
                     values[own + cell] *= kept
 
 
 cdef inline void gather(double* holder, Py_ssize_t n_cells, const int32_t* place, double* part, Py_ssize_t n_own,
                         double* maxima) noexcept nogil:
-    """Move the best of a holder for each cell of its part from its table to that of the part."""
+    """Move the maximum of a holder for each cell of its part to the table of the part."""
     cdef Py_ssize_t cell
     for cell in range(n_own):
         maxima[cell] = -INFINITY

@@ -1,7 +1,7 @@
-// Stages of learned filters, u <- u - sum_f K_f' phi_f(K_f u) - pull (u - given), and the derivatives of their loss.
+// Stages of learned filters, u <- u - sum_f K_f' phi_f(K_f u) - pull (u - given), and the gradient of their loss.
 //
-// Filters are odd squares. Images are continued by their mirror images, so far that every response that reaches into
-// the image is there. Work is cut into tiles, and what a pixel gets depends on no tile.
+// Filters are squares of odd size. Images are padded by reflection, wide enough for all responses that affect the
+// image. Work is split into tiles; results do not depend on the tiles.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace crf {
 
-constexpr i64 kTile = 64;  // rows and columns: the responses of 24 filters stay in the second cache
+constexpr i64 kTile = 64;  // rows and columns of a tile: the responses of 24 filters fit into the L2 cache
 
-// Parameters of all stages, and derivatives by them in the same layout.
+// Layout of the parameters of all stages, and of their derivatives.
 struct StageLayout {
     i64 n_stages, n_filters, side, n_knots;
 
@@ -30,15 +30,15 @@ struct StageLayout {
 template <class T>
 struct Stage {
     std::vector<T> taps;   // (groups, n_taps, kFilters)
-    std::vector<T> knots;  // (n_filters, n_knots, 2): value of phi at a knot, and how far the next one is above it
+    std::vector<T> knots;  // (n_filters, n_knots, 2): value of phi at a knot, and difference to the next knot
     T pull;
 };
 
-// Where the pixels of a tile are in planes that are continued by `margin` on every side.
+// Offsets of the pixels of a tile in planes with padding on every side.
 template <class T>
 struct TilePlanes {
     i64 height, width, radius, stride;
-    std::vector<i64> offset;  // of taps, in whole groups
+    std::vector<i64> offset;  // of taps, padded to whole groups
 
     TilePlanes(i64 height, i64 width, const StageLayout& layout)
         : height(height), width(width), radius(layout.radius()),
@@ -51,7 +51,7 @@ struct TilePlanes {
     i64 n_seen() const { return in_whole((height + 4 * radius) * stride, kRun<T>); }
     i64 n_responses() const { return in_whole((height + 2 * radius) * stride, kRun<T>); }
     i64 n_pixels() const { return in_whole(height * stride, kRun<T>); }
-    // Of a plane that is read at all offsets, forth or back.
+    // Size of a plane that is read at all offsets, forwards or backwards.
     i64 size() const { return n_seen() + 2 * front() + kRun<T>; }
 };
 
@@ -64,7 +64,7 @@ inline i64 mirrored(i64 place, i64 n) {
 template <class T>
 struct Diffusion {
     StageLayout layout;
-    T first, step;  // of the knots of phi, which is constant beyond them
+    T first, step;  // first knot and spacing of the knots of phi, which is constant beyond them
     std::vector<Stage<T>> stages;
 
     Diffusion(const StageLayout& layout, T first, T step, const T* params) : layout(layout), first(first), step(step) {
@@ -85,8 +85,8 @@ struct Diffusion {
         }
     }
 
-    // Sums over n images (height, width) of the squared errors, and of their derivatives by all parameters; pixels
-    // within a margin of the border do not count.
+    // Sums the squared errors over n images (height, width), and their derivatives by all parameters. Pixels within a
+    // margin of the border are ignored.
     void lose(const T* given, const T* target, i64 n, i64 height, i64 width, i64 margin, double* losses,
               double* gradient, const Threads& threads) const {
         const i64 n_params = gradient ? layout.n_params() : 0, size = height * width;
@@ -123,7 +123,7 @@ private:
         return made;
     }
 
-    // Knot below a response, and how far it is on the way to the next one.
+    // Knot below a response, and relative position of the response between this knot and the next knot.
     Place place_of(T response) const {
         const T last = T(layout.n_knots - 1), at = (response - first) / step;
         const T inside = std::min(last, std::max(T(0), at));  // 0 for NaN
@@ -145,14 +145,14 @@ private:
         return stage.taps.data() + f / kFilters * layout.n_taps() * kFilters + f % kFilters;
     }
 
-    // Responses of all filters to a plane that is continued by twice the radius.
+    // Computes the responses of all filters to a plane that is padded by twice the radius.
     void respond(const Stage<T>& stage, const TilePlanes<T>& at, const T* plane, i64 step, T* responses) const {
         for (i64 f = 0; f < layout.n_filters; f += kFilters)
             add_up(Responses<T>{plane, taps_of(stage, f), at.offset.data(), layout.n_taps(), at.n_responses(),
                                 responses + f * step, step});
     }
 
-    // A tile of an image, continued by twice the radius.
+    // Copies a tile of an image with padding of twice the radius.
     void read_tile(const TilePlanes<T>& at, const T* image, i64 height, i64 width, i64 top, i64 left, T* plane) const {
         const i64 around = 2 * at.radius;
         for (i64 i = 0; i < at.height + 2 * around; i++) {
@@ -176,7 +176,7 @@ private:
             }
     }
 
-    // Replaces responses by their influence, and adds up what these spread over the pixels.
+    // Replaces responses by their influences, and sums the adjoint filters of these over the pixels.
     void add_influences(const Stage<T>& stage, const TilePlanes<T>& at, T* responses, T* sums) const {
         for (i64 f = 0; f < layout.n_filters; f++) {
             T* own = responses + f * at.size();
@@ -186,7 +186,7 @@ private:
         }
     }
 
-    // The squared error on one image, and its derivatives.
+    // Computes the squared error on one image and its derivatives.
     double lose_on(const T* given, const T* target, i64 height, i64 width, i64 margin, T* by_params) const {
         const TilePlanes<T> at(height, width, layout);
         const i64 n = height * width, of_stage = (1 + layout.n_planes()) * at.size();
@@ -214,7 +214,7 @@ private:
         return loss;
     }
 
-    // From the derivatives by the image after a stage those by its parameters, and by the image before it in place.
+    // Backpropagates through a stage: derivatives by its parameters, and by its input image, in place.
     void pull_back(const Stage<T>& stage, const TilePlanes<T>& at, const T* plane, const T* given,
                    std::vector<T>& by_image, T* by_params) const {
         const i64 around = 2 * at.radius, K = layout.n_knots, n_taps = layout.n_taps();
@@ -248,11 +248,11 @@ private:
                     by_plane[i * at.stride + j];
     }
 
-    // Influences of responses; from derivatives by influences those by responses in place, and by the knots. Zero where
-    // there is no pixel.
+    // Computes influences of responses. Turns derivatives by influences into derivatives by responses, in place, and by
+    // knots. Results are zero outside of the pixels.
     void chain(const T* knots, const TilePlanes<T>& at, const T* responses, T* slopes, T* influences,
                T* by_knots) const {
-        constexpr i64 kCopies = 4;  // additions to one number would wait for each other
+        constexpr i64 kCopies = 4;  // copies of the sums, because additions to a single number would wait for each other
         const i64 K = layout.n_knots, width = at.width + 2 * at.radius;
         std::vector<T> sums(kCopies * K * 2);
         for (i64 i = 0; i < at.height + 2 * at.radius; i++) {

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Stages of learned filters: images restored by them, and the derivatives of the squared error by their parameters."""
+"""Stages of learned filters: restoration of images, and gradient of the squared error by the parameters."""
 
 from cython cimport floating
 from libc.stdint cimport int64_t
@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 
 
-# Its vectors are those of sklearn_crf.kernels.dense.
+# Uses the vector types of sklearn_crf.kernels.dense.
 cdef extern from "diffusion.hpp" namespace "crf" nogil:
     cdef cppclass StageLayout:
         int64_t n_stages, n_filters, side, n_knots
@@ -29,12 +29,12 @@ cdef StageLayout layout_of(sizes) except *:
 def restore_image(
     sizes,  # IN numbers of stages, filters, rows of a filter, knots of its influence
     const floating[::1] params,  # IN of each stage: filters, influences at the knots, pull
-    double first,  # IN first knot, and the distance of two
+    double first,  # IN first knot, and spacing of the knots
     double step,
     floating[:, ::1] image,  # IN OUT
     int n_threads,
 ):
-    """Replace an image by what the stages make of it."""
+    """Restore an image in place by all stages."""
     cdef:
         StageLayout layout = layout_of(sizes)
         Threads threads = threads_of(n_threads)
@@ -56,12 +56,12 @@ def squared_errors(
     double step,
     const floating[:, :, ::1] given,  # IN (n, H, W)
     const floating[:, :, ::1] target,  # IN (n, H, W)
-    int64_t margin,  # IN pixels at the border that do not count
+    int64_t margin,  # IN width of the border that is ignored
     double[::1] losses,  # OUT (n,)
-    double[::1] gradient,  # OUT of params, added to; or empty
+    double[::1] gradient,  # OUT gradient of params, added to; or empty
     int n_threads,
 ):
-    """Sums of the squared errors of restored images, and their derivatives by all parameters."""
+    """Compute the squared errors of restored images, and their gradient by all parameters."""
     cdef:
         StageLayout layout = layout_of(sizes)
         Threads threads = threads_of(n_threads)

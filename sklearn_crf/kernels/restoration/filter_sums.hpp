@@ -1,7 +1,7 @@
 // Correlations of planes with filters, their adjoints and their derivatives by the taps.
 //
-// A plane is one run of numbers, rows of `stride` one after the other: a tap is an offset in it, and nothing is said of
-// the borders of rows. What is computed there belongs to no pixel, and callers set it to zero where it would be read.
+// A plane is a contiguous array of rows of length `stride`, and a tap is an offset into it. Borders of rows are not
+// treated specially: values computed there belong to no pixel, and callers set them to zero before they are read.
 #pragma once
 
 #include "core/types.hpp"
@@ -9,10 +9,10 @@
 
 namespace crf {
 
-constexpr i64 kFilters = 4;  // that are correlated with at once; planes are made for whole groups
-constexpr i64 kTaps = 5;     // whose derivatives are summed at once
+constexpr i64 kFilters = 4;  // number of filters in a group; planes are allocated for whole groups
+constexpr i64 kTaps = 5;     // number of taps whose derivatives are summed at once
 
-// Numbers of a plane that are worked on at once.
+// Length of a run: the numbers of a plane that are processed at once.
 template <class T>
 constexpr i64 kRun = 8 * kLanes<T>;
 
@@ -25,9 +25,9 @@ struct Responses {
     const T* plane;
     const T* taps;  // (n_taps, kFilters)
     const i64* offset;
-    i64 n_taps, n;  // n in whole runs
+    i64 n_taps, n;  // n is a multiple of kRun
     T* responses;
-    i64 step;  // between the planes of responses
+    i64 step;  // distance between the planes of responses
 
     VECTORS_INLINE void all() const { run<kLanes<T>>(); }
 
@@ -61,7 +61,7 @@ struct Spread {
     const T* taps;
     i64 tap_step;
     const i64* offset;
-    i64 n_taps, n;  // n in whole runs
+    i64 n_taps, n;  // n is a multiple of kRun
     T* sums;
 
     VECTORS_INLINE void all() const { run<kLanes<T>>(); }
@@ -92,8 +92,8 @@ template <class T>
 struct TapSums {
     using Value = T;
     const T *a, *plane_a, *b, *plane_b;
-    const i64* offset;  // in whole groups of taps
-    i64 n_taps, n;      // n in whole runs
+    const i64* offset;  // padded to whole groups of taps
+    i64 n_taps, n;      // n is a multiple of kRun
     T* by_taps;
 
     VECTORS_INLINE void all() const { run<kLanes<T>>(); }
@@ -120,7 +120,7 @@ struct TapSums {
     }
 };
 
-// Adds up in wide vectors, or in halves of them where registers are no larger.
+// Accumulates in wide vectors, or in halves if registers are smaller.
 template <class Sums>
 void add_up(const Sums& sums) {
     if (has_wide_vectors()) apply(sums);
