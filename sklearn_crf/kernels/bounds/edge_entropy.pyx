@@ -1,8 +1,8 @@
 # distutils: language = c++
 """One pass over the nodes that lowers the bound of single edges: it redistributes node scores among the edges.
 
-Let m_q(a) be the log-message of edge q about state a of node s, if the edge is normalised alone. The optimal shares make
-the marginals of all edges of a node agree, also with the node itself if its entropy has weight c:
+Let m_q(a) be the log-message of edge q about state a of node s, if the edge is normalised alone. The optimal shares
+make the marginals of all edges of a node agree, also with the node itself if its entropy has weight c:
 
     lambda_q(a) = (u_s(a) + sum_r m_r(a)) / (d_s + c) - m_q(a)
 """

@@ -96,7 +96,7 @@ cdef bint may_underflow(const Bucket* b, const double* left) noexcept nogil:
     cdef:
         Spread of_left = spread_of(left, b.left, b.own)
         Spread of_right = spread_of(left + b.left * padded(b.own), b.own, b.right)
-    # The maximum of a row meets a score of the other table, which is close to its maximum unless forbidden.
+    # The maximum of a row meets a score that is at most `widest` below its own maximum, unless it is forbidden.
     if not of_right.forbids and of_right.widest < FARTHEST:
         return False
     if not of_left.forbids and of_left.widest < FARTHEST:

@@ -120,7 +120,7 @@ protected:
     struct Relation {
         int64_t row_words, column_words;    // words of the bit set of a row and of a column
         int64_t rows, columns;              // starts of the bit sets of rows and of columns
-        int32_t most_rows, most_columns;    // largest number of rows that a column forbids, and of columns that a row forbids
+        int32_t most_rows, most_columns;    // most rows that a column forbids, most columns that a row forbids
     };
     struct Clause {
         int64_t begin;
@@ -155,7 +155,7 @@ protected:
 
     std::vector<Clause> clauses;
     std::vector<Literal> literals;
-    std::vector<std::vector<Watch>> watches;    // by watched literal; if it becomes false, the clause needs another watch
+    std::vector<std::vector<Watch>> watches;    // by watched literal; if it becomes false, the clause finds another
     size_t n_given = 0;
 
     std::vector<int64_t> count_ptr, allowed_ptr, counts_of_ptr;

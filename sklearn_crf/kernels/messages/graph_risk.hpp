@@ -32,7 +32,7 @@ struct GraphBatch {
     std::intptr_t divided_weight;  // (E, R) edge weights divided by edge appearance probabilities
     std::intptr_t appearance;  // (E,)
     std::intptr_t labels;  // (N,)
-    std::intptr_t kinds, kind_type, kind_weight;  // (E,) kind of each edge, (n,) type and (n, R) weight of each kind; or null
+    std::intptr_t kinds, kind_type, kind_weight;  // (E,) kinds of edges, (n,) type and (n, R) weight of each kind; or null
     i64 n_kinds;
     std::intptr_t given, found;  // (2E, K) initial messages, or null; final messages
     i64 n_edges, largest_degree, is_large;  // large graphs are connected, and their sweeps are extrapolated
@@ -70,7 +70,7 @@ struct GraphRisk {
     double* sums;  // (n_blocks, n_sums)
     unsigned char* failed;  // (n_batches,) whether messages did not converge, or the score range is too wide
 
-    i64 n_columns() const { return n_classes == 2 ? 1 : n_classes; }  // columns of scores: 1 for two states, the score difference
+    i64 n_columns() const { return n_classes == 2 ? 1 : n_classes; }  // 1 for two states: the score difference
 
     // Loss, weight of wrong labels, gradients of intercepts (C,), features (C, F) and tables (T, R, K, K).
     i64 n_sums() const { return 2 + n_columns() * (1 + features.n_features) + table_size(); }

@@ -68,7 +68,7 @@ cdef inline double weigh_unlisted(const Layers* f, Py_ssize_t n, const double* s
 
 cdef inline void advance_sparse(const Layers* f, Py_ssize_t slot, const double* state, double* symbol,
                                 const double* before, double* after) noexcept nogil:
-    """Compute `left` of the next layer: a listed child has one parent, the last position has all positions."""
+    """Compute `left` of the next layer: a listed child has one parent, the last position has all as parents."""
     cdef:
         Py_ssize_t n = f.n_states[f.slot_node[slot]], Q = n_positions(f, slot), others = n_after(f, slot) - 1, q, c
         const int32_t* first = first_children(f, slot)

@@ -80,7 +80,7 @@ struct NodeRisk {
     const i64* parts;  // (n_parts + 1,) first block of each part; parts have separate sums
     i64 n_parts;
 
-    i64 n_columns() const { return n_classes == 2 ? 1 : n_classes; }  // columns of scores: 1 for two states, the score difference
+    i64 n_columns() const { return n_classes == 2 ? 1 : n_classes; }  // 1 for two states: the score difference
 
     // Loss, weight of wrong labels, gradients of feature weights (C, F), neighbour weights (C, M) and intercepts (C,).
     i64 n_sums() const { return 2 + n_columns() * (features.width + neighbours.width + 1); }

@@ -252,7 +252,7 @@ private:
     // knots. Results are zero outside of the pixels.
     void chain(const T* knots, const TilePlanes<T>& at, const T* responses, T* slopes, T* influences,
                T* by_knots) const {
-        constexpr i64 kCopies = 4;  // copies of the sums, because additions to a single number would wait for each other
+        constexpr i64 kCopies = 4;  // copies of sums, since additions to a single number would wait
         const i64 K = layout.n_knots, width = at.width + 2 * at.radius;
         std::vector<T> sums(kCopies * K * 2);
         for (i64 i = 0; i < at.height + 2 * at.radius; i++) {
