@@ -156,7 +156,7 @@ def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
     unary = _as_numbers(unary, "unary", costs)
     if unary.ndim < 2 or not unary.size:
         raise ValueError(
-            f"unary must have shape (*lattice, n_states), such as (H, W, n_states) of an image, got {unary.shape}."
+            f"unary must have shape (*lattice, n_states), for example (H, W, n_states) for an image, got {unary.shape}."
         )
     shape, n_states = unary.shape[:-1], unary.shape[-1]
     if edges is None:
@@ -210,8 +210,8 @@ def _as_weights(edge_weight, graph, on_lattice):
         weight = as_reals(edge_weight, "edge_weight")
         if not weight.ndim:
             raise ValueError(
-                f"edge_weight must be an array with a factor for each edge, got {edge_weight!r}: one factor for all "
-                "edges belongs into pairwise."
+                f"edge_weight must be an array with one factor per edge, got {edge_weight!r}: multiply pairwise to "
+                "scale all edges alike."
             )
         if weight.shape != (graph.n_edges,):
             raise ValueError(f"edge_weight must have shape ({graph.n_edges},), one for each edge, got {weight.shape}.")
@@ -223,7 +223,7 @@ def _as_weights(edge_weight, graph, on_lattice):
     found = [np.shape(part) for part in edge_weight]
     if found != wanted:
         raise ValueError(
-            f"edge_weight must be one array for each offset {graph.offsets.tolist()} of the lattice, of the shapes "
-            f"{wanted}, got {found}."
+            f"edge_weight must hold one array for each lattice offset {graph.offsets.tolist()}, with shapes {wanted}, "
+            f"got {found}."
         )
     return np.concatenate([np.ravel(part) for part in edge_weight])

@@ -15,8 +15,8 @@ def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping
         value = params.get(name, getattr(estimator, name, None))
         if option and hasattr(estimator, name) and not hasattr(value, "set_params"):
             raise ValueError(
-                f"{key} sets an option of {name}={value!r}, which is no object: pass an object first, as in "
-                f"{name}={examples.get(name, '...')}."
+                f"{key} sets an option of {name}, but {name}={value!r} is not an object: pass an object first, for "
+                f"example {name}={examples.get(name, '...')}."
             )
 
 

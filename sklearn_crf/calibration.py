@@ -140,7 +140,9 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             fitted = fitted_to(take_examples(X, train), take_examples(y, train), train)
             parts.append(self._left_out(fitted, take_examples(X, test), take_examples(y, test), weight[test]))
         if not (total := sum(part.total_weight for part in parts)):
-            raise ValueError("y has no labelled node of positive weight left out: there is nothing to calibrate by.")
+            raise ValueError(
+                "The held-out folds of y have no labelled node of positive weight, so there is nothing to calibrate on."
+            )
 
         def loss(log_temperature):
             return sum(part.loss(np.exp(log_temperature)) for part in parts) / total

@@ -74,7 +74,7 @@ def top_features(
     """
     field, names = _field_and_names(estimator, feature_names)
     if label is not None and label not in field.classes_.tolist():
-        raise ValueError(f"label={label!r} is none of the classes {field.classes_.tolist()}.")
+        raise ValueError(f"label={label!r} is not among the classes {field.classes_.tolist()}.")
     found = (weight for weight in _node_weights(field, names) if label is None or weight.label == label)
     return _largest(found, k)
 

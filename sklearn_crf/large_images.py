@@ -179,8 +179,8 @@ def _of_tree_field(estimator, image, out, tiles, margin, max_margin, inference, 
     """Return the predictions of a tree field, whose tiles are solved together."""
     if inference is not None or bound:
         raise ValueError(
-            f"inference and bound are for fields with scores: the mean of {type(estimator).__name__} is a linear "
-            "system, which comes with a bound."
+            f"inference and bound are only for fields with scores: leave them out for {type(estimator).__name__}, "
+            "whose mean is the solution of a linear system and comes with a bound."
         )
     is_classifier = isinstance(estimator, RegressionTreeFieldClassifier)
     task = tiles_of_labels(estimator) if is_classifier else tiles_of_values(estimator)
@@ -282,8 +282,8 @@ class _TiledPrediction:
         """Return a bound on the difference in score between the best labeling of the whole image and ``out``."""
         if self.best is None or not hasattr(self.estimator, "models"):
             raise ValueError(
-                f"bound=True is for best labelings of fields, {type(self.estimator).__name__} has none here: pass "
-                "inference, such as TRWS(), or bound=False."
+                f"bound=True needs an inference of best labelings of a field, but {type(self.estimator).__name__} has "
+                "none here: pass inference, such as TRWS(), or bound=False."
             )
         gap = 0.0
         for tile in margins:

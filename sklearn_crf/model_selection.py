@@ -85,9 +85,9 @@ class StratifiedLatticeKFold(BaseCrossValidator):
 
     def _iter_test_indices(self, X=None, y=None, groups=None):
         if y is None:
-            raise ValueError("StratifiedLatticeKFold needs y: its labels are what folds are balanced by.")
+            raise ValueError("StratifiedLatticeKFold needs y, to balance the labels of the folds.")
         if len(y) < int(self.n_splits):
-            raise ValueError(f"n_splits={self.n_splits} needs as many examples, got {len(y)}.")
+            raise ValueError(f"n_splits={self.n_splits} needs at least as many examples as folds, got {len(y)}.")
         fold = self._deal(_histograms(y, self.missing_label))
         for k in range(self.n_splits):
             yield np.flatnonzero(fold == k)
@@ -268,7 +268,10 @@ def _spread(value, columns, n_classes, method):
     if value.dtype == object:
         return object_array([_spread(part, columns, n_classes, method) for part in value])
     if value.shape[-1] != len(columns):
-        raise ValueError(f"cross_val_predict: a fold lacks a class, and {method} has no column for each of the others.")
+        raise ValueError(
+            f"cross_val_predict: the training set of a fold lacks a class, and {method} does not return one column "
+            "for each other class."
+        )
     spread = np.full((*value.shape[:-1], n_classes), _UNSEEN[method], dtype=value.dtype)
     spread[..., columns] = value
     return spread
@@ -483,7 +486,7 @@ def _scored_by(scorer, truth, predicted):
         seen.classes_ = np.union1d(truth, predicted)
         return float(scorer(seen, predicted, truth))
     except AttributeError as error:
-        raise ValueError(f"scoring={scorer!r} needs more than labels: take a scorer of labels.") from error
+        raise ValueError(f"scoring={scorer!r} needs more than predicted labels: use a scorer of labels.") from error
 
 
 def _accuracy(truth, predicted):

@@ -284,7 +284,9 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         predicted, Y = self.predict(X), _table(y)
         if Y.shape != predicted.shape:
-            raise ValueError(f"y must have shape {predicted.shape}, as X has rows and fit had labels, got {Y.shape}.")
+            raise ValueError(
+                f"y must have shape {predicted.shape}, for the rows of X and the labels of fit, got {Y.shape}."
+            )
         encoding.require_same_kind(Y.ravel(), self.values_, "y", "the values of fit")
         weight = encoding.summable_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
         return float(np.average((predicted == Y).all(axis=1), weights=weight))
@@ -363,7 +365,7 @@ def _table(y):
     )
     if y.ndim != 2:
         raise ValueError(
-            f"y must have shape (n_samples, n_labels) of zeros and ones, got {y.shape}: for one label of each row fit "
+            f"y must have shape (n_samples, n_labels) of zeros and ones, got {y.shape}: for one label per row, fit "
             "the field itself."
         )
     return y
@@ -377,8 +379,8 @@ def _indicator(y):
     values = different(y.reshape(-1))
     if len(values) != 2:
         raise ValueError(
-            f"y must hold two classes, zeros and ones, got {len(values)} class{'es' * (len(values) > 1)}: "
-            "MultiLabelBinarizer makes zeros and ones of sets of labels."
+            f"y must hold two classes, zeros and ones, got {len(values)} class{'es' * (len(values) > 1)}: use "
+            "MultiLabelBinarizer to convert sets of labels to zeros and ones."
         )
     return values, (y == values[1]).astype(np.int32)
 

@@ -159,7 +159,7 @@ def test_draws_on_given_axes():
         ({"y_true": Y_TRUE[:1]}, r"y_true has shape \(1, 3\), but y_pred has \(2, 3\)"),
         ({"proba": np.zeros((2, 3))}, r"proba must have shape \(2, 3, 2\)"),
         ({"image": np.zeros((2, 2))}, "image must hold 1, 3 or 4 values for each of the 6 nodes"),
-        ({"panels": ["errors"]}, "panels may name prediction for this example, got 'errors'"),
+        ({"panels": ["errors"]}, "panels must be among prediction for this example, got 'errors'"),
         ({"positions": np.zeros((5, 2))}, r"positions must have shape \(6, 2\)"),
         ({"positions": np.zeros((6, 2)), "edges": [[0, 6]]}, "edges must have shape"),
         ({"classes": ["a"]}, "y_pred holds the unknown label b"),
@@ -211,11 +211,11 @@ def test_trace_defaults_to_intercept_and_first_feature():
 
 
 def test_trace_names_what_is_missing():
-    with pytest.raises(ValueError, match=r"weights names 'w', but the estimator has coef_\[0, 0\]"):
+    with pytest.raises(ValueError, match=r"weights contains 'w', but the estimator only has coef_\[0, 0\]"):
         TrainingTraceDisplay.from_estimator(trained(3), weights=["w"])
     estimator = trained(3)
     estimator.coef_path_ = np.zeros((0,))
-    with pytest.raises(ValueError, match="DRFClassifier kept no coef_path_"):
+    with pytest.raises(ValueError, match="DRFClassifier did not store coef_path_"):
         TrainingTraceDisplay.from_estimator(estimator)
     with pytest.raises(ValueError, match="names must hold 1 titles"):
         TrainingTraceDisplay.from_estimators([trained(3)], names=["a", "b"])

@@ -58,7 +58,7 @@ def test_weights_are_those_of_the_field(field):
     bars = display.ax_.patches
     assert [bar.get_width() for bar in bars] == display.weights.tolist()
     assert len(TopWeightsDisplay.from_estimator(field, k=2).names) == 2
-    with pytest.raises(ValueError, match="label=7 is none of the classes"):
+    with pytest.raises(ValueError, match="label=7 is not among the classes"):
         TopWeightsDisplay.from_estimator(field, label=7)
 
 
@@ -75,7 +75,7 @@ def test_reliability(field):
         np.arange(40) % 2, np.stack([1 - rare, rare], axis=1), classes=[0, 1], n_bins=4
     )
     assert np.all(even.predicted < 0.2)  # no bin of that node alone
-    with pytest.raises(ValueError, match="pos_label=7 is none of the classes"):
+    with pytest.raises(ValueError, match="pos_label=7 is not among the classes"):
         ReliabilityDisplay.from_estimator(field, X, Y, pos_label=7)
 
 

@@ -128,9 +128,9 @@ def test_threads_change_nothing():
         ({"pairwise": "potts"}, "pairwise must be a finite number"),
         ({"pairwise": np.zeros((3, 3))}, r"a table \(2, 2\), or one table for each offset, \(2, 2, 2\)"),
         ({"edges": [[0, 1]]}, r"unary must have shape \(n_nodes, n_states\) where edges are given"),
-        ({"edge_weight": np.zeros((3, 4))}, r"of the shapes \[\(3, 3\), \(2, 4\)\]"),
+        ({"edge_weight": np.zeros((3, 4))}, r"with shapes \[\(3, 3\), \(2, 4\)\]"),
         ({"edge_weight": np.zeros(5)}, r"edge_weight must have shape \(17,\)"),
-        ({"inference": "mpm"}, "finds no best labelings"),
+        ({"inference": "mpm"}, "does not compute best labelings"),
         ({"inference": "simplex"}, "inference must be an Inference or one of"),
         ({"inference": []}, "inference must be an Inference or one of"),
         ({"inference": np.zeros(2)}, "inference must be an Inference or one of"),
@@ -151,5 +151,5 @@ def test_costs_is_a_flag(costs):
 
 
 def test_no_marginals():
-    with pytest.raises(ValueError, match=r"finds no marginals, which marginals\(\) needs: use one of 'auto'"):
+    with pytest.raises(ValueError, match=r"does not compute marginals, which marginals\(\) needs: use one of 'auto'"):
         marginals(np.zeros((3, 2)), 1.0, inference="icm")

@@ -118,7 +118,7 @@ def test_lenient_entities_are_the_chunks_of_conlleval(scheme):
     ("found", "message"),
     [
         ([("A", 0, 2), ("B", 1, 3)], "begins inside the entity before it, which ends at 2"),
-        ([("A", 2, 5)], "outside of the 4 of the sequence"),
+        ([("A", 2, 5)], "outside the 4 tokens of the sequence"),
         ([("A", 2, 2)], "has no tokens"),
     ],
 )
@@ -168,7 +168,7 @@ def test_reports():
     [
         (lambda: entities(["B-A"], "BMES"), "scheme must be one of"),
         (lambda: entities(["B-A"], mode="harsh"), r"mode must be one of \['lenient', 'strict'\], got 'harsh'"),
-        (lambda: entities(["X-A"]), r"labels\[0\] is 'X-A', which is no IOB2 label"),
+        (lambda: entities(["X-A"]), r"labels\[0\] is 'X-A', not a label of IOB2"),
         (lambda: entity_scores([["O"]], []), "y_true has 1 sequences, but y_pred has 0"),
         (lambda: entity_scores([["O"]], [["O", "O"]]), r"y_true\[0\] has 1 labels, but y_pred\[0\] has 2"),
         (lambda: entity_scores(["O"], ["O"]), "is a single label: entities are counted in sequences"),

@@ -75,7 +75,7 @@ def test_sparse_features_of_edges():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda field: top_features(field, label="Z"), "label='Z' is none of the classes"),
+        (lambda field: top_features(field, label="Z"), "label='Z' is not among the classes"),
         (lambda field: top_features(field, feature_names=["a"]), "feature_names has 1 names, but the field has 2"),
         (lambda field: top_transitions(field, edge_feature_names=["a", "b"]), "edge_feature_names has 2 names"),
     ],

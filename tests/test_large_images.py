@@ -312,7 +312,7 @@ def test_labels_of_tree_fields_that_can_differ_are_counted(options):
 
 def test_what_tree_fields_cannot_do_in_tiles_is_said():
     field, image = restored()
-    with pytest.raises(ValueError, match="inference and bound are for fields with scores"):
+    with pytest.raises(ValueError, match="inference and bound are only for fields with scores"):
         predict_in_tiles(field, image, inference="bp")
     with pytest.raises(ValueError, match=r"out must have the shape \(144, 56\) of the image, got \(3,\)"):
         predict_in_tiles(field, image, np.zeros(3))
@@ -324,9 +324,9 @@ def test_what_tree_fields_cannot_do_in_tiles_is_said():
         predict_in_tiles(field, image, tile=44)
     two = RegressionTreeField(cascade=2, max_depth=0, max_iter=1, filter_bank=None)
     two.fit(whole[None], whole[None, ..., 0])
-    with pytest.raises(ValueError, match="RegressionTreeField with cascade looks at all of an image"):
+    with pytest.raises(ValueError, match="RegressionTreeField with cascade needs the whole image at once"):
         predict_in_tiles(two, whole)
-    with pytest.raises(ValueError, match="RegressionTreeField with degradation looks at all of an image"):
+    with pytest.raises(ValueError, match="RegressionTreeField with degradation needs the whole image at once"):
         predict_in_tiles(field.set_params(degradation=Blur(np.ones((3, 3)), 0.1)), image)
 
 
@@ -358,7 +358,7 @@ def test_what_cannot_be_done_is_said(cut):
         predict_in_tiles(cut, image, np.zeros(3))
     with pytest.raises(ValueError, match="tile must be a positive whole number, got 0"):
         predict_in_tiles(cut, image, tile=0)
-    with pytest.raises(ValueError, match="bound=True is for best labelings of fields"):
+    with pytest.raises(ValueError, match="bound=True needs an inference of best labelings"):
         predict_in_tiles(cut, 0.1 * image, tile=10, inference="trw", bound=True)
 
 

@@ -99,7 +99,7 @@ def test_bad_splitters():
         StratifiedLatticeKFold(1)
     with pytest.raises(ValueError, match="needs y"):
         list(StratifiedLatticeKFold(2).split([1, 2]))
-    with pytest.raises(ValueError, match="as many examples, got 2"):
+    with pytest.raises(ValueError, match="as many examples as folds, got 2"):
         list(StratifiedLatticeKFold(3).split([1, 2], [1, 2]))
 
 

@@ -180,7 +180,7 @@ def test_a_label_that_no_row_has():
     ("y", "options", "message"),
     [
         (Y[:, 0], {}, r"y must have shape \(n_samples, n_labels\) of zeros and ones"),
-        (np.tile([0, 1, 2, 1], (80, 1)), {}, "got 3 classes: MultiLabelBinarizer makes zeros and ones"),
+        (np.tile([0, 1, 2, 1], (80, 1)), {}, "got 3 classes: use MultiLabelBinarizer to convert"),
         (Y, {"structure": "tree"}, "'structure' parameter of MultiLabelField must be a str among"),
         (Y, {"structure": [[0, 4]]}, r"pairs of the 4 labels: edges\[0\]"),
     ],
@@ -253,6 +253,6 @@ def test_the_score_takes_any_two_values_and_counts_others_as_errors():
     with pytest.raises(ValueError, match=r"y holds numbers, such as .*, but the values of fit are strings"):
         named.score(X, Y)
     with pytest.raises(
-        ValueError, match=r"y must have shape \(40, 3\), as X has rows and fit had labels, got \(40, 2\)"
+        ValueError, match=r"y must have shape \(40, 3\), for the rows of X and the labels of fit, got \(40, 2\)"
     ):
         field.score(X, Y[:, :2])

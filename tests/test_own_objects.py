@@ -448,7 +448,7 @@ def test_loaders_give_the_same_data_each_time():
         times.append(path)
         return X[: 4 + len(times)], y[: 4 + len(times)]
 
-    with pytest.raises(ValueError, match="load returned data of other shapes for shard a than before"):
+    with pytest.raises(ValueError, match="load returned data for shard a whose shapes differ from an earlier call"):
         TRWCRF().fit(Shards(["a"], load))
 
 

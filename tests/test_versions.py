@@ -121,4 +121,4 @@ def test_sources_that_are_not_compiled_say_so(tmp_path):
         copy.write_text((Path(sklearn_crf.__file__).parent / name).read_text(encoding="utf-8"), encoding="utf-8")
     code = "import sklearn_crf.kernels"
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "not compiled: if this is the folder of the sources, start Python in another one" in run.stderr
+    assert "not compiled: if this is the source folder, start Python in another folder" in run.stderr

@@ -69,8 +69,14 @@ def networkx():
 # What is done wrong: (call, what the answer says).
 WRONG = {
     # -- X --------------------------------------------------------------------------------------------------------
-    "words instead of features": (lambda: fit([["the", "cat"]], [["D", "N"]]), "let SequenceVectorizer make features"),
-    "dicts without a vectorizer": (lambda: fit([[{"w": "a"}]], [["D"]]), "list of dicts: let SequenceVectorizer"),
+    "words instead of features": (
+        lambda: fit([["the", "cat"]], [["D", "N"]]),
+        "features with SequenceVectorizer",
+    ),
+    "dicts without a vectorizer": (
+        lambda: fit([[{"w": "a"}]], [["D"]]),
+        "list of dicts: convert them to features with",
+    ),
     "an empty list": (lambda: fit([], []), "X is an empty list"),
     "a generator": (lambda: fit((x for x in CHAINS), TAGS), r"got generator: pass list\(X\)"),
     "a dict of sequences": (lambda: fit(dict(enumerate(CHAINS)), TAGS), "must be an array, .* got dict"),
@@ -87,7 +93,10 @@ WRONG = {
     "grey images without features": (lambda: fit([np.zeros((4, 5))], [MASK]), r"add one: x\[..., np.newaxis\]"),
     "examples of different widths": (lambda: fit([np.ones((2, 3)), np.ones((2, 4))], TAGS), r"X\[1\] has 4 features"),
     "chains and images mixed": (lambda: fit([np.ones((2, 3)), np.ones((2, 2, 3))], TAGS), "has 3 axes, but X"),
-    "arrays and Examples mixed": (lambda: fit([CHAINS[0], Example(ROWS, [])], TAGS), "a list holds one kind"),
+    "arrays and Examples mixed": (
+        lambda: fit([CHAINS[0], Example(ROWS, [])], TAGS),
+        "must have the same type",
+    ),
     "NaN in features": (lambda: fit([CHAINS[0], np.full((2, 3), np.nan)], TAGS), r"X\[1\] contains NaN"),
     "infinity in features": (lambda: fit([CHAINS[0], np.full((2, 3), np.inf)], TAGS), r"X\[1\] contains infinity"),
     "complex features": (lambda: fit([x * 1j for x in CHAINS], TAGS), "Complex data not supported"),
@@ -137,7 +146,7 @@ WRONG = {
     "strings and numbers in one example": (lambda: fit(CHAINS, [["D", 1, "V"], ["N", "N"]]), r"y\[0\] mixes strings"),
     "strings here and numbers there": (lambda: fit(CHAINS, [TAGS[0], [1, 2]]), "y mixes strings with other labels"),
     "mixed labels of rows": (lambda: fit(ROWS, ["a", 1, "b", 2]), "mixes strings with other labels, such as 1"),
-    "several labels for each row": (lambda: fit(ROWS, np.eye(4, dtype=int)), "MultiLabelField takes several"),
+    "several labels for each row": (lambda: fit(ROWS, np.eye(4, dtype=int)), "Use MultiLabelField for several"),
     "continuous labels": (lambda: fit(CHAINS, [[0.5, 1, 2], [1, 1]]), "Unknown label type: continuous"),
     "NaN for unlabelled nodes": (
         lambda: fit(CHAINS, [[0, 1, np.nan], [1, 1]]),
@@ -177,7 +186,7 @@ WRONG = {
     ),
     "sets of labels for rows": (
         lambda: fit(ROWS, [{"a"}, {"b"}] * 2),
-        "y.0. is a set of labels.*MultiLabelField takes",
+        "y.0. is a set of labels.*use MultiLabelField",
     ),
     "names of labels for rows": (lambda: fit(ROWS, [["a"], ["a", "b"]] * 2), "y.0. is a list of labels"),
     "numbers in evidence, strings in y": (
@@ -198,11 +207,11 @@ WRONG = {
     # -- Parameters -----------------------------------------------------------------------------------------------
     "an option of a field that is None": (
         lambda: MultiLabelField().set_params(estimator__C=2.0),
-        r"estimator__C sets an option of estimator=None.*estimator=TRWCRF\(pairwise='ising'\)",
+        r"estimator__C sets an option of estimator, .*estimator=TRWCRF\(pairwise='ising'\)",
     ),
     "an option of mean field that is None": (
         lambda: DenseCRF().set_params(inference__max_iter=5),
-        r"inference__max_iter sets an option of inference=None.*inference=DenseMeanField\(\)",
+        r"inference__max_iter sets an option of inference, .*inference=DenseMeanField\(\)",
     ),
     "costs as a dict": (
         lambda: DRFClassifier(cost={"D": 2.0}).fit(CHAINS, TAGS),
@@ -218,7 +227,7 @@ WRONG = {
     # -- Tables and transformers ----------------------------------------------------------------------------------
     "None as a feature": (lambda: SequenceVectorizer().fit([[{"w": None}]]), r"X\[0\]\[0\].*'w'"),
     "one sentence of tokens": (lambda: SequenceVectorizer().fit({"w": "a"}), "iterable of sequences of tokens"),
-    "an unknown group column": (lambda: group_rows(ROWS, "sentence"), "names no column: rows is a ndarray"),
+    "an unknown group column": (lambda: group_rows(ROWS, "sentence"), "is not a column of rows: rows is a ndarray"),
     "a table with its sentences in a column": (
         lambda: fit(frame({"sentence": list("aabb"), "length": [1.0, 2, 3, 4]}), [0, 1, 0, 1]),
         r"column 'sentence' of X must hold numbers, got strings.*group_rows\(X, 'sentence'\)",
@@ -238,9 +247,9 @@ WRONG = {
     ),
     "more folds than pixels": (
         lambda: ClassifierScores(RandomForestClassifier(5), cv=50).fit_transform(IMAGE[None], MASK[None]),
-        "cv=50 needs as many nodes, but X has 20",
+        "cv=50 needs at least as many nodes as folds, but X has 20",
     ),
-    "no such column of time": (lambda: group_rows(ROWS, [0, 0, 1, 1], "when"), "time='when' names no column"),
+    "no such column of time": (lambda: group_rows(ROWS, [0, 0, 1, 1], "when"), "time='when' is not a column of rows"),
     "numbers of labels": (lambda: MultiLabelField().fit(ROWS, [[1, 2], [0, 1], [2, 0], [1, 1]]), "MultiLabelBinarizer"),
     "names of labels": (lambda: MultiLabelField().fit(ROWS, [["a"], ["a", "b"]] * 2), r"MultiLabelBinarizer\(\).fit"),
     "sets of labels": (lambda: MultiLabelField().fit(ROWS, [{"a"}, {"a", "b"}] * 2), r"y\[0\] is a set of labels"),
@@ -248,12 +257,15 @@ WRONG = {
     "scores without states": (lambda: solve(np.zeros(3), 1.0), r"unary must have shape \(\*lattice, n_states\)"),
     "costs of +inf as scores": (lambda: solve([[np.inf, 0], [0, 0]], 1.0), "costs=True reads costs"),
     "a table of another size": (lambda: solve(IMAGE, np.zeros((3, 3))), r"a number, a table \(2, 2\)"),
-    "weights of the pixels": (lambda: solve(IMAGE, 1.0, edge_weight=np.ones((4, 5))), "one array for each offset"),
-    "one weight of all edges": (lambda: solve(IMAGE, 1.0, edge_weight=np.array(2.0)), "belongs into pairwise"),
+    "weights of the pixels": (
+        lambda: solve(IMAGE, 1.0, edge_weight=np.ones((4, 5))),
+        "for each lattice offset",
+    ),
+    "one weight of all edges": (lambda: solve(IMAGE, 1.0, edge_weight=np.array(2.0)), "multiply pairwise"),
     "no thread to solve with": (lambda: solve(IMAGE, 1.0, n_jobs=0), "n_jobs must be 1 for one thread"),
     "marginals of a minimum cut": (
         lambda: marginals(IMAGE, 1.0, inference="graph_cut"),
-        r"finds no marginals, which marginals\(\) needs: use one of 'auto'",
+        r"does not compute marginals, which marginals\(\) needs: use one of 'auto'",
     ),
     "an inference that is none": (
         lambda: resolve_inference("belief_propagation"),

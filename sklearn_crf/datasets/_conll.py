@@ -69,7 +69,7 @@ def read_conll(
     """
     for name, value in (("separator", separator), ("comment", comment)):
         if value is not None and not (isinstance(value, str) and value):
-            raise ValueError(f"{name} must be a text that is not empty, or None, got {value!r}.")
+            raise ValueError(f"{name} must be a non-empty string or None, got {value!r}.")
     sentences: list[list[list[str]]] = []
     comments: list[list[str]] = []
     documents: list[int] = []
@@ -154,7 +154,7 @@ def write_conll(
     ran O O
     """
     if not (isinstance(separator, str) and separator):
-        raise ValueError(f"separator must be a text that is not empty, got {separator!r}.")
+        raise ValueError(f"separator must be a non-empty string, got {separator!r}.")
     if isinstance(columns, str) or not len(columns):
         raise ValueError(f"columns must be a list of columns, each a list of sentences, got {columns!r}.")
     n_sentences = len(columns[0])
@@ -195,5 +195,8 @@ def _lines_of(columns: Sequence, i: int, separator: str) -> Iterator[str]:
                     f"{separator!r} or a line break. Pass another separator, or replace these characters."
                 )
         if str(token[0]).startswith(_DOCUMENT):
-            raise ValueError(f"columns[0][{i}][{t}] is {token[0]!r}, which marks documents: pass documents instead.")
+            raise ValueError(
+                f"columns[0][{i}][{t}] is {token[0]!r}, which is reserved for document boundaries: pass the documents "
+                "parameter instead."
+            )
         yield separator.join(map(str, token))

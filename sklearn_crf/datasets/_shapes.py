@@ -91,7 +91,7 @@ def make_noisy_shapes(
     chosen = base.names if shapes is None else tuple(shapes)
     unknown = [name for name in chosen if name not in base.names]
     if unknown or not chosen:
-        raise ValueError(f"shapes must be names out of {base.names}, got {shapes!r}.")
+        raise ValueError(f"shapes must be names from {base.names}, got {shapes!r}.")
     n_per_shape = as_integer(n_per_shape, "n_per_shape", lowest=1, highest=_tuning.MOST_COPIES)
     images = np.stack([base.images[base.names.index(name)] for name in chosen])
     y = np.repeat(images, n_per_shape, axis=0).astype(np.int64)

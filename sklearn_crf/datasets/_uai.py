@@ -83,7 +83,8 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
         f = int(np.argmax(wrong))
         n_entries = table_ptr[f + 1] - table_ptr[f]
         raise ValueError(
-            f"{path}: the table of factor {f} has {n_entries} entries, its variables {n_cells[f]:.0f} joint states."
+            f"{path}: the table of factor {f} has {n_entries} entries, but its variables have {n_cells[f]:.0f} joint "
+            "states."
         )
     with _text.naming(path):
         return FactorGraph(n_states, scope, scope_ptr, np.arange(n_factors), entries, table_ptr)
@@ -212,7 +213,7 @@ def read_evidence(
     n_nodes = as_integer(n_nodes, "n_nodes")
     heading, reader = _text.read_numbers_of(path, max_bytes=max_bytes)
     if heading:
-        raise ValueError(f"{path} is no evidence file: it must begin with a number, found {heading!r}.")
+        raise ValueError(f"{path} is not an evidence file: it must begin with a number, found {heading!r}.")
     start = _start_of_sample(path, reader.values, sample)
     labels = np.full(n_nodes, -1, dtype=np.int32)
     if start < len(reader.values):
@@ -321,7 +322,7 @@ def read_marginals(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.
     """
     heading, reader = _text.read_numbers_of(path, max_bytes=max_bytes)
     if heading != "MAR":
-        raise ValueError(f"{path} is no solution of task MAR: it must begin with that word.")
+        raise ValueError(f"{path} is not a solution of task MAR: it must begin with the word MAR.")
     n_nodes = reader.integer("the number of variables")
     probabilities, ptr = reader.rows(n_nodes, "the marginals of variable", 0.0, 1 + _ROUNDING)
     reader.end()
@@ -420,7 +421,7 @@ def read_labeling(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.n
     """
     heading, reader = _text.read_numbers_of(path, max_bytes=max_bytes)
     if heading not in ("MAP", "MPE"):
-        raise ValueError(f"{path} is no solution of task MAP: it must begin with MAP or MPE.")
+        raise ValueError(f"{path} is not a solution of task MAP: it must begin with MAP or MPE.")
     labels = reader.integers(reader.integer("the number of variables"), "the states")
     reader.end()
     return labels.astype(np.int32)

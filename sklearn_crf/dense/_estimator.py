@@ -293,8 +293,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         fits &= (former.coef is None) == (start.coef is None)
         if not fits or not np.array_equal(data.classes, self.classes_) or data.input.n_features != self.n_features_in_:
             raise ValueError(
-                "warm_start=True needs the classes, features, kernels and compatibility of the last fit: fit a clone "
-                "instead."
+                "warm_start=True needs the same classes, features, kernels and compatibility as the last fit: to "
+                "change them, fit a clone."
             )
         return former
 
@@ -509,14 +509,15 @@ def _check_data(data, plan):
                 raise ValueError(f"X[{i}] has features of -inf, which unaries='linear' cannot take.")
     elif data.input.n_scores != len(data.classes):
         raise ValueError(
-            f"X has {data.input.n_scores} scores per pixel, but there are {len(data.classes)} classes: give a score "
-            "for each, name all classes by the parameter classes, or learn scores from features by unaries='linear'."
+            f"X has {data.input.n_scores} scores per pixel, but there are {len(data.classes)} classes: pass one score "
+            "per class, list all classes in the classes parameter, or learn scores from features with "
+            "unaries='linear'."
         )
     elif plan.loss is not None:
         _check_scores_of_labels(data.tasks)
     if plan.inference.updates == "convergent" and plan.layout.compatibility == "full" and plan.loss is not None:
         raise ValueError(
-            "compatibility='full' is not learned with updates='convergent': use 'diagonal', or updates='parallel'."
+            "compatibility='full' cannot be learned with updates='convergent': use 'diagonal', or updates='parallel'."
         )
 
 
@@ -525,6 +526,6 @@ def _check_scores_of_labels(tasks):
         counted = np.flatnonzero(task.weight)
         if np.isneginf(task.example.rows[counted, task.labels[counted]]).any():
             raise ValueError(
-                f"X[{task.index}] has a score of -inf for the label of a pixel, whose loss is infinite for any "
+                f"X[{task.index}] has a score of -inf for the true label of a pixel, so the loss is infinite for any "
                 "weights: use finite scores."
             )

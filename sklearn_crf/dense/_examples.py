@@ -131,8 +131,9 @@ def warn_of_unused_range(images, ends):
     high = max(float(image.max()) for image in images)
     if ends != BYTES and 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]):
         warn_caller(
-            f"Colours of {low:.6g} to {high:.6g} are read in the range {ends[0]:.6g} to {ends[1]:.6g}, a small part of "
-            "which they take, so that Bilateral kernels hardly tell them apart: pass their own range as color_range."
+            f"The colours {low:.6g} to {high:.6g} span only a small part of the assumed range {ends[0]:.6g} to "
+            f"{ends[1]:.6g}, so Bilateral kernels can hardly tell them apart: pass the range of the colours as "
+            "color_range."
         )
 
 
@@ -224,9 +225,10 @@ def check_channel_bandwidths(kernels, ends):
         least = np.min(getattr(kernel, "channel_bandwidth", np.inf))
         if least < 1:
             raise ValueError(
-                f"kernels[{m}].channel_bandwidth={least:g} is less than one step of colours of 0 to 255, as which "
-                f"images of {ends[0]:.6g} to {ends[1]:.6g} are read: pass {least * 255 / (ends[1] - ends[0]):.4g}, or "
-                "color_range=(0, 255) to compare colours as they are."
+                f"kernels[{m}].channel_bandwidth={least:g} is less than one colour step, because colours in the range "
+                f"{ends[0]:.6g} to {ends[1]:.6g} are rescaled to 0 to 255: pass "
+                f"{least * 255 / (ends[1] - ends[0]):.4g}, or color_range=(0, 255) to compare colours without "
+                "rescaling."
             )
 
 
@@ -250,8 +252,8 @@ def range_after_fit(image, ends, name):
     is_in_other_units |= has_fractions and high - ends[0] < DARK_RANGE * width
     if not is_in_ones and (is_in_other_units or low < ends[0] - width or high > ends[1] + width):
         raise ValueError(
-            f"{name} has colours of {low:.6g} to {high:.6g}, but those of fit have the range {ends[0]:.6g} to "
-            f"{ends[1]:.6g}: give images in the range of fit, or color_range to both."
+            f"{name} has colours from {low:.6g} to {high:.6g}, but the images of fit have the range {ends[0]:.6g} to "
+            f"{ends[1]:.6g}: pass images in the range of fit, or pass color_range for both."
         )
     return range_of_images([image]) if is_in_ones else ends
 
@@ -267,7 +269,7 @@ def _checked_image(image, scores):
     if image.shape == lattice:
         image = image[..., np.newaxis]
     if image.shape[:-1] != lattice or image.ndim != scores.ndim or not image.shape[-1]:
-        raise ValueError(f"image has shape {image.shape}, but scores are of a lattice of shape {lattice}.")
+        raise ValueError(f"image has shape {image.shape}, but scores are for a lattice of shape {lattice}.")
     if not np.isfinite(image).all():
         raise ValueError("image must be finite, found NaN or infinity.")
     return image.astype(scores.dtype, copy=False)
@@ -358,8 +360,9 @@ def _read_example(item, i, image_channels):
         raise ValueError(f"X[{i}] is not an array of numbers: {error}") from error
     if array.ndim < 2 or array.shape[-1] <= image_channels:
         raise ValueError(
-            f"X[{i}] of shape {array.shape} is not an example: it must have the axes of its lattice, then scores and "
-            f"image_channels={image_channels} channels of the image in the last axis; or pass a DenseExample."
+            f"X[{i}] of shape {array.shape} is not an example: its first axes must be the lattice axes, and its last "
+            f"axis must hold scores, then image_channels={image_channels} channels of the image. Or pass a "
+            "DenseExample."
         )
     n_scores = array.shape[-1] - image_channels
     try:

@@ -115,7 +115,7 @@ def refine(
             return refined(probabilities, image)
         images = [None] * len(probabilities) if image is None else np.atleast_1d(np.asarray(image))
         if len(images) != len(probabilities):
-            raise ValueError(f"image holds {len(images)} images, but probabilities are of {len(probabilities)}.")
+            raise ValueError(f"image holds {len(images)} images, but probabilities has {len(probabilities)}.")
         return np.stack([refined(*pair) for pair in zip(probabilities, images, strict=True)])
 
 
@@ -140,13 +140,13 @@ def _are_many(probabilities, lattice_ndim, spacing):
         lattice_ndim = n_axes
     else:
         raise ValueError(
-            f"probabilities of shape {probabilities.shape} are of a volume or of {len(probabilities)} images: pass "
-            "lattice_ndim=3 for a volume, lattice_ndim=2 for images that are refined one by one."
+            f"probabilities of shape {probabilities.shape} could be a volume or {len(probabilities)} images: pass "
+            "lattice_ndim=3 for a volume, or lattice_ndim=2 to refine images one by one."
         )
     if n_axes - lattice_ndim not in (0, 1):
         raise ValueError(
-            f"probabilities of shape {probabilities.shape} do not fit lattice_ndim={lattice_ndim}: they must have its "
-            "axes and a last one of classes, and may have a first one of images or volumes."
+            f"probabilities of shape {probabilities.shape} do not fit lattice_ndim={lattice_ndim}: they must have the "
+            "lattice axes and a last axis of classes, and may have a first axis of images or volumes."
         )
     return n_axes > lattice_ndim
 
@@ -162,7 +162,7 @@ def _checked(probabilities):
     if wrong.any():
         pixel = tuple(int(i) for i in np.unravel_index(np.argmax(wrong), total.shape))
         raise ValueError(
-            f"probabilities must add up to 1 over the last axis, which holds classes, but those of pixel {pixel} add "
+            f"probabilities must add up to 1 over the last axis, which holds classes, but at pixel {pixel} they add "
             f"up to {total[pixel]:.4g}."
         )
     if probabilities.min() < 0:

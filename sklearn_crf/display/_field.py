@@ -218,7 +218,7 @@ class FieldDisplay:
         panels = list(content) if panels is None else list(panels)
         for name in panels:
             if name not in content:
-                raise ValueError(f"panels may name {', '.join(content)} for this example, got {name!r}.")
+                raise ValueError(f"panels must be among {', '.join(content)} for this example, got {name!r}.")
         if axes is None:
             axes = _new_axes(plt, canvas, len(panels))
         axes = np.ravel(np.asarray(axes, dtype=object))

@@ -419,7 +419,7 @@ class ReliabilityDisplay:
         classes = np.asarray(classes).tolist()
         label = classes[-1] if pos_label is None else pos_label
         if label not in classes:
-            raise ValueError(f"pos_label={label!r} is none of the classes {classes}.")
+            raise ValueError(f"pos_label={label!r} is not among the classes {classes}.")
         true, proba, _ = flatten_nodes(y_true, y_proba, missing_label=missing_label)
         proba = proba[:, classes.index(label)]
         # Bins of equal width may hold two nodes, whose share says nothing.

@@ -143,13 +143,13 @@ def _read_trace(estimator, weights):
     path, gradient = estimator.coef_path_, estimator.gradient_path_
     if not len(path):
         raise ValueError(
-            f"{type(estimator).__name__} kept no coef_path_: it has too many weights, or max_iter is too large."
+            f"{type(estimator).__name__} did not store coef_path_: it has too many weights, or max_iter is too large."
         )
     places = _places(estimator, path.shape[1])
     chosen = _first_weights(places) if weights is None else list(weights)
     for name in chosen:
         if name not in places:
-            raise ValueError(f"weights names {name!r}, but the estimator has {_listed(places)}.")
+            raise ValueError(f"weights contains {name!r}, but the estimator only has {_listed(places)}.")
     # The estimator minimises a loss; the paper's figure shows the gradient of the likelihood.
     return {
         "weights": {name: path[:, places[name]] for name in chosen},

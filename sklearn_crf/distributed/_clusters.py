@@ -84,8 +84,8 @@ class ClusterExecutor(Executor):
             if not self._is_of_cluster(error):
                 raise
             raise ClusterGoneError(
-                f"The {self.name} cluster went away while {len(self._shards)} shards were worked on "
-                f"({type(error).__name__}): start one, and fit with new shards."
+                f"The {self.name} cluster was lost while it processed {len(self._shards)} shards "
+                f"({type(error).__name__}): start a cluster, and fit with new shards."
             ) from error
 
     def _of_actors(self, method, sent):
@@ -189,7 +189,7 @@ class DaskExecutor(ClusterExecutor):
             if found:
                 return dict(sorted(found.items()))
             sleep(_PATIENCE / 20)
-        raise ClusterGoneError("The dask cluster of client has no workers: start some, and fit with a new client.")
+        raise ClusterGoneError("The dask cluster of client has no workers: start workers, and fit with a new client.")
 
     def _dumps(self, data):
         from distributed.protocol.pickle import dumps
@@ -253,11 +253,13 @@ class RayExecutor(ClusterExecutor):
         import ray
 
         if not ray.is_initialized():
-            raise RuntimeError("client='ray' needs a connection to a Ray cluster: call ray.init() before.")
+            raise RuntimeError("client='ray' needs a connection to a Ray cluster: call ray.init() first.")
         self._ray = ray
         n_actors = min(int(ray.cluster_resources().get("CPU", 0)), len(shards))
         if not n_actors:
-            raise RuntimeError("The Ray cluster has no processors: start it with some, as by ray.init(num_cpus=2).")
+            raise RuntimeError(
+                "The Ray cluster has no processors: start it with processors, for example ray.init(num_cpus=2)."
+            )
         # Actors reserve no processors, because the actors of an earlier fit may still be alive.
         self._make_actor = ray.remote(scheduling_strategy="SPREAD")(Holder).remote
         super().__init__(shards, n_actors)

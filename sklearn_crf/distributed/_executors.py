@@ -74,8 +74,8 @@ class Shard:
         outline = _outline(loaded)
         if self._outline not in (None, outline):
             raise ValueError(
-                f"load returned data of other shapes for {self.name} than before: training loads a shard many times, "
-                "and needs the same data each time."
+                f"load returned data for {self.name} whose shapes differ from an earlier call: training loads a shard "
+                "many times, and needs the same data each time."
             )
         self._outline = outline
         return loaded if len(loaded) == 3 else (*loaded, None)

@@ -389,7 +389,9 @@ def _counted(function, shard, broadcast):
 def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:
     """Return the results of a method of a fitted estimator for each shard."""
     if evidence is not None:
-        raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
+        raise ValueError(
+            "evidence is not supported with Shards: pass X and evidence in memory, one part after another."
+        )
     check_is_fitted(estimator)
     return shards.apply(estimator, method, **options)
 
@@ -413,7 +415,9 @@ def refuse_shards(caller: str) -> NoReturn:
 def refuse_labels(*given: Any) -> None:
     """Raise ValueError if labels or weights are given along with Shards."""
     if any(each is not None for each in given):
-        raise ValueError("Shards bring y and sample_weight along, from load: pass no labels and no weights with them.")
+        raise ValueError(
+            "Shards get y and sample_weight from their load function: do not pass y or sample_weight as well."
+        )
 
 
 def require_one_vector_level(parts: Iterable) -> None:
@@ -421,9 +425,9 @@ def require_one_vector_level(parts: Iterable) -> None:
     for part in parts:
         if part.vector_level != VECTOR_LEVEL:
             raise ValueError(
-                f"{part.name} is on a worker with the vector level {part.vector_level!r}, this process has "
-                f"{VECTOR_LEVEL!r}, so that results would depend on workers: set SKLEARN_CRF_VECTOR_LEVEL=baseline "
-                "in the environment of both."
+                f"{part.name} is on a worker with the vector level {part.vector_level!r}, but this process has "
+                f"{VECTOR_LEVEL!r}, so results would depend on the worker: set SKLEARN_CRF_VECTOR_LEVEL=baseline in "
+                "the environment of both."
             )
 
 
@@ -435,7 +439,7 @@ def _scored(shard, request):
         limit = 1e100  # so that sums over all nodes of all shards stay finite
         if largest > limit:
             raise ValueError(
-                f"sample_weight must be at most {limit:g} where shards are scored, so that sums are finite, found "
+                f"sample_weight must be at most {limit:g} to score shards, so that sums stay finite, found "
                 f"{largest:g}: divide the weights of all shards by one number."
             )
         return score(on_worker(estimator, shard), X, y, weight)

@@ -16,12 +16,13 @@ def with_boundaries(encoded):
     if n_axes > 1 or (encoded.layout == "array" and encoded.lattice_ndim is None):
         what = f"lattices of {n_axes} axes" if n_axes > 1 else "fields over labels"
         raise ValueError(
-            f"boundary_weights=True is for sequences, but X holds {what}, which have no first node: leave it out."
+            f"boundary_weights=True needs sequences, but X holds {what}, which have no first node: use "
+            "boundary_weights=False."
         )
     if encoded.has_operators:
         raise ValueError(
-            "boundary_weights=True adds features to those of nodes, but node_features in X are a linear operator: pass "
-            "arrays or sparse matrices."
+            "boundary_weights=True adds node features, but node_features in X is a linear operator: pass arrays or "
+            "sparse matrices."
         )
     parts = {"array": encoded.array, "items": encoded.items}
     if encoded.layout == "nodes":

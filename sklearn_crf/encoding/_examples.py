@@ -390,7 +390,7 @@ def _as_edge_type(types, graph):
 
 def _as_factors(value, name, n_nodes):
     if not isinstance(name, str):
-        raise ValueError(f"factors must name its types by strings, got {name!r}.")
+        raise ValueError(f"The keys of factors, names of factor types, must be strings, got {name!r}.")
     scope, features = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     what = f"factors[{name!r}]"
     scope = as_integers(scope, what)
@@ -544,7 +544,7 @@ def require_complete(batch, what):
     if len(unlabelled):
         member = batch.members[np.searchsorted(batch.node_ptr, unlabelled[0], side="right") - 1]
         raise ValueError(
-            f"y[{member}] has unlabelled nodes, but {what} needs a label for every node: DRFClassifier and TRWCRF take "
-            "them by their defaults."
+            f"y[{member}] has unlabelled nodes, but {what} needs a label for every node: DRFClassifier and TRWCRF "
+            "accept unlabelled nodes with their default parameters."
         )
     return batch.labels

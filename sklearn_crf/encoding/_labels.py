@@ -157,7 +157,9 @@ def _read_labels(y, encoded, missing_label, name):
 
 def _read_rows(y, encoded, missing_label, name):
     if name == "y":
-        require_one_label_each(y, "X holds plain rows of one label each; MultiLabelField takes several.")
+        require_one_label_each(
+            y, "X holds plain rows with one label each: use MultiLabelField for several labels per row."
+        )
     if _is_of_extension_type(y):
         y = label_array(y)
     if missing_label is None:
@@ -168,8 +170,8 @@ def _read_rows(y, encoded, missing_label, name):
         y = _read_list(y)
     if getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
         raise ValueError(
-            f"{name} should be a 1d array, got an array of shape {y.shape} instead: X holds plain rows of one label "
-            "each. MultiLabelField takes several for each row; images and chains need an axis of features, "
+            f"{name} should be a 1d array, got an array of shape {y.shape} instead: X holds plain rows with one label "
+            "each. Use MultiLabelField for several labels per row; images and chains need an axis of features, "
             "X[..., np.newaxis]."
         )
     y = column_or_1d(y, warn=True)
@@ -281,8 +283,8 @@ def _split(flat, missing, name):
         _require_discrete(present, name)
     elif present.dtype.kind not in "iubUS":
         raise ValueError(
-            f"Unknown label type: {name} holds {present.dtype}, but labels are strings or integers: make strings of "
-            "them, as by y.astype(str)."
+            f"Unknown label type: {name} holds {present.dtype}, but labels must be strings or integers: convert them "
+            "to strings, for example with y.astype(str)."
         )
     return present, (~missing if missing.any() else None)
 
@@ -396,14 +398,14 @@ def labels_from_objects(values, name):
     for value in others:
         if not isinstance(value, Number | np.bool_):
             raise ValueError(
-                f"Unknown label type: {name} holds {value!r}, but labels are strings or integers: make strings of "
-                "them, as by str(label)."
+                f"Unknown label type: {name} holds {value!r}, but labels must be strings or integers: convert them to "
+                "strings, for example with str(label)."
             )
     labels = np.array(values)
     # NumPy's common type may round large integers, change bytes to other strings, and drop trailing null characters.
     changed = [before for before, after in zip(values, labels.tolist(), strict=True) if before != after]
     if changed:
-        raise ValueError(f"{name} holds labels that no type of NumPy holds together, such as {changed[0]!r}.")
+        raise ValueError(f"{name} holds labels that have no common NumPy type, such as {changed[0]!r}.")
     return labels
 
 
@@ -437,8 +439,8 @@ def _warn_of_sentinel(classes):
     if classes.dtype.kind not in "if" or classes[0] != -1 or classes.tolist() == [-1, 1]:
         return
     warn_caller(
-        "y holds the label -1 beside labels of 0 or more, and -1 is read as a class: pass missing_label=-1 if it marks "
-        "nodes without a label, or all class labels with the classes parameter."
+        "y holds the label -1 along with labels of 0 or more, so -1 is treated as a class: pass missing_label=-1 if "
+        "it marks nodes without a label, or pass all class labels with the classes parameter."
     )
 
 
@@ -450,7 +452,7 @@ def named_classes(classes, least=2):
         classes = labels_from_objects(classes, "classes")
     if classes.ndim != 1 or len(classes) < least:
         noun = "class" if least == 1 else "classes"
-        raise ValueError(f"classes must name at least {least} {noun} in one axis, got shape {classes.shape}.")
+        raise ValueError(f"classes must be a 1-D array of at least {least} {noun}, got shape {classes.shape}.")
     if classes.dtype.kind not in "biufUS":
         raise ValueError(f"classes must be numbers or strings, got {classes.dtype}: {classes}.")
     return np.unique(classes)
@@ -461,8 +463,8 @@ def in_class_order(cost, classes):
     # cost: (n_classes, n_classes), str or None; classes: (n_classes,) or None
     if isinstance(cost, Mapping):
         raise InvalidParameterError(
-            "cost must be a matrix, cost[a][b] of predicting class a where b is true, got a dict: list its rows in the "
-            "order of the parameter classes; weights of true classes are the parameter class_weight."
+            "cost must be a matrix, where cost[a][b] is the cost of predicting class a when b is true, got a dict: "
+            "list its rows in the order of the classes parameter. To weight true classes, use class_weight."
         )
     if classes is None or cost is None or isinstance(cost, str):
         return cost
@@ -493,7 +495,7 @@ def class_weights(class_weight, labels, weights=None):
         return found
     for name, weight in class_weight.items():
         if name not in classes:
-            raise InvalidParameterError(f"class_weight names the class {name!r}, but the classes are {classes}.")
+            raise InvalidParameterError(f"class_weight contains the class {name!r}, but the classes are {classes}.")
         if not (isinstance(weight, Real) and 0 <= float(weight) < np.inf):
             raise InvalidParameterError(
                 f"class_weight must be finite and not negative, got {weight!r} for the class {name!r}."

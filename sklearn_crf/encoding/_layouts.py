@@ -75,7 +75,8 @@ def ordered_frames(X, expected=None):
     for i, x in enumerate(X):
         if hasattr(x, "columns") != hasattr(X[0], "columns"):
             raise ValueError(
-                f"X[{i}] is a {type(x).__name__}, but X[0] is a {type(X[0]).__name__}: a list holds one kind."
+                f"X[{i}] is a {type(x).__name__}, but X[0] is a {type(X[0]).__name__}: all examples must have the "
+                "same type."
             )
     names = list(X[0].columns if expected is None else expected)
     if not all(isinstance(name, str) for name in names):
@@ -140,7 +141,7 @@ def _read_sequence(X, lattice_ndim):
     for i, x in enumerate(X):
         if isinstance(x, list | tuple) and len(x) and isinstance(x[0], dict | str):
             held = "dicts" if isinstance(x[0], dict) else "strings"
-            raise ValueError(f"X[{i}] is a list of {held}: let SequenceVectorizer make features of them.")
+            raise ValueError(f"X[{i}] is a list of {held}: convert them to features with SequenceVectorizer.")
     try:
         return np.asarray(X)
     except ValueError:
@@ -173,7 +174,9 @@ def _read_list(X, lattice_ndim):
     if isinstance(X[0], Example):
         for i, x in enumerate(X):
             if not isinstance(x, Example):
-                raise ValueError(f"X[{i}] is a {type(x).__name__}, but X[0] is an Example: a list holds one kind.")
+                raise ValueError(
+                    f"X[{i}] is a {type(x).__name__}, but X[0] is an Example: all examples must have the same type."
+                )
         return X
     if lattice_ndim in (None, 1) and one_of_each_type(X).keys() == {sp.csr_matrix}:
         return X
@@ -184,7 +187,9 @@ def _read_list(X, lattice_ndim):
     items: list[Any] = []
     for i, x in enumerate(X):
         if isinstance(x, Example):
-            raise ValueError(f"X[{i}] is an Example, but X[0] is a {type(X[0]).__name__}: a list holds one kind.")
+            raise ValueError(
+                f"X[{i}] is an Example, but X[0] is a {type(X[0]).__name__}: all examples must have the same type."
+            )
         if is_sparse_matrix(x):
             x = sound_csr(x, f"X[{i}]")
         else:
@@ -229,7 +234,9 @@ def _require_plain(X, lattice_ndim):
 def _require_axes(X, lattice_ndim):
     if lattice_ndim is None:
         if X.ndim - 2 > _MOST_LATTICE_AXES:
-            raise ValueError(f"X of shape {X.shape} has {X.ndim - 2} lattice axes: pass lattice_ndim if that is meant.")
+            raise ValueError(
+                f"X of shape {X.shape} has {X.ndim - 2} lattice axes: pass lattice_ndim if this is intended."
+            )
         return
     if X.ndim == lattice_ndim + 1:
         raise ValueError(_one_example(X.shape, lattice_ndim))
@@ -294,7 +301,7 @@ def require_rows(X):
     listed = is_listed(X)
     first = X[0] if listed and len(X) else X
     if listed and isinstance(first, dict):
-        raise ValueError("X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.")
+        raise ValueError("X[0] is a dict: convert dicts to features with sklearn.feature_extraction.DictVectorizer.")
     n_axes = getattr(first, "ndim", 1) + (first is not X)
     if isinstance(first, Example):
         found = "X[0] is an Example"

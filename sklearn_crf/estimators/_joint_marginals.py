@@ -63,8 +63,8 @@ def require_chains(batch):
     graph = batch.example.graph
     if graph.chain_ptr is None or not np.array_equal(graph.chain_ptr, batch.node_ptr):
         raise ValueError(
-            f"Among the examples X[{batch.members[0]}] to X[{batch.members[-1]}] is one that is not a chain: entities "
-            "are runs of nodes of sequences, each of which has an edge to the next one."
+            f"At least one of the examples X[{batch.members[0]}] to X[{batch.members[-1]}] is not a chain: entities "
+            "are only defined in sequences, where an edge joins each node to the next node."
         )
 
 
@@ -81,7 +81,7 @@ def _checked_span(span, i, n_nodes):
         raise ValueError(f"spans[{i}] must hold entities, (kind, start, stop), got {span!r}.")
     start, stop = (as_integer(end, f"an end of {span!r} in spans[{i}]", highest=n_nodes) for end in span[1:3])
     if start >= stop:
-        raise ValueError(f"spans[{i}] has {span!r}, which has no node: an entity ends after its start.")
+        raise ValueError(f"spans[{i}] has {span!r}, which has no node: an entity must stop after its start.")
     return span[0], start, stop
 
 

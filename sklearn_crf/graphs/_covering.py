@@ -34,8 +34,8 @@ def snakes(graph: Graph) -> SpanningTrees:
     if not trees.any(axis=0).all():
         e = int(np.argmin(trees.any(axis=0)))
         raise ValueError(
-            f"edges[{e}] joins nodes {graph.edges[e].tolist()}, which are no axis neighbours: snakes need a lattice of "
-            f"connectivity=1; covering_trees takes any graph."
+            f"edges[{e}] joins nodes {graph.edges[e].tolist()}, which are not axis neighbours: snakes need a lattice "
+            "of connectivity=1; covering_trees takes any graph."
         )
     return SpanningTrees.trusted(graph, trees)
 
@@ -110,8 +110,8 @@ def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: A
             break
     if not counts.all():
         raise ValueError(
-            f"{len(trees)} trees leave {np.sum(counts == 0)} of {graph.n_edges} edges uncovered: "
-            f'rule="minimal" covers all with few.'
+            f'{len(trees)} trees leave {np.sum(counts == 0)} of {graph.n_edges} edges uncovered: rule="minimal" '
+            "covers all edges with few trees."
         )
     return SpanningTrees.trusted(graph, np.array(trees))
 

@@ -97,16 +97,18 @@ class Graph:
         edges = _as_edges(n_nodes, _edge_pairs(edges, n_nodes))
         self._set(n_nodes, edges, None if shape is None else _as_shape(shape), offsets)
         if offsets is not None and not np.array_equal(self._of_offsets().edges, edges):
-            raise ValueError("edges must be those of lattice(shape, offsets) where offsets are given: call lattice.")
+            raise ValueError(
+                "edges must equal the edges of lattice(shape, offsets) if offsets are given: call lattice instead."
+            )
 
     def _of_offsets(self):
         """Return the lattice of the shape and the offsets, or raise ValueError if they do not describe a lattice."""
         if self.shape is None or self.offsets is None:
-            raise ValueError("offsets need the shape of a lattice.")
+            raise ValueError("offsets need shape, the shape of a lattice.")
         found = lattice(self.shape, self.offsets if self.shape else 1)
         assert found.offsets is not None
         if not np.array_equal(found.offsets, self.offsets):
-            raise ValueError(f"offsets must be those of lattice(shape, offsets), {found.offsets.tolist()}.")
+            raise ValueError(f"offsets must equal the offsets of lattice(shape, offsets), {found.offsets.tolist()}.")
         return found
 
     def _set(self, n_nodes, edges, shape, offsets):

@@ -41,8 +41,8 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike) -> Non
     node = _violated_node(graph, np.clip(probability, 0, 1))
     if node >= 0:
         raise ValueError(
-            f"edge_probabilities belong to no distribution over trees: inside a set of nodes around node {node} "
-            f"they sum to more than the edges that a tree can have there."
+            "edge_probabilities do not come from a distribution over trees: within a set of nodes around node "
+            f"{node}, they sum to more than the number of edges that a tree can have there."
         )
 
 
@@ -109,8 +109,8 @@ def uniform_edge_probabilities(graph: Graph) -> np.ndarray:
         check_edge_probabilities(graph, probability)
     except ValueError as error:
         raise ValueError(
-            "Equal edge probabilities are not valid on this graph, as a part of it is denser than the whole "
-            "(a bridge, for one, is in every spanning tree): take effective_resistances or covering_trees."
+            "Equal edge probabilities are not valid on this graph, because a part of it is denser than the whole "
+            "graph (a bridge, for example, is in every spanning tree): use effective_resistances or covering_trees."
         ) from error
     return probability
 

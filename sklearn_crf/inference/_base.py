@@ -373,8 +373,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             taken = " or ".join(kind.__name__ for kind in self.takes)
             others = ", ".join(_takers(type(model), task)) or "no algorithm"
             raise TypeError(
-                f"model must be a {taken} for {name}, got {type(model).__name__}. Of the algorithms for task {task!r}, "
-                f"{others} can take that."
+                f"model must be a {taken} for {name}, got {type(model).__name__}. These algorithms accept it for task "
+                f"{task!r}: {others}."
             )
         for option, needed in (_COMMON_OPTIONS | self._ranges).items():
             if hasattr(self, option):
@@ -394,7 +394,9 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             return
         name = type(self).__name__
         if not self._starts_from:
-            raise ValueError(f"init must be None, as {name} has no warm start, got {type(init).__name__}.")
+            raise ValueError(
+                f"init must be None, because {name} does not support warm starts, got {type(init).__name__}."
+            )
         raise ValueError(f"init must be the state of a former result of {name}, got {type(init).__name__}.")
 
     def _check_model(self, model):
@@ -410,8 +412,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             if claim is not None and claim.proven:
                 raise claim
             warn_unconverged(
-                f"{type(self).__name__}: no labeling of finite score was found; this is no proof that there is none. "
-                "Its labels break as few constraints as were found to be broken."
+                f"{type(self).__name__}: no labeling of finite score was found, which does not prove that none "
+                "exists. The labels returned break the fewest constraints found."
             )
         if found is None:
             found = self._named(Labeling(labels, value, converged=False))

@@ -507,7 +507,9 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     if len(field.neighbor):
         run_fixed_ranges(run, part, len(beliefs), n_ranges)
         if max(failed) >= 0:
-            raise Infeasible(f"model is infeasible: the scores around edge {max(failed)} leave it no pair of states.")
+            raise Infeasible(
+                f"model is infeasible: the scores around edge {max(failed)} forbid all of its pairs of states."
+            )
     total = partial[0]
     for other in partial[1:]:
         total += other

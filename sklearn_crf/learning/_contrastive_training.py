@@ -160,7 +160,7 @@ class ContrastiveTraining(Learning):
     def solver(self, solver: Any, plan: FitPlan, encoded: Any, potentials: Any = None) -> Any:
         found = LBFGS() if solver == "auto" else super().solver(solver, plan, encoded)
         if not isinstance(found, LBFGS | SGD):
-            raise ValueError(f"solver={solver!r} does not go with learning='contrastive': take 'lbfgs' or 'sgd'.")
+            raise ValueError(f"solver={solver!r} is not supported with learning='contrastive': use 'lbfgs' or 'sgd'.")
         return found
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
@@ -176,7 +176,7 @@ class ContrastiveTraining(Learning):
     def check_labels(self, labels: Any) -> None:
         self.generators(labels)
         if self.given_weight is not None and not self.given:
-            raise ValueError("given_weight weighs the sets that given names, but there are none.")
+            raise ValueError("given_weight needs the parameter given: there are no sets of labelings to weight.")
         n_given = len(self.given or [])
         if self.given_log_proposal is not None and len(self.given_log_proposal) != n_given:
             raise ValueError(
@@ -190,10 +190,11 @@ class ContrastiveTraining(Learning):
 
     def check_shards(self, solver: Any) -> None:
         if isinstance(solver, SGD) or solver == "sgd":
-            raise ValueError("solver='sgd' goes from example to example, which Shards do not allow: take 'lbfgs'.")
+            raise ValueError("solver='sgd' visits examples one by one, which Shards do not support: use 'lbfgs'.")
         if any(isinstance(item.cost, str) and item.cost == "weighted" for item in self._with_costs()):
             raise ValueError(
-                "MostViolated(cost='weighted') counts labels in memory, not in Shards: pass the matrix of costs."
+                "MostViolated(cost='weighted') is only supported for X and y in memory: with Shards, pass the matrix "
+                "of costs."
             )
 
     def _items(self):

@@ -152,7 +152,7 @@ class PlannedSets(Objective):
             observed = observed_labelings(encoded, batches) if self.observed is None else self.observed
             if not len(observed):
                 raise ValueError(
-                    "init='observed' needs an example all of whose nodes are labelled, and y has none: take init='pl'."
+                    "init='observed' needs an example whose nodes are all labelled, but y has none: use init='pl'."
                 )
             _add_sets([observed], np.ones((1, 1)), encoded, batches, potentials, objective, kept)
         if self._given is not None:

@@ -210,13 +210,14 @@ class Learning(ChecksOwnMethods, HoldsOptions):
                 return AutoSolver()
             if solver not in SOLVERS:
                 raise ValueError(
-                    f"solver={solver!r} does not go with learning={self.name!r}: take one of "
+                    f"solver={solver!r} is not supported with learning={self.name!r}: use one of "
                     f"{', '.join(map(repr, ('auto', *SOLVERS)))}, or a Solver."
                 )
             return SOLVERS[solver]()
         if not isinstance(solver, Solver):
             raise ValueError(
-                f"solver={solver!r} minimises maxima of planes, and learning={self.name!r} has none: take 'lbfgs'."
+                f"solver={solver!r} is a cutting-plane solver, but learning={self.name!r} has no cutting planes: use "
+                "'lbfgs'."
             )
         found = clone(solver)
         found._validate_params()
@@ -246,8 +247,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         """
         if plan.is_associative and not self.takes_bounds:
             raise ValueError(
-                f"pairwise='associative' needs a learning that keeps weights from being negative, and learning="
-                f"{self.name!r} does not: take a margin, such as 'max_margin'."
+                "pairwise='associative' needs a learning that can keep weights from being negative, but "
+                f"learning={self.name!r} cannot: use a margin, such as 'max_margin'."
             )
 
     def check_labels(self, labels: Any) -> None:
@@ -278,8 +279,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         """
         if not self.takes_factors and have_factors(batches):
             raise ValueError(
-                f"learning={self.name!r} is for nodes and edges alone{self._because('factors')}, but examples have "
-                "other factors: take 'exact', 'relaxation', 'loopy', 'piecewise' or 'pseudolikelihood'."
+                f"learning={self.name!r} supports only nodes and edges{self._because('factors')}, but examples have "
+                "other factors: use 'exact', 'relaxation', 'loopy', 'piecewise' or 'pseudolikelihood'."
             )
         if self.needs_labels:
             for batch in batches:

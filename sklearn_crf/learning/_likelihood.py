@@ -314,10 +314,10 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         record = super().train(risk, plan, data, make_start, run)
         if isinstance(risk, EmpiricalRisk) and _is_worse_than_constant(risk, record.coef, plan.decoding):
             warn_caller(
-                "With the weights of pseudolikelihood, which overrates edges, training examples are labelled worse "
-                "than by one class for all nodes: learn edges alone, "
-                "learning=PseudolikelihoodTraining(fixed_nodes=True), penalise the edges, "
-                "pairwise=PairwiseTables(C=0.001), or use a learning that asks the inference that predicts, 'pma'."
+                "Pseudolikelihood overestimated the edge weights: they label the training examples worse than a "
+                "single class for all nodes would. Learn only edge weights with "
+                "learning=PseudolikelihoodTraining(fixed_nodes=True), penalise edges with "
+                "pairwise=PairwiseTables(C=0.001), or train with the inference used for prediction, learning='pma'."
             )
         return record
 
@@ -330,7 +330,7 @@ def require_known_surroundings(batches, name):
     kept = (with_known_surroundings(batch.example, batch.labels).any() for batch in batches)
     if not any(kept):
         raise ValueError(
-            f"y has no labelled node all of whose neighbours are labelled, which learning={name!r} needs: take "
+            f"y has no labelled node whose neighbours are all labelled, but learning={name!r} needs such nodes: use "
             "'relaxation', which sums over missing labels."
         )
 

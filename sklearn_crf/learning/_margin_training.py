@@ -340,8 +340,9 @@ def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
         _warn(record.found, _name_of(setting))
     elif not np.any(record.coef) and record.found.fun > 0:
         warn_caller(
-            "Training ended with all weights zero, since hardly any have a lower objective: where no label is likelier "
-            "than all others together, margins prefer none. Take TRWCRF or DRFClassifier, which learn probabilities.",
+            "Training ended with all weights zero, because hardly any other weights have a lower objective. Margins "
+            "do this if no label is more likely than all other labels together: use TRWCRF or DRFClassifier, which "
+            "learn probabilities.",
             UserWarning,
         )
 
@@ -469,8 +470,8 @@ def warn_of_rounds(record: MarginRecord) -> None:
     """Warn if the last round still lowered the objective."""
     if record.rough_end == STILL_FALLING:
         warn_caller(
-            f"Margins of partly labelled examples stopped after {record.n_rounds} rounds of completing labels, the "
-            "last of which still lowered the objective: increase max_rounds of the learning, or decrease C.",
+            f"Training on partly labelled examples stopped after {record.n_rounds} rounds of completing labels, but "
+            "the last round still lowered the objective: increase max_rounds of the learning, or decrease C.",
             ConvergenceWarning,
         )
 

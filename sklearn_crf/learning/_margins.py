@@ -157,14 +157,15 @@ class MarginLearning(Learning):
             return self._automatic_solver(plan, encoded, potentials)
         if isinstance(solver, str) and solver not in MARGIN_SOLVERS:
             raise ValueError(
-                f"solver={solver!r} does not go with learning={self.name!r}: take one of "
+                f"solver={solver!r} is not supported with learning={self.name!r}: use one of "
                 f"{', '.join(map(repr, ('auto', *MARGIN_SOLVERS)))}, or a PlaneSolver."
             )
         found = MARGIN_SOLVERS[solver]() if isinstance(solver, str) else clone(solver)
         if not (self.by_planes or self.is_smooth) or not isinstance(found, LBFGS if self.is_smooth else PlaneSolver):
             raise ValueError(
-                f"solver={solver!r} does not go with learning={self.name!r}: those at a temperature have "
-                "solver='lbfgs', and only they, 'dual_margin' has none; or leave it at 'auto'."
+                f"solver={solver!r} is not supported with learning={self.name!r}: 'lbfgs' is for margins at a "
+                "temperature, which accept no other solver, and 'dual_margin' has no choice of solver. Or use "
+                "solver='auto'."
             )
         return found
 
@@ -214,11 +215,13 @@ class MarginLearning(Learning):
 
     def check_shards(self, solver: Any) -> None:
         if isinstance(self.cost, str) and self.cost == "weighted":
-            raise ValueError("cost='weighted' counts labels in memory, not in Shards: pass the matrix of costs.")
+            raise ValueError(
+                "cost='weighted' is only supported for X and y in memory: with Shards, pass the matrix of costs."
+            )
         if (solver if isinstance(solver, str) else getattr(solver, "name", "")) in _SEQUENTIAL:
             raise ValueError(
-                f"solver={solver!r} goes from example to example, which Shards do not allow: take 'bmrm', "
-                "'one_slack', 'subgradient' or 'auto'."
+                f"solver={solver!r} visits examples one by one, which Shards do not support: use 'bmrm', 'one_slack', "
+                "'subgradient' or 'auto'."
             )
 
     def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
@@ -430,7 +433,7 @@ class DualMargin(SoftMargin):
 
 def _require_whole_examples(name):
     raise ValueError(
-        f"learning={name!r} goes from example to example, which Shards do not allow: take 'max_margin', "
+        f"learning={name!r} visits examples one by one, which Shards do not support: use 'max_margin', "
         "'relaxed_margin', 'smoothed_margin' or 'reparameterized_margin'."
     )
 

@@ -183,8 +183,8 @@ class Relaxation(SmoothLearning):
         super().check(plan)
         if isinstance(self.entropy, CountingNumbers) and any(np.ndim(numbers) for numbers in self.entropy):
             raise ValueError(
-                "entropy=CountingNumbers(...) must have one number for all nodes and one for all factors, for examples "
-                "differ in their graphs: those of one graph go to "
+                "entropy=CountingNumbers(...) must have one number for all nodes and one for all factors, because "
+                "the graphs of examples may differ. For separate numbers on one graph, use "
                 "learning=RelaxedLikelihood(NormProductBP(counting_numbers=...))."
             )
 
@@ -196,8 +196,8 @@ class Relaxation(SmoothLearning):
             for name, factors in batch.example.factors.items():
                 if len(factors.scope) and factors.scope.shape[1] > 2:
                     raise ValueError(
-                        f"entropy='trw' is about spanning trees of edges, but X[{batch.members[0]}] has factors of "
-                        f"type {name!r} with {factors.scope.shape[1]} nodes: use Relaxation(entropy='trivial')."
+                        f"entropy='trw' uses spanning trees of edges, but X[{batch.members[0]}] has factors of type "
+                        f"{name!r} with {factors.scope.shape[1]} nodes: use Relaxation(entropy='trivial')."
                     )
 
 
@@ -235,14 +235,17 @@ class OneProblem(Relaxation):
 
     def check_shards(self, solver: Any) -> None:
         raise ValueError(
-            f"learning={self.name!r} goes through single examples in memory, which Shards do not allow: take "
-            "'relaxation' or 'reparameterization'."
+            f"learning={self.name!r} visits single examples in memory, which Shards do not support: use 'relaxation' "
+            "or 'reparameterization'."
         )
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
         if isinstance(plan.solver, SGD):
-            raise ValueError(f"learning={self.name!r} needs solver='lbfgs': it has unknowns of its own.")
+            raise ValueError(
+                f"learning={self.name!r} needs solver='lbfgs', because it optimises other variables besides the "
+                "weights."
+            )
 
     def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
         risk = super().restricted(risk)
@@ -302,7 +305,9 @@ class OptimalEdgeProbabilities(OneProblem):
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
         if not self._is_tree_reweighted:
-            raise ValueError("learning='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
+            raise ValueError(
+                "learning='edge_probabilities' needs entropy='trw', because it learns probabilities of spanning trees."
+            )
         if plan.solver.l1_ratio:
             raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
 
@@ -498,8 +503,8 @@ class DualRelaxation(OneProblem):
         super().check(plan)
         if plan.layout.fit_intercept or plan.solver.l1_ratio:
             raise ValueError(
-                "learning='dual_relaxation' needs fit_intercept=False and l1_ratio=0, since every weight has the "
-                "penalty w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
+                "learning='dual_relaxation' needs fit_intercept=False and l1_ratio=0, because it penalises every "
+                "weight by w'w / 2: add a feature that is one everywhere in place of the intercepts."
             )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
@@ -523,5 +528,5 @@ class DualRelaxation(OneProblem):
             if not record.converged or (record.n_iter == n_before + 1 and not is_first):
                 return record
         record.converged, record.stop_reason = False, "STOP: max_iter reached while completed labels moved the weights"
-        warn_unconverged("Completed labels still moved the weights: increase max_iter", again)
+        warn_unconverged("Completing missing labels still changed the weights: increase max_iter", again)
         return record

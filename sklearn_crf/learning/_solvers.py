@@ -194,8 +194,8 @@ class LBFGS(Solver):
         # worse. The number of errors is a better criterion (Kumar et al. 2005, section 7.2).
         chosen = "with the fewest errors" if self.select == "best" else f"chosen by select={self.select!r}"
         warn_unconverged(
-            "The approximate inference has no consistent gradient near the last weights, so those "
-            f"{chosen} among the weights visited are kept: {problem.remedy}",
+            "The approximate inference has no consistent gradient near the last weights, so training kept the "
+            f"weights {chosen} among all weights visited: {problem.remedy}",
             problem,
         )
         problem.record.choose(selection)
@@ -471,7 +471,7 @@ class AnchoredBundle(Solver):
             norm = float(np.linalg.norm(start))
             if not problem.has_value(start) or not norm:
                 raise ValueError(
-                    "solver='bundle' needs a loss and a start that is not zero, whose scale the weights keep: use "
+                    "solver='bundle' needs a loss and non-zero initial weights, whose scale training keeps: use "
                     "learning='spa' with init='independent', or solver='steps'."
                 )
             anchor = start / norm
@@ -501,7 +501,7 @@ class AnchoredBundle(Solver):
             if not found.success:
                 warn_unconverged(
                     f"The bundle method ended with {found.message!r} at a duality gap of {record.gap:.3g} for an "
-                    f"objective of {found.fun:.3g}: increase max_iter, or take an inference that is exact",
+                    f"objective of {found.fun:.3g}: increase max_iter, or use an exact inference",
                     problem,
                 )
         return record

@@ -79,9 +79,8 @@ class SteppedLearning(DescentLearning):
         # edges.
         if isinstance(self.init, str) and self.init in ("zeros", "random"):
             warn_caller(
-                f"Steps of learning={self.name!r} from init={self.init!r} give the weights a scale that depends on "
-                "step_size, and probabilities are as sure as that: use init='auto', or fit the scale with "
-                "TemperatureScaling."
+                f"With learning={self.name!r} and init={self.init!r}, the scale of the weights, and so the confidence "
+                "of probabilities, depends on step_size: use init='auto', or fit the scale with TemperatureScaling."
             )
 
 

@@ -69,13 +69,13 @@ def cost_matrix(cost, class_weight, labels):
 def _checked(cost, n_classes):
     if isinstance(cost, list) and len({np.size(row) for row in cost}) > 1:
         raise ValueError(
-            f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: what "
-            "nodes cost apart is the node_weight of fit."
+            f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: "
+            "pass the weights of single nodes as node_weight to fit."
         )
     cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
     if cost.shape != (n_classes, n_classes):
         raise ValueError(
-            f"cost must have shape ({n_classes}, {n_classes}), one row and column a class, got {cost.shape}."
+            f"cost must have shape ({n_classes}, {n_classes}), one row and column per class, got {cost.shape}."
         )
     if np.any(cost < 0):
         a, b = np.argwhere(cost < 0)[0]

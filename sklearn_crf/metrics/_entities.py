@@ -113,7 +113,7 @@ def _parts_of(label, name, scheme):
     prefix, _, kind = str(label).partition("-")
     known = _SCHEMES[scheme].prefixes
     if prefix not in known or len(prefix) != 1:
-        raise ValueError(f"{name} is {label!r}, which is no {scheme} label: these begin with {known}.")
+        raise ValueError(f"{name} is {label!r}, not a label of {scheme}: labels must begin with {known}.")
     return prefix, kind
 
 
@@ -194,9 +194,11 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
     stop = 0
     for entity in ordered:
         if not 0 <= entity.start < entity.stop <= n_tokens:
-            raise ValueError(f"{entity} has no tokens, or some outside of the {n_tokens} of the sequence.")
+            raise ValueError(f"{entity} has no tokens, or has tokens outside the {n_tokens} tokens of the sequence.")
         if entity.start < stop:
-            raise ValueError(f"{entity} begins inside the entity before it, which ends at {stop}: none may overlap.")
+            raise ValueError(
+                f"{entity} begins inside the entity before it, which ends at {stop}: entities must not overlap."
+            )
         stop = entity.stop
     for entity, prefixes in zip(ordered, _prefixes_of(ordered, _SCHEMES[scheme]), strict=True):
         ending = f"-{entity.kind}" if entity.kind else ""

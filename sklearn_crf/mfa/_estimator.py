@@ -270,8 +270,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         classes = partial_fit_classes(self, classes, least=1)
         if isinstance(self.class_weight, str):
             raise ValueError(
-                "class_weight='balanced' is not for partial_fit, which sees a part of the samples at a time: pass a "
-                "dict of weights."
+                "class_weight='balanced' is not supported by partial_fit, which sees only part of the samples at a "
+                "time: pass a dict of weights."
             )
         if not is_first:
             validate_data(self, without_mask(X), reset=False, skip_check_array=True)
@@ -290,7 +290,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             missing = classes[self.class_prior_ == 0]
             if len(missing):
                 name = missing.tolist()[0]
-                raise ValueError(f"partial_fit cannot go on from a fit without samples of the class {name!r}.")
+                raise ValueError(f"partial_fit cannot continue from a fit that had no samples of the class {name!r}.")
             return data.samples.units.to_standard(self._parameters)
 
         rng = check_random_state(self.random_state)
@@ -316,7 +316,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         refuse_labels(y, sample_weight)
         if isinstance(chosen_solver(self.solver, self.objective, False), ScaledSGD):
             raise ValueError(
-                "solver='sgd' goes through single samples in memory, which Shards do not allow: take 'em' or 'lbfgs'."
+                "solver='sgd' visits single samples in memory, which Shards do not support: use 'em' or 'lbfgs'."
             )
 
     def _plan(self, data):

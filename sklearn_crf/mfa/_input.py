@@ -84,7 +84,7 @@ def class_weights(class_weight, y, sample_weight):
     except (TypeError, ValueError) as error:
         known = np.unique(y).tolist()
         raise InvalidParameterError(
-            f"class_weight={class_weight!r} must give numbers for classes of y, of which there are {known}."
+            f"class_weight={class_weight!r} must map classes of y to numbers; the classes of y are {known}."
         ) from error
     wrong = ~(np.isfinite(weight) & (weight >= 0))
     if wrong.any():

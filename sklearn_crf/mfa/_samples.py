@@ -45,9 +45,9 @@ def without_isolated(X, labels):
         return X
     row, feature = np.argwhere(found)[0]
     warn_caller(
-        f"{np.count_nonzero(found)} value(s) of X are more than {_tuning.TIMES_AS_FAR} times as far from the others as "
-        f"these from each other, such as {X[row, feature]:g} in feature {feature}: training takes them for "
-        "missing. Pass NaN with allow_nan=True if they stand for missing values."
+        f"{np.count_nonzero(found)} value(s) of X are more than {_tuning.TIMES_AS_FAR} times as far from the other "
+        f"values as these are from each other, such as {X[row, feature]:g} in feature {feature}: training treats them "
+        "as missing. Pass NaN with allow_nan=True if they stand for missing values."
     )
     return np.where(found, np.nan, X)
 

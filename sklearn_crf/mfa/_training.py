@@ -84,7 +84,8 @@ def best_of(ends):
     losses = np.array([end.losses.min() for end in ends])
     if not np.isfinite(losses).any():
         raise ValueError(
-            "the criterion is not finite at the initial values; give others, nearer to the samples, by init."
+            "the training criterion is not finite at the initial values; pass initial values nearer to the samples "
+            "as init."
         )
     return ends[int(np.nanargmin(losses))]
 

@@ -131,7 +131,9 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
     too_large = np.flatnonzero(model.arity > 2)
     if len(too_large):
         f = too_large[0]
-        raise ValueError(f"factor {f} has {model.arity[f]} nodes, a pairwise model takes factors of at most two.")
+        raise ValueError(
+            f"factor {f} has {model.arity[f]} nodes, but a pairwise model supports factors of at most two nodes."
+        )
     unary = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf).astype(model.dtype)
     edges, edge_type, tables = np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64), []
     for factors, scope in model.by_arity():

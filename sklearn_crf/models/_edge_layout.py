@@ -44,7 +44,7 @@ class EdgeLayout:
 def check_edge_type(edge_type: np.ndarray | None, n_edges: int, n_types: int, name: str) -> np.ndarray:
     """Return edge types as contiguous int32, after checking that each is a row of the field ``name``."""
     if n_types < 1 and n_edges:
-        raise ValueError(f"{name} holds no type, but the graph has edges.")
+        raise ValueError(f"{name} has no edge type, but the graph has edges.")
     if edge_type is None:
         return np.zeros(n_edges, dtype=np.int32)
     return as_integers(edge_type, "edge_type", shape=(n_edges,), lowest=0, highest=n_types - 1)

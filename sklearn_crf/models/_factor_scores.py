@@ -15,7 +15,7 @@ def union_of_factors(*graphs):
     first = graphs[0]
     for graph in graphs[1:]:
         if not np.array_equal(graph.n_states, first.n_states):
-            raise ValueError("factor graphs to be put together must have nodes of the same numbers of states.")
+            raise ValueError("factor graphs can only be combined if their nodes have the same numbers of states.")
     n_tables = np.cumsum([0, *(graph.n_tables for graph in graphs)])
     is_sparse = any(graph.table_cell is not None for graph in graphs)
     return FactorGraph(

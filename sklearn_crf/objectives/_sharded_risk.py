@@ -99,7 +99,7 @@ class ShardedRisk:
         """Batches in memory. There are none, so access raises ValueError."""
         raise ValueError(
             "Examples in Shards are on disk or on workers, and this way of training goes through single examples in "
-            "memory: take a solver that asks for sums over all examples, such as 'lbfgs'."
+            "memory: use a solver that only needs sums over all examples, such as 'lbfgs'."
         )
 
     def value_grad(self, coef: np.ndarray, members: Sequence[int] | None = None) -> RiskValue:

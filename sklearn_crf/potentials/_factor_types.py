@@ -35,7 +35,7 @@ class FactorType:
         if former.n_features != self.n_features or not np.array_equal(former.n_states, self.n_states):
             raise ValueError(
                 f"factors of type {self.name!r} have nodes of {self.n_states.tolist()} states and {self.n_features} "
-                f"features, in the former fit {former.n_states.tolist()} and {former.n_features}."
+                f"features, but had {former.n_states.tolist()} and {former.n_features} in the former fit."
             )
         place = np.searchsorted(former.cells, self.cells)
         known = np.append(former.cells, -1)[place] == self.cells
@@ -65,7 +65,8 @@ def check_factors(examples, types, n_classes):
         for name, factors in example.factors.items():
             if name not in known:
                 raise ValueError(
-                    f"X[{i}] has factors of type {name!r}, which no training example had: those were {sorted(known)}."
+                    f"X[{i}] has factors of type {name!r}, which no training example had: the types in training were "
+                    f"{sorted(known)}."
                 )
             shape = _shape_of(example, factors, name, n_classes, i)
             if shape != known[name]:

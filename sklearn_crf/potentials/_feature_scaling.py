@@ -306,6 +306,6 @@ def warn_of_minute_features(moments: FeatureMoments, C: float) -> None:
         chosen = np.flatnonzero(minute)
         named = f"{chosen[:5].tolist()}" if len(chosen) <= 5 else f"{chosen[:5].tolist()} and {len(chosen) - 5} more"
         warn_caller(
-            f"Features {named} range over less than {_MINUTE:g}, so that the penalty of C={C:g} leaves their weights "
-            "no effect: scale X, as with NodeTransformer(StandardScaler()), or increase C."
+            f"Features {named} range over less than {_MINUTE:g}, so the penalty with C={C:g} leaves their weights no "
+            "effect: scale X, for example with NodeTransformer(StandardScaler()), or increase C."
         )

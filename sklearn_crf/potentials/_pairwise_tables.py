@@ -310,8 +310,8 @@ class PairwiseTables(HoldsOptions):
         has_ends = lattice_ndim is None or lattice_ndim < 2
         if named and not has_ends:
             raise ValueError(
-                f"{named[0]} is for sequences, but X holds lattices of {lattice_ndim} axes, which have no first node: "
-                "list forbidden pairs alone."
+                f"{named[0]} needs sequences, but X holds lattices of {lattice_ndim} axes, which have no first node: "
+                "list only forbidden pairs."
             )
         mask = np.zeros((2, len(classes)), dtype=bool)
         if isinstance(self.forbidden, str) and has_ends:
@@ -326,5 +326,5 @@ def _columns(labels, classes, name):
     """Return the class indices of labels; raise ValueError for labels that are not classes."""
     unknown = labels[~np.isin(labels, classes)]
     if len(unknown):
-        raise ValueError(f"{name} names {unknown.tolist()[0]!r}, which is none of the classes {classes.tolist()}.")
+        raise ValueError(f"{name} contains {unknown.tolist()[0]!r}, which is not among the classes {classes.tolist()}.")
     return np.searchsorted(classes, labels)

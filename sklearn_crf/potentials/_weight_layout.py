@@ -112,8 +112,8 @@ class WeightLayout(NamedTuple):
         n_table_weights = field.edge_coef_.shape[0 if sparse_edges else -1]
         if self.form.n_weights != n_table_weights:
             raise ValueError(
-                f"pairwise={field.pairwise!r} has tables of {self.form.n_weights} weights, but those of the fit have "
-                f"{n_table_weights}: call fit without warm_start."
+                f"pairwise={field.pairwise!r} has tables of {self.form.n_weights} weights, but the tables of the last "
+                f"fit have {n_table_weights}: call fit without warm_start."
             )
         if sp.issparse(coef) and self.seen_only is not False:
             pairs = FeaturePairs.of_matrix(coef)

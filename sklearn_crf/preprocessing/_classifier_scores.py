@@ -195,7 +195,9 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
                     parts.append(own[nodes])
                     owner.append(i)
         if len(rows) < n_folds:
-            raise ValueError(f"cv={n_folds} needs as many nodes, but X has {len(rows)}: use fewer folds.")
+            raise ValueError(
+                f"cv={n_folds} needs at least as many nodes as folds, but X has {len(rows)}: use fewer folds."
+            )
         found = self._scores_left_out(rows, parts, n_folds)
         return object_array(
             [np.concatenate([part for part, j in zip(found, owner, strict=True) if j == i]) for i in range(len(labels))]
@@ -271,8 +273,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         if not hasattr(self.estimator, self._response()):
             others = [method for method in _METHODS if hasattr(self.estimator, method)]
             raise ValueError(
-                f"method={self.method!r} is none of {type(self.estimator).__name__}'s, which has {others}: choose one "
-                "of these, or wrap the classifier in CalibratedClassifierCV."
+                f"method={self.method!r} is not a method of {type(self.estimator).__name__}, which has {others}: "
+                "choose one of its methods, or wrap the classifier in CalibratedClassifierCV."
             )
 
     def _response(self):

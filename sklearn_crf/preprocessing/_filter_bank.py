@@ -218,7 +218,9 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
             unknown = [name for name in names if name not in (*BANKS, "pca")]
             if unknown:
                 known = ", ".join(map(repr, (*BANKS, "pca")))
-                raise InvalidParameterError(f"bank must be out of {known}, or kernels, got {unknown[0]!r}.")
+                raise InvalidParameterError(
+                    f"bank must be names from {known} or an array of kernels, got {unknown[0]!r}."
+                )
             parts = [principal_kernels(images) if bank == "pca" else BANKS[bank]() for bank in names]
             return {name: kernel for part in parts for name, kernel in part.items()}
         try:

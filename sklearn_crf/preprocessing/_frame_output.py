@@ -49,8 +49,8 @@ class FrameOutput:
     def _frame_of(self, rows: Any, x: Any) -> Any:
         if sp.issparse(rows):
             raise ValueError(
-                f"{type(self).__name__} returned a sparse matrix, which set_output(transform='pandas') makes no data "
-                "frame of: ask the transformer for dense output, or use set_output(transform='default')."
+                f"{type(self).__name__} returned a sparse matrix, which set_output(transform='pandas') cannot convert "
+                "to a data frame: ask the transformer for dense output, or use set_output(transform='default')."
             )
         if not isinstance(rows, np.ndarray) or rows.ndim != 2:
             return rows

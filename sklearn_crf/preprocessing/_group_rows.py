@@ -58,7 +58,7 @@ def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarr
     for name, column in columns.items():
         if not is_frame or column not in rows.columns:
             held = f"{list(rows.columns)}" if is_frame else f"rows is a {type(rows).__name__}, not a data frame"
-            raise ValueError(f"{name}={column!r} names no column: {held}.")
+            raise ValueError(f"{name}={column!r} is not a column of rows: {held}.")
     groups = rows[groups] if "groups" in columns else groups
     time = rows[time] if "time" in columns else time
     if columns:
@@ -73,9 +73,9 @@ def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarr
     apart = [] if time is not None else [part for part in members if part[-1] - part[0] >= len(part)]
     if apart:
         warn_caller(
-            f"The rows of {len(apart)} of {len(members)} groups do not follow each other, such as those of "
-            f"{label_array(groups)[apart[0][0]]!r}: they are joined in the order of the table. Pass the column of time "
-            "as time, or names of groups that are not used again."
+            f"The rows of {len(apart)} of {len(members)} groups are not consecutive, such as the rows of "
+            f"{label_array(groups)[apart[0][0]]!r}: they are joined in the order of the table. Pass the column of "
+            "times as time, or give each group a name that is not used again."
         )
     if hasattr(rows, "iloc"):
         return object_array([rows.iloc[part] for part in members])
@@ -138,7 +138,7 @@ def _column(values, n_rows, name, what):
     values = label_array(values)
     if values.shape != (n_rows,) or not n_rows:
         raise ValueError(
-            f"{name} must have shape ({n_rows},), one for each row, of which one is needed; got {values.shape}."
+            f"{name} must have shape ({n_rows},), one entry for each of at least one row; got {values.shape}."
         )
     lacking = missing_nodes(values, np.nan)
     # NaT also differs from itself.

@@ -26,7 +26,7 @@ def as_images(X):
     """Return a list of (H, W, C) arrays, float32 or float64, after checking the images."""
     if is_stack(X) and X.ndim not in (3, 4):
         raise ValueError(
-            f"X must be images of shape (n, H, W) or (n, H, W, C), got {X.shape}: one image is X[np.newaxis]."
+            f"X must be images of shape (n, H, W) or (n, H, W, C), got {X.shape}: pass one image as X[np.newaxis]."
         )
     if not len(X):
         raise ValueError("X holds no image.")
@@ -55,7 +55,8 @@ def grey_planes(images, name, transformer):
     n_channels = images[0].shape[2]
     if n_channels != 1:
         raise ValueError(
-            f"{name}[0] has {n_channels} channels, but {type(transformer).__name__} takes grey images: average them."
+            f"{name}[0] has {n_channels} channels, but {type(transformer).__name__} needs grey images: average the "
+            "channels."
         )
     return [image[..., 0].astype(np.float64) for image in images]
 

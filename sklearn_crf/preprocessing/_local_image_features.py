@@ -91,7 +91,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
 
     def _check_parameters(self) -> None:
         if not self.kinds or any(kind not in KINDS for kind in self.kinds):
-            raise InvalidParameterError(f"kinds must be a tuple of names out of {KINDS}, got {self.kinds!r}.")
+            raise InvalidParameterError(f"kinds must be a tuple of names from {KINDS}, got {self.kinds!r}.")
         if not all(isinstance(scale, Real) and 0 < float(scale) < np.inf for scale in self.scales):
             raise InvalidParameterError(f"scales must be positive numbers, got {self.scales!r}.")
 

@@ -33,7 +33,7 @@ def _require_transformer(transformer):
     if hasattr(transformer, "transform") or not hasattr(transformer, "predict"):
         return
     raise TypeError(
-        f"transformer must have a method transform, which {type(transformer).__name__} has not: use "
+        f"transformer must have a method transform, but {type(transformer).__name__} has none: use "
         f"ClassifierScores({type(transformer).__name__}()) for the class scores of a classifier."
     )
 

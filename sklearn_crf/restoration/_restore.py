@@ -184,12 +184,17 @@ def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
     photo = _Photo.of(image, name)
     gaps = photo.gaps(mask, name)
     if not isinstance(task.noise, str) and task.noise * photo.unit > BYTES[1]:
-        raise ValueError(f"noise={task.noise:g} is more than all of the range of {name}: give it in its units.")
+        raise ValueError(
+            f"noise={task.noise:g} is more than the range of all values of {name}: give noise in the units of {name}."
+        )
     if gaps is None:
         levels = task.noise if isinstance(task.noise, str) else task.noise * photo.unit * photo.lengths
         return photo.made(task.planes(photo.planes, levels), task.scale)
     if task.kernel is not None or task.scale > 1 or not isinstance(task.noise, str):
-        raise ValueError(f"{name} has missing pixels, which are filled in alone: pass no noise, kernel or scale.")
+        raise ValueError(
+            f"{name} has missing pixels, which cannot be filled in along with other restoration: pass no noise, "
+            "kernel or scale."
+        )
     planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]
     filled = ready_field("missing", task.n_jobs).predict(_of_channels(planes))
     return photo.made(list(filled), 1, kept=~gaps)

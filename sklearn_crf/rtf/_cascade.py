@@ -89,7 +89,9 @@ class _Folds(NamedTuple):
         if cascade.n_folds is None or cascade.n_fields == 1:
             return cls([])
         if n_images < cascade.n_folds:
-            raise ValueError(f"cascade with n_folds={cascade.n_folds} needs as many images, got {n_images}.")
+            raise ValueError(
+                f"cascade with n_folds={cascade.n_folds} needs at least as many images as folds, got {n_images}."
+            )
         order = np.random.default_rng(seed).permutation(n_images)
         return cls([np.sort(order[k :: cascade.n_folds]) for k in range(cascade.n_folds)])
 

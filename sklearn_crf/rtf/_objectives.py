@@ -339,7 +339,7 @@ class FieldRisk:
             whole = Whole(len(images), sum(float(np.mean(weight)) for weight in weights))
         if not whole.weight:
             raise ValueError(
-                "y has no known values among the pixels that a round of training looks at: take "
+                "y has no known values among the pixels sampled for a round of training: use "
                 "FieldSolver(max_samples=None), or leave out images and regions without any."
             )
         self.whole = whole

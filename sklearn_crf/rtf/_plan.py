@@ -225,7 +225,10 @@ class ValueTargets(_Targets):
     def survey(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> tuple[Planes, tuple, list]:
         """Return the planes of a shard, the channels in which a corruption leaves gaps, and an empty list of labels."""
         if y is not None and isinstance(self.degradation, list | tuple):
-            raise ValueError("degradation holds one for each image, which Shards do not allow: pass one for all.")
+            raise ValueError(
+                "degradation holds one degradation for each image, which Shards do not support: pass one degradation "
+                "for all images."
+            )
         read = self.read_given(reading, X, y, sample_weight)
         return read.planes, read.missing if self.corruption is not None else (), []
 
@@ -280,14 +283,16 @@ class ValueTargets(_Targets):
             return
         same = n_values == len(former["target_mean_"]) and has_channels == former["_has_channels"]
         if not same or not np.array_equal(offsets, former["offsets_"]):
-            raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
+            raise ValueError(
+                "warm_start needs the same number of target channels and the same window as the last call of fit."
+            )
 
     def prediction_loss(self, common: Common) -> dict[str, Any]:
         low, high = common.attributes["target_range_"].tolist()
         if self.loss == "psnr" and low == high:
             raise ValueError(
-                f"y has the value {low:g} everywhere, so that an error of zero is possible, of which loss='psnr' takes "
-                "the logarithm: use loss='mse'."
+                f"y has the value {low:g} everywhere, so the error can be zero, but loss='psnr' takes the logarithm "
+                "of the error: use loss='mse'."
             )
         unit = losses.unit_for_loss(self.loss, common.scale)
         mean, scale, data_range = unit * common.mean, unit * common.scale, unit * ((high - low) or 1.0)
@@ -362,7 +367,7 @@ class LabelTargets(_Targets):
         if is_complete and of_class is None:
             return weights
         if all(gap.all() for gap in gaps):
-            raise ValueError("y has no label that is not missing.")
+            raise ValueError("All labels of y are missing.")
         if weights is None:
             weights = [np.ones(len(own)) for own in columns]
         if of_class is not None:

@@ -376,13 +376,13 @@ class TiledTask(NamedTuple):
         """Raise ValueError if the prediction requires the whole image at once."""
         for what, has in (("cascade", "stages_" in self.fitted), ("degradation", self.is_degraded)):
             if has:
-                raise ValueError(f"{self.name} with {what} looks at all of an image: call predict.")
+                raise ValueError(f"{self.name} with {what} needs the whole image at once: call predict.")
         if not isinstance(self.solver, ConjugateGradient):
-            raise ValueError(f"inference={self.inference!r} solves all of an image at once: call predict.")
+            raise ValueError(f"inference={self.inference!r} solves the whole image at once: call predict.")
         if self.fitted.get("n_node_types_", 1) > 1:
             raise ValueError(f"{self.name} was fitted to types of nodes, which an image does not have.")
         if len(self.fitted["missing_channels_"]):
-            raise ValueError(f"{self.name} for images with missing pixels looks at all of one: call predict.")
+            raise ValueError(f"{self.name} for images with missing pixels needs the whole image at once: call predict.")
         if self.fitted["lattice_ndim_"] == 3:
             raise ValueError(f"{self.name} was fitted on volumes: call predict.")
         if image.shape[2] != (expected := self.fitted["n_features_in_"]):

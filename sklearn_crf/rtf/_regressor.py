@@ -269,7 +269,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if isinstance(X, Shards):
             raise ValueError("cascade is for images in memory, not in Shards: let load add a prediction to X.")
         if self.warm_start:
-            raise ValueError(f"warm_start goes on from a single field, got cascade={self.cascade}.")
+            raise ValueError(f"warm_start can only continue training of a single field, got cascade={self.cascade}.")
         return self._fit_stages(cascade, options, X, y, sample_weight)
 
     def _targets(self) -> ValueTargets:

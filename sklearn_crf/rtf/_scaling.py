@@ -127,7 +127,8 @@ class LeafScaling:
                 self.factor.append(np.linalg.cholesky(_moments(squares, weight, white)))
             except np.linalg.LinAlgError as error:
                 raise ValueError(
-                    "X has a channel that is so far from 0, beside its spread, that sums lose it: subtract its mean."
+                    "X has a channel that is so far from 0, relative to its spread, that sums lose precision: "
+                    "subtract its mean."
                 ) from error
         self.inverse = [np.linalg.inv(factor) for factor in self.factor]
 

@@ -417,8 +417,8 @@ def unit_for_loss(loss: Any, deviation: float) -> float:
     if callable(loss):
         if not _LEAST_OF_FUNCTIONS < deviation < _LARGEST_OF_FUNCTIONS:
             raise ValueError(
-                f"loss is a function, and y has a standard deviation of {deviation:.3g}, so that float32 may not hold "
-                "the derivative: rescale y, or use a loss by its name."
+                f"loss is a function, and y has a standard deviation of {deviation:.3g}, so float32 may be unable to "
+                "hold the derivative: rescale y, or use a loss by its name."
             )
         return 1.0
     if is_held(deviation):

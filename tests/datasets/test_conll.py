@@ -107,11 +107,11 @@ def test_bad_files(tmp_path, text, message):
         ([[["a"]], [["O"], ["O"]]], {}, r"columns\[1\] has 2 sentences, but columns\[0\] has 1"),
         ([[["a"]], [["O", "O"]]], {}, r"columns\[1\]\[0\] has 2 tokens, but columns\[0\]\[0\] has 1"),
         ([["a"]], {}, r"columns\[0\]\[0\] is a text"),
-        ([[["-DOCSTART-"]]], {}, "pass documents instead"),
+        ([[["-DOCSTART-"]]], {}, "pass the documents parameter instead"),
         ([], {}, "columns must be a list of columns"),
         ([[["a"]]], {"documents": [0, 1]}, "documents has 2 sentences"),
         ([[["a"]]], {"comments": [["# a\n"]]}, "must be one line"),
-        ([[["a"]]], {"separator": ""}, "separator must be a text"),
+        ([[["a"]]], {"separator": ""}, "separator must be a non-empty string"),
     ],
 )
 def test_what_cannot_be_written_is_named(tmp_path, columns, options, message):
@@ -123,5 +123,5 @@ def test_what_cannot_be_written_is_named(tmp_path, columns, options, message):
 @pytest.mark.parametrize("options", [{"separator": ""}, {"separator": 3}, {"comment": ""}])
 def test_bad_options(tmp_path, options):
     (tmp_path / "a.txt").write_text("a\n")
-    with pytest.raises(ValueError, match=f"{next(iter(options))} must be a text"):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be a non-empty string"):
         read_conll(tmp_path / "a.txt", **options)

@@ -202,7 +202,7 @@ UAI_HEAD = "MARKOV\n2\n2 2\n1\n2 0 1\n"
         ("LIMID 2", "must begin with MARKOV or BAYES"),
         (UAI_HEAD + "4 1 2 3", "ends before the table of factor 0: 4 numbers are needed, 3 are left"),
         (UAI_HEAD + "4 1 2 3 x", "line 6: a number is needed, found 'x'"),
-        (UAI_HEAD + "3 1 2 3", "the table of factor 0 has 3 entries, its variables 4 joint states"),
+        (UAI_HEAD + "3 1 2 3", "the table of factor 0 has 3 entries, but its variables have 4 joint states"),
         (UAI_HEAD + "4 1 2 3 -1", "word 13: the table of factor 0 must be finite and at least 0, found -1"),
         (UAI_HEAD + "4 1 2 3 nan", "word 13: the table of factor 0 must be finite and at least 0, found nan"),
         (UAI_HEAD + "4 1 2 3 4 5", "goes on after its end: word 14 is 5"),
@@ -259,9 +259,9 @@ def test_bad_fg_files(tmp_path, text, message):
 
 def test_bad_solutions(tmp_path):
     (tmp_path / "file").write_text("PR\n1")
-    with pytest.raises(ValueError, match="no solution of task MAR"):
+    with pytest.raises(ValueError, match="not a solution of task MAR"):
         read_marginals(tmp_path / "file")
-    with pytest.raises(ValueError, match="no solution of task MAP"):
+    with pytest.raises(ValueError, match="not a solution of task MAP"):
         read_labeling(tmp_path / "file")
     (tmp_path / "file").write_text("1 5 0")
     with pytest.raises(ValueError, match="observes variable 5, but n_nodes is 3"):

@@ -273,7 +273,7 @@ def test_convergent_inference_learns_weights_that_are_not_negative(data):
     field = DenseCRF([Spatial(2.0), Bilateral(0.5, 1e4)], inference=inference, max_iter=30).fit(X, y)
     assert field.compatibility_.min() >= 0
     assert field.score(X, y) > 0.85
-    with pytest.raises(ValueError, match="compatibility='full' is not learned"):
+    with pytest.raises(ValueError, match="compatibility='full' cannot be learned"):
         DenseCRF(KERNELS, compatibility="full", inference=inference).fit(X, y)
 
 
@@ -346,7 +346,7 @@ def test_invalid_input(data):
         DenseExample(np.zeros((4, 5, 2)), spacing=(1.0, 0.0))
     with pytest.raises(ValueError, match=r"X\[1\] has no image|X\[1\] has 2 axes"):
         field.fit([X[0], DenseExample(X[1].scores)], y[:2])
-    with pytest.raises(ValueError, match=r"X\[0\] has no image, which kernels\[1\]"):
+    with pytest.raises(ValueError, match=r"X\[0\] has no image, but kernels\[1\]"):
         field.fit([DenseExample(x.scores) for x in X], y)
     with pytest.raises(ValueError, match=r"y\[1\] has shape"):
         field.fit(X, [y[0], y[1].T, *y[2:]])
@@ -355,7 +355,7 @@ def test_invalid_input(data):
     forbidden = [
         DenseExample(np.where(np.eye(3, dtype=bool)[part], -np.inf, 0.0), x.image) for x, part in zip(X, y, strict=True)
     ]
-    with pytest.raises(ValueError, match=r"X\[0\] has a score of -inf for the label"):
+    with pytest.raises(ValueError, match=r"X\[0\] has a score of -inf for the true label"):
         field.fit(forbidden, y)
     field.fit(X, y)
     with pytest.raises(ValueError, match="expecting 5 features"):
@@ -428,7 +428,7 @@ def test_the_form_of_images_does_not_matter(data, form):
 def test_standardised_images_are_refused_after_a_fit_to_whole_numbers(data, dtype):
     X, y = data
     field = DenseCRF(KERNELS).fit(in_form(X[:4], lambda image: image.clip(0, 255).astype(dtype)), y[:4])
-    with pytest.raises(ValueError, match=r"X\[0\] has colours of -.* fit have the range 0 to .*: give images in"):
+    with pytest.raises(ValueError, match=r"X\[0\] has colours from -.* fit have the range 0 to .*: pass images in"):
         field.predict(in_form(X[4:], lambda image: (image - image.mean()) / image.std()))
 
 
@@ -437,7 +437,7 @@ def test_images_of_small_fractions_are_refused_after_a_fit_to_bytes(data, top):
     X, y = data
     X = in_form(X, lambda image: 255 * (image - image.min()) / np.ptp(image))
     field = DenseCRF(KERNELS).fit(X[:4], y[:4])
-    with pytest.raises(ValueError, match=r"X\[0\] has colours of .* fit have the range 0 to 255: give images in"):
+    with pytest.raises(ValueError, match=r"X\[0\] has colours from .* fit have the range 0 to 255: pass images in"):
         field.predict(in_form(X[4:], lambda image: top * image / 255))
     field.predict(in_form(X[4:], lambda image: np.round(top * image / 255)))
     DenseCRF(KERNELS, color_range=(0, 255)).fit(X[:4], y[:4]).predict(in_form(X[4:], lambda image: top * image / 255))
@@ -467,7 +467,7 @@ def test_the_range_of_colours_is_that_of_fit(data):
     # Types say their range after fit too.
     integers = in_form(as_bytes, lambda image: np.round(image).clip(0, 255).astype(np.uint8))
     assert_array_equal(field.predict(integers)[0], given.predict(integers)[0])
-    with pytest.raises(ValueError, match=r"X\[0\] has colours of .* those of fit have the range .*: give images in"):
+    with pytest.raises(ValueError, match=r"X\[0\] has colours from .* images of fit have the range .*: pass images in"):
         field.predict(in_form(X[4:], lambda image: image * 40 + 100))
     # After a fit to bytes fractions are still read as 0 to 1.
     given.set_params(color_range=None)
@@ -475,7 +475,7 @@ def test_the_range_of_colours_is_that_of_fit(data):
     expected = given.predict_proba(as_bytes)[0]
     assert_allclose(given.predict_proba(in_form(as_bytes, lambda image: image / 255))[0], expected, atol=1e-6)
     assert_allclose(given.predict_proba(in_form(as_bytes, lambda image: image * 2 / 255 - 1))[0], expected, atol=1e-6)
-    with pytest.raises(ValueError, match=r"channel_bandwidth=0\.2 is less than one step"):
+    with pytest.raises(ValueError, match=r"channel_bandwidth=0\.2 is less than one colour step"):
         DenseCRF([Bilateral(6.0, 0.2)]).fit(X[:4], y[:4])
     with pytest.raises(ValueError, match="color_range must be two finite numbers"):
         DenseCRF(KERNELS, color_range=(3, 1)).fit(X[:4], y[:4])

@@ -68,7 +68,7 @@ def test_scores_of_minus_infinity_matter_where_labels_count(examples):
     scores = X[0].scores.copy()
     scores[0, 0, y[0, 0, 0]] = -np.inf
     X = [DenseExample(scores, X[0].image), *X[1:]]
-    with pytest.raises(ValueError, match=r"X\[0\] has a score of -inf for the label of a pixel"):
+    with pytest.raises(ValueError, match=r"X\[0\] has a score of -inf for the true label of a pixel"):
         DenseCRF(KERNELS).fit(X, y)
     assert np.isfinite(DenseCRF(KERNELS).fit(X, y, sample_weight=[0, 1, 1, 1]).loss_curve_).all()
 

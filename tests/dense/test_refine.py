@@ -139,7 +139,9 @@ def test_a_given_range_of_colours():
     kernels = [Bilateral(8.0, 0.05)]
     as_they_are = refine(probabilities, image / 255, kernels=kernels, color_range=(0, 255))
     assert_allclose(as_they_are, refine(probabilities, image, kernels=[Bilateral(8.0, 0.05 * 255)]), atol=1e-6)
-    with pytest.raises(ValueError, match=r"channel_bandwidth=0.05 is less than one step .* pass 12.75, or color_range"):
+    with pytest.raises(
+        ValueError, match=r"channel_bandwidth=0.05 is less than one colour .* pass 12.75, or color_range"
+    ):
         refine(probabilities, image / 255, kernels=kernels)
     for wrong in ((1, 0), (0, 1, 2), 255, "uint8", (0, np.inf)):
         with pytest.raises(ValueError, match="color_range must be two finite numbers"):
@@ -154,7 +156,7 @@ def test_a_given_range_of_colours():
 def test_an_image_of_a_small_part_of_its_range_is_warned_of(form, ends):
     probabilities, image, _ = picture()
     image = image.clip(0, 255)
-    with pytest.warns(UserWarning, match="a small part of which they take, .* pass their own range as color_range"):
+    with pytest.warns(UserWarning, match="a small part of the assumed range .* pass the range of the colours"):
         refine(probabilities, form(image))
     with warnings.catch_warnings(action="error"):
         refined = refine(probabilities, form(image), color_range=ends)
@@ -166,7 +168,7 @@ def test_many_images_are_no_volume():
     first, second = photograph(0), photograph(1)
     probabilities, images = np.stack([first[0], second[0]]), np.stack([first[1], second[1]])
     with pytest.raises(
-        ValueError, match="of a volume or of 2 images: pass lattice_ndim=3 for a volume, lattice_ndim=2"
+        ValueError, match="could be a volume or 2 images: pass lattice_ndim=3 for a volume, or lattice_ndim=2"
     ):
         refine(probabilities, images)
     together = refine(probabilities, images, lattice_ndim=2)
@@ -177,7 +179,7 @@ def test_many_images_are_no_volume():
     assert np.abs(volume - together).max() > 0.01
     with pytest.raises(ValueError, match="do not fit lattice_ndim=1"):
         refine(probabilities, images, lattice_ndim=1)
-    with pytest.raises(ValueError, match="image holds 1 images, but probabilities are of 2"):
+    with pytest.raises(ValueError, match="image holds 1 images, but probabilities has 2"):
         refine(probabilities, images[:1], lattice_ndim=2)
     # Images of one batch have one range of colours, the darker of them too.
     bright_and_dark = np.stack([images[0] / 255, images[0] / 2550])
@@ -187,17 +189,17 @@ def test_many_images_are_no_volume():
 
 def test_invalid_input():
     probabilities, image, _ = picture()
-    with pytest.raises(ValueError, match=r"those of pixel \(0, 0\) add up"):
+    with pytest.raises(ValueError, match=r"at pixel \(0, 0\) they add up"):
         refine(probabilities.transpose(2, 0, 1), image)
-    with pytest.raises(ValueError, match=r"those of pixel \(0, 3\) add up to nan"):
+    with pytest.raises(ValueError, match=r"at pixel \(0, 3\) they add up to nan"):
         refine(np.where(np.arange(24)[:, np.newaxis] == 3, np.nan, probabilities), image)
     with pytest.raises(ValueError, match="must not be negative"):
         refine(np.stack([np.full((3, 3), -0.5), np.full((3, 3), 1.5)], axis=-1), np.zeros((3, 3)))
-    with pytest.raises(ValueError, match=r"image has shape \(24, 20, 3\), but probabilities are of a lattice"):
+    with pytest.raises(ValueError, match=r"image has shape \(24, 20, 3\), but probabilities are for a lattice"):
         refine(probabilities, image.transpose(1, 0, 2))
     with pytest.raises(ValueError, match=r"kernels\[0\].bandwidth must be positive"):
         refine(probabilities, image, kernels=(Spatial(0),))
-    with pytest.raises(ValueError, match="has no image, which"):
+    with pytest.raises(ValueError, match="has no image, but"):
         refine(probabilities, kernels=(Bilateral(),))
     with pytest.raises(ValueError, match=r"2\*\*63"):
         refine(probabilities, image, kernels=(Bilateral(1e-9, 1e-9),))
@@ -224,5 +226,5 @@ def test_any_bandwidth_gives_probabilities(bandwidth):
 
 @pytest.mark.parametrize("image", [3.0, 10**30])
 def test_a_number_is_no_image_of_many(image):
-    with pytest.raises(ValueError, match="image holds 1 images, but probabilities are of 3"):
+    with pytest.raises(ValueError, match="image holds 1 images, but probabilities has 3"):
         refine(np.full((3, 4, 2), 0.5), image, lattice_ndim=1)

@@ -156,6 +156,6 @@ def test_a_cluster_that_goes_away_leaves_the_estimator_as_it_was(in_memory):
         def _start(self, k, sent):
             raise ray.exceptions.RaySystemError("no connection")
 
-    with pytest.raises(RuntimeError, match="The Ray cluster went away"):
+    with pytest.raises(RuntimeError, match="The Ray cluster was lost"):
         crf.fit(Shards(range(2), load, Unreachable))
     np.testing.assert_array_equal(weights(crf), before)

@@ -171,7 +171,7 @@ def test_weighed_rows_and_what_cannot_be_weighed():
     crf = TRWCRF(class_weight="balanced", classes=["a", "b"], tol=1e-8)
     sharded = clone(crf).fit(Shards.from_arrays(parts))
     np.testing.assert_allclose(weights(sharded), weights(clone(crf).fit(rows, labels)), atol=1e-6)
-    with pytest.raises(ValueError, match="class_weight names the class 7"):
+    with pytest.raises(ValueError, match="class_weight contains the class 7"):
         TRWCRF(class_weight={7: 2.0}).fit(Shards.from_arrays(PARTS))
 
 
@@ -189,7 +189,7 @@ def test_predictions_of_each_shard():
     np.testing.assert_allclose(np.concatenate(crf.predict_proba(shards)), crf.predict_proba(X))
     weight = np.array([1.0] * 5 + [2.0] + [1.0] * 3)
     assert crf.score(shards) == pytest.approx(crf.score(X, Y, sample_weight=weight))
-    with pytest.raises(ValueError, match="evidence is not for Shards"):
+    with pytest.raises(ValueError, match="evidence is not supported with Shards"):
         crf.predict(shards, Y)
 
 
@@ -322,22 +322,22 @@ def test_errors_name_the_shard():
 
 def test_what_takes_no_shards_says_so():
     shards = Shards.from_arrays(PARTS)
-    with pytest.raises(ValueError, match="solver='sgd' goes from example to example, which Shards do not allow"):
+    with pytest.raises(ValueError, match="solver='sgd' visits examples one by one, which Shards do not support"):
         ContrastiveCRF(solver="sgd").fit(shards)
     weighted = MostViolated(MostViolated("icm", "weighted"), "hamming")
-    with pytest.raises(ValueError, match=r"MostViolated\(cost='weighted'\) counts labels in memory, not in Shards"):
+    with pytest.raises(ValueError, match=r"MostViolated\(cost='weighted'\) is only supported for X and y in memory"):
         ContrastiveCRF(learning=ContrastiveTraining(generator=["map", weighted])).fit(shards)
     with pytest.raises(ValueError, match="such as 'lbfgs'"):
         TRWCRF(solver="sgd").fit(shards)
     for learning in ("joint_relaxation", "dual_relaxation", "edge_probabilities"):
-        with pytest.raises(ValueError, match=f"learning='{learning}' goes through single examples in memory"):
+        with pytest.raises(ValueError, match=f"learning='{learning}' visits single examples in memory"):
             TRWCRF(learning=learning, fit_intercept=False).fit(shards)
     for options in ({"solver": "frank_wolfe"}, {"learning": "joint_margin"}, {"learning": "dual_margin"}):
-        with pytest.raises(ValueError, match="goes from example to example, which Shards do not allow"):
+        with pytest.raises(ValueError, match="visits examples one by one, which Shards do not support"):
             M3NClassifier(**options).fit(shards)
-    with pytest.raises(ValueError, match="cost='weighted' counts labels in memory"):
+    with pytest.raises(ValueError, match="cost='weighted' is only supported for X and y in memory"):
         M3NClassifier(learning=MaxMargin(cost="weighted")).fit(shards)
-    with pytest.raises(ValueError, match="Shards bring y and sample_weight along"):
+    with pytest.raises(ValueError, match="Shards get y and sample_weight from their load function"):
         TRWCRF().fit(shards, Y)
     with pytest.raises(ValueError, match="at least one shard"):
         Shards([], part)

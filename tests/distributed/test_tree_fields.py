@@ -104,7 +104,7 @@ def test_weights_of_classes_are_those_of_all_shards(loss, class_weight):
         assert_array_equal(leaves(held), leaves(by_hand))
         whole = clone(field).fit(Shards.from_arrays([(X, labels, weight)]))
         assert_array_equal(leaves(whole), leaves(in_memory))
-    with pytest.raises(ValueError, match="class_weight names the class 9"):
+    with pytest.raises(ValueError, match="class_weight contains the class 9"):
         clone(field).set_params(class_weight={9: 1.0}).fit(Shards.from_arrays(parts_of(X, labels)))
 
 
@@ -190,9 +190,9 @@ def test_what_takes_no_shards_says_so():
         RegressionTreeField(cascade=2).fit(shards)
     with pytest.raises(ValueError, match=r"take FieldSolver\(max_samples=None\)"):
         RegressionTreeField("pseudolikelihood", solver=FieldSolver(max_samples=100)).fit(shards)
-    with pytest.raises(ValueError, match="degradation holds one for each image, which Shards do not allow"):
+    with pytest.raises(ValueError, match="one degradation for each image, which Shards do not support"):
         RegressionTreeField(degradation=[Blur(np.ones((3, 3)) / 9, 0.1)]).fit(shards)
-    with pytest.raises(ValueError, match="Shards bring y and sample_weight along"):
+    with pytest.raises(ValueError, match="Shards get y and sample_weight from their load function"):
         RegressionTreeField().fit(shards, Y)
     rows = Shards.from_arrays([(X.reshape(-1, 8), Y.reshape(-1, 8)[:, 0])])
     with pytest.raises(ValueError, match="early_stopping=False"):

@@ -204,8 +204,8 @@ def test_names_of_weights():
 def test_lattices_without_ends():
     X, y = np.zeros((2, 3, 3, 1)), np.tile([0, 1, 1], (2, 3, 1))
     field = TRWCRF(pairwise=PairwiseTables(boundary_weights=True))
-    with pytest.raises(ValueError, match="boundary_weights=True is for sequences, but X holds lattices of 2 axes"):
+    with pytest.raises(ValueError, match="boundary_weights=True needs sequences, but X holds lattices of 2 axes"):
         field.fit(X, y)
     operators = [Example(sp.linalg.aslinearoperator(np.eye(3)), edges_of(3))] * 2
-    with pytest.raises(ValueError, match="node_features in X are a linear operator"):
+    with pytest.raises(ValueError, match="node_features in X is a linear operator"):
         field.fit(operators, [np.arange(3)] * 2)

@@ -300,7 +300,10 @@ def test_numbers_of_examples_that_do_not_fit_are_refused(fields, message):
         ([Example(np.ones((3, 2)), [[0, 1], [1, 2]])] * 4, "but X[0] is an Example: fit DRFClassifier or TRWCRF"),
         (np.ones((4, 5, 2)), "but each has 2 axes: fit DRFClassifier or TRWCRF"),
         ([np.ones((3, 2))] * 4, "but each has 2 axes"),
-        ([{"word": "a"}] * 4, "X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features"),
+        (
+            [{"word": "a"}] * 4,
+            "X[0] is a dict: convert dicts to features with sklearn.feature_extraction.Dict",
+        ),
     ],
     ids=["graphs", "array of chains", "list of chains", "dicts"],
 )

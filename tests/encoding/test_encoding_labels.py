@@ -123,13 +123,13 @@ GRID = np.zeros((2, 2, 3, 1))
             [np.zeros(2), np.zeros(3)],
             TWO_CHAINS,
             {"classes": {0, 1}},
-            r"at least 2 classes in one axis, got shape \(\)",
+            r"a 1-D array of at least 2 classes, got shape \(\)",
         ),
         (
             [np.zeros(2), np.zeros(3)],
             TWO_CHAINS,
             {"classes": [None, 1]},
-            "classes holds None, but labels are strings or integers",
+            "classes holds None, but labels must be strings or integers",
         ),
         (np.zeros((2, 6)), GRID, {}, r"y\[0\] has shape \(6,\)"),
         ([np.zeros((2, 3)), np.zeros((3, 2))], list(GRID), {}, r"y\[1\] has shape \(3, 2\)"),
@@ -150,7 +150,12 @@ GRID = np.zeros((2, 2, 3, 1))
         ([np.array([np.nan, 1]), np.zeros(3)], TWO_CHAINS, {}, r"y\[0\] contains NaN.*missing_label"),
         ([np.array([np.inf, 1]), np.zeros(3)], TWO_CHAINS, {}, r"y\[0\] contains infinity"),
         ([np.zeros(2, dtype="M8[s]"), np.zeros(3)], TWO_CHAINS, {}, "Unknown label type"),
-        ([np.array([0, 1]), np.zeros(3, int)], TWO_CHAINS, {"classes": [1]}, "classes must name at least 2"),
+        (
+            [np.array([0, 1]), np.zeros(3, int)],
+            TWO_CHAINS,
+            {"classes": [1]},
+            "a 1-D array of at least 2",
+        ),
         ([0.5, 1.5], np.zeros((2, 1)), {}, "Unknown label type: continuous"),
         ([0, np.nan], np.zeros((2, 1)), {}, "NaN"),
         ([0, 1, 1], np.zeros((2, 1)), {}, "inconsistent numbers of samples"),
@@ -243,7 +248,7 @@ def test_rows_with_labels_of_two_types_or_several_labels():
     encoded = encode_X(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="mixes strings with other labels, such as 1"):
         encode_y(["a", 1, "b"], encoded)
-    with pytest.raises(ValueError, match="MultiLabelField takes several"):
+    with pytest.raises(ValueError, match="Use MultiLabelField for several"):
         encode_y(np.zeros((3, 2), dtype=int), encoded)
 
 
@@ -293,13 +298,13 @@ def test_classes_of_many_labels(dtype, low, high):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([(0, 1), (1, 2)], r"y\[0\] holds \(0, 1\), but labels are strings or integers: make strings"),
-        ([{}, {1: 2}], "but labels are strings or integers"),
-        ([np.datetime64("2020"), np.datetime64("2021")], "but labels are strings or integers"),
-        ([b"a", "b"], r"holds labels that no type of NumPy holds together, such as b'a'"),
-        (["a\0", "b"], r"holds labels that no type of NumPy holds together"),
-        ([2**53 + 1, 0.5], "holds labels that no type of NumPy holds together, such as 9007199254740993"),
-        ([2**70, 1], "Unknown label type: .* holds object, but labels are strings or integers"),
+        ([(0, 1), (1, 2)], r"y\[0\] holds \(0, 1\), but labels must be strings or integers: convert them to strings"),
+        ([{}, {1: 2}], "but labels must be strings or integers"),
+        ([np.datetime64("2020"), np.datetime64("2021")], "but labels must be strings or integers"),
+        ([b"a", "b"], r"holds labels that have no common NumPy type, such as b'a'"),
+        (["a\0", "b"], r"holds labels that have no common NumPy type"),
+        ([2**53 + 1, 0.5], "holds labels that have no common NumPy type, such as 9007199254740993"),
+        ([2**70, 1], "Unknown label type: .* holds object, but labels must be strings or integers"),
     ],
 )
 def test_objects_that_are_no_labels_are_refused(labels, message):
@@ -311,7 +316,7 @@ def test_objects_that_are_no_labels_are_refused(labels, message):
 
 def test_dates_are_no_labels_and_infinity_warns_of_nothing():
     chains = encode_X([np.zeros((2, 1))])
-    with pytest.raises(ValueError, match=r"datetime64\[D\], but labels are strings or integers"):
+    with pytest.raises(ValueError, match=r"datetime64\[D\], but labels must be strings or integers"):
         encode_y([np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]")], chains)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -30,7 +30,7 @@ CHAINS = [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]]
         ((NODES, Example(NODES[:2], []).graph), "edges is a graph of 2 nodes, node_features has 3 rows"),
         ((NODES, [[0, 1]], np.zeros((2, 1))), r"edge_features must have shape \(1, n_edge_features\), got \(2, 1\)"),
         ((NODES, [], None, None, None, None, [[0, 1]]), "factors must be a dict of name to nodes, got list"),
-        ((NODES, [], None, None, None, None, {0: [[0, 1]]}), "factors must name its types by strings, got 0"),
+        ((NODES, [], None, None, None, None, {0: [[0, 1]]}), "must be strings, got 0"),
         ((NODES, [], None, None, None, None, {"a": [0, 1]}), r"factors\['a'\] must be integers of shape"),
         ((NODES, [], None, None, None, None, {"a": [[0, 3]]}), r"factors\['a'\] has the nodes \[0, 3\]"),
         ((NODES, [], None, None, None, None, {"a": [[1, 1]]}), r"factors\['a'\] has a node twice"),
@@ -97,7 +97,7 @@ def test_classes_are_balanced_by_the_weights_of_nodes():
 @pytest.mark.parametrize(
     ("class_weight", "message"),
     [
-        ({"c": 1.0}, "names the class 'c'"),
+        ({"c": 1.0}, "contains the class 'c'"),
         ({"a": "heavy"}, "got 'heavy' for the class 'a'"),
         ({"a": np.inf}, "got inf"),
     ],

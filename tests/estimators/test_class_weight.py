@@ -202,7 +202,7 @@ def test_a_class_that_training_lacks_has_weight_1():
 @pytest.mark.parametrize(
     ("class_weight", "message"),
     [
-        ({5: 1.0}, "class_weight names the class 5, but the classes are"),
+        ({5: 1.0}, "class_weight contains the class 5, but the classes are"),
         ({0: -1.0}, "class_weight must be finite and not negative"),
         ({0: np.nan}, "class_weight must be finite and not negative"),
         ("half", "'class_weight' parameter of"),

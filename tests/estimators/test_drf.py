@@ -470,7 +470,7 @@ def test_probabilities_of_an_arbitrary_scale_are_warned_of(learning):
     inference = "map" if learning == "spa" else "mpm"
     field = drf_classifier(learning=learning, inference=inference, init="zeros", max_iter=100).fit(X, y)
     for method in (field.predict_proba, field.predict_log_proba):
-        with pytest.warns(UserWarning, match=f"Steps of learning='{learning}' from init='zeros' .* TemperatureScaling"):
+        with pytest.warns(UserWarning, match=f"With learning='{learning}' and init='zeros', .* TemperatureScaling"):
             method(X)
     anchored = drf_classifier(learning=learning, inference=inference, max_iter=100).fit(X, y)
     with warnings.catch_warnings():

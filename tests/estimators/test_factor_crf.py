@@ -308,7 +308,7 @@ BAD = {
         lambda x: {"triple": [0, 1, 2]},
         r"factors\['triple'\] must be integers of shape \(n_factors, arity\)",
     ),
-    "no string": (lambda x: {3: [[0, 1, 2]]}, "factors must name its types by strings, got 3"),
+    "no string": (lambda x: {3: [[0, 1, 2]]}, "must be strings, got 3"),
     "features": (lambda x: {"triple": ([[0, 1, 2]], [1.0])}, r"features of factors\['triple'\] must be finite numbers"),
 }
 
@@ -356,7 +356,7 @@ def test_bad_input(fitted):
 )
 def test_learnings_for_edges_alone(learning):
     X, y = factor_examples(2)
-    with pytest.raises(ValueError, match=f"learning='{learning}' is for nodes and edges alone.*take 'exact'"):
+    with pytest.raises(ValueError, match=f"learning='{learning}' supports only nodes and edges.*use 'exact'"):
         trw_crf(learning=learning, fit_intercept=False).fit(X, y)
 
 
@@ -375,7 +375,7 @@ def test_rules_of_inference_take_factors(learning):
 
 def test_refusals(fitted):
     model, X, y = fitted
-    with pytest.raises(ValueError, match=r"entropy='trw' is about spanning trees of edges, but X\[0\] has factors"):
+    with pytest.raises(ValueError, match=r"entropy='trw' uses spanning trees of edges, but X\[0\] has factors"):
         trw_crf(learning="relaxation").fit(X, y)
     with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_edge_proba does not take"):
         model.predict_edge_proba(X)

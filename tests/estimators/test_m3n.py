@@ -193,7 +193,7 @@ def test_zero_weights_say_what_learns_where_no_label_has_a_majority():
     X = rng.normal(size=(300, 2))
     # Six labels, the first twice as likely as each of the others, whatever the features.
     y = np.maximum(rng.randint(-1, 6, 300), 0)
-    with pytest.warns(UserWarning, match="all weights zero.*Take TRWCRF or DRFClassifier"):
+    with pytest.warns(UserWarning, match="all weights zero.*use TRWCRF or DRFClassifier"):
         model = m3n_classifier(solver="bmrm").fit(X, y)
     assert not model.coef_.any()
     assert not model.intercept_.any()
@@ -427,8 +427,8 @@ def test_sparse_chains_of_many_labels_go_on_as_those_of_few(n_labels):
         ({"cost": [[0, 1], [-1, 0]]}, r"cost must not be negative, found cost\[1, 0\] = -1"),
         ({"cost": [[0, 1], [1, 2]]}, r"cost must be zero on its diagonal, found cost\[1, 1\] = 2"),
         ({"cost": np.ones((3, 3)) - np.eye(3)}, r"cost must have shape \(2, 2\)"),
-        ({"inference": "gibbs"}, "inference='gibbs' finds no best labelings"),
-        ({"inference": "mpm"}, "inference='mpm' finds no best labelings"),
+        ({"inference": "gibbs"}, "inference='gibbs' does not compute best labelings"),
+        ({"inference": "mpm"}, "inference='mpm' does not compute best labelings"),
         ({"class_weight": {0: -1}}, "class_weight must be finite and not negative"),
         ({"inference": TreeInference()}, "without cycles"),
     ],

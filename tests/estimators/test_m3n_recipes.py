@@ -313,14 +313,17 @@ def test_weighted_cost_is_balanced_classes():
         ),
         (
             {"learning": "relaxed_margin", "solver": "lbfgs"},
-            "solver='lbfgs' does not go with learning='relaxed_margin'",
+            "solver='lbfgs' is not supported with learning='relaxed_margin'",
         ),
         (
             {"learning": "smoothed_margin", "solver": "bmrm"},
-            "solver='bmrm' does not go with learning='smoothed_margin'",
+            "solver='bmrm' is not supported with learning='smoothed_margin'",
         ),
-        ({"learning": "dual_margin", "solver": "bmrm"}, "solver='bmrm' does not go with learning='dual_margin'"),
-        ({"learning": "dual_margin", "pairwise": "associative"}, "pairwise='associative' needs a learning that keeps"),
+        ({"learning": "dual_margin", "solver": "bmrm"}, "solver='bmrm' is not supported with learning='dual_margin'"),
+        (
+            {"learning": "dual_margin", "pairwise": "associative"},
+            "'associative' needs a learning that can keep",
+        ),
         ({"learning": "smoothed_margin", "temperature": 0.0}, "'temperature' parameter of SmoothedMargin"),
         ({"learning": "smoothed_margin", "temperature": -1.0}, "'temperature' parameter"),
     ],

@@ -94,14 +94,14 @@ def test_labels_that_are_missing_do_not_matter(name):
 def test_labels_that_are_too_few_are_an_error(name):
     X, y = images()
     partial = np.where(np.indices(y.shape).sum(axis=0) % 2, -1, y)
-    with pytest.raises(ValueError, match="no labelled node all of whose neighbours are labelled"):
+    with pytest.raises(ValueError, match="no labelled node whose neighbours are all labelled"):
         clone(FIELDS[name]).fit(X, partial)
 
 
 def test_observed_labelings_need_an_example_with_all_labels():
     X, y = images()
     y[:, 0, 0] = -1
-    with pytest.raises(ValueError, match="init='observed' needs an example all of whose nodes are labelled"):
+    with pytest.raises(ValueError, match="init='observed' needs an example whose nodes are all labelled"):
         clone(FIELDS["seen"]).fit(X, y)
 
 

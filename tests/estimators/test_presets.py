@@ -105,13 +105,13 @@ def test_an_unknown_learning_is_told_what_looks_like_it():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"learning": "pma", "solver": "frank_wolfe"}, "solver='frank_wolfe' does not go with learning='pma'"),
-        ({"learning": "max_margin", "solver": "lbfgs"}, "solver='lbfgs' does not go with learning='max_margin'"),
+        ({"learning": "pma", "solver": "frank_wolfe"}, "solver='frank_wolfe' is not supported with learning='pma'"),
+        ({"learning": "max_margin", "solver": "lbfgs"}, "solver='lbfgs' is not supported with learning='max_margin'"),
         (
             {"learning": "contrastive", "solver": "gradient"},
-            "solver='gradient' does not go with learning='contrastive'",
+            "solver='gradient' is not supported with learning='contrastive'",
         ),
-        ({"learning": "pl", "solver": "bundle"}, "solver='bundle' does not go with learning='pseudolikelihood'"),
+        ({"learning": "pl", "solver": "bundle"}, "solver='bundle' is not supported with learning='pseudolikelihood'"),
         ({"learning": "relaxation", "pairwise": "associative"}, "'associative' needs"),
     ],
 )

@@ -62,7 +62,12 @@ def test_missing_labels_where_a_learning_needs_all():
         (chains(node_type=[0, 1, 0]), Y, {}, "needs as many types of nodes as the former fit had, 1, got 2"),
         (chains(edge_type=[0, 1]), Y, {}, "needs as many types of edges as the former fit had, 1, got 2"),
         (X, Y, {"edge_features": "difference"}, "needs as many edge features as the former fit had, 1, got 4"),
-        (X, Y, {"pairwise": "potts"}, "pairwise='potts' has tables of 1 weights, but those of the fit have 9"),
+        (
+            X,
+            Y,
+            {"pairwise": "potts"},
+            "pairwise='potts' has tables of 1 weights, but .* the last fit have 9",
+        ),
     ],
 )
 def test_warm_starts_from_other_weights(X_then, y_then, changed, message):
@@ -115,7 +120,7 @@ def test_certificates_by_name():
 
 def test_what_is_no_features_and_no_cost():
     tokens = [[{"word": "a"}] * len(y) for y in Y]
-    with pytest.raises(ValueError, match=r"X\[0\] is a list of dicts: let SequenceVectorizer"):
+    with pytest.raises(ValueError, match=r"X\[0\] is a list of dicts: convert them to features with"):
         trw_crf().fit(tokens, Y)
     with pytest.raises(ValueError, match=r"cost must be a matrix of shape \(3, 3\), got a list of rows"):
         trw_crf(cost=[[1.0] * len(y) for y in Y]).fit(X, Y)

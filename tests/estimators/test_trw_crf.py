@@ -378,7 +378,7 @@ def test_labels_beyond_the_states_of_a_node_are_named():
 
 def test_dual_steps_have_no_free_intercepts():
     X, y = sparse_chains(n=4)
-    with pytest.raises(ValueError, match="fit_intercept=False and l1_ratio=0, since every weight has the penalty"):
+    with pytest.raises(ValueError, match="fit_intercept=False and l1_ratio=0, because it penalises every weight"):
         trw_crf(learning="dual_relaxation").fit(X, y)
 
 

@@ -301,7 +301,7 @@ def test_snakes_of_a_point_and_of_other_graphs():
     assert snakes(lattice(())).n_trees == 1
     with pytest.raises(ValueError, match="must be a lattice"):
         snakes(cycle(4))
-    with pytest.raises(ValueError, match="no axis neighbours"):
+    with pytest.raises(ValueError, match="not axis neighbours"):
         snakes(lattice((3, 3), connectivity=2))
     with pytest.raises(ValueError, match="no edge between the axis neighbours"):
         snakes(lattice((3, 3), connectivity=[[0, 1]]))

@@ -45,7 +45,7 @@ def test_sentinels_change_little(values, options, n_components):
 def test_sentinels_are_missing_values():
     gaps = with_sentinels(*[np.nan] * 3)
     model = MultiConditionalMFA(1, 1, objective="joint", allow_nan=True).fit(gaps, Y)
-    with pytest.warns(match="takes them for missing"):
+    with pytest.warns(match="treats them as missing"):
         other = MultiConditionalMFA(1, 1, objective="joint").fit(with_sentinels(*[-9999] * 3), Y)
     assert_array_equal(other.means_, model.means_)
     with pytest.warns(match="value"), pytest.raises(ValueError, match="solver='em' needs complete samples"):
@@ -54,7 +54,7 @@ def test_sentinels_are_missing_values():
 
 def test_sentinels_in_shards_and_in_parts():
     bad = with_sentinels(-9999, -9999)
-    with pytest.warns(match="takes them for missing"):
+    with pytest.warns(match="treats them as missing"):
         sharded = MultiConditionalMFA(1, 1).fit(Shards.from_arrays([(bad[:200], Y[:200]), (bad[200:], Y[200:])]))
     assert sharded.score(X_TEST, Y_TEST) > 0.95
     in_parts = MultiConditionalMFA(1, 1, random_state=0).partial_fit(X[:200], Y[:200], classes=[0, 1])

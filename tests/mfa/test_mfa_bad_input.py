@@ -33,8 +33,8 @@ def quick(**kwargs):
         ({"init": {"means": np.zeros((3, 2, 4)), "class_prior": np.ones(3)}}, "class_prior must sum to 1, found 3"),
         ({"class_weight": {0: -1.0}}, r"class_weight gives the class 0 the weight -1\.0"),
         ({"class_weight": {1: np.nan}}, "class_weight gives the class 1 the weight nan"),
-        ({"classes": []}, "classes must name at least 1 class in one axis"),
-        ({"classes": [[0, 1, 2]]}, "classes must name at least 1 class in one axis"),
+        ({"classes": []}, "classes must be a 1-D array of at least 1 class"),
+        ({"classes": [[0, 1, 2]]}, "classes must be a 1-D array of at least 1 class"),
     ],
 )
 def test_parameters_that_cannot_be_meant(clusters, kwargs, message):
@@ -158,8 +158,11 @@ def test_options_of_solver_and_priors_are_nested():
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("solver__step_size", r"solver='auto', which is no object: pass an object first, as in solver=ScaledSGD\(\)"),
-        ("priors__mean_scale", r"priors=None, which is no object: pass an object first, as in priors=Priors\(\)"),
+        (
+            "solver__step_size",
+            r"solver='auto' is not an object: .* for example solver=ScaledSGD\(\)",
+        ),
+        ("priors__mean_scale", r"priors=None is not an object: pass an object first, for example priors=Priors\(\)"),
     ],
 )
 def test_options_of_a_name_ask_for_an_object(key, message):
@@ -169,7 +172,7 @@ def test_options_of_a_name_ask_for_an_object(key, message):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_starts_without_a_likelihood(clusters):
-    with pytest.raises(ValueError, match="the criterion is not finite at the initial values"):
+    with pytest.raises(ValueError, match="the training criterion is not finite at the initial values"):
         quick(init=np.full((3, 2, 4), 1e200)).fit(*clusters)
 
 

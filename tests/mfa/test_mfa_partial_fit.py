@@ -131,7 +131,7 @@ def test_errors_leave_the_model_as_it_was():
         model.partial_fit(X[:200], Y[:200] + 1)
     with pytest.raises(ValueError, match="X has 11 features, but MultiConditionalMFA is expecting 12"):
         model.partial_fit(X[:200, :11], Y[:200])
-    with pytest.raises(ValueError, match="class_weight='balanced' is not for partial_fit"):
+    with pytest.raises(ValueError, match="class_weight='balanced' is not supported by partial_fit"):
         model.set_params(class_weight="balanced").partial_fit(X[:200], Y[:200])
     assert_array_equal(fitted_values(model), before)
     # A later part may miss classes.
@@ -139,5 +139,5 @@ def test_errors_leave_the_model_as_it_was():
     assert np.isfinite(fitted_values(model)).all()
     with pytest.warns(match="have no sample"):
         other = MultiConditionalMFA(classes=[0, 1, 2], n_init=1).fit(X[Y < 2][:200], Y[Y < 2][:200])
-    with pytest.raises(ValueError, match="cannot go on from a fit without samples of the class 2"):
+    with pytest.raises(ValueError, match="cannot continue from a fit that had no samples of the class 2"):
         other.partial_fit(X[:200], Y[:200])

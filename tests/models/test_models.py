@@ -199,7 +199,7 @@ TABLE = np.zeros((2, 2, 2))
         ({"tables": np.zeros((1, 3, 3))}, "tables must have shape"),
         ({"tables": np.zeros((2, 2))}, "tables"),
         ({"tables": np.full((1, 2, 2), np.nan)}, "tables"),
-        ({"tables": np.zeros((0, 2, 2))}, "no type"),
+        ({"tables": np.zeros((0, 2, 2))}, "no edge type"),
         ({"edge_type": [0]}, r"edge_type must have shape \(2,\)"),
         ({"edge_type": [0, 2]}, "0 to 1"),
         ({"edge_type": [0, -1]}, "0 to 1"),

@@ -162,7 +162,7 @@ def test_objects_that_lack_a_field_are_not_loaded(name):
 
 @pytest.mark.parametrize("state", [{"n_nodes": 3, "edges": [[0, 2]], "shape": (3,), "offsets": [[1]]}])
 def test_edges_that_contradict_offsets_are_not_loaded(state):
-    with pytest.raises(ValueError, match=r"the saved Graph is damaged: edges must be those of lattice"):
+    with pytest.raises(ValueError, match=r"the saved Graph is damaged: edges must equal the edges of lattice"):
         Graph.__new__(Graph).__setstate__(state)
 
 

@@ -49,13 +49,13 @@ def test_labels_of_ends():
     assert PairwiseTables().forbidden_ends(classes) is None
     both = PairwiseTables(forbidden="IOB2", forbidden_last=["B-X"]).forbidden_ends(np.array(["B-X", "I-X", "O"]))
     assert both.tolist() == [[False, True, False], [True, False, False]]
-    with pytest.raises(ValueError, match="forbidden_last names 'd', which is none of the classes"):
+    with pytest.raises(ValueError, match="forbidden_last contains 'd', which is not among the classes"):
         PairwiseTables(forbidden_last=["d"]).forbidden_ends(classes)
 
 
 def test_images_have_no_ends():
     X, y = np.zeros((2, 3, 3, 1)), np.tile(np.array(["B-X", "O", "O"]), (2, 3, 1))
-    with pytest.raises(ValueError, match="forbidden_first is for sequences, but X holds lattices of 2 axes"):
+    with pytest.raises(ValueError, match="forbidden_first needs sequences, but X holds lattices of 2 axes"):
         TRWCRF(pairwise=PairwiseTables(forbidden_first=["O"])).fit(X, y)
     assert PairwiseTables(forbidden="IOB2").forbidden_ends(np.array(["B-X", "I-X", "O"]), 2) is None
 

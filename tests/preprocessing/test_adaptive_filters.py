@@ -101,7 +101,7 @@ def test_bad_input_is_named():
         AdaptiveFilters().fit([NOISY[0], NOISY[1]], [CLEAN[0], CLEAN[1, :5]])
     with pytest.raises(ValueError, match="y has 1 images, but X has 2"):
         AdaptiveFilters().fit(NOISY[:2], CLEAN[:1])
-    with pytest.raises(ValueError, match=r"X\[0\] has 3 channels, but AdaptiveFilters takes grey images"):
+    with pytest.raises(ValueError, match=r"X\[0\] has 3 channels, but AdaptiveFilters needs grey images"):
         AdaptiveFilters().fit(np.zeros((2, 5, 5, 3)), CLEAN[:2, :5, :5])
     with pytest.raises(ValueError, match="'shrinkage' parameter of AdaptiveFilters"):
         AdaptiveFilters(shrinkage=0.0).fit(NOISY, CLEAN)

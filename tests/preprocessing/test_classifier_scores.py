@@ -188,9 +188,13 @@ def test_pipeline_of_boosting_and_a_field():
     ("options", "X", "message"),
     [
         ({"method": "predict"}, CHAINS, "'method' parameter of ClassifierScores must be a str among"),
-        ({"estimator": RidgeClassifier()}, CHAINS, r"none of RidgeClassifier's, which has \['decision_function'\]"),
+        (
+            {"estimator": RidgeClassifier()},
+            CHAINS,
+            r"not a method of RidgeClassifier, which has \['decision_function'\]",
+        ),
         ({"cv": "pre"}, CHAINS, "'cv' parameter of ClassifierScores must be an int in the range"),
-        ({"cv": 999}, CHAINS, "cv=999 needs as many nodes, but X has"),
+        ({"cv": 999}, CHAINS, "cv=999 needs at least as many nodes as folds, but X has"),
     ],
 )
 def test_bad_parameters(options, X, message):

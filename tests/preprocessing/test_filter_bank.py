@@ -104,7 +104,7 @@ def test_pipeline_clone_pickle_and_input():
         ("lm", "The 'bank' parameter of FilterBank must be a str among"),
         (
             ("haar", "lm"),
-            "bank must be out of 'rfs', 'gaussian_derivatives', 'haar', 'dct', 'pca', or kernels, got 'lm'.",
+            "'gaussian_derivatives', 'haar', 'dct', 'pca' or an array of kernels, got 'lm'.",
         ),
         ([["a"]], "bank given as kernels must hold numbers"),
         (

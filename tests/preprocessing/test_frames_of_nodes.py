@@ -156,5 +156,5 @@ def test_fewer_images_than_folds():
     assert [part.shape for part in found] == [(6, 8 + seed, 5) for seed in range(3)]
     for part, x in zip(found, images, strict=True):
         np.testing.assert_array_equal(part[..., 2:], x)
-    with pytest.raises(ValueError, match="cv=50 needs as many nodes, but X has 12"):
+    with pytest.raises(ValueError, match="cv=50 needs at least as many nodes as folds, but X has 12"):
         ClassifierScores(LogisticRegression(), cv=50).fit_transform([images[0][:3, 3:7]], [labels[0][:3, 3:7]])

@@ -12,7 +12,7 @@ from sklearn_crf.preprocessing import group_rows, ungroup_rows
 @pytest.mark.parametrize("rows", [np.arange(10).reshape(5, 2), np.arange(5), np.array(list("abcde"))])
 def test_there_and_back(rows):
     groups = [3, 1, 3, 2, 1]
-    with pytest.warns(UserWarning, match="2 of 3 groups do not follow each other, such as those of .*3.*: "):
+    with pytest.warns(UserWarning, match="2 of 3 groups are not consecutive, such as the rows of .*3.*: "):
         parts = group_rows(rows, groups)
     assert [len(part) for part in parts] == [2, 2, 1]
     assert np.array_equal(parts[0], rows[[0, 2]])
@@ -21,7 +21,7 @@ def test_there_and_back(rows):
 
 def test_sparse_rows():
     rows = sp.random(6, 4, 0.5, random_state=0, format="coo")
-    with pytest.warns(UserWarning, match="1 of 2 groups do not follow"):
+    with pytest.warns(UserWarning, match="1 of 2 groups are not consecutive"):
         parts = group_rows(rows, list("aabbba"))
     assert np.array_equal(parts[0].toarray(), rows.toarray()[[0, 1, 5]])
 
@@ -30,8 +30,8 @@ def test_sparse_rows():
     ("call", "message"),
     [
         (lambda: group_rows(np.zeros((3, 2)), [1, 2]), r"groups must have shape \(3,\)"),
-        (lambda: group_rows(np.zeros((3, 2)), "sentence"), "names no column: rows is a ndarray"),
-        (lambda: group_rows(np.zeros((0, 2)), []), "of which one is needed"),
+        (lambda: group_rows(np.zeros((3, 2)), "sentence"), "is not a column of rows: rows is a ndarray"),
+        (lambda: group_rows(np.zeros((0, 2)), []), "of at least one row"),
         (lambda: group_rows(np.zeros(2), [1.0, np.nan]), r"groups\[1\] is nan: every row needs a group"),
         (lambda: group_rows(np.zeros(2), np.array(["a", None])), r"groups\[1\] is None"),
         (lambda: ungroup_rows([[1]], [1, 2]), "holds 1 examples, but groups names 2"),
@@ -75,7 +75,7 @@ def test_time_orders_the_rows_of_each_group(as_names):
         ([1, 2], r"time must have shape \(3,\)"),
         ([1.0, np.nan, 2.0], r"time\[1\] is nan: every row needs a time"),
         (np.array(["2020-01-01", "NaT", "2020-01-02"], dtype="M8[D]"), r"time\[1\] is NaT"),
-        ("when", "time='when' names no column"),
+        ("when", "time='when' is not a column of rows"),
     ],
 )
 def test_bad_times(time, message):

@@ -165,7 +165,7 @@ def test_a_field_learns_on_them():
 @pytest.mark.parametrize(
     ("options", "X", "y", "message"),
     [
-        ({}, IMAGES[..., None] + np.zeros(2), MASKS, r"X\[0\] has 2 channels, but PatchOverlays takes grey images"),
+        ({}, IMAGES[..., None] + np.zeros(2), MASKS, r"X\[0\] has 2 channels, but PatchOverlays needs grey images"),
         ({}, IMAGES, MASKS[:3], "y has 3 masks, but X has 7 images"),
         ({}, IMAGES, MASKS[:, 1:], r"y\[0\] must have shape \(17, 21\), got \(16, 21\)"),
         ({}, IMAGES, 2 * MASKS, r"y\[0\] must lie in 0 to 1, found 0 to 2"),

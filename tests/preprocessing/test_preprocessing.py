@@ -282,7 +282,7 @@ def test_in_a_pipeline():
 @pytest.mark.parametrize(
     ("X", "options", "message"),
     [
-        (IMAGE, {}, r"one image is X\[np.newaxis\]"),
+        (IMAGE, {}, r"pass one image as X\[np.newaxis\]"),
         ([], {}, "no image"),
         ([IMAGE, IMAGE[0]], {}, r"X\[1\] must be an image"),
         ([IMAGE, IMAGE[..., None, None]], {}, r"X\[1\] must be an image"),

@@ -184,6 +184,7 @@ def test_ready_fields_are_read_as_they_were_written(name, tmp_path):
 @pytest.mark.parametrize(("image", "noise"), [(NOISY, 20), (255 * NOISY, 1e4)])
 def test_noise_above_the_range_of_the_image_is_an_error(image, noise):
     with pytest.raises(
-        ValueError, match=rf"^noise={noise:g} is more than all of the range of image: give it in its units"
+        ValueError,
+        match=rf"^noise={noise:g} is more than the range of all values of image: give noise in",
     ):
         restore(image, noise=noise)

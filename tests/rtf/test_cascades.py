@@ -185,7 +185,7 @@ def test_a_field_after_a_cascade_is_one_field():
 def test_bad_options_are_named():
     with pytest.raises(InvalidParameterError, match="'n_folds' parameter of Cascade"):
         RegressionTreeField(cascade=Cascade(2, n_folds=1)).fit(X, CLEAN)
-    with pytest.raises(ValueError, match="cascade with n_folds=7 needs as many images, got 6"):
+    with pytest.raises(ValueError, match="cascade with n_folds=7 needs at least as many images as folds, got 6"):
         RegressionTreeField(cascade=Cascade(2, n_folds=7), **QUICK).fit(X, CLEAN)
     with pytest.raises(ValueError, match="joint training of a cascade needs a loss of predictions"):
         RegressionTreeField("pseudolikelihood", cascade=Cascade(joint=1), **QUICK).fit(X, CLEAN)

@@ -157,8 +157,8 @@ def test_what_examples_may_not_have_is_named():
     field = RegressionTreeFieldClassifier(**QUICK).fit(X, y)
     features, graph = X[0].node_features, X[0].graph
     for bad, message in (
-        (Example(features, [[0, 1]]), r"X\[1\] is an Example on a graph that is no lattice"),
-        (Example(features, lattice((99,))), r"X\[1\] is an Example on a lattice of 1 axes, where 2 are needed"),
+        (Example(features, [[0, 1]]), r"X\[1\] is an Example on a graph that is not a lattice"),
+        (Example(features, lattice((99,))), r"X\[1\] is an Example on a lattice of 1 axes, but 2 axes are needed"),
         (Example(features, graph, node_type=np.full(99, 3)), r"X\[1\] has nodes of type 3, but .* 3 types of nodes"),
         (Example(features, graph, n_states=np.full(99, 2)), r"X\[1\] is an Example with n_states"),
         (Example(features, graph, edge_features=np.ones((graph.n_edges, 1))), r"an Example with edge_features"),
@@ -190,5 +190,5 @@ def test_solvers_that_do_not_fit_are_named():
     with pytest.raises(ValueError, match="'inference' parameter"):
         field.fit(X, y)
     field = RegressionTreeFieldClassifier(inference="direct", max_depth=0, max_iter=2).fit(X, y)
-    with pytest.raises(ValueError, match="solves all of an image at once"):
+    with pytest.raises(ValueError, match="solves the whole image at once"):
         predict_in_tiles(field, np.zeros((9, 11, 1)), tile=5)

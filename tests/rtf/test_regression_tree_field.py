@@ -122,9 +122,9 @@ def test_a_warm_start_deepens_the_trees():
     deep = field.loss_curve_[-1]
     # Nothing is left to deepen: the leaves are fitted on.
     assert field.fit(X, y).loss_curve_[-1] < deep
-    with pytest.raises(ValueError, match="the window of the last call of fit"):
+    with pytest.raises(ValueError, match="the same window as the last call of fit"):
         field.set_params(window=5).fit(X, y)
-    with pytest.raises(ValueError, match="targets of as many channels"):
+    with pytest.raises(ValueError, match="the same number of target channels"):
         field.set_params(window=3).fit(X, np.stack([y, y], axis=-1))
 
 
@@ -264,7 +264,7 @@ def test_a_cascade_sees_the_prediction_before(layout):
         assert_allclose(a, b, atol=1e-6)
     assert_array_equal(clone_fitted(field, n_jobs=2).predict(X)[0], predicted[0])
     assert squared_error(field, X, y) < squared_error(first, X, y) + 1e-4
-    with pytest.raises(ValueError, match="warm_start goes on from a single field, got cascade=2"):
+    with pytest.raises(ValueError, match="warm_start can only continue training of a single field, got cascade=2"):
         field.set_params(warm_start=True).fit(X, y)
 
 

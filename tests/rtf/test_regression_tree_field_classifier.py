@@ -124,7 +124,7 @@ def test_missing_labels_and_classes_that_a_fold_misses(loss):
     assert field.classes_.tolist() == [0, 1, 2, 5]
     assert field.score(X, y) > 0.6
     assert not np.any(field.predict(X) == 5)
-    with pytest.raises(ValueError, match="y has no label that is not missing"):
+    with pytest.raises(ValueError, match="All labels of y are missing"):
         RegressionTreeFieldClassifier(loss, missing_label=-1, classes=[0, 1], **QUICK).fit(X, np.full_like(y, -1))
 
 
@@ -154,7 +154,7 @@ def test_balanced_classes_weigh_the_same(weighted):
 @pytest.mark.parametrize(
     ("class_weight", "loss", "message"),
     [
-        ({3: 1.0}, "mse", "class_weight names the class 3, but the classes are"),
+        ({3: 1.0}, "mse", "class_weight contains the class 3, but the classes are"),
         ({0: -1.0}, "mse", "class_weight must be finite and not negative, got -1.0 for the class 0"),
         ({0: np.nan}, "mse", "class_weight must be finite and not negative, got nan for the class 0"),
         ({0: 0.0, 1: 0.0}, "mse", "class_weight is 0 for every class: at least one needs a positive weight"),

@@ -72,7 +72,7 @@ def test_a_round_without_labels_says_so(monkeypatch):
     y[:] = -1
     y[0, 0, :2] = 0, 1
     field = RegressionTreeFieldClassifier(missing_label=-1, solver=FieldSolver(max_samples=60), random_state=0)
-    with pytest.raises(ValueError, match="y has no known values among the pixels that a round"):
+    with pytest.raises(ValueError, match="y has no known values among the pixels sampled for a round"):
         field.fit(X, y)
 
 

@@ -115,9 +115,9 @@ class AutoMarginals(Automatic):
         error = estimated_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
         if found.converged and error is not None and error > _tuning.MOST_ERROR:
             warn_unconverged(
-                f"Marginals of belief propagation are off by {error:.2g} on average, as exact marginals around some "
-                f"nodes say: increase budget (now {self.budget!r}) for exact marginals, or take samples, "
-                'inference="gibbs".'
+                f"Marginals of belief propagation have an average error of {error:.2g}, estimated from exact "
+                f"marginals around some nodes: increase budget (now {self.budget!r}) for exact marginals, or use "
+                'sampling, inference="gibbs".'
             )
         return found._replace(error=error)
 
@@ -154,9 +154,9 @@ class AutoMarginals(Automatic):
                 return again._replace(method=method, n_iter=n_iter), inference
             found = _averaged(clone(inference).set_params(max_iter=_tuning.SWEEPS_OF_A_PART), model, again, n_threads)
         warn_unconverged(
-            f"Messages of belief propagation did not settle in {n_iter} sweeps, and marginals are averages over more: "
-            'take inference="trw" for marginals of a convex bound, "gibbs" for samples, or an AutoMarginals of larger '
-            f"max_iter (now {self.max_iter})."
+            f"Messages of belief propagation did not converge in {n_iter} sweeps, so marginals are averages over "
+            'further sweeps: use inference="trw" for marginals of a convex bound, "gibbs" for sampling, or '
+            f"AutoMarginals with a larger max_iter (now {self.max_iter})."
         )
         n_iter += _tuning.N_AVERAGED_PARTS * _tuning.SWEEPS_OF_A_PART
         found = found._replace(method=f"{method}, averaged", n_iter=n_iter)

@@ -132,5 +132,5 @@ def able_inference(inference: str | Inference, task: str, use: str, automatic: I
     if task not in found.tasks:
         able = ", ".join(repr(name) for name, (make, _) in _MAKERS.items() if task in make().tasks)
         sought = "best labelings (MAP)" if task == "map" else task
-        raise ValueError(f"inference={inference!r} finds no {sought}, which {use} needs: use one of {able}.")
+        raise ValueError(f"inference={inference!r} does not compute {sought}, which {use} needs: use one of {able}.")
     return found

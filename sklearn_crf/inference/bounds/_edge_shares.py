@@ -108,7 +108,7 @@ def edge_shared_bound(model, shares, entropy="trivial"):
         np.empty(model.n_columns**2 + 1),
     )
     if failed >= 0:
-        raise ValueError("model is infeasible: the scores around an edge leave it no pair of states.")
+        raise ValueError("model is infeasible: the scores around an edge forbid all of its pairs of states.")
     at_ends = at_ends.reshape(shares.shape)
     own = _normalise_nodes(even, sums @ shares, numbers, log_z_terms)
     unary = (sums @ at_ends + numbers[:, None] * own) / parts[:, None]

@@ -355,7 +355,7 @@ def _start(scores, trees, init):
     former = init.trees
     same = np.array_equal(former.trees, trees.trees) and np.array_equal(former.weights, trees.weights)
     if not same or init.scores.shape != (scores.size,):
-        raise ValueError("init must come from the same graph, number of states and trees.")
+        raise ValueError("init must come from a model with the same graph, number of states and trees.")
     return init.scores
 
 

@@ -37,7 +37,7 @@ class _MoveMaking(Inference):
         if model.n_columns <= 2:
             return
         if np.isneginf(model.tables).any():
-            raise ValueError(f"tables must be finite for {name}; states may be forbidden by -inf in unary alone.")
+            raise ValueError(f"tables must be finite for {name}; only unary may forbid states by -inf.")
         if self.nonsubmodular == "error":
             violated = self._violated_edge(model)
             if violated is not None:

@@ -76,5 +76,7 @@ def edge_marginals_of(field, model, messages, edges, run):
     beliefs, _ = beliefs_of(field, messages, run)
     failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.workspace())
     if failed >= 0:
-        raise ValueError(f"model is infeasible: the scores around edge {edges[failed]} leave it no pair of states.")
+        raise ValueError(
+            f"model is infeasible: the scores around edge {edges[failed]} forbid all of its pairs of states."
+        )
     return marginals.astype(model.dtype, copy=False)

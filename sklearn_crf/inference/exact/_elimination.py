@@ -118,7 +118,7 @@ class Limits(NamedTuple):
             least = "at least " if at_least else ""
             raise ValueError(
                 f"model is too wide for JunctionTree: it takes {least}width {width} and {memory:.2g} bytes{because}, "
-                f"the bounds are max_width={self.max_width} and max_memory={self.max_memory:.2g}."
+                f"but the limits are max_width={self.max_width} and max_memory={self.max_memory:.2g}."
             )
 
 

@@ -111,7 +111,7 @@ class GaussianInference(Inference):
         """Replace x by the solutions; return the largest residual, most iterations, and whether all have converged."""
         # b, x: (R, N, D)
         raise ValueError(
-            f"{type(self).__name__} solves no linear systems: use ConjugateGradient, GaussianDirect or GaussianBP."
+            f"{type(self).__name__} does not solve linear systems: use ConjugateGradient, GaussianDirect or GaussianBP."
         )
 
     def _check_model(self, model):

@@ -162,9 +162,9 @@ class GibbsSampler(GibbsChains):
             # Allowed labels remain allowed in later sweeps.
             if not is_feasible(model, chain.values):
                 raise ValueError(
-                    f"GibbsSampler found no feasible labeling by a search, nor in burn_in={self.burn_in} sweeps from "
-                    "where that ended: some pair of neighbours is forbidden still. Give a feasible labeling as init, "
-                    "or increase burn_in."
+                    f"GibbsSampler found no feasible labeling by a search, nor in burn_in={self.burn_in} further "
+                    "sweeps: some pair of neighbours still has a forbidden pair of states. Pass a feasible labeling "
+                    "as init, or increase burn_in."
                 )
             chains.append(chain)
         return chains

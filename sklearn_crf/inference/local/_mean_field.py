@@ -108,7 +108,7 @@ class MeanField(Inference):
         if not is_bound:
             warn_unconverged(
                 "The bound of MeanField is -inf: its marginals give a forbidden pair of states a positive "
-                "probability, and no labeling without one was found. Give one by init.",
+                "probability, and no feasible labeling was found. Pass a feasible labeling as init.",
             )
         unary = q.astype(model.dtype)
         return Marginals(

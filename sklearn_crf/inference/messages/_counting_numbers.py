@@ -119,8 +119,8 @@ def _tree_probabilities(layered, edge_probabilities):
         if isinstance(edge_probabilities, str) and edge_probabilities == "auto":
             return _forest_probabilities(layered)
         raise ValueError(
-            'edge_probabilities other than "auto" need at most one factor for each pair of nodes: pairwise_model_of '
-            "adds them up."
+            'edge_probabilities other than "auto" need at most one factor for each pair of nodes: use '
+            "pairwise_model_of to add up factors of the same pair."
         )
     graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph
     return edge_probabilities_of(graph, edge_probabilities)
@@ -197,7 +197,7 @@ def _not_convex(layered, node, factor, place):
     slots = layers.node_slots[layers.node_ptr[place] : layers.node_ptr[place + 1]]
     around = factor[layers.slot_factor[slots]].sum()
     return ValueError(
-        f"counting_numbers are not convex: node {layered.order[place]} has {node[place]:.4g}, and its factors, with "
-        f"{around:.4g} in all, have no more than that to spare beside what their other nodes need (Jancsary 2012, "
-        "Eq. 124)."
+        f"counting_numbers are not convex: node {layered.order[place]} has {node[place]:.4g}, and its factors, which "
+        f"have {around:.4g} in total, cannot make up for it after what their other nodes need (Jancsary 2012, Eq. "
+        "124)."
     )

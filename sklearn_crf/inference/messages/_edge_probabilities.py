@@ -34,7 +34,7 @@ def edge_probabilities_of(graph, choice):
         return graph.keep(("edge probabilities", choice), partial(_made_probabilities, choice, graph))
     if isinstance(choice, SpanningTrees):
         if not np.array_equal(choice.graph.edges, graph.edges):
-            raise ValueError("edge_probabilities must be of spanning trees of the model's graph.")
+            raise ValueError("edge_probabilities must come from spanning trees of the model's graph.")
         probabilities = choice.edge_probabilities
     else:
         probabilities = np.asarray(choice, dtype=np.float64)

@@ -121,7 +121,9 @@ class FixedSweeps(Inference):
     def _check_model(self, model: Any) -> None:
         super()._check_model(model)
         if self.method == "mean_field" and model.tables.min(initial=0.0) == -np.inf:
-            raise ValueError("A fixed number of sweeps of mean field takes no forbidden pairs: use 'trw' or 'loopy'.")
+            raise ValueError(
+                "A fixed number of mean-field sweeps does not support forbidden pairs of states: use 'trw' or 'loopy'."
+            )
 
     def _swept(
         self, model: Any, loss: int, labels: np.ndarray | None, node_weight: np.ndarray | None, n_threads: int

@@ -106,13 +106,13 @@ class ClusterTightening(Inference):
         most, total = _table_sizes(model)
         if most > _tuning.MOST_CELLS:
             raise ValueError(
-                f"model has a table of {most:.3g} joint states, and ClusterTightening writes out "
-                f"{_tuning.MOST_CELLS} at most; use TRWS, MPLP or AD3."
+                f"model has a table of {most:.3g} joint states, but ClusterTightening supports at most "
+                f"{_tuning.MOST_CELLS}; use TRWS, MPLP or AD3."
             )
         if total > _tuning.MOST_ENTRIES:
             raise ValueError(
-                f"model has tables of {total:.3g} joint states together, and ClusterTightening writes out "
-                f"{_tuning.MOST_ENTRIES} at most; use TRWS, MPLP or AD3."
+                f"model has tables of {total:.3g} joint states in total, but ClusterTightening supports at most "
+                f"{_tuning.MOST_ENTRIES}; use TRWS, MPLP or AD3."
             )
 
     def fits(self, model: models.PairwiseModel | models.FactorGraph) -> bool:

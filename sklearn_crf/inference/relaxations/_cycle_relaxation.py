@@ -98,8 +98,8 @@ class CycleRelaxation(Inference):
             )
         if not self.fits(model):
             raise ValueError(
-                f"model has {model.graph.n_nodes} nodes and {model.graph.n_edges} edges, more than the "
-                f"{_tuning.MOST_EDGES} together that CycleRelaxation takes; use TRWS."
+                f"model has {model.graph.n_nodes} nodes and {model.graph.n_edges} edges, but CycleRelaxation supports "
+                f"at most {_tuning.MOST_EDGES} nodes and edges together; use TRWS."
             )
 
     @staticmethod
@@ -138,8 +138,9 @@ class CycleRelaxation(Inference):
             converged = proof.closes(best, bound) or not program.add_violated(cut)
         if not converged:
             warn_unconverged(
-                f"CycleRelaxation stopped after max_iter={self.max_iter} linear programs, the last of which violates "
-                f"cycles, with a gap of {bound - best:.3g} between bound and score: increase max_iter."
+                f"CycleRelaxation stopped after max_iter={self.max_iter} linear programs, and the last solution "
+                f"violates cycle constraints, with a gap of {bound - best:.3g} between bound and score: increase "
+                "max_iter."
             )
         return Labeling(labels, best, bound=max(bound, best), n_iter=n_iter, converged=converged)
 

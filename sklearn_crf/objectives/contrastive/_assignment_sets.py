@@ -354,7 +354,7 @@ class AssignmentSets:
             # A gain is infinite if the truth uses a forbidden pair of states.
             if np.all(gains < np.inf):
                 return gains
-        raise ValueError("the labels are forbidden by the scores of their states or of a pair of these.")
+        raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
 
     def terms_and_statistics(self, model: PairwiseModel) -> tuple[np.ndarray, Statistics]:
         r"""Compute the loss of all sets, in the terms of the first nodes of their examples, and its derivative.

@@ -136,10 +136,12 @@ class BlockLikelihood(Objective):
         self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
     ) -> Loss:
         if model.graph.n_nodes != self.graph.n_nodes or not np.array_equal(model.graph.edges, self.graph.edges):
-            raise ValueError("the model has another graph than the one that the blocks were made for.")
+            raise ValueError("the graph of the model differs from the graph that the blocks were made for.")
         labels, layout = check_labels(model, labels, may_miss=True), self._layout
         if np.any(labels[layout.read] < 0):
-            raise ValueError("a block has an unlabelled node, or one with an unlabelled neighbour: leave these out.")
+            raise ValueError(
+                "a block has an unlabelled node, or a node with an unlabelled neighbour: leave such nodes out."
+            )
         blocks = layout.model(model, labels)
         if layout.graph.is_forest:
             found = TreeInference().marginals(blocks)
@@ -150,7 +152,7 @@ class BlockLikelihood(Objective):
         truth = labels[layout.node]
         terms = found.log_z_terms - score_terms(blocks, truth)
         if not np.all(terms < np.inf):
-            raise ValueError("the labels are forbidden by the scores of their states or of a pair of these.")
+            raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
         statistics = found.statistics.minus(labeling_statistics(blocks, truth))
         return Loss(
             statistics=layout.pullback(model, labels, statistics),

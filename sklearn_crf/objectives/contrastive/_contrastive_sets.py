@@ -63,7 +63,7 @@ def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
     n_nodes, n_columns = model.unary.shape
     if n_columns**n_nodes > _MOST_LABELINGS:
         raise ValueError(
-            f"tangent sets are for up to {_MOST_LABELINGS} labelings, this model has {n_columns}**{n_nodes}."
+            f"tangent sets support at most {_MOST_LABELINGS} labelings, but this model has {n_columns}**{n_nodes}."
         )
     labelings = np.array(list(product(range(n_columns), repeat=n_nodes)), dtype=np.int32).reshape(-1, n_nodes)
     scores = np.array([score(model, labeling) for labeling in labelings])

@@ -108,8 +108,9 @@ class InputSample(NamedTuple):
         if not is_centred and lost.any():
             c = np.flatnonzero(lost)[0]
             raise ValueError(
-                f"precision_channels needs channels whose values are not far from 0 beside their spread, but channel "
-                f"{c} of X has values near {level[c]:.3g} that differ by some {reach[c]:.3g}: subtract its level."
+                "precision_channels needs channels whose values are not far from 0 relative to their spread, but "
+                f"channel {c} of X has values near {level[c]:.3g} that differ by about {reach[c]:.3g}: subtract its "
+                "level."
             )
         centre = np.where(far, level, 0.0)
         scale = _scales(np.where(far, reach, np.maximum(np.abs(level), reach)), is_image)
@@ -169,8 +170,8 @@ def require_held(plane, name):
     if largest > tuned.LARGEST_VALUE:
         channel = np.argmax(np.abs(plane)) % plane.shape[-1]
         raise ValueError(
-            f"{name} holds values in channel {channel} so far from the usual ones that float32 cannot hold both: make "
-            "NaN of what is missing, or clip them."
+            f"{name} holds values in channel {channel} so far from the usual values that float32 cannot hold both: "
+            "replace missing values by NaN, or clip the values."
         )
 
 

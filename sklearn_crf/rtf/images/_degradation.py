@@ -411,8 +411,8 @@ class Degradations(NamedTuple):
             return None
         if given is None and isinstance(trained, list | tuple):
             raise ValueError(
-                "predict needs degradation=, one for all images or a list with one for each: the field was trained for "
-                "several."
+                "predict needs degradation=, one for all images or a list with one for each image, because the field "
+                "was trained for several degradations."
             )
         if given is not None:
             check_degradation(given)

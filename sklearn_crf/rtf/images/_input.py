@@ -362,19 +362,21 @@ class Reading:
             shape = x.graph.shape
             if shape is None:
                 raise ValueError(
-                    f"X[{i}] is an Example on a graph that is no lattice, which a window needs: make its graph by "
-                    "sklearn_crf.graphs.lattice(shape), or use DRFClassifier or TRWCRF for the labels of graphs."
+                    f"X[{i}] is an Example on a graph that is not a lattice, but a window needs a lattice: make its "
+                    "graph by sklearn_crf.graphs.lattice(shape), or use DRFClassifier or TRWCRF for the labels of "
+                    "graphs."
                 )
             ndim = len(shape) if ndim is None else ndim
             if len(shape) != ndim:
-                raise ValueError(f"X[{i}] is an Example on a lattice of {len(shape)} axes, where {ndim} are needed.")
+                raise ValueError(f"X[{i}] is an Example on a lattice of {len(shape)} axes, but {ndim} axes are needed.")
             if not isinstance(x.node_features, np.ndarray):
                 raise TypeError(f"X[{i}] is an Example whose node_features are sparse, but dense ones are required.")
             for name in ("edge_features", "edge_type", "n_states"):
                 if getattr(x, name) is not None:
                     raise ValueError(
-                        f"X[{i}] is an Example with {name}, which {type(self.door).__name__} does not take: pairs are "
-                        "those of the window and see the features of both nodes, and every node may have every class."
+                        f"X[{i}] is an Example with {name}, which {type(self.door).__name__} does not support: the "
+                        "window defines the pairs, which use the features of both nodes, and every node may have "
+                        "every class."
                     )
         if not 1 <= ndim <= 3:
             raise ValueError(f"X[0] is an Example on a lattice of {ndim} axes, but 1 to 3 are supported.")
@@ -504,7 +506,7 @@ def require_size(ends):
     largest = np.abs(ends).max()
     if 0 < largest < _SMALLEST_VALUE:
         raise ValueError(
-            f"y has values of at most {largest:.3g}, at least {_SMALLEST_VALUE:g} is supported for the largest: "
+            f"y has values of at most {largest:.3g}, but its largest value must be at least {_SMALLEST_VALUE:g}: "
             "rescale y."
         )
 

@@ -123,7 +123,7 @@ def test_messages_that_do_not_settle_are_averaged():
         exact = JunctionTree().marginals(model).unary
         with convergence_left_to_caller():
             plain, damped = LoopyBP().marginals(model), LoopyBP(damping=0.5).marginals(model)
-        with pytest.warns(UserWarning, match='did not settle in 200 sweeps.* inference="trw"'):
+        with pytest.warns(UserWarning, match='did not converge in 200 sweeps.* inference="trw"'):
             found = AutoMarginals()._by_messages(model, None, 1)
         assert found.method == "LoopyBP(damping=0.5), averaged"
         assert not found.converged

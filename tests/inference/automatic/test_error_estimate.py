@@ -59,7 +59,7 @@ def test_small_models_have_their_true_error():
 def test_large_errors_are_warned_of_with_what_to_change():
     unary = 0.1 * np.random.default_rng(1).normal(size=(120, 2))
     strong = PairwiseModel(lattice((10, 12)), unary, [0.44 * SPIN])
-    with pytest.warns(UserWarning, match=r"off by 0\.\d+ on average.*budget \(now 0\).*gibbs"):
+    with pytest.warns(UserWarning, match=r"average error of 0\.\d+, .*budget \(now 0\).*gibbs"):
         found = AutoMarginals(budget=0).marginals(strong)
     assert found.error > 0.05
     with warnings.catch_warnings():

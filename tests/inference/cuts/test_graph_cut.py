@@ -180,7 +180,7 @@ def test_heights_find_the_same_cut(shape, connectivity, seeds, by_heights):
 
 def test_offsets_that_the_edges_do_not_follow():
     """A graph cannot claim to be a lattice that it is not."""
-    with pytest.raises(ValueError, match=r"edges must be those of lattice\(shape, offsets\)"):
+    with pytest.raises(ValueError, match=r"edges must equal the edges of lattice\(shape, offsets\)"):
         Graph(4, [[0, 3], [1, 2]], shape=(2, 2), offsets=[[0, 1]])
 
 

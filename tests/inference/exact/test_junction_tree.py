@@ -212,7 +212,7 @@ def test_plans_are_shared_by_structure():
 
 def test_wide_models_are_refused_with_their_width_and_memory():
     model = random_model(lattice((12, 12)), 2)
-    with pytest.raises(ValueError, match=r"width 1\d and .* bytes, the bounds are max_width=5"):
+    with pytest.raises(ValueError, match=r"width 1\d and .* bytes, but the limits are max_width=5"):
         JunctionTree(max_width=5).map(model)
     with pytest.raises(ValueError, match=r"max_memory=1e\+03"):
         JunctionTree(max_memory=1000).marginals(model)

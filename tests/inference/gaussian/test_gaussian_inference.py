@@ -147,7 +147,7 @@ def test_several_right_hand_sides(algorithm):
 
 def test_what_samples_does_not_solve():
     model = random_gaussian("plane", seed=8)
-    with pytest.raises(ValueError, match="GaussianGibbs solves no linear systems"):
+    with pytest.raises(ValueError, match="GaussianGibbs does not solve linear systems"):
         GaussianGibbs().solve(model, model.h)
 
 

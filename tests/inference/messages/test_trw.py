@@ -91,7 +91,7 @@ def test_bridges_and_pendant_nodes(probabilities):
         assert found.log_z >= BruteForce().marginals(model).log_z - 1e-9
     with pytest.raises(ValueError, match="Equal edge probabilities are not valid"):
         TRWMessagePassing("uniform").marginals(model)
-    with pytest.raises(ValueError, match="belong to no distribution"):
+    with pytest.raises(ValueError, match="do not come from a distribution"):
         TRWMessagePassing(np.full(6, 5 / 6)).marginals(model)
 
 

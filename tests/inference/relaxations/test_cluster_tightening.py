@@ -142,7 +142,7 @@ def test_what_is_too_large_is_refused():
     with pytest.raises(ValueError, match=r"1\.1e\+12 joint states.* use TRWS, MPLP or AD3"):
         search.map(wide)
     model = PairwiseModel(lattice((200, 200)), np.zeros((40000, 20)), np.zeros((1, 20, 20)))
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(ValueError, match="in total"):
         search.map(model)
     with pytest.raises(ValueError, match="max_work must be at least 0"):
         ClusterTightening(-1).map(spin_glass((2, 2)))
