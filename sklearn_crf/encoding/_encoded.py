@@ -12,7 +12,7 @@ from sklearn_crf._numbers import is_sparse_matrix
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList
-from sklearn_crf.encoding._edge_features import edge_feature_function, of_inputs, one_computed_edge
+from sklearn_crf.encoding._edge_features import difference, edge_feature_function, of_inputs, one_computed_edge
 from sklearn_crf.encoding._examples import trusted_example
 from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows
 
@@ -101,6 +101,16 @@ class Encoded:
     def n_edge_features(self):
         """Number R of features of an edge, also where examples have no edges; 0 for plain rows."""
         return 0 if self.layout == "nodes" else self._some_edge_features.shape[1]
+
+    @property
+    def has_own_edges(self):
+        """Whether an example brings features of edges."""
+        return any(example.edge_features is not None for example in self.representatives)
+
+    @property
+    def has_differences(self):
+        """Whether all features of edges are differences of the features of their nodes."""
+        return self.edge_feature_function in (difference, of_inputs(difference)) and not self.has_own_edges
 
     @cached_property
     def has_sparse_edges(self):
@@ -198,6 +208,8 @@ class Outline:
     is_sparse: bool
     has_operators: bool
     has_sparse_edges: bool
+    has_own_edges: bool
+    has_differences: bool
     has_factors: bool
     n_edge_features: int
     n_edge_types: int
@@ -224,12 +236,22 @@ class Outline:
                     raise ValueError(f"All shards need the same {what}: {names[0]} has {before}, {name} has {now}.")
         most = {name: max(getattr(part, name) for part in parts) for name in ("n_edge_types", "n_node_types")}
         total = {name: sum(getattr(part, name) for part in parts) for name in ("n_examples", "n_nodes", "n_edges")}
-        return replace(first, has_factors=any(part.has_factors for part in parts), **most, **total)
+        return replace(
+            first,
+            has_factors=any(part.has_factors for part in parts),
+            has_own_edges=any(part.has_own_edges for part in parts),
+            has_differences=all(part.has_differences for part in parts),
+            **most,
+            **total,
+        )
 
     def with_edge_features(self, name: str) -> "Outline":
         """The same outline with other computed features of edges, as :meth:`Encoded.with_edge_features`."""
-        made = one_computed_edge(edge_feature_function(name), np.zeros((1, n_inputs(self))))
-        return replace(self, n_edge_features=made.shape[1])
+        if self.has_own_edges:
+            return self
+        function = edge_feature_function(name)
+        made = one_computed_edge(function, np.zeros((1, n_inputs(self))))
+        return replace(self, n_edge_features=made.shape[1], has_differences=function is difference)
 
 
 _SHARED = {

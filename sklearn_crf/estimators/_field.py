@@ -112,7 +112,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
         name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features. "auto" is
         "constant" on chains, for sparse features and for linear operators, and elsewhere "difference". With
-        ``pairwise="full"`` it is "difference" only on images and volumes of two classes and several features.
+        ``pairwise="full"`` it is "difference" only on images and volumes of two classes and several features. The
+        penalty counts the weights of differences in units of the root mean square of each over the training edges, so
+        that it means the same for any units of X; with "symmetric" and "full" of at least 1, as for nodes.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
     fit_intercept : bool, default=True

@@ -72,7 +72,7 @@ class ShardedExamples:
         facts, moments = zip(*self.shards.map(_summarise, parts), strict=True)
         plan = plan.on(Facts.joined(facts), self.encoded, self.potentials)
         whole = None if moments[0] is None else tuple(map(FeatureMoments.joined, zip(*moments, strict=True)))
-        self.scaling = scaling_for_training(plan, whole, self.potentials, self._bulk)
+        self.scaling = scaling_for_training(plan, self.encoded, whole, self.potentials, self._bulk)
         if not self.scaling.is_identity:
             self.shards.map(_drop_all, None)
         self._parts = parts._replace(plan=plan, scaling=self.scaling)

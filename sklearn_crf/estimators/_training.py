@@ -13,6 +13,7 @@ from sklearn_crf._threads import kept_threads, single_threaded_blas
 from sklearn_crf.encoding import make_batches, n_inputs, partial_fit_classes, summable_weight, validate_sample_weight
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
+    least_size_of_differences,
     require_allowed,
     require_node_losses,
     training_potentials,
@@ -130,7 +131,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
         potentials.check(examples.encoded, type(field).__name__)
         require_allowed(layout, examples.batches, classes)
     examples.potentials = potentials
-    _warn_of_units(field, examples.batches, potentials)
+    _count_differences(field, examples, potentials)
     facts = plan.facts_of(examples.batches, potentials)
     plan = plan.on(facts if former is None else Facts.joined([Facts(*former["facts"]), facts]), examples.encoded, None)
     plan.learning.check_batches(examples.batches, plan)
@@ -179,9 +180,13 @@ def _check_examples(field, encoded):
         raise ValueError(f"partial_fit of {type(field).__name__} takes no {what}: use fit.")
 
 
-def _warn_of_units(field, batches, potentials):
+def _count_differences(field, examples, potentials):
+    """Let the penalty count differences in units of their typical size, and warn of features that are far from 0."""
+    moments = FeatureScaling.moments(examples.batches, potentials)
+    least_size = least_size_of_differences(examples.encoded, potentials.form)
+    scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, least_size=least_size)
     # The scale of features does not matter to steps of adaptive length.
-    scaling = FeatureScaling.for_training(FeatureScaling.moments(batches, potentials), field.C, field.fit_intercept)
+    FeatureScaling(edge_size=scaling.edge_size).rescale_penalty(potentials)
     if not scaling.is_identity and scaling.center.any():
         warn_caller(
             "Some features are far from 0, so that the steps of partial_fit do not get far: centre X, as with "

@@ -169,7 +169,7 @@ class TrainingExamples:
         plan.learning.check_batches(self.batches, plan)
         moments = FeatureScaling.moments(self.batches, self.potentials, plan.n_jobs)
         self.scaling = scaling_for_training(
-            plan, moments, self.potentials, lambda scaling: scaling.bulk(self.batches, self.potentials)
+            plan, self.encoded, moments, self.potentials, lambda scaling: scaling.bulk(self.batches, self.potentials)
         )
         self.batches = self.scaling.scaled(self.batches)
         return plan
@@ -182,16 +182,27 @@ class TrainingExamples:
         """Release memory that only training needs."""
 
 
-def scaling_for_training(plan, moments, potentials, bulk_of):
+def scaling_for_training(plan, encoded, moments, potentials, bulk_of):
     """Units that suit the training examples; the penalty of the potentials is for these from now on."""
-    # bulk_of(scaling): the bulk of those features of nodes and edges that have other units
+    # encoded: Encoded or Outline; bulk_of(scaling): the bulk of those features of nodes and edges that have other units
     if moments is not None:
         warn_of_minute_features(moments[0], plan.C)
     scaling = FeatureScaling.for_training(
-        moments, plan.C, plan.layout.fit_intercept, plan.learning.penalises_intercept, bulk_of
+        moments,
+        plan.C,
+        plan.layout.fit_intercept,
+        plan.learning.penalises_intercept,
+        bulk_of,
+        least_size_of_differences(encoded, plan.layout.form),
     )
     scaling.rescale_penalty(potentials)
     return scaling
+
+
+def least_size_of_differences(encoded, form):
+    """Return the least size in which the penalty counts differences on edges, or None for other edge features."""
+    # A table of one weight compares labels alone.
+    return float(form.n_weights > 1) if encoded.has_differences else None
 
 
 def require_node_losses(plan, examples, objective):

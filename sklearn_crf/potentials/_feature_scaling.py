@@ -40,14 +40,17 @@ class FeatureMoments(NamedTuple):
     def of_nodes(cls, batches: Sequence, n_types: int, n_jobs: int | None = 1) -> "FeatureMoments":
         """Return the moments of dense node features."""
         n_features = batches[0].example.shape[1]
-        parts = ((each.example.node_features, each.example.node_type) for each in batches)
+        parts = ((each.example.node_features, each.example.node_type, None) for each in batches)
         return cls._of(parts, n_types, n_features, n_jobs)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
-        """Return the moments of dense edge features. Edges without features are not counted."""
-        featured = (each.example for each in batches if each.example.edge_features is not None)
-        return cls._of(((each.edge_features, each.edge_type) for each in featured), n_types, n_features)
+        """Return the moments of dense edge features, weighted as the loss weighs the examples of edges.
+
+        Edges without features are not counted. Neither are edges of components without a labelled node.
+        """
+        parts = ((each.example.edge_features, each.example.edge_type, _weights_of_edges(each)) for each in batches)
+        return cls._of((part for part in parts if part[0] is not None), n_types, n_features)
 
     @classmethod
     def _of(cls, parts, n_types, n_features, n_jobs=1):
@@ -56,26 +59,30 @@ class FeatureMoments(NamedTuple):
         lists = map_tasks(lambda part, n_threads: none._of_part(*part), parts, n_jobs)
         return cls.joined([none, *(found for each in lists for found in each)])
 
-    def _of_part(self, values, kind):
+    def _of_part(self, values, kind, weight):
         """Return a list of moments, each of a bounded number of rows."""
         if isinstance(values, SharedRows):
             # Nodes of all types share the rows.
-            alone = self._of([(values.rows, None)], 1, values.shape[1])
+            alone = self._of([(values.rows, None, None)], 1, values.shape[1])
             return [FeatureMoments(*(np.repeat(each, values.n_sharing, axis=0) for each in alone))]
-        return [self._seen(*rows) for rows in _rows(values, kind)]
+        return [self._seen(*rows) for rows in _rows(values, kind, weight)]
 
-    def _seen(self, rows, kind):
+    def _seen(self, rows, kind, weight):
         found = FeatureMoments(*(np.array(each) for each in self))
         one = len(self.number) == 1
         for t in [0] if one else np.unique(kind):
             # Sums along contiguous columns are several times as fast as sums over short rows.
             columns = np.ascontiguousarray((rows if one else rows[kind == t]).T)
-            found.number[t] = columns.shape[1]
+            own = None if weight is None else weight if one else weight[kind == t]
+            found.number[t] = columns.shape[1] if own is None else own.sum()
             found.low[t], found.high[t] = columns.min(axis=1), columns.max(axis=1)
             _require_squares(np.maximum(-found.low[t], found.high[t]))
-            found.mean[t] = columns.mean(axis=1)
+            if not found.number[t]:
+                continue
+            found.mean[t] = columns.mean(axis=1) if own is None else (columns * own).sum(axis=1) / found.number[t]
             columns = columns - found.mean[t][:, np.newaxis]
-            found.squares[t] = np.square(columns, out=columns).sum(axis=1)
+            squares = np.square(columns, out=columns)
+            found.squares[t] = (squares if own is None else squares * own).sum(axis=1)
         return found
 
     @classmethod
@@ -98,7 +105,7 @@ class FeatureMoments(NamedTuple):
     @property
     def deviation(self) -> np.ndarray:
         """Standard deviations, (n_types, n_features)."""
-        return np.sqrt(self.squares / np.maximum(self.number, 1)[:, np.newaxis])
+        return np.sqrt(self.squares / np.where(self.number > 0, self.number, 1.0)[:, np.newaxis])
 
     @property
     def varies(self) -> np.ndarray:
@@ -120,11 +127,25 @@ def _require_squares(largest):
         )
 
 
-def _rows(values, kind):
-    """Yield blocks of rows of features in float64, with their types."""
+def _rows(values, kind, weight=None):
+    """Yield blocks of rows of features in float64, with their types and their weights."""
     for start in range(0, len(values), _ROWS):
-        rows = np.asarray(values[start : start + _ROWS], dtype=np.float64)
-        yield rows, np.zeros(len(rows), dtype=np.int32) if kind is None else kind[start : start + _ROWS]
+        part = slice(start, start + _ROWS)
+        rows = np.asarray(values[part], dtype=np.float64)
+        kinds = np.zeros(len(rows), dtype=np.int32) if kind is None else kind[part]
+        yield rows, kinds, None if weight is None else weight[part]
+
+
+def _weights_of_edges(batch):
+    """Weight of the example of each edge, 0 where no labelled node is connected with it; None where all are 1."""
+    graph, labels = batch.example.graph, batch.labels
+    tails = graph.edges[:, 0]
+    members = np.searchsorted(batch.node_ptr, tails, side="right") - 1
+    weight = np.ones(len(tails)) if batch.weight is None else batch.weight[members]
+    if labels is not None and np.any(labels < 0):
+        has_label = np.bincount(graph.component[labels >= 0], minlength=graph.n_components) > 0
+        weight = weight * has_label[graph.component[tails]]
+    return None if np.all(weight == 1) else weight
 
 
 def _rescaled(values, kind, center, scale):
@@ -134,7 +155,7 @@ def _rescaled(values, kind, center, scale):
         return values.with_rows(_rescaled(values.rows, None, center, scale))
     changed = np.empty_like(values)
     start = 0
-    for rows, kinds in _rows(values, kind):
+    for rows, kinds, _ in _rows(values, kind):
         changed[start : start + len(rows)] = (rows - center[kinds]) / scale[kinds]
         start += len(rows)
     return changed
@@ -148,15 +169,21 @@ class FeatureScaling:
     Scores do not change, and neither does the objective with a penalty of :math:`(w'_j / s_j)^2`. The curvatures of the
     objective along the weights become more alike, and a tolerance has a similar meaning for all entries of the
     gradient. Features that need no change have :math:`m_j = 0, s_j = 1`.
+
+    Weights of differences on edges have the penalty :math:`(d_j w_j)^2`, with the root mean square :math:`d_j` of the
+    difference. It has the same meaning for all units of X. Tables that tell states apart say something of single nodes,
+    too: there :math:`d_j` is at least 1, so that they are never penalised less than the weights of nodes.
     """
 
     # center, scale: (n_node_types, n_features), or None; edge_scale: (n_edge_types, n_edge_features), or None
     # tail, edge_tail: units divided by robust spreads, with the shapes of ``scale`` and ``edge_scale``, or None
+    # edge_size: root mean squares of differences, (n_edge_types, n_edge_features), or None for other edge features
 
-    def __init__(self, center: Any = None, scale: Any = None, edge_scale: Any = None):
+    def __init__(self, center: Any = None, scale: Any = None, edge_scale: Any = None, edge_size: Any = None):
         self.center = center
         self.scale = scale
         self.edge_scale = edge_scale
+        self.edge_size = edge_size
         self.tail: np.ndarray | None = None
         self.edge_tail: np.ndarray | None = None
 
@@ -177,9 +204,11 @@ class FeatureScaling:
         fit_intercept: bool = True,
         penalises_intercept: bool = False,
         bulk_of: "Callable[[FeatureScaling], tuple[FeatureBulk, FeatureBulk]] | None" = None,
+        least_size: float | None = None,
     ) -> "FeatureScaling":
         """Return the units that suit some training data."""
         # bulk_of: function of a FeatureScaling that returns robust centres and spreads, see :meth:`bulk`
+        # least_size: least root mean square in which the penalty counts differences; None for other edge features
         if moments is None:
             return cls()
         nodes, edges = moments
@@ -191,12 +220,15 @@ class FeatureScaling:
             is_far |= scale != 1
         center = np.where(is_far, nodes.mean, 0.0)
         # Edge features are not centred, since they have no intercept.
-        edge_scale = _units(edges, np.hypot(edges.mean, edges.deviation), penalty)
+        size = np.hypot(edges.mean, edges.deviation)
+        edge_size = None if least_size is None else np.where(size > 0, np.maximum(size, least_size), 1.0)
+        penalty_of_edges = penalty * (1.0 if edge_size is None else edge_size**2)
+        edge_scale = _units(edges, size, penalty_of_edges)
         if not is_far.any() and np.all(scale == 1) and np.all(edge_scale == 1):
-            return cls()
-        scaling = cls(center, scale, edge_scale)
+            return cls(edge_size=edge_size)
+        scaling = cls(center, scale, edge_scale, edge_size)
         if bulk_of is not None:
-            scaling._measure_tails(*bulk_of(scaling), penalty, fit_intercept, penalises_intercept)
+            scaling._measure_tails(*bulk_of(scaling), (penalty, penalty_of_edges), fit_intercept, penalises_intercept)
         return scaling
 
     def bulk(self, batches: list, potentials: Any) -> tuple[FeatureBulk, FeatureBulk]:
@@ -205,10 +237,10 @@ class FeatureScaling:
         of_edges = FeatureBulk.of_edges(batches, potentials.n_edge_types, wanted_of_edges)
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
 
-    def _measure_tails(self, nodes, edges, penalty, fit_intercept, penalises_intercept):
+    def _measure_tails(self, nodes, edges, penalties, fit_intercept, penalises_intercept):
         """Find the features with outliers, and centre them at their robust centre."""
-        tail = _tails(self.scale, nodes, penalty)
-        self.tail, self.edge_tail = tail, _tails(self.edge_scale, edges, penalty)
+        tail = _tails(self.scale, nodes, penalties[0])
+        self.tail, self.edge_tail = tail, _tails(self.edge_scale, edges, penalties[1])
         if fit_intercept:
             is_far = penalises_intercept | (np.abs(nodes.center) > _FAR * self.scale / tail)
             self.center = np.where(tail > 1, np.where(is_far, nodes.center, 0.0), self.center)
@@ -222,6 +254,8 @@ class FeatureScaling:
         """Set the penalty of potentials for weights in these units."""
         linear = _linear_part(potentials)
         linear.feature_scale, linear.edge_scale = self.scale, self.edge_scale
+        if self.edge_size is not None:
+            linear.edge_scale = (1.0 if self.edge_scale is None else self.edge_scale) / self.edge_size
         linear.feature_tail, linear.edge_tail = self.tail, self.edge_tail
 
     def scaled(self, batches: list) -> list:

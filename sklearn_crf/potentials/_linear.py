@@ -42,7 +42,7 @@ class LinearPotentials:
     takes_sparse_edges = False
     #: (n_node_types, n_features) or None: units of node features, chosen by :class:`FeatureScaling`.
     feature_scale = None
-    #: (n_edge_types, n_edge_features) or None: units of edge features.
+    #: (n_edge_types, n_edge_features) or None: units of edge features, divided by the units of the penalty.
     edge_scale = None
     #: Arrays of these shapes, or None: units divided by the robust spread of the feature.
     feature_tail = edge_tail = None
@@ -132,11 +132,12 @@ class LinearPotentials:
 
     @property
     def penalty(self):
-        """Factors of the squared weights in the penalty, (n_coef,) float64: 0 for intercepts, else 1 in units of X."""
+        """Factors of the squared weights in the penalty, (n_coef,) float64: 0 for intercepts, else 1 in its units."""
         factors = np.ones(self.n_coef)
         self.unpack(factors).intercept[...] = 0.0
         if self.feature_scale is not None:
             self.unpack(factors).coef[...] /= self.feature_scale[:, np.newaxis] ** 2
+        if self.edge_scale is not None:
             self.unpack(factors).edge_coef[...] /= self.edge_scale[..., np.newaxis] ** 2
         return factors
 

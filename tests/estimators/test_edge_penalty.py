@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from field_data import noisy_blobs
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
@@ -69,8 +70,8 @@ def test_one_number_for_both_is_the_plain_penalty():
 
 def test_the_loss_curve_holds_both_penalties():
     X, y = noisy_blobs(4, 6)
-    fields = [DRFClassifier(C=2.0, pairwise=PairwiseTables(C=edge_C), learning="pl") for edge_C in (2.0, 0.5)]
-    start = DRFClassifier(learning="pl").fit(X, y)
+    start = DRFClassifier(learning="pl", edge_features="constant").fit(X, y)
+    fields = [clone(start).set_params(C=2.0, pairwise=PairwiseTables(C=edge_C)) for edge_C in (2.0, 0.5)]
     losses = []
     for field in fields:
         for name in ("coef_", "intercept_", "edge_coef_", "classes_", "n_features_in_", "lattice_ndim_"):

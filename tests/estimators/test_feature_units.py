@@ -231,3 +231,24 @@ def test_frank_wolfe_labels_images_alike_in_all_large_units(shift):
     assert np.mean(found[0] == found[1]) > 0.999
     assert np.mean(found[0] == found[2]) > 0.999
     assert in_large[1].score(1e6 * x, y) > in_ones.score(x, y) - 0.01
+
+
+@pytest.mark.parametrize("name", ["exact", "pseudolikelihood", "pma", "pl"])
+def test_differences_on_edges_mean_the_same_in_any_unit(name):
+    field, reference = clone(FIELDS[name]), clone(FIELDS[name])
+    options = {"edge_features": "difference", "pairwise": PairwiseTables("ising", C=field.C)}
+    reference.set_params(**options).fit(X, Y)
+    # The penalty of nodes is of weights for X as it is: another C for them, and the former one for edges.
+    field.set_params(C=field.C / 255**2, **options).fit(255 * X, Y)
+    np.testing.assert_allclose(255 * field.edge_coef_[:, 1:], reference.edge_coef_[:, 1:], atol=2e-3)
+    np.testing.assert_allclose(field.edge_coef_[:, 0], reference.edge_coef_[:, 0], atol=2e-3)
+    np.testing.assert_allclose(255 * field.coef_, reference.coef_, atol=2e-3)
+
+
+def test_the_objective_has_differences_over_their_root_mean_squares():
+    field = clone(FIELDS["exact"]).set_params(edge_features="difference", pairwise="ising").fit(X, Y)
+    steps = [np.diff(X, axis=axis).reshape(-1, 2) for axis in (1, 2)]
+    squares = np.append(1.0, np.mean(np.concatenate(steps) ** 2, axis=0))
+    penalty = np.sum(field.coef_**2) + np.sum(squares[:, np.newaxis] * field.edge_coef_[0] ** 2)
+    loss = -field.log_likelihood(X, Y).values.sum()
+    np.testing.assert_allclose(field.loss_curve_[-1], penalty / 2 + field.C * loss, rtol=1e-6)

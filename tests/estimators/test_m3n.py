@@ -86,7 +86,13 @@ def objective_of(field, X, y, edge_C):
     """Half the squared weights plus C times the hinges, by enumeration."""
     # The second feature is far from 0: the intercept of what is left of it has the penalty.
     intercept = field.intercept_ + np.mean(np.stack(X)[..., 1]) * field.coef_[:, 1]
-    weights = field.coef_.ravel(), intercept, np.sqrt(field.C / edge_C) * field.edge_coef_.ravel()
+    edge_coef = np.sqrt(field.C / edge_C) * field.edge_coef_[0]
+    if field.edge_features == "difference":
+        steps = [np.diff(x, axis=axis).reshape(-1, x.shape[-1]) for x in X for axis in range(x.ndim - 1)]
+        sizes = np.sqrt(np.mean(np.concatenate(steps) ** 2, axis=0))
+        # Full tables say something of single nodes, too: their differences count in units of at least 1.
+        edge_coef[1:] *= np.maximum(sizes, 1.0)[:, np.newaxis]
+    weights = field.coef_.ravel(), intercept, edge_coef.ravel()
     total = 0.5 * sum(float(part @ part) for part in weights)
     for model, labels in zip(field.models(X), y, strict=True):
         labels = labels.ravel()

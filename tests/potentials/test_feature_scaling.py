@@ -113,7 +113,7 @@ def test_scores_are_the_same(n_types, factors):
     for before, after in zip(batches, scaling.scaled(batches), strict=True):
         expected, found = potentials.model(coef, before.example), potentials.model(inner, after.example)
         if factors:
-            np.testing.assert_allclose(found.statistics.log_table, expected.log_table, atol=1e-8)
+            np.testing.assert_allclose(found.log_table, expected.log_table, atol=1e-8)
             continue
         np.testing.assert_allclose(found.unary, expected.unary, atol=1e-8)
         weight, other = found.edge_weight, expected.edge_weight
@@ -206,3 +206,27 @@ def test_computed_edges_see_features_as_they_were(monkeypatch):
         assert abs(scaled.node_features).max() < 20
         found.append(scaled.edge_features)
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("least_size", [0.0, 1.0])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 255.0])
+def test_the_penalty_counts_differences_in_their_root_mean_squares(unit, least_size):
+    rng = np.random.default_rng(0)
+    encoded = encode_X(unit * rng.normal(size=(2, 4, 5, 3)) * [1.0, 3.0, 0.0], edge_features="difference")
+    batches = make_batches(encoded)
+    potentials = LinearPotentials(3, 2, pairwise_form("symmetric", 2), n_edge_features=4, n_edge_types=2)
+    moments = FeatureScaling.moments(batches, potentials)
+    scaling = FeatureScaling.for_training(moments, 1.0, least_size=least_size)
+    scaling.rescale_penalty(potentials)
+    coef = rng.normal(size=potentials.n_coef)
+    found = potentials.unpack(potentials.penalty * scaling.inner(potentials, coef) ** 2)
+    parts = potentials.unpack(coef)
+    for t in range(2):
+        rows = np.concatenate([b.example.edge_features[b.example.edge_type == t] for b in batches])
+        square = np.mean(rows**2, axis=0)
+        square[square > 0] = np.maximum(square[square > 0], least_size)
+        # A feature that never differs has no size: its weights are penalised as they are.
+        square[square == 0] = 1.0
+        expected = square[:, np.newaxis] * parts.edge_coef[t] ** 2
+        np.testing.assert_allclose(found.edge_coef[t], expected, rtol=1e-9)
+    np.testing.assert_allclose(found.coef, parts.coef**2, rtol=1e-9)
