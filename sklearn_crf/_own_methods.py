@@ -67,7 +67,7 @@ class errors_of:
 
     def __exit__(self, kind, error, traceback):
         if kind in (ValueError, TypeError):
-            raise kind(f"{self.name} returned what cannot be used: {error}") from error
+            raise kind(f"{self.name} returned an unusable result: {error}") from error
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def labelings(n):
 @pytest.mark.parametrize("of", MODELS)
 @pytest.mark.parametrize("kind", labelings(5))
 def test_labels_of_an_own_inference(kind, of):
-    with pytest.raises(ValueError, match=r"Own\._map returned what cannot be used: labels"):
+    with pytest.raises(ValueError, match=r"Own\._map returned an unusable result: labels"):
         Own(Labeling(labelings(5)[kind], 0.0)).map(MODELS[of])
 
 
@@ -86,14 +86,14 @@ def test_labels_of_an_own_inference(kind, of):
 def test_samples_of_an_own_inference(kind):
     labels = labelings(5)[kind]
     samples = labels[np.newaxis] if isinstance(labels, np.ndarray) else labels
-    with pytest.raises(ValueError, match=r"Own\._sample returned what cannot be used: samples"):
+    with pytest.raises(ValueError, match=r"Own\._sample returned an unusable result: samples"):
         Own(samples).sample(MODEL, 1)
 
 
 @pytest.mark.parametrize("found", [None, (), [0, 1], "labels", np.zeros(5)])
 @pytest.mark.parametrize("method", ["map", "marginals"])
 def test_results_of_an_own_inference_are_of_their_type(method, found):
-    with pytest.raises(TypeError, match=rf"Own\._{method} returned what cannot be used: .* must be of type .*, got"):
+    with pytest.raises(TypeError, match=rf"Own\._{method} returned an unusable result: .* must be of type .*, got"):
         getattr(Own(found), method)(MODEL)
 
 
@@ -132,13 +132,13 @@ FIELDS = {"pairwise": ("unary", "tables", "log_z_terms"), "factors": ("unary", "
 def test_marginals_of_an_own_inference(kind, of, field):
     if (kind, field) == ("none", "log_z_terms"):
         pytest.skip("an inference may have none")
-    with pytest.raises(ValueError, match=r"Own\._marginals returned what cannot be used"):
+    with pytest.raises(ValueError, match=r"Own\._marginals returned an unusable result"):
         Own(change={field: ARRAYS[kind]}).marginals(MODELS[of])
 
 
 def test_marginals_are_probabilities():
     for change in (lambda unary: 2 * unary, lambda unary: unary - [1, -1]):
-        with pytest.raises(ValueError, match="must not be negative, and sum to one"):
+        with pytest.raises(ValueError, match="must not be negative and must sum to one"):
             Own(change={"unary": change}).marginals(MODEL)
         with pytest.raises(ValueError, match=r"Own\._marginals"):
             Own(change={"unary": change}).node_marginals(MODEL)
@@ -209,7 +209,7 @@ def images(n=3, side=4):
 @pytest.mark.parametrize("make", [partial(DRFClassifier, learning="spa"), M3NClassifier], ids=["spa", "m3n"])
 def test_fits_with_an_own_inference(make, kind):
     model = make(inference=Own(Labeling(labelings(16)[kind], 0.0)))
-    with pytest.raises(ValueError, match=r"Own\._map returned what cannot be used"):
+    with pytest.raises(ValueError, match=r"Own\._map returned an unusable result"):
         model.fit(*images())
     assert not hasattr(model, "coef_")
 
@@ -256,7 +256,7 @@ LOSSES = {
 def test_losses_of_an_own_objective(estimator, kind):
     name = {DRFClassifier: "learning", TRWCRF: "learning"}[estimator]
     field = estimator(**{name: OwnObjective(LOSSES[kind])})
-    with pytest.raises((ValueError, TypeError), match=r"OwnObjective\.loss_statistics returned what cannot be used"):
+    with pytest.raises((ValueError, TypeError), match=r"OwnObjective\.loss_statistics returned an unusable result"):
         field.fit(*images())
 
 
@@ -488,7 +488,7 @@ RESULTS = {
 def test_results_of_an_own_executor(kind):
     shards = shards_of("TRWCRF", lambda X, y: (X, y), lambda own: OwnExecutor(own, "map", RESULTS[kind]))
     model = TRWCRF(max_iter=3)
-    with pytest.raises(ValueError, match=r"OwnExecutor\.map returned what cannot be used: .* 2 shards"):
+    with pytest.raises(ValueError, match=r"OwnExecutor\.map returned an unusable result: .* 2 shards"):
         model.fit(shards)
     assert not hasattr(model, "coef_")
     fitted = TRWCRF(tol=0.1).fit(*images())
@@ -499,7 +499,7 @@ def test_results_of_an_own_executor(kind):
 @pytest.mark.parametrize("kind", [name for name in RESULTS if name not in ("none", "text", "arrays")])
 def test_results_one_by_one_of_an_own_executor(kind):
     shards = shards_of("TRWCRF", lambda X, y: (X, y), lambda own: OwnExecutor(own, "iterate", RESULTS[kind]))
-    with pytest.raises(ValueError, match=r"OwnExecutor\.iterate returned what cannot be used"):
+    with pytest.raises(ValueError, match=r"OwnExecutor\.iterate returned an unusable result"):
         list(shards.apply_lazily(TRWCRF(tol=0.1).fit(*images())))
 
 
@@ -516,7 +516,7 @@ SUMS = {
 def test_sums_of_an_own_executor(kind):
     shards = shards_of("TRWCRF", lambda X, y: (X, y), lambda own: OwnExecutor(own, "sum", SUMS[kind]))
     model = TRWCRF(max_iter=3)
-    with pytest.raises(ValueError, match=r"OwnExecutor\.sum returned what cannot be used: the sum over 2 shards"):
+    with pytest.raises(ValueError, match=r"OwnExecutor\.sum returned an unusable result: the sum over 2 shards"):
         model.fit(shards)
     assert not hasattr(model, "coef_")
 

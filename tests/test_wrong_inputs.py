@@ -133,7 +133,7 @@ WRONG = {
     ),
     "a loop": (lambda: Example(ROWS, [[2, 2]]), "joins node 2 to itself"),
     "edges as floats": (lambda: Example(ROWS, [[0.0, 1.0]]), "edges must be integers"),
-    "triples as edges": (lambda: Example(ROWS, np.zeros((5, 3), int)), "networkx graphs are taken too"),
+    "triples as edges": (lambda: Example(ROWS, np.zeros((5, 3), int)), "networkx graphs are accepted too"),
     "edge features of another length": (lambda: Example(ROWS, [[0, 1]], [[1], [2]]), r"must have shape \(1, n_edge"),
     "a node type for each edge": (lambda: Example(ROWS, [[0, 1]], node_type=[0]), r"node_type must have shape \(4,\)"),
     # -- y --------------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ WRONG = {
     ),
     "-1 in a score": (
         lambda: fit(CHAINS, [[0, 1, 0], [1, 1]]).score(CHAINS, [[0, 1, -1], [1, 1]]),
-        "unknown label -1.*say so by missing_label",
+        "unknown label -1.*pass it as missing_label",
     ),
     "numbers for strings": (
         lambda: fitted().score(CHAINS, [[0, 1, 2], [1, 1]]),
@@ -178,7 +178,7 @@ WRONG = {
     ),
     "-1 without missing_label": (
         lambda: fit(CHAINS, [[0, 1, -1], [1, 1]], classes=[0, 1]),
-        "unknown label -1.*say so by missing_label",
+        "unknown label -1.*pass it as missing_label",
     ),
     "-1 in evidence": (
         lambda: fit(CHAINS, [[0, 1, 0], [1, 1]]).predict(CHAINS, evidence=[[0, -1, 0], [1, -1]]),

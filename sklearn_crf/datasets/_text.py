@@ -231,7 +231,7 @@ class NumberReader:
         if self.n_left:
             found = self.values[self.position]
             raise ValueError(
-                f"{self.path} goes on after its end: word {self._n_before + self.position + 1} is {found:g}."
+                f"{self.path} continues after its expected end: word {self._n_before + self.position + 1} is {found:g}."
             )
 
 

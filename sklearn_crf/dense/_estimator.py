@@ -506,7 +506,7 @@ def _check_data(data, plan):
             )
         for i, example in enumerate(data.input.examples):
             if np.isneginf(example.scores).any():
-                raise ValueError(f"X[{i}] has features of -inf, which unaries='linear' cannot take.")
+                raise ValueError(f"X[{i}] has features of -inf, which unaries='linear' does not support.")
     elif data.input.n_scores != len(data.classes):
         raise ValueError(
             f"X has {data.input.n_scores} scores per pixel, but there are {len(data.classes)} classes: pass one score "

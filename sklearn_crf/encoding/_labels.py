@@ -357,7 +357,7 @@ def _are_among_consecutive(present, classes):
 def _hint_missing(name):
     if name.startswith("evidence"):
         return " None and NaN mark nodes whose label is not known."
-    return " If it marks nodes without a label, say so by missing_label."
+    return " If it marks nodes without a label, pass it as missing_label."
 
 
 def _listed(classes):

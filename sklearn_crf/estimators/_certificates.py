@@ -69,7 +69,7 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
     labels = np.where(is_unknown, -1, labels)
     free = inference.marginals(model, n_threads=n_threads)
     if free.log_z_terms is None:
-        raise ValueError(f"{type(inference).__name__} has no log-partition: use inference='bp' or 'trw'.")
+        raise ValueError(f"{type(inference).__name__} does not compute a log-partition: use inference='bp' or 'trw'.")
     bounds = [_OPPOSITE.get(free.bound)]
     if np.all(labels >= 0):
         truth = score_terms(model, labels)

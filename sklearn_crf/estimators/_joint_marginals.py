@@ -100,4 +100,4 @@ def edges_of_members(batches, parts):
 def require_no_factors(batch, method):
     """Raise ValueError if an example has factors besides nodes and edges."""
     if batch.example.has_factors:
-        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")
+        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not support.")

@@ -335,7 +335,7 @@ def _edge_pairs(edges, n_nodes):
 def _hint_form(edges, n_nodes):
     if edges.shape == (n_nodes, n_nodes):
         return " If it is a dense adjacency matrix, pass scipy.sparse.csr_array(edges)."
-    return " Sparse adjacency matrices and networkx graphs are taken too."
+    return " Sparse adjacency matrices and networkx graphs are accepted too."
 
 
 def _adjacent_pairs(adjacency):

@@ -437,7 +437,9 @@ def initial_messages(field, init=None):
 
 def infeasible_at_node(node):
     """Return the error for a node without any possible state."""
-    return Infeasible("model is infeasible: the scores around node {nodes} leave it no state.", nodes=[int(node)])
+    return Infeasible(
+        "model is infeasible: the scores around node {nodes} forbid all of its states.", nodes=[int(node)]
+    )
 
 
 def beliefs_of(field, messages, run):

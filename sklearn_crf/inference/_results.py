@@ -273,7 +273,7 @@ def checked_node_marginals(found: Any, model: Any, *arguments: Any, **options: A
     shape = (model.n_nodes, model.n_columns)
     found = as_finite(found, "marginals of nodes", shape, model.dtype)
     if found.size and (found.min() < -_ROUNDING or abs(found.sum(axis=1, dtype=np.float64) - 1).max() > _ROUNDING):
-        raise ValueError("marginals of nodes must not be negative, and sum to one for each node.")
+        raise ValueError("marginals of nodes must not be negative and must sum to one for each node.")
     return found
 
 

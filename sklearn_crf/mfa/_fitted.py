@@ -23,7 +23,7 @@ def _maximises_the_joint_likelihood(estimator):
     if estimator.objective == "joint":
         return True
     raise AttributeError(
-        f"bic needs the maximum of the joint likelihood, and objective={estimator.objective!r} does not look for it; "
+        f"bic needs the maximum of the joint likelihood, but objective={estimator.objective!r} does not maximise it; "
         "use objective='joint', or compare models by cross-validation (GridSearchCV)."
     )
 

@@ -100,7 +100,7 @@ class BestPoint:
         if self.is_proven and is_closed(self.upper, dual, tol):
             return "CONVERGENCE: duality gap within tol"
         if is_stuck:
-            return "STOP: the last plane cut off nothing" if self.upper <= self._value else UNPROVEN
+            return "STOP: the last cutting plane changed nothing" if self.upper <= self._value else UNPROVEN
         if not is_closed(self.least, dual, tol):
             return None
         # More planes can close the gap down to what is unproven, unless little is left to close.
@@ -115,7 +115,7 @@ _CLOSED = 0.1
 AT_LIMIT = "STOP: max_iter reached"
 
 #: Message if the duality gap would be within its tolerance if all maxima were proven.
-UNPROVEN = "STOP: the gap left is what the maxima are not proven to"
+UNPROVEN = "STOP: the gap left is due to maxima that are not proven optimal"
 
 
 def is_success(message):

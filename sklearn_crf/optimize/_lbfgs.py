@@ -127,7 +127,10 @@ def _checked_scaling(scaling, bounded):
         n = len(bounded)
         raise ValueError(f"scaling must be a finite array of shape ({n}, {n}), got shape {matrix.shape}.")
     if bounded.any():
-        raise ValueError("scaling must be None where entries of x are bounded: bounds are on x, not on z.")
+        raise ValueError(
+            "scaling must be None if entries of x are bounded, because bounds apply to x, not to the scaled "
+            "variables z."
+        )
     return matrix
 
 

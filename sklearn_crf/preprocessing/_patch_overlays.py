@@ -226,8 +226,8 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
                 break
         if not found:
             raise ValueError(
-                f"X has no window of {size} x {size} pixels with some contrast and its middle near the boundary of a "
-                "mask of y: decrease patch_size, increase max_distance, or check y."
+                f"X has no window of {size} x {size} pixels with some contrast and a centre near the boundary of a "
+                "mask in y: decrease patch_size, increase max_distance, or check y."
             )
         patches, signs, sources = zip(*found, strict=True)
         return np.array(patches, dtype=np.float32), np.array(signs), np.array(sources)

@@ -248,7 +248,8 @@ class PredictionLoss:
         with errors_of(getattr(self.loss_function, "__name__", type(self.loss_function).__name__)):
             if not (isinstance(found, tuple | list) and len(found) == 2):
                 raise TypeError(
-                    f"the value and its derivative by the prediction are needed, got {type(found).__name__}."
+                    "a loss must return its value and the derivative with respect to the prediction, got "
+                    f"{type(found).__name__}."
                 )
             value, slope = found
             if np.ndim(value) or np.isnan(value):

@@ -205,7 +205,7 @@ UAI_HEAD = "MARKOV\n2\n2 2\n1\n2 0 1\n"
         (UAI_HEAD + "3 1 2 3", "the table of factor 0 has 3 entries, but its variables have 4 joint states"),
         (UAI_HEAD + "4 1 2 3 -1", "word 13: the table of factor 0 must be finite and at least 0, found -1"),
         (UAI_HEAD + "4 1 2 3 nan", "word 13: the table of factor 0 must be finite and at least 0, found nan"),
-        (UAI_HEAD + "4 1 2 3 4 5", "goes on after its end: word 14 is 5"),
+        (UAI_HEAD + "4 1 2 3 4 5", "continues after its expected end: word 14 is 5"),
         ("MARKOV\n2\n2 2\n1\n2 0 7\n4 1 1 1 1", "word 8: the scope of factor 0 must lie in 0 to 1, found 7"),
         ("MARKOV\n-2\n", "word 2: the number of variables must lie in 0 to 2147483647, found -2"),
         ("MARKOV\n1e300\n", "the number of variables must lie in"),

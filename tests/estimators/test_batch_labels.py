@@ -179,7 +179,7 @@ def test_an_example_without_a_labeling_is_named(method, inference):
     evidence = [[None] * len(labels) for labels in y]
     evidence[contradictory][0], evidence[contradictory][2] = "a", "b"
     evidence = [np.array(labels, dtype=object) for labels in evidence]
-    where = r"(around node [012] leave it no state|every labeling of nodes 0, 1, 2 is forbidden)"
+    where = r"(around node [012] forbid all of its states|every labeling of nodes 0, 1, 2 is forbidden)"
     with pytest.raises(ValueError, match=rf"^X\[{contradictory}\]: .*{where}"):
         getattr(field, method)(X, evidence=evidence, inference=inference)
 

@@ -377,9 +377,9 @@ def test_refusals(fitted):
     model, X, y = fitted
     with pytest.raises(ValueError, match=r"entropy='trw' uses spanning trees of edges, but X\[0\] has factors"):
         trw_crf(learning="relaxation").fit(X, y)
-    with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_edge_proba does not take"):
+    with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_edge_proba does not support"):
         model.predict_edge_proba(X)
-    with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_topk does not take"):
+    with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_topk does not support"):
         model.predict_topk(X)
     with pytest.raises(TypeError, match="model must be a PairwiseModel for TreeInference"):
         pickle.loads(pickle.dumps(model)).set_params(inference=TreeInference()).predict(X)

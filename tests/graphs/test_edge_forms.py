@@ -60,7 +60,7 @@ def test_region_adjacency_graph():
     ("edges", "message"),
     [
         (np.zeros((4, 4), dtype=int), r"scipy.sparse.csr_array\(edges\)"),
-        (np.zeros((5, 3), dtype=int), "Sparse adjacency matrices and networkx graphs are taken too"),
+        (np.zeros((5, 3), dtype=int), "Sparse adjacency matrices and networkx graphs are accepted too"),
         ([[0, 1], [2]], "rows of different lengths"),
         (sp.eye(5).tocsr(), r"shape \(5, 5\), but 4 nodes need \(4, 4\)"),
         (nx.path_graph(3), "a graph of 3 nodes, but there are 4"),

@@ -96,7 +96,7 @@ class TestLBFGS:
             minimize_lbfgs(quadratic()[0], np.zeros(6), scaling=scaling)
 
     def test_scaling_and_bounds_exclude_each_other(self):
-        with pytest.raises(ValueError, match="scaling must be None where entries of x are bounded"):
+        with pytest.raises(ValueError, match="scaling must be None if entries of x are bounded"):
             minimize_lbfgs(quadratic()[0], np.zeros(6), scaling=np.eye(6), lower_bounded=[True] + 5 * [False])
 
     @given(seed=st.integers(0, 1000), n=st.integers(1, 20))

@@ -118,7 +118,7 @@ class GaussianInference(Inference):
         """Raise ValueError if the algorithm does not accept this model."""
         if model.precision_operator is not None and not self._takes_operators:
             raise ValueError(
-                f"model has a precision_operator, which {type(self).__name__} cannot take: use ConjugateGradient."
+                f"model has a precision_operator, which {type(self).__name__} does not support: use ConjugateGradient."
             )
 
 

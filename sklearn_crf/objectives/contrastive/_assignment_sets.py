@@ -451,7 +451,7 @@ def _checked_proposal(log_proposal, n_labelings):
     log_proposal = np.asarray(log_proposal, dtype=np.float64)
     if log_proposal.shape != (n_labelings,):
         raise ValueError(
-            f"log_proposal must have shape ({n_labelings},), one number a labeling, got {log_proposal.shape}."
+            f"log_proposal must have shape ({n_labelings},), one number per labeling, got {log_proposal.shape}."
         )
     if not np.all(np.isfinite(log_proposal)):
         raise ValueError(

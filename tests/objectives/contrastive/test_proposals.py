@@ -272,7 +272,7 @@ def test_given_sets_have_their_proposals():
         (ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[]), "which has 1, got 0"),
         (
             ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[[0.0, 1.0]]),
-            r"shape \(1,\), one number a labeling",
+            r"shape \(1,\), one number per labeling",
         ),
         (ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[[-np.inf]]), "log_proposal must be finite"),
     ],

@@ -101,7 +101,7 @@ def test_other_algorithms_refuse_a_precision_operator():
     observation = Observation.of(Blur(MOTION, 1.0), np.zeros((4, 6, 1), np.float32), np.zeros(1), 1.0, UNITS)
     model = GaussianModel(lattice((4, 6)), np.zeros(24), np.ones(24), [0.0], None, observation.precision)
     for algorithm in (GaussianDirect(), GaussianGibbs(), GaussianBP()):
-        with pytest.raises(ValueError, match=r"precision_operator, which .* cannot take: use ConjugateGradient"):
+        with pytest.raises(ValueError, match=r"precision_operator, which .* does not support: use ConjugateGradient"):
             algorithm.marginals(model)
     with pytest.raises(ValueError, match="without precision_operator"):
         model.precision_matrix()
