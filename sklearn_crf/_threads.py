@@ -27,9 +27,8 @@ _Value = TypeVar("_Value")
 class cached_property(Generic[_Value]):
     """A property that is computed once for each instance, without a lock.
 
-    Python 3.11 computes ``functools.cached_property`` under a lock that all instances share. If a process is forked
-    while another thread holds the lock, the new process waits forever. Here two threads may both compute the value, and
-    both return the first result.
+    Python 3.11 computes ``functools.cached_property`` under a lock, on which a process that is forked meanwhile waits
+    forever. Here two threads may both compute the value, and both return the first result.
     """
 
     def __init__(self, function: Callable[[Any], _Value]):
@@ -67,17 +66,15 @@ class Cancelled(Exception):
 class _Helpers:
     """Adaptive number of helper threads of a calling thread.
 
-    Two threads that pass the interpreter's lock back and forth may be slower than one thread. If helpers mostly wait,
-    one helper is removed for a trial period. It stays away for some time if items take no longer without it. Results do
-    not depend on the number of helpers.
+    Two threads that pass the interpreter's lock back and forth may be slower than one. If helpers mostly wait, one of
+    them is removed for a trial period, and stays away for some time if items take no longer without it.
     """
 
     def __init__(self, n_helpers):
         self.n_helpers = self.n_wanted = n_helpers
         self._lock = threading.Lock()
         self._pause, self._return, self._trusted = _FIRST_PAUSE, 0.0, 0.0
-        # _before_trial: seconds of an item (clock, processor) before a helper left
-        # _on_trial: seconds of an item without the helper, and whether they were a loss
+        # Seconds of an item (clock, processor) before a helper left; and without it, and whether they were a loss.
         self._before_trial = self._on_trial = None
         self._processor, self._clock, self._n_items = _UNSEEN
 
@@ -130,10 +127,9 @@ def _is_loss(alone, helped):
     return alone[0] > _LEAST_GAIN * helped[0] or not 1 / _ALIKE < alone[1] / max(helped[1], 1e-9) < _ALIKE
 
 
-# _LOOKED_AT: seconds by the clock after which helpers are judged. _LEAST_SHARE: share of processor time in these
-# seconds below which a trial begins. _LEAST_GAIN: a helper stays if items take longer by this factor without it.
-# _GOOD_SHARE: share of processor time that resets the pauses. _ALIKE: largest ratio of processor times of items that
-# are compared. Pauses in seconds double after each trial, from the first to the longest.
+# Seconds by the clock after which helpers are judged, the share of processor time in them below which a trial begins,
+# the factor by which items must take longer without a helper for it to stay, the share of processor time that resets
+# the pauses, and the largest ratio of processor times of items that are compared. Pauses double after each trial.
 _LOOKED_AT, _LEAST_SHARE, _LEAST_GAIN, _GOOD_SHARE, _ALIKE = 0.02, 0.75, 1.05, 0.8, 1.8
 _FIRST_PAUSE, _LONGEST_PAUSE, _UNSEEN = 0.2, 2.0, (0.0, 0.0, 0)
 
@@ -230,8 +226,7 @@ class _Cancellation:
 class _InTurn:
     """Context that one task enters at a time; the lock is released during :class:`out_of_turn` calls.
 
-    NumPy releases the interpreter's lock at every call and may have to wait to get it back. Tasks with many short calls
-    avoid these waits by holding a lock of their own, except during long calls.
+    Tasks of many short calls of NumPy would wait for the interpreter's lock after each call without such a context.
     """
 
     def __init__(self, lock):
@@ -350,9 +345,8 @@ def split_threads(n_jobs, n_tasks):
 def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
     """Return ``[function(task, n_threads=inner) for task in tasks]``, computed by threads.
 
-    Threads suffice, because kernels release the interpreter's lock, and they share memory. Results are in the order of
-    the tasks, so that sums of them do not depend on ``n_jobs``. Threads that mostly wait are removed. With
-    ``takes_turns`` tasks run one at a time, except during :class:`out_of_turn` calls.
+    Threads suffice, because kernels release the interpreter's lock. Results are in the order of the tasks, so that sums
+    do not depend on ``n_jobs``. With ``takes_turns`` tasks run one at a time, except in :class:`out_of_turn` calls.
     """
     n_threads = thread_count(n_jobs)
     if n_threads == 1:
@@ -362,8 +356,7 @@ def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
     outer, inner = split_threads(n_threads, len(tasks))
     if outer == 1:
         return list(_checked_map(partial(function, n_threads=inner), tasks))
-    # Not scikit-learn's Parallel: it sets the warning filters in every task. Threads share the filters, and tasks that
-    # overlap in time leave them empty.
+    # Not scikit-learn's Parallel: it sets warning filters, which threads share, in every task, and may empty them.
     with _pool(outer) as executor:
         helpers, turns = _helpers_for(function, outer - 1), nullcontext()
         if takes_turns and inner == 1 and getattr(sys, "_is_gil_enabled", lambda: True)():
@@ -379,9 +372,8 @@ def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
 def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
     """Return the results of :func:`map_tasks`, for long tasks that ``joblib.parallel_config`` may send elsewhere.
 
-    If the calling thread has set a backend of processes or of a cluster, the tasks run on its workers, each task on one
-    thread. The function must then be picklable. Otherwise the tasks run on threads of this process. They also do inside
-    of a fit, whose steps are too short, and inside of tasks that a worker has received.
+    If the calling thread has set a backend of processes or of a cluster, the tasks run on its workers, one thread each,
+    and the function must be picklable. Inside of a fit, and of tasks that a worker received, they run on threads here.
     """
     # ended: function to be called in this process after each task, by one thread at a time
     tasks = list(tasks)
@@ -470,8 +462,7 @@ def range_runner(n_threads):
         yield run
 
 
-# Smallest range that is handed to another thread, which takes about 20 microseconds; and the number of items for each
-# thread that even_map computes before it yields results.
+# Smallest range to hand over, which takes 20 microseconds; items of a thread before even_map yields their results.
 _SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 
@@ -550,8 +541,7 @@ _blas_limit = _SharedLimit()
 def single_threaded_blas():
     """Limit BLAS to one thread within the context, so that its sums do not depend on the number of cores.
 
-    Several threads may be in the context at the same time, such as tasks of one worker. The limit holds until the last
-    thread leaves.
+    Several threads may be in the context at the same time. The limit holds until the last one leaves.
     """
     _blas_limit.acquire()
     try:
@@ -564,8 +554,7 @@ def single_threaded_blas():
 def ordered_map(n_threads):
     """Yield a function like ``map`` that works in threads and returns results in the order of the items.
 
-    It is meant for a list of blocks that is mapped over many times, as in the passes of one training run. A single
-    block is computed in the calling thread.
+    It serves lists of blocks that are mapped over many times, as in training. This thread computes single blocks.
     """
     if n_threads <= 1:
         yield _checked_map

@@ -105,8 +105,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         room[: n_examples % self.n_splits] += 1
         fold = np.empty(n_examples, dtype=np.int64)
         for i in order:
-            # Growth of the sum of squares by fold, without terms that are equal for all folds. Among ties, choose the
-            # fold with the most room.
+            # Growth of the sum of squares, up to a constant. Among ties, choose the fold with the most room.
             growth = np.where(room > 0, total @ histograms[i], np.inf)
             ties = np.flatnonzero(growth <= growth.min() + 1e-12)
             chosen = ties[np.argmax(room[ties])]
@@ -166,8 +165,7 @@ def cross_val_predict(
     verbose : int, default=0
         Verbosity of joblib.
     params : dict, optional
-        Parameters of ``fit``. A parameter with one value per example is restricted to the training examples of the
-        fold.
+        Parameters of ``fit``. A parameter with one value per example is restricted to the training examples.
     method : {"predict", "predict_proba", "predict_log_proba", "decision_function"}, default="predict"
         Method that is called on the held-out examples.
 
@@ -175,8 +173,7 @@ def cross_val_predict(
     -------
     ndarray
         Predictions for all of X, in the form that the method returns: an array, or a 1-D object array of arrays.
-        Columns belong to the sorted classes of all folds. If a class is missing from the training examples of a fold,
-        its probability is 0.
+        Columns belong to the sorted classes of all folds. Classes missing from a training set have probability 0.
 
     Raises
     ------

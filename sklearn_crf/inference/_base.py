@@ -24,6 +24,11 @@ def convergence_left_to_caller() -> Any:
 
     Training calls inference hundreds of times. It checks ``converged`` of the results, and warns only once.
 
+    Returns
+    -------
+    context manager
+        For a ``with`` statement.
+
     Examples
     --------
     >>> import numpy as np

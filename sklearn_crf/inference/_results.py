@@ -81,7 +81,19 @@ class Marginals(NamedTuple):
         return self.statistics.tables
 
     def with_values(self, unary: np.ndarray, **values: Any) -> "Marginals":
-        """Return a copy with other node marginals, and other statistics or fields given by name."""
+        """Return a copy with other node marginals, and other statistics or fields given by name.
+
+        Parameters
+        ----------
+        unary : ndarray of shape (N, K)
+            Marginals of nodes.
+        **values : Any
+            Other arrays of ``statistics``, or other fields, by their names.
+
+        Returns
+        -------
+        Marginals
+        """
         names = self.statistics._fields
         statistics = {name: values.pop(name) for name in names if name in values}
         if "unary" in names:
