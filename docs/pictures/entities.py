@@ -5,6 +5,7 @@ import numpy as np
 
 from sklearn_crf import TRWCRF
 from sklearn_crf.metrics import entities
+from sklearn_crf.potentials import PairwiseTables
 
 CLASSES = np.array(["O", "B-PER", "I-PER"])
 NEXT = np.array([[0.75, 0.25, 0.0], [0.4, 0.1, 0.5], [0.5, 0.1, 0.4]])
@@ -20,7 +21,7 @@ def draw(n_sentences, rng):
 
 rng = np.random.default_rng(0)
 X, y = draw(400, rng)
-tagger = TRWCRF(forbidden="IOB2").fit(*draw(200, rng))
+tagger = TRWCRF(pairwise=PairwiseTables("full", forbidden="IOB2")).fit(*draw(200, rng))
 tokens = tagger.predict_proba(X)
 exact, product, right = [], [], []
 for found, probability, true in zip(tagger.predict_entity_proba(X), tokens, y, strict=True):

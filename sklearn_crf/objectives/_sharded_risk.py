@@ -148,7 +148,7 @@ class ShardedRisk:
         ----------
         function : callable(EmpiricalRisk, *arguments) -> float or ndarray
             Function of a module that workers can import.
-            *arguments : object
+        *arguments : object
         changes : bool, default=False
             Whether the function changes ``grown`` of the objectives. A worker that takes over a shard calls the
             function again, so that it must only depend on the risk and the arguments.
@@ -168,7 +168,7 @@ class ShardedRisk:
         function : callable(EmpiricalRisk) -> EmpiricalRisk
             Function of a module that workers can import.
 
-            Returns
+        Returns
         -------
         ShardedRisk
         """

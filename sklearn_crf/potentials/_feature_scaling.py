@@ -145,6 +145,8 @@ def _weights_of_edges(batch):
     if labels is not None and np.any(labels < 0):
         has_label = np.bincount(graph.component[labels >= 0], minlength=graph.n_components) > 0
         weight = weight * has_label[graph.component[tails]]
+    if batch.node_weight is not None:
+        weight = weight * batch.node_weight[graph.edges].mean(axis=1)
     return None if np.all(weight == 1) else weight
 
 

@@ -446,7 +446,7 @@ def test_images_of_small_fractions_are_refused_after_a_fit_to_bytes(data, top):
 def test_types_whose_range_is_hardly_used_are_warned_of(data):
     X, y = data
     X = in_form(X[:4], lambda image: (16 * image.clip(0, 255)).astype(np.uint16))
-    with pytest.warns(UserWarning, match=r"read in the range 0 to 65535, a small part .* as color_range"):
+    with pytest.warns(UserWarning, match=r"small part of the assumed range 0 to 65535.* as color_range"):
         DenseCRF(KERNELS).fit(X, y[:4])
     with warnings.catch_warnings(action="error"):
         DenseCRF(KERNELS, color_range=(0, 4095)).fit(X, y[:4])

@@ -174,7 +174,7 @@ def test_forbidden_pairs_have_no_probability(weights):
     assert all(np.all(labels[:-1] <= labels[1:]) for labels in best)
     with pytest.raises(ValueError, match=r"^Sequence 3 contains b followed by a, which forbidden rules out"):
         trw_crf(forbidden=forbidden, **options).fit(X, [*y[:3], np.array(["b", "a", "c", "c"]), *y[4:]])
-    with pytest.raises(ValueError, match="forbidden names 'z'"):
+    with pytest.raises(ValueError, match="forbidden contains 'z'"):
         trw_crf(forbidden=[["a", "z"]]).fit(X, y)
     with pytest.raises(ValueError, match="shape"):
         trw_crf(forbidden=["a", "b"]).fit(X, y)

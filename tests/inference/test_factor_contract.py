@@ -128,5 +128,5 @@ def test_others_say_which_do():
                     TypeError, match=f"PairwiseModel for {cls.__name__}, got FactorGraph. .*JunctionTree"
                 ):
                     getattr(cls(), task)(model)
-    with pytest.raises(TypeError, match="for task 'map', AD3, AutoMap, BruteForce, ClusterTightening, JunctionTree, L"):
+    with pytest.raises(TypeError, match="for task 'map': AD3, AutoMap, BruteForce, ClusterTightening, JunctionTree, L"):
         IncMP().map(model)

@@ -109,7 +109,7 @@ class AssignmentSets:
         Model of the batch. Only the shapes of scores and tables are read.
     labels : array-like of shape (N,) of int
         True labels.
-        node_ptr : array-like of shape (n_members + 1,), optional
+    node_ptr : array-like of shape (n_members + 1,), optional
         Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None stands for one example.
     generated_weight : float or array-like of shape (n_members,), default=1.0
         Positive weight of the set of generated assignments, for each example.
@@ -208,7 +208,7 @@ class AssignmentSets:
         ----------
         model : PairwiseModel
             Model of the batch.
-            labelings : array-like of shape (m, n) of int
+        labelings : array-like of shape (m, n) of int
             States of the nodes of the example in each assignment. An active set includes the truth.
         member : int, default=0
             Index of the example in the batch.
@@ -265,7 +265,7 @@ class AssignmentSets:
         ----------
         model : PairwiseModel
             Model of the batch.
-            labels : array-like of shape (N,) of int
+        labels : array-like of shape (N,) of int
         are_drawn : bool, default=False
             Whether the labels were drawn from the model, with probability proportional to :math:`\exp(\mathrm{score})`.
 
@@ -416,7 +416,7 @@ class AssignmentSets:
         ----------
         gains : ndarray of shape (n_assignments,), float64
             Scores minus the score of the truth. Overwritten by the weights of the assignments in the derivative.
-            losses : ndarray of shape (n_sets,), float64
+        losses : ndarray of shape (n_sets,), float64
                 Overwritten by the losses.
         """
         if self._tilt is not None:

@@ -42,7 +42,7 @@ class Generator(ChecksOwnMethods, HoldsOptions):
             Model at the current weights.
         labels : ndarray of shape (N,), int32
             True labels.
-            rng : numpy.random.RandomState
+        rng : numpy.random.RandomState
         node_weight : ndarray of shape (N,), optional
             Factors of the costs of nodes, for generators that search for violated constraints.
         n_threads : int, default=1

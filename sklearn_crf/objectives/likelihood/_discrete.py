@@ -148,7 +148,7 @@ class ContrastiveDivergence(Objective):
     n_sweeps : int, default=1
         Number k of Gibbs sweeps.
 
-        Examples
+    Examples
     --------
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice

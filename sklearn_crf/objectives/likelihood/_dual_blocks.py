@@ -37,7 +37,7 @@ class DualBlock:
         labels.
     weight : float
         Weight :math:`C \omega_i` of the batch.
-        start : ndarray of shape (n_coef,)
+    start : ndarray of shape (n_coef,)
         Point x whose marginals the first step starts from.
     scale : ndarray of shape (n_coef,) or float, default=1.0
         Scale of the weights: the penalty is on x, with weights :math:`w = \mathrm{scale} \cdot x`.

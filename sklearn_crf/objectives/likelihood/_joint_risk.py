@@ -110,7 +110,7 @@ class JointRisk(RiskOfWeightsAndOthers):
     ----------
     risk : EmpiricalRisk
         Risk that gives objective, potentials, batches and number of threads.
-        entropy : {"trw", "trivial", "factors"}, default="trw"
+    entropy : {"trw", "trivial", "factors"}, default="trw"
     observed : EmpiricalRisk, optional
         Risk of the log-partition given the known labels, from :func:`observed_risk`; None if all nodes are labelled.
 
@@ -177,7 +177,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
     ----------
     risk : EmpiricalRisk
         Risk that gives objective, potentials, batches and number of threads.
-        max_iter : int, default=2000
+    max_iter : int, default=2000
         Maximum number of sweeps of messages for a batch.
     tol : float, default=1e-6
         Change of messages at which sweeps stop.

@@ -25,7 +25,7 @@ class PlaneOracle:
     C : float
     scale : ndarray of shape (n_coef,)
         Scale of the weights: solvers use x, with weights w = scale x.
-        blocks : list of list of int
+    blocks : list of list of int
         Indices of the batches of each block. They must not depend on the number of threads.
     map_in_threads : callable
         ``map``, or an equivalent that uses threads.
@@ -209,11 +209,11 @@ class ShardPlanes(PlaneOracle):
     ----------
     risk : ShardedRisk
         Risk of a :class:`StructuredHinge` or a similar loss.
-        C : float
-        scale : ndarray of shape (n_coef,)
+    C : float
+    scale : ndarray of shape (n_coef,)
             Scale of the weights: solvers use x, with weights w = scale x.
 
-        Examples
+    Examples
     --------
     >>> import numpy as np
     >>> from sklearn_crf import Shards
@@ -293,7 +293,7 @@ def risk_in_blocks(risk):
     risk : EmpiricalRisk
         Risk of a :class:`StructuredHinge` or a similar loss.
 
-        Returns
+    Returns
     -------
     risk : EmpiricalRisk
     blocks : list of list of int

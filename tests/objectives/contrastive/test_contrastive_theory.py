@@ -90,7 +90,7 @@ def test_tangent_weights_are_those_of_sets_chosen_at_random():
 
 def test_tangent_sets_are_for_a_handful_of_nodes():
     model = random_model(lattice((17,)), 2)
-    with pytest.raises(ValueError, match="up to 65536 labelings"):
+    with pytest.raises(ValueError, match="at most 65536 labelings"):
         tangent_sets(model, np.zeros(17, dtype=int))
 
 
