@@ -273,7 +273,7 @@ def test_numbers_that_are_not_convex_are_refused():
     with pytest.raises(ValueError, match=r"not convex: node \d has -[123], and its factors, which have [234] in total"):
         NormProductBP("bethe").marginals(grid)
     numbers = CountingNumbers(np.where(np.arange(9) == 5, -1.6, 0.0), np.full(12, 0.5))
-    with pytest.raises(ValueError, match=r"not convex: node 5 has -1.6, and its factors, with 1.5 in all"):
+    with pytest.raises(ValueError, match=r"not convex: node 5 has -1.6, and its factors, which have 1.5 in total"):
         NormProductBP(numbers).map(grid)
     no_edges = random_model("no_edges", 2, seed=0)
     with pytest.raises(ValueError, match=r"not convex: node 2 has -1, and its factors, with 0 in all"):
