@@ -1,4 +1,4 @@
-"""The shape of the package: which way imports point, what they may name, how long a file may be."""
+"""The architecture of the package: directions of imports, allowed names, and lengths of files."""
 
 import ast
 import re
@@ -54,7 +54,7 @@ FAMILIES = {
     ],
     "objectives": ["likelihood", "margin", "contrastive", "fast_paths"],
 }
-# Modules of fewer lines with a single importer belong into it, but for these, each with a reason.
+# Short modules with a single importer belong into the importer, except these, each with a reason.
 SATELLITE_LINES = 100
 SATELLITES: dict[str, str] = {}
 
@@ -87,13 +87,13 @@ def module_name(path):
 
 
 def unit_of(module):
-    """Folder or file right under the package that `module` belongs to; the package itself is "__init__"."""
+    """Return the folder or file directly under the package that contains `module`; for the package it is "__init__"."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
 
 def imports(path):
-    """Every (module, is at top level) that a file imports, relative imports made absolute."""
+    """Return (module, is at top level) for every import of a file, with relative imports made absolute."""
     text = path.read_text(encoding="utf-8")
     package = ".".join(path.relative_to(ROOT).parent.parts)
     if path.suffix == ".py":
@@ -136,7 +136,7 @@ def inner_imports(path):
 
 
 def arrow_problem(importer, imported):
-    """What is wrong with unit `importer` importing unit `imported`; None if nothing is."""
+    """Return what is wrong with unit `importer` importing unit `imported`, or None."""
     if importer == imported:
         return None
     if imported not in TIER:
@@ -189,7 +189,7 @@ def test_imports_point_one_way(path):
 
 
 def family_of(module):
-    """Unit and family of a module; the family is None for modules of a unit's root."""
+    """Return the unit and the family of a module; the family is None for modules in a unit's root."""
     unit, *rest = module.split(".")[1:]
     families = FAMILIES.get(unit, [])
     return unit, rest[0] if rest and rest[0] in families else None

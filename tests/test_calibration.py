@@ -22,7 +22,7 @@ from sklearn_crf.preprocessing import NodeTransformer
 
 
 class Overconfident(TRWCRF):
-    """A field whose weights are three times too long."""
+    """A field whose weights are three times too large."""
 
     def fit(self, X, y, sample_weight=None):
         super().fit(X, y, sample_weight)

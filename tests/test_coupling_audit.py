@@ -1,4 +1,4 @@
-"""coupling_audit: scores of every learning under every inference, and their comparison."""
+"""coupling_audit: scores of every learning method with every inference, and their comparison."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from sklearn_crf.preprocessing import NodeTransformer
 
 
 def audit_of_blobs(**options):
-    """Two ways of learning and two inferences on small images."""
+    """Audit two learning methods and two inferences on small images."""
     X, y = noisy_blobs(6, 4)
     estimators = {"pl": DRFClassifier(learning="pl"), "spa": DRFClassifier(inference="map")}
     return X, y, coupling_audit(estimators, X, y, inference={"MAP": "map", "MPM": "mpm"}, cv=3, **options)

@@ -1,4 +1,4 @@
-"""Displays draw what they are given: colours are read back from the drawn pictures."""
+"""Displays draw their input: tests read colours back from the figures."""
 
 import subprocess
 import sys
@@ -29,7 +29,7 @@ def _close_figures():
 
 
 class Threshold(ClassifierMixin, BaseEstimator):
-    """A classifier of single features, of the interface that displays use."""
+    """A classifier by a threshold on one feature, with the interface that displays use."""
 
     missing_label = -1
 
@@ -52,7 +52,7 @@ class Threshold(ClassifierMixin, BaseEstimator):
 
 
 def picture(display, panel):
-    """RGBA of the image on one panel."""
+    """Return the RGBA values of the image on one panel."""
     return np.asarray(display.axes_[display.panels_.index(panel)].images[0].get_array())
 
 

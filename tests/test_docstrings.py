@@ -1,4 +1,4 @@
-"""Every public name says what it takes and returns, and the examples in docstrings run as printed."""
+"""Every public name documents its arguments and results, and the examples in docstrings run as printed."""
 
 import doctest
 import importlib
@@ -23,7 +23,7 @@ NUMPYDOC_CODES = {"GL08", "PR01", "PR02", "PR03", "PR10", "RT01", "SS03"}
 
 
 def public_objects():
-    """Every class and function in an `__all__` of the package, once each, by where it is defined."""
+    """Return every class and function in an `__all__` of the package, without duplicates."""
     found = {}
     for module in map(importlib.import_module, MODULES):
         for name in getattr(module, "__all__", ()):
@@ -73,7 +73,7 @@ def test_public_functions_are_annotated(name):
 
 
 def is_annotated(member):
-    """Whether all arguments of a function or property and its result, unless it is a constructor, have annotations."""
+    """Return whether all arguments and, except for constructors, the result of a function or property are annotated."""
     function = member.fget if isinstance(member, property) else member
     signature = inspect.signature(function)
     arguments = [found for name, found in signature.parameters.items() if name not in ("self", "cls")]

@@ -1,4 +1,4 @@
-"""Scores and costs that are given, in the shapes in which people hold them."""
+"""Given scores and costs, in the shapes that users have."""
 
 from itertools import product
 
@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 
 
 def best_by_enumeration(unary, cost_of_pair):
-    """Lowest cost of a 2-D image, straight from the formula."""
+    """Return the lowest cost of a 2-D image, straight from the formula."""
     height, width, n_states = unary.shape
     best = np.inf
     for labels in product(range(n_states), repeat=height * width):

@@ -41,7 +41,7 @@ def test_entities(labels, scheme, found):
 
 
 def written(spans, n_tokens, scheme):
-    """Labels that mark these spans (kind, start, stop), by the definition of each scheme."""
+    """Return the labels that mark these spans (kind, start, stop), by the definition of each scheme."""
     labels = ["O"] * n_tokens
     for kind, start, stop in spans:
         after = any(other[0] == kind and other[2] == start for other in spans)
@@ -91,7 +91,7 @@ def test_strict_entities_are_those_of_labels_that_the_scheme_writes(scheme):
 
 
 def conlleval_chunks(labels):
-    """Chunks by the rules of conlleval.pl, its endOfChunk and startOfChunk, as spans."""
+    """Return chunks as spans, by endOfChunk and startOfChunk of conlleval.pl."""
     found, start = [], None
     before, kind_before = "O", ""
     for t, label in enumerate([*labels, "O"]):

@@ -1,4 +1,4 @@
-"""What an Example accepts, keeps and refuses."""
+"""Input that Example accepts, stores and rejects."""
 
 import pickle
 

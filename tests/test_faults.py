@@ -1,4 +1,4 @@
-"""Faults during a fit, estimator by fault: the error that reaches the user, and the state that is left behind."""
+"""Faults during a fit, by estimator and fault: the user's error, and the state after the fault."""
 
 import itertools
 import multiprocessing
@@ -33,7 +33,7 @@ class UserError(Exception):
 
 
 class UserCode:
-    """Code of a user, called inside of a fit: counts its calls, and raises at one of them."""
+    """User code inside a fit, which counts its calls and raises at one of them."""
 
     def __init__(self):
         self.reset()
@@ -194,7 +194,7 @@ LONG_FITS = {
 
 @pytest.fixture
 def interruptible():
-    """Python's own reaction to Ctrl-C, which a shell switches off in what it starts in the background."""
+    """Restore Python's own reaction to Ctrl-C, which a shell disables in background processes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -241,7 +241,7 @@ def test_no_temporary_folder_is_needed(name, monkeypatch, tmp_path):
 
 
 def fits_alike_in_a_child(name, prepare=lambda: None):
-    """Whether a forked child, which first calls ``prepare``, predicts what this process does."""
+    """Return whether a forked child, which first calls ``prepare``, predicts as this process does."""
     make, data = MAKERS[name]
     X, y = data()
     expected = make(n_jobs=2).fit(X, y).predict(X)
@@ -259,7 +259,7 @@ def test_a_forked_child_fits_after_threads_ran(name):
 
 
 def forbid_writing():
-    """Every write to a file fails from now on, as on a disk that is full."""
+    """Make every later write to a file fail, as on a full disk."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -302,7 +302,7 @@ ALLOCATIONS = ("empty", "zeros", "ones", "full", "empty_like", "zeros_like")
 
 
 class Memory:
-    """Functions of NumPy that allocate, counted; one call among them finds no memory."""
+    """Counted NumPy allocations, of which one raises MemoryError."""
 
     def __init__(self, monkeypatch):
         self.n_calls, self.fails_at = 0, None

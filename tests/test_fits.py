@@ -1,4 +1,4 @@
-"""Fits happen as a whole or not at all, wherever they are stopped."""
+"""Fits are complete or have no effect, wherever they are interrupted."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Free-threaded Python: no kernel brings the GIL back. That threads share the work is tested in test_same_bits.py."""
+"""Free-threaded Python: no kernel enables the GIL again. Speed-up by threads is tested in test_same_bits.py."""
 
 import subprocess
 import sys

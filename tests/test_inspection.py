@@ -1,4 +1,4 @@
-"""Weights by name, for every way in which they are kept."""
+"""Weights by name, for every way of storing them."""
 
 import numpy as np
 import pytest

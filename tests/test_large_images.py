@@ -1,4 +1,4 @@
-"""Labels of large images tile by tile: those of the whole where that is said, elsewhere bounds on the difference."""
+"""Labels of large images by tiles: equal to the whole image's where promised, elsewhere bounds on the difference."""
 
 from copy import deepcopy
 from functools import cache
@@ -33,13 +33,13 @@ def fitted(field, n_classes=2):
 
 
 def with_coupling(field, strength):
-    """The field with stronger edges than it has learned."""
+    """Multiply the field's edge weights by a strength, and return the field."""
     field.edge_coef_ = field.edge_coef_ * strength
     return field
 
 
 class Counting:
-    """An array that can be sliced and no more, and that knows the largest slice."""
+    """An array that only supports slicing, and records the largest slice."""
 
     def __init__(self, values):
         self._values, self.shape, self.largest = values, values.shape, 0
@@ -227,7 +227,7 @@ def test_marginals_and_tree_fields(field):
 
 
 def restored(n_values=1, seed=0):
-    """A tree field for noisy squares, and a larger image of the kind."""
+    """Return a tree field for noisy squares, and a larger image of squares."""
     rng = np.random.default_rng(seed)
     clean = np.kron(rng.random((7, 12, 14, n_values)), np.ones((4, 4, 1)))
     noisy = clean + 0.3 * rng.normal(size=clean.shape)

@@ -1,4 +1,4 @@
-"""Metrics and scorers on structured labels, against scikit-learn's on flat ones."""
+"""Metrics and scorers on structured labels, compared with scikit-learn's on flat labels."""
 
 import pickle
 import warnings

@@ -1,4 +1,4 @@
-"""Integers are narrowed without wrapping, and real arrays are what they say."""
+"""Integers are narrowed without overflow, and real arrays have the stated type."""
 
 import warnings
 from datetime import date

@@ -1,4 +1,4 @@
-"""Constructors and docstrings that classes of options share."""
+"""Shared constructors and docstrings of option classes."""
 
 from inspect import signature
 
@@ -64,7 +64,7 @@ class Both(Drawing, Iterative):
 
 
 def described(cls):
-    """Parameters that a docstring describes, in order."""
+    """Return the parameters that a docstring describes, in order."""
     return [line.split(" : ")[0] for line in cls.__doc__.splitlines() if " : " in line]
 
 

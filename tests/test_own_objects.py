@@ -1,4 +1,4 @@
-"""Objects that users write and that return what cannot be used: an error names class and method."""
+"""User-written objects that return invalid values: the error names class and method."""
 
 from functools import partial
 
@@ -157,7 +157,7 @@ def test_marginals_come_in_the_precision_of_the_model():
 
 
 class OwnPublic(ICM):
-    """Has written over the methods that users call."""
+    """A class that overrides the methods that users call."""
 
     tasks = frozenset({"map", "marginals"})
 
@@ -222,7 +222,7 @@ def test_marginals_that_are_no_numbers_are_not_learned_from(learning):
 
 
 class OwnObjective(Objective):
-    """Pseudolikelihood without edges, changed."""
+    """A modified pseudolikelihood without edges."""
 
     def __init__(self, change=None):
         self.change = change
@@ -453,7 +453,7 @@ def test_loaders_give_the_same_data_each_time():
 
 
 class OwnExecutor(LocalExecutor):
-    """Changes the results of one of its methods."""
+    """An executor that changes the results of one of its methods."""
 
     def __init__(self, shards, method, change):
         super().__init__(shards)

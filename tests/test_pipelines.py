@@ -1,4 +1,4 @@
-"""Behind a pipeline a field can say all that it can say by itself."""
+"""A field at the end of a pipeline offers all of its methods."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The package does not grow or lose its order unnoticed: counts of its sources beside those recorded.
+"""The package does not grow or become untidy unnoticed: measures of its sources are compared with a record.
 
 Where a change needs more room, ``python tests/tools/house.py --record`` raises a number, and the commit says why.
 """

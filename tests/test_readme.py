@@ -1,4 +1,4 @@
-"""The README: its example runs, its pictures exist, its badges are true. Files named for contributors exist."""
+"""The README: its example runs, its figures exist, its badges are true. The files named for contributors exist."""
 
 import re
 import runpy

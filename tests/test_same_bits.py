@@ -1,4 +1,4 @@
-"""One model, whatever does the work: threads, processes of joblib and dask, and several threads of the user."""
+"""Equal results from threads, processes of joblib and dask, and several threads of the user."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def arrays(value):
-    """All numbers of a fitted attribute, in order; estimators inside may carry the number of threads."""
+    """Return all numbers of a fitted attribute, in order; estimators inside may hold the number of threads."""
     if isinstance(value, dict):
         return [array for key in value if key != "n_jobs" for array in arrays(value[key])]
     if isinstance(value, list | tuple):
@@ -25,7 +25,7 @@ def arrays(value):
 
 
 def fitted(model, X, y):
-    """Bytes of what was learned, and of what is predicted with it."""
+    """Return the bytes of the fitted attributes and of the predictions."""
     model.fit(X, y)
     learned = {key: value for key, value in sorted(vars(model).items()) if key.endswith("_")}
     return [

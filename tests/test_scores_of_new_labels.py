@@ -1,4 +1,4 @@
-"""Labels that training did not have are errors in scores, and weights of any size are only compared."""
+"""Labels unseen in training count as errors in scores, and only the ratios of weights matter."""
 
 import warnings
 

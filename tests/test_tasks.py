@@ -1,4 +1,4 @@
-"""The scripts of twelve tasks, and the tiles of the first page: short, and they run."""
+"""The scripts of twelve tasks and of the first page's tiles are short and run."""
 
 import re
 import runpy

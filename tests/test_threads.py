@@ -53,7 +53,7 @@ def test_none_follows_the_configuration_of_joblib():
 
 
 class Cluster(ParallelBackendBase):
-    """A cluster of 64 workers, of which this process is none."""
+    """A cluster of 64 workers that excludes this process."""
 
     def effective_n_jobs(self, n_jobs):
         return 64
@@ -130,7 +130,7 @@ def test_an_error_stops_the_others(n_jobs):
 
 @pytest.fixture
 def interruptible():
-    """Python's own reaction to Ctrl-C, which a shell switches off in what it starts in the background."""
+    """Restore Python's own reaction to Ctrl-C, which a shell disables in background processes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -325,7 +325,7 @@ def test_kept_threads_are_few_and_end_with_their_block():
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that have passed, and those in which this thread has worked."""
+    """Return clock seconds, and processor seconds of this thread."""
 
     class Clock:
         passed = worked = 0.0
@@ -341,7 +341,7 @@ def clock(monkeypatch):
 
 
 def look(helpers, seconds, share=1.0):
-    """Items of so many seconds by the clock each, in part of which threads wait, until these are judged."""
+    """Add items of so many clock seconds, in a share of which threads work, until they have been judged."""
     n_wanted, before = helpers.n_wanted, helpers._n_items
     while helpers._n_items >= before:
         before = helpers._n_items
@@ -349,7 +349,7 @@ def look(helpers, seconds, share=1.0):
 
 
 def leave(helpers):
-    """Let one leave that is no help: those that wait take as many items without it."""
+    """Make one helper leave that is no help: threads that wait finish as many items without it."""
     n_threads = helpers.n_wanted + 1
     look(helpers, 0.001 * n_threads, share=0.5)
     look(helpers, 0.001 * (n_threads - 1))

@@ -49,7 +49,7 @@ def test_a_page_of_the_guide_is_short(page):
 
 
 def picture_paths(page):
-    """Files of the pictures of a page; plots are relative to docs/, as in `plot_basedir`."""
+    """Yield the files of a page's figures; plots are relative to docs/, as in `plot_basedir`."""
     for name in PICTURE.findall(page.read_text(encoding="utf-8")):
         inside = name.startswith(("pictures/", "tiles/", "/"))
         yield DOCS / name.lstrip("/") if inside else page.parent / name

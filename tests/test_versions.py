@@ -1,4 +1,4 @@
-"""The level of vector units: chosen once, fixed by the environment, within rounding of each other."""
+"""The level of vector units: chosen once, fixed by the environment, with results equal up to rounding."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Warnings point at the line of the user, whatever is between that and the place where something went wrong."""
+"""Warnings point at the user's line, however deep in the package the cause is."""
 
 import copy
 import warnings

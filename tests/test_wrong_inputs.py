@@ -1,4 +1,4 @@
-"""The wrong inputs that users make, and the sentence that answers each: one table, to be read as text."""
+"""Common wrong inputs and their error messages, in one table to be read as text."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Table 1 of Vickrey et al. 2010 on street frames of CamVid: every learner, pixel-wise error of one split, tests.
+"""Table 1 of Vickrey et al. 2010 on street frames of CamVid: pixel-wise errors of all learners, with tests.
 
     SKLEARN_CRF_DATA=folder python benchmarks/papers/ccg_camvid.py run [--learners PL "CCG(ICM+PL)"] [--frames 100]
     SKLEARN_CRF_DATA=folder python benchmarks/papers/ccg_camvid.py sizes [--sizes 46 92 184]
@@ -14,9 +14,9 @@ the frames for choosing. The row "CCG, chosen" is the generator that is best the
 
 Frames of a drive are alike. Ten consecutive test frames therefore count as one observation of the tests, and frames of
 a drive that lie within 300 of a training frame are left out; the two drives are also reported apart. ``--frames`` takes
-so many frames of each part. ``drives`` tests the frames for choosing, which come from a drive that is also trained on,
-as no frame for testing does. Every fit goes into a JSON file, and a run goes on where it stopped. ``sizes`` trains some
-learners on fewer frames with the C chosen before. ``margin`` is a task of its own, where a margin and a likelihood
+so many frames of each part. ``drives`` tests the frames for choosing. Unlike test frames, they come from a drive that
+also has training frames. Every fit is written to a JSON file, and an interrupted run resumes from it. ``sizes`` trains
+some learners on fewer frames with the C chosen before. ``margin`` is a task of its own, where a margin and a likelihood
 differ by construction.
 """
 
@@ -56,13 +56,13 @@ STREETS = replace(
     REGIONS, n_regions=None, n_components=44, generated_weight=1.0, n_rounds=15, n_rounds_tried=15, n_planes=40,
     n_planes_tried=40, n_epochs={1: 40, 10: 20, 100: 8}, strengths=(1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0),
 )  # fmt: skip
-#: Frames among which one is used to choose C.
+#: Every third frame is used to choose C.
 THIN = 3
 FIRST_STRENGTH = 0.1
 
 
 def pseudolikelihood(C, costs, protocol, tried):
-    # Packs many small graphs, as the others do.
+    # Packs many small graphs into a batch, as the other learners do.
     return ContrastiveCRF(C, learning=ContrastiveTraining(generator=None), tol=1e-4, **shared(protocol))
 
 
@@ -70,7 +70,7 @@ def generated(generator, init="pl", sweeps=10):
     return contrastive(generator, init, sweeps, kind=RecordedCCG)
 
 
-#: The most telling first, so that a run that is cut off has shown the most.
+#: The most informative learners come first, in case a run is cut off.
 LEARNERS = {
     "Independent": WithChosenC(independent),
     "PL": WithChosenC(pseudolikelihood),
@@ -96,7 +96,7 @@ CHOSEN = "CCG, chosen"
 
 
 class Run:
-    """Fits that are kept in a file, and the frames, which are read when a fit is missing."""
+    """A store of fits in a file, with frames that are only read when a fit is missing."""
 
     def __init__(self, options):
         self.path, self._options, self._streets = options.results, options, None
@@ -113,7 +113,7 @@ class Run:
         return self._streets
 
     def kept(self, key, make, C=None):
-        """What the file holds by this name; made and written if there is none, or one of another C."""
+        """Return the entry of a key; make and write the entry if it is missing or belongs to another C."""
         record = read_record(self.path, {})
         if key not in record or record[key].get("C") != C:
             self.keep(key, make())
@@ -121,7 +121,7 @@ class Run:
         return read_record(self.path, {})[key]
 
     def keep(self, key, entry):
-        # Another process may have written meanwhile.
+        # Another process may have written to the file meanwhile.
         write_record(self.path, read_record(self.path, {}) | {key: entry})
 
 
@@ -130,7 +130,7 @@ def _shown(entry):
 
 
 def visits(model, X, y):
-    """Pairs of seconds and a fitted model: one a round where a learner records them."""
+    """Return pairs of seconds and a fitted model: one pair for each round if the learner records rounds."""
     if hasattr(model, "record"):
         return model.record(X, y)
     before = time.process_time()
@@ -139,7 +139,7 @@ def visits(model, X, y):
 
 
 def best_visit(run, name, C, frames):
-    """The round that errs least where options are chosen, its number, error and seconds, and those of all."""
+    """Return the round with the fewest errors on the frames that choose options, and a record of the rounds."""
     streets, rows = run.streets, range(len(run.streets.X))[frames]
     X, y, costs = ([part[i] for i in rows] for part in (streets.X, streets.y, streets.costs))
     learner = LEARNERS[name]
@@ -154,7 +154,7 @@ def best_visit(run, name, C, frames):
 
 
 def result_of(run, name, C, frames=slice(None)):
-    """A fit, and wrong and all pixels of each test frame."""
+    """Fit a learner, and return a record with the wrong and all pixels of each test frame."""
     model, entry = best_visit(run, name, C, frames)
     for field, inference in (("wrong", "icm"), ("wrong_max_product", "max_product")):
         wrong, total = run.streets.wrong_and_total("test", model, inference)
@@ -167,7 +167,7 @@ def _rate(wrong, total):
 
 
 def chosen_strength(run, name):
-    """C by the frames for choosing, None for what has none."""
+    """Return the C chosen on the frames for choosing, or None for a learner without C."""
     if not isinstance(LEARNERS[name], WithChosenC):
         return None
 
@@ -193,7 +193,7 @@ def run_all(options):
 
 
 def sizes(options):
-    """Test errors after training on fewer frames, evenly spread."""
+    """Record test errors after training on fewer, evenly spread frames."""
     run = Run(options)
     for name in options.learners:
         for size in options.sizes:
@@ -207,7 +207,7 @@ def sizes(options):
 
 
 def drives(options):
-    """Errors by frame on the frames for choosing, which are of a drive that is also trained on."""
+    """Record errors by frame on the frames for choosing, whose drive also has training frames."""
     run = Run(options)
     for name in options.learners:
         C = chosen_strength(run, name)
@@ -223,7 +223,7 @@ def drives(options):
 
 # Tests -------------------------------------------------------------------------------------------------------------
 
-#: The paper finds the first of each to err less.
+#: Pairs of learners; the paper finds fewer errors for the first of each pair.
 CLAIMED = [
     ("Independent", "PL"),
     *[(name, "Independent") for name in ("CCG(ICM+PL)", "CCG(MP+PL)", "CCG(ICM-MV+PL)", "CCG(MP-MV+PL)")],
@@ -241,14 +241,14 @@ OTHERS = [
 
 
 def block_differences(results, a, b):
-    """Error of a less the error of b in each block of consecutive frames."""
+    """Return the error of a minus the error of b in each block of consecutive frames."""
     blocks = np.array(results[a].get("blocks", results["frames"]["blocks"]))
     total = np.bincount(blocks, results[a]["total"])
     return (np.bincount(blocks, results[a]["wrong"]) - np.bincount(blocks, results[b]["wrong"])) / total
 
 
 def difference(results, a, b):
-    """Mean difference over blocks, half of its 95 % interval, and p of the t-test over blocks."""
+    """Return the mean difference over blocks, half of its 95 % interval, and the p-value of the t-test over blocks."""
     found = block_differences(results, a, b)
     test = ttest_1samp(found, 0)
     interval = test.confidence_interval()
@@ -333,7 +333,7 @@ def test_rows(results, pairs):
 
 
 def rows_by_size(results):
-    """Test errors by number of training frames."""
+    """Return test errors by the number of training frames."""
     found = {}
     for key in results:
         name, of, size = key.removesuffix(" frames").partition(" of ")
@@ -351,11 +351,11 @@ def show(headings, rows):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-# A task where the two differ by construction -----------------------------------------------------------------------
+# A task where margin and likelihood differ by construction ---------------------------------------------------------
 
 
 def no_majority(n_chains, rng, length=10):
-    """Chains whose nodes show one of three symbols; symbol k has label k with probability 0.4, the others 0.3 each.
+    """Return chains of nodes with one of three symbols; symbol k has label k with probability 0.4, others with 0.3.
 
     No label has a majority, and labels are independent given the symbols. The least error rate is 0.6. The hinge loss
     of a margin of errors is least where all labels score alike.

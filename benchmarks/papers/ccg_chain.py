@@ -34,7 +34,7 @@ def probabilities(theta):
 
 
 def set_loss(theta, counts, members):
-    """Of the states in one set: how often each occurs, and the likelihood among them."""
+    """Return the loss of the states of one set, the negative log-likelihood within the set, and its gradient."""
     features, counts = FEATURES[members], counts[members]
     scores = features @ theta
     log_z = logsumexp(scores)
@@ -66,7 +66,7 @@ def objective(method, counts):
 
 
 def after_sweeps(theta, distribution, n_sweeps):
-    """Distribution after Gibbs sweeps from the first node to the last."""
+    """Return the distribution after Gibbs sweeps from the first node to the last."""
     scores = FEATURES @ theta
     stay = 1 / (1 + np.exp(scores[FLIPPED] - scores[:, None]))
     for _ in range(n_sweeps):
@@ -132,7 +132,7 @@ def draw(results, options):
 
 
 def check():
-    """Largest difference of our estimates from those of the estimator, on one data set."""
+    """Print the largest difference between our estimates and the estimator's, on one data set."""
     from sklearn_crf import ContrastiveCRF, DRFClassifier
     from sklearn_crf.learning import ContrastiveTraining
 

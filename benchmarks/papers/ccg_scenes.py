@@ -1,4 +1,4 @@
-"""Table 1 and Figure 2 of Vickrey et al. 2010 on region graphs: every learner, cross-validated, pixel-wise error.
+"""Table 1 and Figure 2 of Vickrey et al. 2010 on region graphs: cross-validated pixel-wise errors of all learners.
 
     python benchmarks/papers/ccg_scenes.py run [--folds 10] [--learners PL "CCG(ICM+PL)"] [--merge 20] [--results FILE]
     python benchmarks/papers/ccg_scenes.py table [--folds 10] [--merge 20] [--results FILE]
@@ -11,8 +11,8 @@
 about 490 superpixels each; the paper had 715 images and larger regions. ``--merge 20`` joins superpixels to as many
 regions, whose best labels leave as many pixels wrong as the paper's. Inside each fold, features are scaled and reduced
 to their principal components; ``--features all`` keeps all 519, their square roots scaled, and lets rounds go on until
-they find nothing new, at most 40. The cost of a region is its area. Results are kept after every fit, so that a run
-goes on where it stopped. C of every learner but contrastive divergence, which has none, is chosen on images held out
+they find nothing new, at most 40. The cost of a region is its area. Results are kept after every fit, and an
+interrupted run resumes. C of every learner but contrastive divergence, which has none, is chosen on images held out
 of the training part of each fold. ``causes`` changes one thing at a time of how merged scenes are learnt, on images
 held out of the training parts of the first folds.
 """
@@ -31,7 +31,7 @@ from support.record import read_record, write_record
 from support.scene_learners import LEARNERS, ORDER, PAPER, RECORDED, REGIONS, SUPERPIXELS, WithChosenC, make_learner
 from support.scene_regions import N_FOLDS, Fold, Scenes, parts_of_fold
 
-# Rounds that end by themselves, or nearly, and weaker weights for ten times as many features.
+# Rounds that end (nearly) by themselves, and a stronger penalty for ten times as many features.
 UNREDUCED = {
     "n_components": None, "n_rounds": 40, "n_rounds_tried": 20, "n_planes": 60, "n_planes_tried": 30,
     "strengths": (1e-5, 1e-4, 1e-3, 1e-2),
@@ -44,14 +44,14 @@ def protocol_of(options):
 
 
 def opened(options, number):
-    """A fold by the options of the command line."""
+    """Return a fold, as set by the options of the command line."""
     protocol = protocol_of(options)
     scenes = Scenes(protocol.n_regions)
     return Fold(scenes, *parts_of_fold(scenes, number), protocol)
 
 
 def fitted(name, fold, C=None):
-    """The fitted learner, seconds of processor time, and what it chose; with a C it chooses none."""
+    """Return the fitted learner, its processor seconds and its chosen options; a given C is not chosen again."""
     before = time.process_time()
     if C is None:
         model, chosen = make_learner(name, fold)
@@ -73,7 +73,7 @@ def run(options):
             error, of_images = fold.error(model)
             entry = {"error": error, "images": of_images, "seconds": seconds, "rounds": getattr(model, "n_rounds_", 0)}
             entry["error_max_product"], _ = fold.error(model, "max_product")
-            # Another process may have written meanwhile.
+            # Another process may have written to the file meanwhile.
             write_record(options.results, read_record(options.results, {}) | {key: entry | chosen})
             print(
                 f"{key}: {entry['error']:.4f} after {seconds:.0f} s, {entry['rounds']} rounds {chosen or ''}",
@@ -82,7 +82,7 @@ def run(options):
 
 
 def errors_of(results, name, field="error"):
-    """Folds and their errors."""
+    """Return the errors of a learner by fold."""
     found = {}
     for number in range(N_FOLDS):
         entry = results.get(f"{name} fold {number}", {})
@@ -117,7 +117,7 @@ def mean_and_spread(errors):
 
 
 def print_differences(results, pairs, field="error"):
-    """A field of the first learner less the error of the second, over the folds that both have."""
+    """Print a field of the first learner minus the error of the second, over the folds that both have."""
     rows = []
     for a, b in pairs:
         of_a, of_b = errors_of(results, a, field), errors_of(results, b)
@@ -130,7 +130,7 @@ def print_differences(results, pairs, field="error"):
 
 
 def holm(p):
-    """p that bound the chance of any false discovery among all tests."""
+    """Return p-values corrected by Holm's method, which bounds the chance of any false discovery among all tests."""
     p = np.array(p)
     order = np.argsort(p)
     corrected = np.empty(len(p))
@@ -140,7 +140,7 @@ def holm(p):
 
 GENERATED = ("CCG(ICM+PL)", "CCG(MP+PL)", "CCG(ICM-MV+PL)", "CCG(MP-MV+PL)")
 SAMPLED = ("CCG(Gibbs-1+PL)", "CCG(Gibbs-10+PL)", "CCG(Gibbs-100+PL)")
-#: The paper finds the first to err less than the second by 0.01, which it calls significant, and more.
+#: The paper finds that the first learner errs less by 0.01 or more than the second, and calls this significant.
 CLAIMED = [
     ("Independent", "PL"),
     *[(name, "Independent") for name in GENERATED],
@@ -163,7 +163,7 @@ BY_MESSAGES = [
 
 
 def strengths(options):
-    """Test error of one fold for every C: what the choice of C is worth."""
+    """Print the test error of one fold for every C, which shows how much the choice of C matters."""
     fold = None
     for name in options.learners:
         if not isinstance(LEARNERS[name], WithChosenC):
@@ -183,7 +183,7 @@ def strengths(options):
             )
 
 
-# What is changed of the protocol, and the learners that it concerns.
+# Each change of the protocol, and the learners that it concerns.
 TOLD_APART = ("Independent", "PL", "MM(ICM-MV)", "CCG(ICM-MV+PL)", "CCG(MP-MV+PL)", "Likelihood")
 CAUSES = {
     "none": (TOLD_APART, {}),
@@ -200,7 +200,7 @@ N_CAUSE_FOLDS, N_CAUSE_SPLITS = 3, 2
 
 
 def causes(options):
-    """Errors on held-out images of training parts, C being the best one for all of these."""
+    """Print errors on held-out images of training parts, at the C with the lowest mean error."""
     for cause in options.causes:
         names, change = CAUSES[cause]
         folds = None
@@ -219,7 +219,7 @@ def causes(options):
 
 
 def held_out_folds(protocol):
-    """Splits of the training parts of the first folds."""
+    """Return folds made by splitting the training parts of the first folds."""
     scenes, n_held_out, folds = Scenes(protocol.n_regions), protocol.n_held_out, []
     for number in range(N_CAUSE_FOLDS):
         train, _ = parts_of_fold(scenes, number)
@@ -231,7 +231,7 @@ def held_out_folds(protocol):
 
 
 def curves(options):
-    """Test error against processor time."""
+    """Record the test error against processor time."""
     for number in range(options.folds):
         fold = None
         for name in (name for name in RECORDED if name in options.learners):
@@ -246,7 +246,7 @@ def curves(options):
 
 
 def mean_curve(found):
-    """Means of the errors of several folds at common times: each holds from one visit to the next."""
+    """Return the mean errors of several folds at common times; an error holds until the next visit."""
     found = [np.array(curve) for curve in found]
     times = np.geomspace(max(curve[0, 0] for curve in found), max(curve[-1, 0] for curve in found), 40)
     held = [curve[np.searchsorted(curve[:, 0], times * (1 + 1e-9), side="right") - 1, 1] for curve in found]

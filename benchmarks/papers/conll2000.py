@@ -5,11 +5,11 @@
     SKLEARN_CRF_DATA=folder python benchmarks/papers/conll2000.py --sentences 1000 --edges words
 
 Two chains over the words of a sentence, joined word by word; windows of words are the features of both, and edges have
-a weight for every pair of labels seen. Labels are predicted by MPLP; accuracy is that of all labels of both chains.
+a weight for every pair of labels seen. MPLP predicts the labels; accuracy is measured over all labels of both chains.
 
-What differs from the thesis: the official split, 8,936 and 2,012 sentences; edges have a constant alone unless
-``--edges words`` gives them the features of nodes, as there; weights for what occurs in training alone; the entropy is
-the tree-reweighted one unless ``--entropy trivial``.
+Differences from the thesis: the official split, 8,936 and 2,012 sentences; edges only have a constant unless
+``--edges words`` gives them node features, as in the thesis; only pairs seen in training have weights; the entropy is
+tree-reweighted unless ``--entropy trivial`` is given.
 """
 
 import argparse

@@ -36,7 +36,7 @@ MEETING = ("relaxation", "joint_relaxation", "dual_relaxation")
 
 
 def run(learning, task, options):
-    """Objective and seconds at every iteration."""
+    """Return the objective and the seconds at every iteration."""
     n_nodes = sum(x.n_nodes for x in task.X)
     seconds = []
 
@@ -58,7 +58,7 @@ def run(learning, task, options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(task.X, task.y)
-    # L-BFGS also enters its start, which no callback hears of.
+    # L-BFGS also records its start, for which no callback is called.
     losses = model.loss_curve_[-len(seconds) :]
     return {"seconds": seconds, "losses": losses.tolist()}
 

@@ -40,7 +40,7 @@ from sklearn_crf.potentials import PairwiseTables
 NOISES = ("gaussian", "bimodal")
 # The paper's 1e-5 times the sum over 10 * 64 * 64 pixels, as a step along their mean.
 PAPER_STEP = 0.41
-# How long a step is next to the start is what matters to learning without a loss, and the paper's starts are not known.
+# What matters to learning without a loss is the step's length relative to the start. The paper's starts are unknown.
 STEPS = (0.1, PAPER_STEP, 2.0)
 INFERENCES = ("map", "mpm", "icm")
 PARTS = ("table", "times", "scales", "starts")
@@ -57,7 +57,7 @@ class Row(NamedTuple):
     """One way of learning."""
 
     rule: str
-    # Options to choose from on training images by the first start.
+    # Candidate options; the first start's errors on training images choose among them.
     options: tuple = ({},)
     # Losses start where the estimator starts them, the others at random, several times; contrastive divergence, whose
     # gradient nearly vanishes long before it settles, starts from the weights of single pixels with several seeds.
@@ -78,7 +78,7 @@ ROWS = {
     "PL, penalty on edges": Row("pl", tuple({"pairwise": PairwiseTables(C=C)} for C in EDGE_CS)),
     "CD": Row("cd", FIXED, "seeds"),
 }
-# By what the paper's claims are read: its rules with its step, and at their best.
+# The rows by which the paper's claims are judged: its rules with its step, and at their best.
 AS_PRINTED = {"pma": "PMA", "spa": "SPA, paper's step", "mma": "MMA, paper's step", "pl": "PL", "cd": "CD"}
 AT_BEST = {
     "pma": "PMA",
@@ -118,7 +118,7 @@ class Data(NamedTuple):
 class Cell(NamedTuple):
     """One entry of the table."""
 
-    errors: np.ndarray  # (n_starts, n_test) share of wrong pixels
+    errors: np.ndarray  # (n_starts, n_test) shares of wrong pixels
     length: float  # neighbours that differ, predicted over true: below 1 is too smooth, above 1 too rough
 
     @property
@@ -133,7 +133,7 @@ class Cell(NamedTuple):
 
 
 def make_data(noise, n_train, n_test):
-    """Noisy copies of the first shape to learn from, and of all four to test on."""
+    """Return noisy copies of the first shape for training, and of all four shapes for testing."""
     names = make_binary_shapes().names
     X_train, y_train, _ = make_noisy_shapes(noise, n_train, shapes=names[:1], random_state=0)
     X_test, y_test, _ = make_noisy_shapes(noise, n_test // len(names), random_state=1)
@@ -141,7 +141,7 @@ def make_data(noise, n_train, n_test):
 
 
 def learn(rule, data, **parameters):
-    """Fitted estimator of one rule, and the seconds it took; options are the rule's or the estimator's."""
+    """Return the fitted estimator of one rule and its seconds; options belong to the rule or to the estimator."""
     kind = LEARNINGS[{"pl": "pseudolikelihood"}.get(rule, rule)]
     own = {name: parameters.pop(name) for name in kind().get_params() if name in parameters}
     if "step_schedule" in kind().get_params():
@@ -155,7 +155,7 @@ def learn(rule, data, **parameters):
 
 
 def use(estimator, inference, data):
-    """Labels of the test images by an inference that the weights need not have been learned with."""
+    """Return labels of the test images by an inference, which may differ from the inference used in learning."""
     other = copy.copy(estimator).set_params(inference=inference)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -163,23 +163,23 @@ def use(estimator, inference, data):
 
 
 def error_rates(labels, y):
-    """Share of wrong pixels of each image."""
+    """Return the share of wrong pixels of each image."""
     return np.mean(labels != y, axis=(1, 2))
 
 
 def boundary_length(labels):
-    """Number of neighbours that differ, over all images."""
+    """Count the pairs of neighbours with different labels, over all images."""
     return np.sum(labels[:, 1:] != labels[:, :-1]) + np.sum(labels[:, :, 1:] != labels[:, :, :-1])
 
 
 def weight_norm(estimator):
-    """Euclidean norm of all weights."""
+    """Return the Euclidean norm of all weights."""
     parts = (estimator.coef_, estimator.intercept_, estimator.edge_coef_)
     return float(np.sqrt(sum(np.sum(np.square(part)) for part in parts)))
 
 
 def run(noise, names, n_starts, n_test, record, save):
-    """Entries of the table for one noise model; ``record`` holds those of runs before this one."""
+    """Yield the table's entries for one noise model; ``record`` holds the entries of earlier runs."""
     data = make_data(noise, 10, n_test)
     for name in names:
         row = ROWS[name]
@@ -194,7 +194,7 @@ def run(noise, names, n_starts, n_test, record, save):
 
 
 def measure(row, data, n_starts):
-    """What one way of learning leads to, in plain lists and numbers."""
+    """Return the results of one learning method as plain lists and numbers."""
     begin = time.process_time()
     options, runs = learn_row(row, data, n_starts)
     found = {
@@ -213,7 +213,7 @@ def measure(row, data, n_starts):
 
 
 def learn_row(row, data, n_starts):
-    """The options that were chosen, and one run per start."""
+    """Return the chosen options, and one run for each start."""
     first = [(options, learn(row.rule, data, **start_of(row, 0), **options)) for options in row.options]
     counts = [training_errors(row, estimator, data) for _, (estimator, _) in first] if len(first) > 1 else [0]
     options, run_of_first = first[int(np.argmin(counts))]
@@ -222,21 +222,21 @@ def learn_row(row, data, n_starts):
 
 
 def start_of(row, seed):
-    """Options that say where a run starts and how long it may be."""
+    """Return the options that set a run's start and its largest number of iterations."""
     if row.starts == "random":
         return {"init": "random", "random_state": seed, "max_iter": MAX_ITER}
     return {"random_state": seed, "max_iter": MAX_ITER}
 
 
 def training_errors(row, estimator, data):
-    """Wrong training pixels, by the rule's own inference where it has one."""
+    """Count the wrong training pixels, by the rule's own inference if it has one."""
     if row.rule in ("spa", "mma"):
         return np.min(estimator.error_curve_)
     return np.sum(estimator.predict(data.X_train) != data.y_train)
 
 
 def described(estimator, data):
-    """What was learned, and how training went."""
+    """Describe the learned weights and how training went."""
     weights = np.concatenate([estimator.intercept_, estimator.coef_.ravel(), estimator.edge_coef_.ravel()])
     errors = np.nanmin(np.append(estimator.error_curve_, np.inf)) / data.y_train.size
     counted = f"{100 * errors:5.2f} % of training pixels wrong" if np.isfinite(errors) else "errors not counted"
@@ -244,7 +244,7 @@ def described(estimator, data):
 
 
 def cells_of(found, n_pixels=64 * 64):
-    """Entries of one record by inference."""
+    """Return the entries of one record by inference."""
     return {
         inference: Cell(np.array(entry["wrong"]) / n_pixels, entry["length"])
         for inference, entry in found["entries"].items()
@@ -252,7 +252,7 @@ def cells_of(found, n_pixels=64 * 64):
 
 
 def table_of(noise, cells, learning_seconds):
-    """Ours beside the paper's, headings first."""
+    """Return our figures next to the paper's, headings first."""
     paper = {row: PAPER[noise][rule] for rule, row in AS_PRINTED.items()}
     rows = [["learned by", *(name.upper() for name in INFERENCES), "CPU seconds to learn", "in the paper"]]
     for name, entries in cells.items():
@@ -266,20 +266,20 @@ def table_of(noise, cells, learning_seconds):
 
 
 def is_better(first, second):
-    """Whether one entry has fewer errors than another, and the p of a Wilcoxon test paired over test images."""
+    """Return whether one entry has fewer errors, and the p-value of a Wilcoxon test paired over test images."""
     difference = first.errors.mean(axis=0) - second.errors.mean(axis=0)
     p = wilcoxon(difference).pvalue if np.any(difference) else 1.0
     return bool(difference.mean() < 0 and p < 0.01), p
 
 
 def claims_of(cells, learning_seconds):
-    """The paper's statements, with its step and with each rule at its best, headings first."""
+    """Return the paper's statements with verdicts, for its step and for each rule at its best, headings first."""
     columns = (AS_PRINTED, AT_BEST)
     better = [("map", "spa", other) for other in ("pma", "mma", "pl", "cd")]
     better += [("mpm", best, other) for best in ("pma", "mma") for other in ("spa", "pl", "cd")]
 
     def claim(words, verdict_of, *rules):
-        # Of the rows that were asked for.
+        # Only rows that were asked for.
         return [
             words,
             *(
@@ -313,26 +313,26 @@ def claims_of(cells, learning_seconds):
 
 
 def compared(first, second):
-    """A comparison of two entries of a column."""
+    """Return a sentence that compares two entries of a column."""
     better, p = is_better(first, second)
     return f"{'holds' if better else 'does not hold'}: {first.percent:.2f} against {second.percent:.2f}, p = {p:.1g}"
 
 
 def verdict(value, relation, bound):
-    """A comparison of a number with a bound."""
+    """Return a sentence that compares a number with a bound."""
     holds = value > bound if relation == ">" else value < bound
     return f"{'holds' if holds else 'does not hold'}: {value:.2f} {relation} {bound:.2f}"
 
 
 def show(rows):
-    """Print a table, its columns as wide as their entries."""
+    """Print a table with columns as wide as their entries."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_scales(noise, n_test):
-    """SPA's weights from zero: the step sets their scale, which MAP does not see and MPM does."""
+    """Print SPA's weights from a zero start: the step sets their scale, which affects MPM but not MAP."""
     data = make_data(noise, 10, n_test)
     print(f"\n{noise} noise: SPA from zero, by step_size")
     for step_size in (0.016, 0.08, 0.41, 2.0, 10.0):
@@ -346,7 +346,7 @@ def print_scales(noise, n_test):
 
 
 def print_times(noise):
-    """Seconds of an equal number of steps of equal length, as the paper learned, and seconds to a good MAP."""
+    """Print the seconds of equally many steps of equal length, as in the paper, and the seconds to a good MAP."""
     data = make_data(noise, 10, 4)
     cycling = {"step_size": PAPER_STEP, "n_cycles": 1000}
     smooth = {"solver": GradientSteps(step_size=PAPER_STEP)}
@@ -374,7 +374,7 @@ def print_times(noise):
 
 
 def map_error_curve(estimator, data):
-    """Share of wrong pixels by MAP at every fourth of many iterates, at every one of few, and infinity elsewhere."""
+    """Return the share of wrong pixels by MAP at each iterate, or each fourth if they are many; infinity elsewhere."""
     curve = np.full(estimator.n_iter_, np.inf)
     for i in range(0, estimator.n_iter_, 4 if estimator.n_iter_ > 40 else 1):
         visited = copy.copy(estimator).set_params(inference="map")
@@ -386,7 +386,7 @@ def map_error_curve(estimator, data):
 
 
 def print_pma_starts(noise, n_starts, n_test):
-    """PMA from random weights: loopy belief propagation makes its loss one of several minima."""
+    """Print PMA from random weights, where loopy belief propagation gives its loss several minima."""
     data = make_data(noise, 10, n_test)
     print(f"\n{noise} noise: PMA from random starts")
     runs = [learn("pma", data, init="random", random_state=seed) for seed in range(n_starts)]
@@ -396,7 +396,7 @@ def print_pma_starts(noise, n_starts, n_test):
 
 
 def main():
-    """Print everything."""
+    """Print all parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two starts, 40 test images")
     parser.add_argument("--noise", choices=NOISES, help="one noise model alone")
@@ -421,7 +421,7 @@ def main():
 
 
 def print_table(noise, found, folder):
-    """The table of one noise model and the paper's claims; kept in a folder, unless that is None."""
+    """Print the table of one noise model and the paper's claims; also write them to a folder, unless it is None."""
     cells = {name: cells_of(entry) for name, entry in found.items()}
     seconds = {name: float(np.mean(entry["learning_seconds"])) for name, entry in found.items()}
     tables = {f"{noise}": table_of(noise, cells, seconds), f"{noise}_claims": claims_of(cells, seconds)}

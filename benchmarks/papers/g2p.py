@@ -6,8 +6,8 @@
     python benchmarks/papers/g2p.py report
 
 Phonemes and stress marks of a word are two chains. Sparse factors join a phoneme with its stress mark and the next,
-and three phonemes up to ``--order``; their joint states are those seen in training. That one letter bears the primary
-stress is a hard constraint at prediction alone. Labels are those of MPLP.
+and up to ``--order`` phonemes; their joint states are the states seen in training. A hard constraint at prediction
+requires that one letter bears the primary stress. MPLP predicts the labels.
 
 What differs from the thesis: its 8,000 German words (and 2,000 to test) with binary stress and glottal stops are not
 public, so this is English with five stress marks; letters are aligned in the data; runs of letters are features of
@@ -32,7 +32,7 @@ LEARNINGS = ("relaxation", "piecewise", "pseudolikelihood")
 
 
 def run(learning, strength, task, options):
-    """Error rates, gaps and seconds of one estimator."""
+    """Return error rates, gaps and seconds of one estimator."""
     n_nodes = sum(x.n_nodes for x in task.X)
     model = TRWCRF(
         # The thesis divides the loss by the number of variables.
@@ -68,7 +68,7 @@ def run(learning, strength, task, options):
 
 
 def predictions(model, task, X, n_certified):
-    """Error rates, and of some words how far scores are from their bounds, by themselves and as a share of these.
+    """Return error rates and, for some words, the gaps between bounds and scores, absolute and relative to the bounds.
 
     Weights, and scores with them, have a scale of their own under every estimator: shares alone can be compared.
     """
@@ -97,7 +97,7 @@ def report(record, options):
             found = record.get(key_of(learning, strength, options))
             if found is None:
                 continue
-            # Some records are without the constraint alone.
+            # Some records lack the figures for the constraint alone.
             parts = list(found["errors"].values())
             cells = [_both(parts, name, 100) for name in ("phonemes", "words", "words with stress")]
             cells += [_both(parts, "share of gap", 100, 2), _both(parts, "solved", 100)]
@@ -107,7 +107,7 @@ def report(record, options):
 
 
 def _both(parts, name, scale, digits=1):
-    # Records of earlier runs have no gaps relative to bounds.
+    # Records of earlier runs lack gaps relative to bounds.
     return f"{' / '.join(f'{scale * part.get(name, np.nan):.{digits}f}' for part in parts):>14s}"
 
 

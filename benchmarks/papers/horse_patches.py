@@ -1,4 +1,4 @@
-"""Which patches say most of horses: fields without edges on the features of the thesis (Fig. 35 of Jancsary 2012).
+"""Patches that are informative of horses: fields without edges on the thesis's features (Fig. 35 of Jancsary 2012).
 
     SKLEARN_CRF_DATA=folder python benchmarks/papers/horse_patches.py [--reduction 4] [--json horse_patches.json]
 
@@ -45,7 +45,7 @@ CHANGES = (
 
 
 def run(patches, parts, options):
-    """Accuracies without edges and seconds of the processor."""
+    """Return accuracies without edges, and processor seconds."""
     start = time.process_time()
     (images, masks), (held_out, masks_held_out) = parts
     overlays = PatchOverlays(

@@ -1,4 +1,4 @@
-"""Weizmann horses by the relaxation, piecewise and pseudolikelihood training (Fig. 35 of Jancsary 2012).
+"""Weizmann horses: relaxed likelihood, piecewise and pseudolikelihood training (Fig. 35 of Jancsary 2012).
 
     SKLEARN_CRF_DATA=folder python benchmarks/papers/horses.py                        # all that is not in --json yet
     SKLEARN_CRF_DATA=folder python benchmarks/papers/horses.py relaxation --strengths 1e-4
@@ -59,23 +59,23 @@ from sklearn_crf.preprocessing import PatchOverlays
 ESTIMATORS = ("relaxation", "piecewise", "shared_pieces", "pseudolikelihood", "without edges")
 # Heights and widths of patches, in pixels of the images before they are reduced.
 SIZES = (48, 80, 112, 144)
-# Knots of curves of brightness, in deviations of the image.
+# Knots of the brightness curves, in standard deviations of the image.
 BRIGHTNESS = np.linspace(-2, 2, 17)
 # The thesis's patches.
 THESIS_SIZE, THESIS_PATCHES = 50, 1000
 
 
 def reduced(image, factor):
-    """Means of square blocks; what does not fill a block is cut off."""
+    """Return the means of square blocks; incomplete blocks are cut off."""
     height, width = (n // factor for n in image.shape)
     return image[: height * factor, : width * factor].reshape(height, factor, width, factor).mean(axis=(1, 3))
 
 
 def load(options):
-    """Functions that make the examples of the training part and of the test part, each before its labels.
+    """Return functions that make the examples of the training part and of the test part, each with its labels.
 
-    So graphs and features of edges of the test are not in memory during training. Labels of the training part have the
-    shape of its images.
+    Graphs and edge features of the test part are thus not in memory during training. Labels of the training part have
+    the shape of its images.
     """
     bunch = load_weizmann_horses(Path(os.environ["SKLEARN_CRF_DATA"]) / "weizmann_horses")
     images = [reduced(image[..., 0] / 255.0, options.reduction) for image in bunch.data]
@@ -112,7 +112,7 @@ def load(options):
 
 
 def overlays_of(images, masks, train, test, options):
-    """Overlays of patches on the images to learn from and to test on."""
+    """Return overlays of patches on the training images and on the test images."""
     overlays = PatchOverlays(
         [size // options.reduction for size in options.size],
         options.patches,
@@ -134,7 +134,7 @@ def split(bunch, options):
 
 
 def examples(images, part, features, options, step=1):
-    """Examples of some images with the features of their pixels, or those of every ``step`` rows and columns."""
+    """Return examples of images with their pixels' features, at every ``step`` rows and columns."""
     return [example(images[i], x, options, step) for i, x in zip(part, features, strict=True)]
 
 
@@ -150,7 +150,7 @@ def example(image, features, options, step):
     seen = [np.ones(graph.n_edges), difference(image[::step, ::step], graph)]
     for blur in options.blur:
         width = blur / options.reduction
-        # a difference over about twice the blur, in place of the step from one pixel to the next
+        # a difference over about twice the blur, instead of one pixel
         blurred = gaussian_filter(image, width)[::step, ::step]
         seen.append(max(2 * width / step, 1) * difference(blurred, graph))
     edge_features = np.stack(seen, axis=1).astype(np.float32)
@@ -158,7 +158,7 @@ def example(image, features, options, step):
 
 
 def brightness_of(image, reduction):
-    """Numbers of the pixels in deviations of the image: their brightness and its deviation around them."""
+    """Return the pixels' brightness and its local deviation, in standard deviations of the image."""
     fine, middle, coarse = (gaussian_filter(image, blur / reduction) for blur in (2, 4, 8))
     contrast = np.sqrt(np.maximum(gaussian_filter(image**2, 4 / reduction) - middle**2, 0))
     height, width = image.shape
@@ -223,7 +223,7 @@ def fit(model, X, y, strength, edge_strength):
 
 
 def scores_per_pixel(model, X, y):
-    """Mean scores of labelings that need no inference: weights under which a constant beats the truth are wrong."""
+    """Return the mean scores of the truth and of constant labelings; weights for which a constant wins are wrong."""
     labelings = {
         "truth": y,
         "background": [np.zeros_like(part) for part in y],

@@ -1,9 +1,10 @@
-"""Handwritten words as chains of letters: fold 0 against the rest and the reverse, pairwise terms full and tied.
+"""Handwritten words as chains of letters: fold 0 against the rest and the reverse, with full and tied pairwise terms.
 
     SKLEARN_CRF_DATA=folder python benchmarks/papers/letters.py            # folder holds ocr_letters/
 
 Features are the 128 pixels of a letter. C is chosen by cross-validation on the training words. Without edges the field
-is logistic regression; "potts" ties all pairs of equal letters and all others; "full" has a weight for every pair.
+is logistic regression; "potts" has one weight for equal letters and one for all other pairs; "full" has a weight for
+every pair.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from sklearn_crf import TRWCRF
 
 
 def chosen(X, y, pairwise, options):
-    """A field with the best C, and the seconds of its last fit."""
+    """Return a field with the best C, and the seconds of its last fit."""
     model = TRWCRF(pairwise=pairwise, classes=list(ascii_lowercase), max_iter=options.max_iter, tol=1e-3)
     search = GridSearchCV(model, {"C": options.C}, cv=3, refit=False).fit(X, y)
     model.set_params(**search.best_params_)

@@ -1,4 +1,4 @@
-"""Margins and solvers of M3NClassifier: objective and test accuracy against time, and how large data may be.
+"""Margins and solvers of M3NClassifier: objective and test accuracy against time, and training on large data.
 
 ``multi`` is a segmentation into four states with tables of all pairs, in which some regions avoid each other; nothing
 is exact there. ``binary`` is one of two states with associative weights, where minimum cuts are exact and the
@@ -38,7 +38,7 @@ from sklearn_crf.preprocessing import SequenceVectorizer
 
 TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
-# Names in figures, and parameters.
+# Names in figures, and their parameters.
 CONTENDERS = {
     "max_margin, cutting_plane": {"solver": "cutting_plane"},
     "max_margin, one_slack": {"solver": "one_slack"},
@@ -57,13 +57,13 @@ CONTENDERS = {
 
 
 def regions(n, side, n_states, rng):
-    """Labels of smooth regions."""
+    """Return labels of smooth regions."""
     fields = gaussian_filter(rng.normal(size=(n_states, n, side, side)), (0, 0, 1.5, 1.5))
     return fields.argmax(axis=0)
 
 
 def multi():
-    """Four states on 10 x 10 pixels, one-hot under noise; states 0 and 2 are swapped on every other column."""
+    """Return four states on 10 x 10 pixels, one-hot with noise; states 0 and 2 are swapped on every other column."""
     rng = np.random.default_rng(0)
     y = regions(30, 10, 4, rng)
     swapped = np.where(y == 0, 2, np.where(y == 2, 0, y))
@@ -73,7 +73,7 @@ def multi():
 
 
 def binary():
-    """Two states on 16 x 16 pixels, one feature under noise."""
+    """Return two states on 16 x 16 pixels, with one noisy feature."""
     rng = np.random.default_rng(1)
     y = regions(30, 16, 2, rng)
     X = y[..., None] + rng.normal(size=(*y.shape, 1))
@@ -84,7 +84,7 @@ TASKS = {"multi": multi, "binary": binary}
 
 
 def relaxed_objective(model, X, y):
-    """Half the squared weights plus C times the relaxed hinges of a fitted model, an upper bound on it."""
+    """Return an upper bound on half the squared weights plus C times the relaxed hinges of a fitted model."""
     judging = {"learning": "relaxed_margin", "inference": AD3(tol=1e-5), "solver": "bmrm"}
     parameters = model.get_params(deep=False) | judging
     judge = M3NClassifier(**parameters | {"warm_start": True, "max_iter": 1, "tol": 0.0})
@@ -95,7 +95,7 @@ def relaxed_objective(model, X, y):
 
 
 def compare(name, limit, path, only):
-    """One record for every contender and tolerance."""
+    """Record every contender at every tolerance."""
     X, y, X_test, y_test, settings = TASKS[name]()
     results = read_record(path, {})
     results.setdefault(name, {})
@@ -103,7 +103,7 @@ def compare(name, limit, path, only):
         if only not in contender:
             continue
         if contender == "dual_margin" and settings["pairwise"] == "associative":
-            continue  # it has no bounds on weights
+            continue  # this solver has no bounds on weights
         rows = results[name][contender] = []
         for tol in TOLERANCES:
             model = M3NClassifier(
@@ -130,7 +130,7 @@ def compare(name, limit, path, only):
 
 
 def draw(path, output):
-    """Both tasks: objective above the best bound, and errors on test images, against seconds."""
+    """Draw both tasks: the objective above the best bound, and errors on test images, against seconds."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -145,7 +145,7 @@ def draw(path, output):
         for k, (contender, marker) in enumerate(zip(CONTENDERS, "os>D^Pvx*hp1<", strict=True))
     }
     for column, (name, contenders) in zip(axes.T, results.items(), strict=True):
-        # Planes of labelings are below the relaxed hinges too: any dual value of theirs is a bound.
+        # Cutting planes of labelings also lie below the relaxed hinges, so any of their dual values is a bound.
         bound = max(row["dual"] for rows in contenders.values() for row in rows)
         for contender in [known for known in CONTENDERS if known in contenders]:
             rows = contenders[contender]
@@ -162,7 +162,7 @@ def draw(path, output):
 
 
 def large(n_examples=1000):
-    """Chains of 200 nodes in 8 states."""
+    """Return chains of 200 nodes with 8 states."""
     rng = np.random.default_rng(0)
     steps = rng.random((n_examples, 200)) < 0.2
     y = np.cumsum(steps * rng.integers(1, 8, size=steps.shape), axis=1) % 8
@@ -170,7 +170,7 @@ def large(n_examples=1000):
 
 
 def large_grids(n_examples=1000):
-    """Grids of 10 x 20 nodes in 8 states, Potts weights."""
+    """Return grids of 10 x 20 nodes with 8 states and Potts weights."""
     rng = np.random.default_rng(0)
     fields = gaussian_filter(rng.normal(size=(8, n_examples, 10, 20)), (0, 0, 1.5, 1.5))
     y = fields.argmax(axis=0)
@@ -178,7 +178,7 @@ def large_grids(n_examples=1000):
 
 
 def report_fit(name, X, y, **options):
-    """Time and print one fit; how many threads keep how many processors busy is the ratio of both times."""
+    """Time and print one fit; the ratio of processor to clock time tells how many processors were busy."""
     model = M3NClassifier(C=1.0 / len(X), edge_features="constant", random_state=0, **options)
     start, start_wall = time.process_time(), time.perf_counter()
     model.fit(X, y)
@@ -192,14 +192,14 @@ def report_fit(name, X, y, **options):
 
 
 def size():
-    """The default solver on large data: chains with tables of all pairs, and grids of Potts weights."""
+    """Time the default solver on large data: chains with full tables, and grids with Potts weights."""
     for name, make, options in (("chains", large, {"pairwise": "full"}), ("grids", large_grids, {})):
         X, y = make()
         for n_jobs in (1, 2):
             report_fit(f"1,000 {name} of 200 nodes, 8 states", X, y, n_jobs=n_jobs, tol=1e-2, **options)
 
 
-# Chains, their nodes, states and features, and the noise of these.
+# Chains, their nodes, states and features, and the noise of the features.
 CHAINS = [
     (60, 150, 3, 2, 1.0),
     (1000, 10, 3, 5, 1.5),
@@ -212,7 +212,7 @@ CHAINS = [
 
 
 def noisy_chains(n, n_nodes, n_states, n_features, noise):
-    """Chains for training and half as many for a test, whose states change at one node in twenty."""
+    """Return chains whose states change at one node in twenty; the test part is half as large as the training part."""
     rng = np.random.default_rng(1)
     centres, changes = rng.normal(size=(n_states, n_features)), rng.random((n * 3 // 2, n_nodes)) < 0.05
     changes[:, 0] = True
@@ -223,7 +223,7 @@ def noisy_chains(n, n_nodes, n_states, n_features, noise):
 
 
 def chains(only):
-    """Seconds, objective and accuracy of every solver on chains."""
+    """Print seconds, objective and accuracy of every solver on chains."""
     for sizes in CHAINS:
         X, y, X_test, y_test = noisy_chains(*sizes)
         for solver in ("cutting_plane", "one_slack", "bmrm"):
@@ -241,7 +241,7 @@ def chains(only):
 
 
 def chunks(only):
-    """Seconds and accuracy of solvers on sentences with sparse features, beside maximum likelihood."""
+    """Print seconds and accuracy of solvers on sentences with sparse features, next to maximum likelihood."""
     from support.peer_tagging import read_chunks
 
     X, y = read_chunks("train", 3000)
@@ -269,7 +269,7 @@ def chunks(only):
 
 
 def seconds_of_passes(X, y, options, n_repeats=3):
-    """Least time of three passes, less that of one, on one thread and on two, a repeat of each in turn."""
+    """Return the least time of three passes minus that of one pass, on one thread and on two, alternately."""
     least = {}
     for _ in range(n_repeats):
         for n_jobs in (1, 2):
@@ -286,7 +286,7 @@ def seconds_of_passes(X, y, options, n_repeats=3):
 
 
 def threads(only):
-    """One thread and two, for each solver that shares its passes or mini-batches out."""
+    """Time one and two threads, for each solver that splits its passes or mini-batches among threads."""
     for name, make, settings in (("chains", large, {"pairwise": "full"}), ("grids", large_grids, {})):
         X, y = make()
         for solver in ("bmrm", "cutting_plane", "subgradient"):

@@ -1,4 +1,4 @@
-"""Accuracy of MultiConditionalMFA beside four scikit-learn classifiers on scikit-learn's bundled data sets.
+"""Compare the accuracy of MultiConditionalMFA with four scikit-learn classifiers on scikit-learn's bundled data sets.
 
 The same stratified folds and standardised features for all. The settings of a row are the same in every fold; the last
 row chooses alpha, noise and noise_floor by cross-validation inside every training fold.

@@ -16,7 +16,7 @@ leaves it.
 
 ``--cells figures`` runs what the paper's figures show (K = 5 for all N, all K for N = 1000), ``--cells all`` every
 pair. All records of an image and pair go into a JSON file under ``benchmarks/results/mcl_pixels``: an interrupted run
-goes on where it was, and the report is of the images of which all cells are there.
+resumes, and the report covers the images with all cells.
 """
 
 import argparse
@@ -61,7 +61,7 @@ MAX_TEST_PIXELS = 20000
 
 
 def regions(truth, background):
-    """Object, background and inference region from ground truth (255, 0, and 128 for mixed pixels)."""
+    """Return object, background and inference region from ground truth (255, 0, and 128 for mixed pixels)."""
     inside = truth > 127
     distance = np.where(inside, distance_transform_edt(inside), distance_transform_edt(~inside))
     width = max(8.0, 0.1 * np.sqrt(inside.sum()))
@@ -79,7 +79,7 @@ def sample(mask, n, rng):
 
 
 def run_image(name, image, truth, cells, folder, options):
-    """One record for every background, N, K and criterion of an image; those on disk stay."""
+    """Record every background, N, K and criterion of an image; records on disk are kept."""
     missing = [(b, n, k) for b in BACKGROUNDS for n, k in cells if not (folder / f"{name}_{b}_{n}_{k}.json").exists()]
     if not missing:
         return
@@ -95,7 +95,7 @@ def run_image(name, image, truth, cells, folder, options):
 
 def one_cell(name, features, labels, parts, n, k, options):
     foreground, background, band = parts
-    # The same pixels for every K and criterion, the same starts for every criterion.
+    # Every K and criterion gets the same pixels, and every criterion the same starts.
     test = sample(band, MAX_TEST_PIXELS, np.random.default_rng(zlib.crc32(name.encode())))
     rng = np.random.default_rng(zlib.crc32(f"{name} {n}".encode()))
     train = np.r_[sample(foreground, n // 2, rng), sample(background, n // 2, rng)]
@@ -133,7 +133,7 @@ class Results:
         self.cells = sorted({(record["n"], record["k"]) for record in self.records})
 
     def values(self, measure, background, criterion, n=None, k=None):
-        """One number an image: the mean over the chosen sizes and numbers of components."""
+        """Return one number for each image: the mean over the chosen sizes and numbers of components."""
         return np.array(
             [
                 np.mean(
@@ -150,7 +150,7 @@ class Results:
         )
 
     def table(self, measure, background, digits):
-        """Means over images, a row for N and K and a column for each criterion."""
+        """Return means over images, with a row for each N and K and a column for each criterion."""
         lines = ["   N   K " + "".join(f"{c:>11}" for c in CRITERIA)]
         for n, k in self.cells:
             means = [np.mean(self.values(measure, background, c, n, k)) for c in CRITERIA]
@@ -158,7 +158,7 @@ class Results:
         return "\n".join(lines)
 
     def compare(self, measure, background, better, worse, **where):
-        """Mean difference, and the p-value of the two-sided Wilcoxon signed-rank test over images."""
+        """Return the mean difference and the p-value of the two-sided Wilcoxon signed-rank test over images."""
         difference = self.values(measure, background, better, **where)
         difference -= self.values(measure, background, worse, **where)
         p = wilcoxon(difference).pvalue if np.any(difference) else 1.0
@@ -194,7 +194,7 @@ def report(folder):
 
 
 def draw(results, path):
-    """The paper's Figures 3 and 4, with log-loss below accuracy: lines over the criteria, from JL to CL."""
+    """Draw the paper's Figures 3 and 4, log-loss below accuracy, with lines over the criteria from JL to CL."""
     import matplotlib.pyplot as plt
 
     shown = [criterion for criterion in CRITERIA if criterion != "JL L-BFGS"]

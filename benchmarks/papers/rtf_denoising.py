@@ -21,8 +21,8 @@ clipped, training on the train part, methods with parameters at those best on th
     python benchmarks/papers/rtf_denoising.py --rivals --quick    # what the parameters of the other methods are worth
     python benchmarks/papers/rtf_denoising.py --table             # all figures in the folder, without any work
 
-Trees grow level by level, and every level is kept in `--folder`, as are the rivals' images: a run that was stopped goes
-on at the level it was at. Figures are kept there as one small JSON file a row.
+Trees grow level by level. Every level is kept in `--folder`, as are the rivals' images, and an interrupted run resumes
+at its level. Figures are kept there in one small JSON file for each row.
 """
 
 import argparse
@@ -52,7 +52,7 @@ from support.thesis_tables import DENOISING, beside
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import GaussianNoise, Window
 
-# Parameters of fields that are arguments.
+# Parameters of fields, by argument.
 PARAMETERS = {
     "window": "window__size",
     "max_iter": "max_iter",
@@ -61,7 +61,7 @@ PARAMETERS = {
 }
 OPTIONS = tuple(PARAMETERS)
 
-# What linear models of pairs see: half the time of training with all 39 channels, and as good.
+# Channels for the linear models of pairs: as good as all 39 channels, in half of the training time.
 CHANNELS = ["intensity", "gaussian_10", "laplacian_10"]
 CHANNELS += [f"{shape}_1_{angle}" for shape in ("edge", "bar") for angle in (0, 30, 60, 90, 120, 150)]
 CHANNELS_OF_TWO = ["channel0", "channel1", "channel0_gaussian_10", "channel0_laplacian_10"]
@@ -69,7 +69,7 @@ CHANNELS_OF_TWO += [f"channel1_{name}" for name in CHANNELS[3:]]
 
 
 class Seen:
-    """What a field sees: the noisy image, that of another method beside it if there is one, and responses to both.
+    """Input of a field: the noisy image, another method's image if there is one, and filter responses to both.
 
     The other method is BM3D, or ``first``, a function of noisy images.
     """
@@ -84,7 +84,7 @@ class Seen:
         return list(self.bank.transform(images))
 
     def of_pairs(self):
-        """Numbers of the channels that linear models of pairs see; None for all."""
+        """Return the indices of the channels for the linear models of pairs, or None for all channels."""
         if self.args.all_channels:
             return None
         names = list(self.bank.get_feature_names_out())
@@ -92,7 +92,7 @@ class Seen:
 
 
 def trained(seen, args):
-    """A field, grown level by level from where the last run stopped, and seconds of all levels."""
+    """Return a field and the seconds of all levels; training resumes at the level where the last run stopped."""
     if args.after is not None:
         return trained_after(seen, args)
     clean = clean_images("train", args.images)
@@ -102,9 +102,9 @@ def trained(seen, args):
     options |= {"window__pairwise_channels": seen.of_pairs(), "n_jobs": args.jobs}
     for level in range(args.depth + 1 + args.more_rounds):
         own, images = pairs_of_level(level, seen, clean, args)
-        # Leaves that are split again need not be at their best.
+        # Leaves that are split again need no full optimisation.
         options["max_iter"] = args.max_iter if level < 8 else max(20, args.max_iter)
-        # Few leaves need few factors to choose among many tests, many leaves the other way round.
+        # With few leaves, a few factors suffice to choose among many tests; many leaves need the opposite.
         search = {
             "split__n_feature_tests": max(64, 512 >> level),
             "split__max_samples": min(200_000, 25_000 << level),
@@ -114,7 +114,7 @@ def trained(seen, args):
 
 
 def trained_after(seen, args):
-    """A field that was trained for another loss, its leaves fitted on for this one."""
+    """Return a field trained for another loss, with its leaves fitted further for the current loss."""
     path = (
         args.folder / f"field_{row_name(args)}_{args.images}_after_{args.after}_{args.depth}_{args.more_rounds}.joblib"
     )
@@ -128,9 +128,9 @@ def trained_after(seen, args):
 
 
 def field_on_default_filters(args):
-    """A field that sees the default filters, or those and groups of patches, and seconds of its training.
+    """Return a field on the default filters, optionally with groups of patches, and the seconds of its training.
 
-    It has clean images alone, and noise drawn for every round.
+    It is trained on clean images, with new noise in every round.
     """
     path = args.folder / f"field_{name_on_default_filters(args)}.joblib"
     if not path.exists():
@@ -142,7 +142,7 @@ def field_on_default_filters(args):
 
 
 def fields_beside_bm3d(args):
-    """Fields that see the default filters beside BM3D's image, seconds of their training, and what they see."""
+    """Return fields on the default filters and BM3D's image, the seconds of their training, and their inputs."""
     noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS["train"])
     experts = bm3d_twice("train", noisy, denoised_by("BM3D", "train", noisy, args)[0], args)
     seen = BesideExperts(args.sigma, noisy, experts, clean, args.folder, has_rests=True)
@@ -159,20 +159,20 @@ def fields_beside_bm3d(args):
 
 
 def bm3d_twice(part, noisy, once, args):
-    """BM3D's images, and those of its second stage once more, by name."""
+    """Return BM3D's images, and the images after a second run of its second stage, by name."""
     again = {"BM3D again": (bm3d_again, (1.0,))}
     return {"BM3D": once, "BM3D again": denoised_by("BM3D again", part, noisy, args, again, pilots=once)[0]}
 
 
 def mixed(restored, noisy, experts):
-    """The fields' images and what they were made from, each as one column of a matrix, image by image."""
+    """Yield a matrix for each image, with a column each for the restored image, the noisy image and every expert."""
     for k, image in enumerate(restored):
         own = [image, noisy[k], *(images[k] for images in experts.values())]
         yield np.stack([part.ravel() for part in own], axis=1).astype(float)
 
 
 def shares_of_mixture(fields, seen, args):
-    """Shares of the fields' image, the noisy one and those of experts in the mixture that is nearest to clean images.
+    """Return the weights of the mixture of fields', noisy and experts' images that is nearest to clean images.
 
     The images are of the validation part.
     """
@@ -185,17 +185,17 @@ def shares_of_mixture(fields, seen, args):
 
 
 def name_on_default_filters(args):
-    """Name of the files of a field."""
+    """Return the name of a field's files."""
     iterations = "" if args.max_iter is None else f"_{args.max_iter}"
     return f"{row_name(args)}_{args.filters}_{args.images}_{args.window}_{args.depth}_{args.pixels}{iterations}"
 
 
 def pairs_of_level(level, seen, clean, args):
-    """What a level is trained on: clean images, and a function that makes the channels.
+    """Return the training data of a level: clean images, and a function that makes the channels.
 
-    Every level has images of its own, mirrored at random, and noise of its own, so that leaves cannot go on with what
-    they learned of the noise of the last one; but BM3D is run on two draws alone, which levels take in turn, and its
-    images are turned upside down at random, too. The first levels are content with fewer images.
+    Every level has its own images, mirrored at random, and its own noise, so leaves cannot rely on the noise of earlier
+    levels. BM3D is only run on two draws of noise, which alternate over levels, and its images are also flipped
+    vertically at random. The first levels use fewer images.
     """
     rng = np.random.default_rng(level)
     n = min(len(clean), max(40, int(0.2 * 1.5 ** max(level - 2, 0) * len(clean))))
@@ -275,7 +275,7 @@ def run(args):
 
 
 def trained_as_in_the_thesis(args, noisy, bm3d_images):
-    """A field, seconds of its training, and its inputs one by one."""
+    """Return a field, the seconds of its training, and an iterator over its inputs."""
     first = None
     if args.expert == "field":
         plain = argparse.Namespace(**vars(args) | {"expert": None})

@@ -2,8 +2,8 @@
 
 Each cell of a snake tells the direction of the next, and is to be labelled by its position, 1 to 10, the rest by 0. The
 data are those of the thesis (200 grids to train on, 100 to test), 4-connected fields trained by pseudolikelihood. Rows
-are trained one by one and kept in a JSON file, if one is given: a run that was stopped goes on with the row that it was
-at. The root mean squared error is that of grey values from 0 to 1, label over 10. Trees and forests are those of
+are trained one by one and kept in a JSON file, if one is given; an interrupted run resumes at its row. The root mean
+squared error is computed on grey values from 0 to 1, label over 10. Trees and forests are those of
 scikit-learn, on windows of 9 x 9 cells; discrete fields are :class:`~sklearn_crf.DRFClassifier` over the forest.
 
     python benchmarks/papers/rtf_discrete.py --json snakes.json
@@ -23,7 +23,7 @@ from support.short_rounds import seconds_of_fit
 from sklearn_crf import RegressionTreeFieldClassifier
 from sklearn_crf.rtf import Splits, Window
 
-# What a tree or forest sees: cells at most four away.
+# A tree or forest sees cells at most four away.
 SEEN = [(i, j) for i in range(-4, 5) for j in range(-4, 5)]
 
 
@@ -31,7 +31,7 @@ def forest(n_trees):
     return PixelTrees(SEEN, 25, n_trees)
 
 
-# How labels are told without Gaussian fields; then accuracy and RMSE of the thesis.
+# Classifiers without Gaussian fields, then the thesis's accuracy and RMSE.
 OTHERS = {
     "the most frequent label": (MostFrequent, None, None),
     "random forest": (lambda: forest(100), 90.30, None),
@@ -40,7 +40,7 @@ OTHERS = {
     "discrete field, pairs see colours": (lambda: DiscreteField(forest(100), 1, True), 99.40, None),
 }
 
-# Depth of pixels and of pairs, encoding, where leaves are split; then accuracy and RMSE of the thesis.
+# Depth of the trees of pixels and of pairs, encoding, split criterion, then the thesis's accuracy and RMSE.
 ROWS = {
     "regression trees, ordinal": ((10, 0), "ordinal", "gradient", 82.69, 0.1020),
     "regression trees, orthonormal": ((10, 0), "orthonormal", "gradient", 82.43, 0.1125),
@@ -53,7 +53,7 @@ ROWS = {
 
 
 def snakes(part, n):
-    """Colours of the cells, 1 for the one that a cell has and 0 for the others, and labels."""
+    """Return colours of cells, one-hot, and labels."""
     archive = np.load(Path(os.environ["SKLEARN_CRF_DATA"]) / "snakes" / "snakes.npz")
     # Blue, red, green, cyan, yellow.
     colours = np.array([(0, 0, 255), (255, 0, 0), (0, 255, 0), (0, 255, 255), (255, 255, 0)])
@@ -88,7 +88,7 @@ def field_of(name, args):
 
 
 def trained(name, args):
-    """Accuracy in percent, RMSE, and seconds of the processor for training."""
+    """Return accuracy in percent, RMSE, and processor seconds of training."""
     model = OTHERS[name][0]() if name in OTHERS else field_of(name, args)
     _, seconds = seconds_of_fit(model, *snakes("train", args.images))
     X, y = snakes("test", 100)
@@ -99,7 +99,7 @@ def trained(name, args):
 
 
 def theirs_of(name):
-    """Accuracy and RMSE of the thesis, as text."""
+    """Return the thesis's accuracy and RMSE as text."""
     accuracy, rmse = (OTHERS | ROWS)[name][-2:]
     return "" if accuracy is None else f"{accuracy:.2f}", "" if rmse is None else f"{rmse:.4f}"
 

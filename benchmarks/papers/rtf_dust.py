@@ -1,8 +1,8 @@
-"""Removal of dust, noise with a structure: Figure 69 of Jancsary (2012), which has pictures and no figures.
+"""Removal of dust, a structured noise: Figure 69 of Jancsary (2012), for which the thesis prints no numbers.
 
 BSDS500 at half scale. An image has a Poisson-distributed number of particles, 20 on average, at random places; each
-takes away a Gaussian-shaped blot of light, of scale 5 (small) or 20 pixels (large). The thesis does not say how dark:
-here the middle of a blot loses 80 grey values. BM3D, which is made for noise of every pixel for itself, is run at three
+removes a Gaussian-shaped blot of light, of scale 5 (small) or 20 pixels (large). The thesis does not say how dark
+blots are; here the middle loses 80 grey values. BM3D, which is made for independent noise of pixels, is run at three
 strengths. Beside the responses of the filter bank the field sees three
 blurred copies of the image, of scales 8, 16 and 32, since blots are larger than the filters.
 
@@ -22,7 +22,7 @@ PARTICLES = 20
 
 
 def dusty(clean, setting, seed):
-    """Images with dust."""
+    """Return images with dust."""
     rng = np.random.default_rng(seed)
     images = []
     for image in clean:
@@ -38,7 +38,7 @@ def dusty(clean, setting, seed):
 
 
 def with_blurred(image, responses):
-    """Responses, and the image blurred beyond the scales of the bank."""
+    """Return responses, and copies of the image with more blur than the bank has."""
     return np.dstack([responses, *(gaussian_filter(image, scale) for scale in (8, 16, 32))]).astype(np.float32)
 
 

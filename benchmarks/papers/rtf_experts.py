@@ -1,4 +1,4 @@
-"""Denoising by fields that see what other methods say: the rows of all experts of Table 6 of Jancsary (2012).
+"""Denoising by fields that see the images of other methods: the rows of all experts in Table 6 of Jancsary (2012).
 
 The experts are BM3D, and three that are learned here from clean training images, not those of the fields: EPLL (a
 mixture of Gaussians of patches by scikit-learn), sparse codes (its dictionary learning; the thesis has LSSC) and a
@@ -11,7 +11,7 @@ one sees all; the uniform average of all experts is printed too. Images are thos
     python benchmarks/papers/rtf_experts.py --images 100 --tests 40 --depth 6 --pixels 800000 --turns 4
     python benchmarks/papers/rtf_experts.py --table       # what is there, without any work
 
-Images of the experts and fields are kept in `--folder`: a run that was stopped goes on.
+Images of the experts and fields are kept in `--folder`, and an interrupted run resumes.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from support.thesis_tables import DENOISING, beside
 
 from sklearn_crf.rtf import Window
 
-# How each is learned from clean images, and multiples of sigma, or of the prior, that are tried for its strength.
+# How each expert is learned from clean images, and the strengths to try, as multiples of sigma or of the prior.
 LEARNED = {
     "EPLL": (PatchMixture, (0.9, 1.0, 1.1)),
     "sparse codes": (SparseCodes, (1.0, 1.05, 1.1)),
@@ -48,17 +48,17 @@ LEARNED = {
 }
 EXPERTS = ("BM3D", *LEARNED)
 
-# Images of BM3D are those of `rtf_denoising.py`, of which every so many-th is taken.
+# Number of images of BM3D made by `rtf_denoising.py`, of which a regular subset is used here.
 N_OF_PART = 200
 
-# Validation images that strengths are chosen on.
+# Number of validation images for choosing strengths.
 N_CHOOSING = 4
 
 SEEDS = {"train": DRAWS["train"], "test": 1, "val": 2}
 
 
 class Learned:
-    """Learned experts as functions of a noisy image, sigma and strength, each learned when it is first called."""
+    """Experts as functions of a noisy image, sigma and strength; an expert is learned at its first call."""
 
     def __init__(self, args):
         self.args = args
@@ -69,7 +69,7 @@ class Learned:
     def _denoised(self, name, noisy, sigma, strength):
         path = self.args.folder / f"{name.replace(' ', '_')}_model_{self.args.images}.joblib"
         if not path.exists():
-            # Not those that fields are trained on, which would trust what an expert knows of them too much.
+            # Not the fields' training images: experts know these, and fields would trust the experts too much.
             every = N_OF_PART // self.args.images
             images = clean_images("train", N_OF_PART)
             others = [image for k, image in enumerate(images) if k % every or k >= every * self.args.images]
@@ -78,7 +78,7 @@ class Learned:
 
 
 def part_of(part, n_images, args):
-    """Noisy and clean images of a part, what each expert makes of the noisy ones, and its seconds for an image."""
+    """Return noisy and clean images of a part, each expert's images, and the expert's seconds per image."""
     every = N_OF_PART // n_images
     noisy, clean = noisy_and_clean(part, args.sigma, N_OF_PART, SEEDS[part])
     images, of_bm3d, _ = denoised_by("BM3D", part, noisy, args)
@@ -90,7 +90,7 @@ def part_of(part, n_images, args):
 
 
 def keep_field(names, training, test, keep, args):
-    """Train a field beside some experts, and keep its row."""
+    """Train a field on the images of some experts, and keep its row."""
     title = "field + all" if len(names) > 1 else f"field + {names[0]}"
     key = f"{title.replace(' ', '_')}_{args.sigma}_{args.images}"
     noisy, clean, experts, _ = training

@@ -1,8 +1,8 @@
-"""What regression tree fields gain by images, depth and ways to grow: Figures 46, 56, 57 and 60 of Jancsary (2012).
+"""Gains of regression tree fields from images, depth and ways to grow: Figures 46, 56, 57 and 60 of Jancsary (2012).
 
 Noisy cuts of 96 x 96 pixels, one of an image of BSDS500 at half scale, responses of the RFS bank, windows of 3; new
-images are cuts of the val part. The thesis trains on up to 5000 images of MIRFLICKR for Figure 46, and of the other
-figures its text has two numbers, the ends of Figure 56: compare the shapes of curves, not their levels.
+images are cuts of the val part. For Figure 46 the thesis trains on up to 5000 images of MIRFLICKR. For the other
+figures its text only has two numbers, the ends of Figure 56: compare the shapes of curves, not their levels.
 
     python benchmarks/papers/rtf_figures.py measure               # some minutes of one core; goes on where it was
     python benchmarks/papers/rtf_figures.py measure --images 128 --tests 40    # twelve minutes
@@ -28,13 +28,13 @@ from sklearn_crf.rtf.losses import loss_function
 
 SIDE = 96
 
-# Iterations for each level of a tree, whether the rounds are one for each level or one alone.
+# Iterations for each level of a tree, in either kind of training.
 ITERATIONS = 8
 
-# More than there are.
+# More than all pixels.
 ALL_PIXELS = 10**8
 
-# Depth of trees that are not varied.
+# Depth of trees where the depth is not varied.
 DEPTH = 5
 
 # Linear models of pairs see the intensity and the two round filters.
@@ -42,14 +42,14 @@ OPTIONS = {"split__n_feature_tests": 32, "window__pairwise_channels": [0, 37, 38
 
 
 def field_of(loss, **options):
-    """A field with these options, and those that are the same for all."""
+    """Return a field with the given options and the options that all fields share."""
     field = RegressionTreeField(loss_of_bytes(loss), random_state=0, **option_objects())
     return field.set_params(**OPTIONS | options)
 
 
 @cache
 def cuts(part, n_images, sigma):
-    """Channels of a cut of each image, filtered as a whole, and the clean values."""
+    """Return channels of a cut of each image, filtered before cutting, and the clean values."""
     rng = np.random.default_rng(0 if part == "train" else 1)
     clean = clean_images(part, n_images)
     noisy = [(y + sigma * rng.normal(size=y.shape)).astype(np.float32) for y in clean]
@@ -62,19 +62,19 @@ def cuts(part, n_images, sigma):
 
 
 def fitted(loss, depth, X, y, **options):
-    """A field, by as many iterations whether its trees grow with it or before it, and seconds of the processor."""
+    """Return a field and its processor seconds; iterations are equal for trees grown before and during training."""
     is_grown_before = options.get("split__criterion") == "residual"
     rounds = 1 if is_grown_before else depth + 1
     iterations = ITERATIONS * (depth + 1) // rounds
     if is_grown_before:
-        # The pixels of one round would be all that so many leaves ever see.
+        # Otherwise all leaves together would see only the pixels of a single round.
         options["solver__max_samples"] = ALL_PIXELS
     field = field_of(loss, max_depth=depth, max_iter=iterations, **options)
     return field, seconds_of_fit(field, X, y)[1]
 
 
 def by_level(loss, sigma, split, args):
-    """Fields of trees of every depth up to the largest."""
+    """Yield fields with trees of every depth up to the largest."""
     X, y = cuts("train", args.images, sigma)
     field = field_of(loss, max_iter=ITERATIONS, warm_start=True)
     seconds = 0.0
@@ -88,7 +88,7 @@ def by_level(loss, sigma, split, args):
 
 
 def by_images(args):
-    """Figure 46: trained by pseudolikelihood on more and more images."""
+    """Yield fields for Figure 46, trained by pseudolikelihood on more and more images."""
     X, y = cuts("train", 2 * args.images, 25)
     for n in (4, 8, 16, 32, 64, 128):
         if n <= len(X):
@@ -96,14 +96,14 @@ def by_images(args):
 
 
 def by_depth(of_pairs, args):
-    """Figure 56: the depth of the trees of pairs varied, that of pixels fixed, or the other way round."""
+    """Yield fields for Figure 56: one of the depths of pairs' and pixels' trees is varied, the other is fixed."""
     X, y = cuts("train", args.images, 25)
     for depth in range(args.depth + 2):
         unary, pairwise = (DEPTH, depth) if of_pairs else (depth, DEPTH)
         yield depth, *fitted("psnr", unary, X, y, window__max_depth=pairwise), (X, y)
 
 
-# Noise of each figure, and its curves.
+# The noise level and the curves of each figure.
 FIGURES = {
     "46": (25, {"images": by_images}),
     "56": (25, {"pairs": lambda args: by_depth(True, args), "pixels": lambda args: by_depth(False, args)}),
@@ -134,7 +134,7 @@ def measure(args):
 
 
 def figures_of_curve(fields, new):
-    """What a curve shows: figures of the images that were trained on, and of new ones."""
+    """Return the figures of a curve, for training images and for new images."""
     rows = []
     for x, field, seconds, seen in fields:
         row = {"x": x, "objective": float(field.loss_curve_[-1]), "seconds": round(float(seconds), 2)}
@@ -148,7 +148,7 @@ def figures_of_curve(fields, new):
     return {key: [row[key] for row in rows] for key in rows[0]}
 
 
-# Figure, curves with their labels and values, and what the axes show.
+# Each figure, its curves with labels and values, and its axes.
 NEW = "PSNR of new images (dB)"
 SPLITS = {"gradient": "norm of the gradient", "residual": "residuals"}
 TRAININGS = {"gradient": "joint", "residual": "separate"}

@@ -11,7 +11,7 @@ test images.
     python benchmarks/papers/rtf_jpeg.py --filters default  # what fields see by default, and what the file tells
     python benchmarks/papers/rtf_jpeg.py --quick --table            # all figures in the folder, without any work
 
-Trees grow level by level, and every level is kept in `--folder`: a run that was stopped goes on at the level it was at.
+Trees grow level by level. Every level is kept in `--folder`, and an interrupted run resumes at its level.
 """
 
 import io
@@ -29,7 +29,7 @@ from sklearn_crf.preprocessing import AdaptiveFilters, PatchShrinkage
 
 
 def compressed(clean, setting, seed):
-    """Images after compression; nothing in it is random."""
+    """Return images after compression, which is deterministic."""
     images = []
     for image in clean:
         buffer = io.BytesIO()
@@ -39,16 +39,16 @@ def compressed(clean, setting, seed):
 
 
 def table_of(setting):
-    """The table of quantization, which a file of JPEG tells."""
+    """Return the quantization table, read from a JPEG file."""
     buffer = io.BytesIO()
     Image.new("L", (8, 8)).save(buffer, format="JPEG", quality=int(setting[7:]))
     return np.reshape(Image.open(buffer).quantization[0], (8, 8)).astype(float)
 
 
 def with_borders(image, responses):
-    """Responses, and 1 where a pixel is the first or last of its block of 8, or of 4, in a row or column.
+    """Return responses, and indicators for the first and last pixel of blocks of 8 and of 4, by row and column.
 
-    Then the pixel's row and column in its block of 8, from 0 in the middle to 3 at the border.
+    Two more channels are the pixel's row and column in its block of 8, from 0 in the middle to 3 at the border.
     """
     borders = []
     for side in (8, 4):
@@ -60,9 +60,9 @@ def with_borders(image, responses):
 
 
 class Compression:
-    """What is known of images of one quality: their table, and filters for each place in a block and structure."""
+    """Knowledge of images of one quality: their quantization table, and filters for each place in a block."""
 
-    # Of the channels that follow those of the filters.
+    # Number of the channels after the channels of filters.
     names = (
         "border_8",
         "border_4",
@@ -87,23 +87,23 @@ class Compression:
         self.adaptive, self.of_training = joblib.load(path)
 
     def coefficients(self, image):
-        """Of the cosine transform of each block."""
+        """Return the coefficients of the cosine transform of each block."""
         height, width = image.shape
         padded = np.pad(image.astype(float), [(0, -height % 8), (0, -width % 8)], mode="edge") - 128
         blocks = padded.reshape(padded.shape[0] // 8, 8, padded.shape[1] // 8, 8)
         return scipy.fft.dctn(blocks, axes=(1, 3), norm="ortho") / self.table[:, None, :]
 
     def within(self, image, compressed):
-        """The nearest image whose coefficients are rounded to those of the compressed one."""
+        """Return the nearest image whose coefficients round to the coefficients of the compressed image."""
         known = np.rint(self.coefficients(compressed))
         kept = np.clip(self.coefficients(image), known - 0.5, known + 0.5) * self.table[:, None, :]
         found = scipy.fft.idctn(kept, axes=(1, 3), norm="ortho") + 128
         return found.reshape(8 * found.shape[0], -1)[: image.shape[0], : image.shape[1]]
 
     def channels(self, image, responses, filtered=None):
-        """Responses, the place in a block, coefficients of the block that are not 0, and four restored images.
+        """Return responses, the place in a block, the block's nonzero coefficients, and four restored images.
 
-        ``filtered`` are those by adaptive filters, if they are known.
+        ``filtered`` holds the images restored by adaptive filters, if they are known.
         """
         height, width = image.shape
         used = np.rint(self.coefficients(image)) != 0
@@ -116,7 +116,7 @@ class Compression:
         return np.dstack([with_borders(image, responses), *counts, *restored]).astype(np.float32)
 
     def restored(self, field, channels, image):
-        """The mean of the restored mirror images, whose blocks are blocks too, as near as the file says."""
+        """Return the mean of the restored mirror images, projected onto the images that the file allows."""
         turns = TURNS[:1] if any(n % 8 for n in image.shape) else TURNS
         found = field.predict(channels(mirrored(image, turns)))
         return self.within(mean_of_mirrors(found, turns), image)

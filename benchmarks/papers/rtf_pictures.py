@@ -1,7 +1,7 @@
 """Characters, colours and flags by regression tree fields: Table 3, Figures 63 and 64 of Jancsary (2012).
 
 Handwritten characters whose middle is hidden, street scenes whose colours are lost, and bent flags that are to be found
-and mapped to the flat flag. All stand in for data that are not public: compare the order of the rows with that of
+and mapped to the flat flag. All stand in for data that are not public: compare the order of the rows with
 the thesis's, not the figures. Rows are trained one by one and kept in a JSON file, if one is given. Characters
 also have rows without Gaussian fields: chance, a forest of scikit-learn, and a discrete field over it.
 
@@ -25,7 +25,7 @@ from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 
 
 class Task(NamedTuple):
-    """Data, measure, numbers of images (all and quick, to train and to test), and options of all rows."""
+    """Data, measure, numbers of images (all and quick, training and test), and options of all rows."""
 
     data: object
     measure: object
@@ -58,7 +58,7 @@ TASKS = {
     ),
 }
 
-# What a forest sees of a hidden pixel's surroundings: every third pixel, at most 20 away.
+# A forest sees every third pixel around a hidden pixel, at most 20 away.
 SEEN = [(i, j) for i in range(-18, 21, 3) for j in range(-18, 21, 3)] + [(-20, 0), (20, 0), (0, -20), (0, 20)]
 
 
@@ -71,20 +71,20 @@ def forest(jobs):
 
 
 def neighbours(size):
-    """Offsets that join a pixel with all others of a square, each pair once."""
+    """Return offsets that join a pixel with all other pixels of a square, each pair once."""
     reach = size // 2
     square = [(i, j) for i in range(reach + 1) for j in range(-reach, reach + 1)]
     return [offset for offset in square if offset > (0, 0)]
 
 
-# How labels are told without Gaussian fields, from a number of threads, and the thesis's figure.
+# Classifiers without Gaussian fields, as functions of the number of threads, and the thesis's figure.
 OTHERS = {
     ("characters", "the most frequent label"): (lambda jobs: MostFrequent(is_hidden), None),
     ("characters", "random forest"): (forest, 67.74),
     ("characters", "discrete field"): (lambda jobs: DiscreteField(forest(jobs), neighbours(5), n_jobs=jobs), 75.18),
 }
 
-# Depth of pixels and of pairs (all, then quick), encoding of labels, and the thesis's figure.
+# Depth of the trees of pixels and of pairs (all, then quick), encoding of labels, and the thesis's figure.
 ROWS = {
     ("characters", "ordinal, regression tree"): ((15, 0), (8, 0), "ordinal", 70.50),
     ("characters", "orthonormal, regression tree"): ((15, 0), (8, 0), "orthonormal", 69.70),
@@ -119,7 +119,7 @@ def field_of(key, args):
 
 
 def trained(key, args):
-    """The measure on test images, and seconds of the processor for training."""
+    """Train a model; return its measure on test images and the processor seconds of training."""
     task = TASKS[key[0]]
     n_train, n_test = task.quick if args.quick else task.sizes
     model = OTHERS[key][0](args.jobs) if key in OTHERS else field_of(key, args)

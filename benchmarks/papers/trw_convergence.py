@@ -13,7 +13,7 @@ optimal trees with and without warm starts and threads, and with damped message 
 
 The regular graph is there twice, as described and with couplings from N(0, 9), to which the thesis's errors belong
 (see trw_table1.py). On the latter plain messages diverge, as in the thesis's panel (c). ``--json`` keeps the curves and
-figures of every family and choice of trees, so that a run that was stopped goes on where it was.
+figures of every family and choice of trees, and an interrupted run resumes.
 
 Differences to the thesis: one run on one instance, processor time of a whole run spread evenly over its iterations, two
 threads at most (it had 8 cores); messages go along a fixed order of the nodes and back (along edges in random order
@@ -53,20 +53,20 @@ def instance(family, seed=0):
 
 
 def trees_by(rule, graph):
-    """Trees, or None where the rule does not apply."""
+    """Return trees, or None if the rule does not apply."""
     if rule != "snakes":
         return covering_trees(graph, rule).merged()
     return None if graph.shape is None else snakes(graph)
 
 
 def optimum(model, trees):
-    """The bound at its minimum, or the nearest to it that a long run comes; it is from above in any case."""
+    """Return the minimum of the bound, or the smallest value of a long run, which is an upper bound on the minimum."""
     damped = TRWMessagePassing(trees, damping=0.5, max_iter=5000, tol=1e-9).marginals(model).log_z
     return min(damped, TightenBound(trees, "pqn", start_sweeps=5000, max_iter=300, tol=1e-7).marginals(model).log_z)
 
 
 def algorithms(trees):
-    """An inference of each kind at the same edge probabilities, by name; it takes a number of iterations."""
+    """Return functions, by name, that build each algorithm at these edge probabilities from a number of iterations."""
     return {
         "SPG": lambda n: TightenBound(trees, "spg", tol=0, max_iter=n),
         "PQN": lambda n: TightenBound(trees, "pqn", tol=0, max_iter=n),
@@ -76,10 +76,10 @@ def algorithms(trees):
 
 
 def values_of(algorithm, model, n_iter):
-    """Iterations, the bound after each of them, and processor time of one in seconds.
+    """Return iteration numbers, the bound after each of them, and the processor seconds of one iteration.
 
-    Direct minimisation has it after every iteration, the start included. Messages are looked at after each of the first
-    fifty sweeps and every tenth from then on, for what a look takes is no part of a sweep.
+    Direct minimisation records the bound at the start and after every iteration. Message passing computes the bound
+    after each of the first fifty sweeps and then after every tenth; the time of this computation does not count.
     """
     start = time.process_time()
     if isinstance(algorithm(1), TightenBound):
@@ -96,7 +96,7 @@ def values_of(algorithm, model, n_iter):
 
 
 def curves(model, trees, n_iter):
-    """Iterations, distances to the optimum after them, and seconds of an iteration, by name of the algorithm."""
+    """Return, by algorithm, iterations, the distances to the optimum after them, and the seconds per iteration."""
     best, found = optimum(model, trees), {}
     for name, algorithm in algorithms(trees).items():
         iterations, values, seconds = values_of(algorithm, model, n_iter)
@@ -121,7 +121,7 @@ def draw_solvers(folder, n_iter, rules, record):
             found = recorded(record, key, functools.partial(curves, model, trees, n_iter))
             for name, (iterations, apart, seconds) in found.items():
                 style = {"color": COLORS[name], "lw": 1.2, "label": name}
-                # What there is before the first iteration has a place on a logarithmic axis too.
+                # Iteration 0 must have a place on a logarithmic axis too.
                 panel.loglog(1e3 * seconds * np.maximum(iterations, 0.5), apart, **style)
                 if rule == "minimal":
                     first.semilogy(iterations, apart, **style)
@@ -139,14 +139,14 @@ def draw_solvers(folder, n_iter, rules, record):
 
 
 def first_within(iterations, values, best):
-    """The first iteration from which all values are near enough to the optimum, or None."""
+    """Return the first iteration from which all values are near enough to the optimum, or None."""
     far = np.flatnonzero(~(np.abs(values - best) <= ACCURACY * abs(best)))
     near = iterations[far[-1] + 1 if len(far) else 0 :]
     return int(near[0]) if len(near) else None
 
 
 def accuracies(model, trees, n_iter):
-    """The optimum, and a line of print for each algorithm."""
+    """Return the optimum, and a line of text for each algorithm."""
     best = optimum(model, trees)
     lines = {name: reached(algorithm, model, trees, best, n_iter) for name, algorithm in algorithms(trees).items()}
     return best, lines | {"SPG after sweeps": reached_after_sweeps(model, trees, best)}
@@ -181,7 +181,7 @@ def reached(algorithm, model, trees, best, n_iter):
 
 
 def reached_after_sweeps(model, trees, best):
-    """The same of a start by messages, with the loosest tolerance that leads there."""
+    """Return the line of text for a start by messages, at the loosest tolerance that reaches the accuracy."""
     for tol in 10.0 ** np.arange(-1, -6, -0.5):
         algorithm = TightenBound(trees, start_sweeps=1000, tol=tol)
         found = algorithm.marginals(model)
@@ -193,7 +193,7 @@ def reached_after_sweeps(model, trees, best):
 
 
 def times(algorithm, model, repetitions=3):
-    """Least milliseconds of the processor on one thread, and by the clock on one and two, taken in turn."""
+    """Return the least processor milliseconds on one thread, and clock milliseconds on one and two threads."""
     seconds = np.array([[_seconds(algorithm, model, n_threads) for n_threads in (1, 2)] for _ in range(repetitions)])
     (processor, clock), (on_two, clock_of_two) = 1e3 * seconds.min(axis=0)
     return f"{processor:8.1f} {clock:8.1f} {clock_of_two:8.1f} {on_two / clock_of_two:5.2f}"
@@ -206,7 +206,7 @@ def _seconds(algorithm, model, n_threads):
 
 
 def search(model, outer_iter, n_threads=1, warm=True, start_sweeps=0, messages=False):
-    """Seconds since the start, of the processor and by the clock, and the bound, after each distribution over trees."""
+    """Return processor and clock seconds since the start, and the bound, after each distribution over trees."""
     graph, curve, start = model.graph, [], (time.process_time(), time.perf_counter())
     trees = covering_trees(graph, "minimal").merged()
     n_trees = trees.n_trees

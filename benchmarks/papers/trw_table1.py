@@ -1,4 +1,4 @@
-"""Tables 1 and 2 of Jancsary 2012: errors of the tree-reweighted bound and marginals by the choice of trees.
+"""Tables 1 and 2 of Jancsary 2012: errors of the tree-reweighted bound and marginals for several choices of trees.
 
     python benchmarks/papers/trw_table1.py [--instances 30] [--family "GRID ISINGGAUSS"] [--json trw_table1.json]
 
@@ -76,7 +76,7 @@ TABLE_2[STRONG] = TABLE_2["REGULAR ISINGGAUSS"]
 
 
 def algorithms(tol, random_state):
-    """An inference for each row of Table 1."""
+    """Return an inference algorithm for each row of Table 1."""
     options = {"start_sweeps": 3000, "max_iter": 1000, "tol": tol, "random_state": random_state}
     return {
         "4SNAKES": TightenBound("snakes", **options),
@@ -88,13 +88,13 @@ def algorithms(tol, random_state):
 
 
 def errors(found, exact):
-    """e(A) and e(tau)."""
+    """Return e(A) and e(tau)."""
     apart = [np.abs(a - b).ravel() for a, b in zip(found.statistics, exact.statistics, strict=True)]
     return abs(found.log_z - exact.log_z) / abs(exact.log_z), np.concatenate(apart).mean()
 
 
 def table_1(family, n_instances, tol):
-    """Errors of every instance by row, {row: (n_instances, 2)}, and how many results had converged."""
+    """Return the errors of all instances by row, {row: (n_instances, 2)}, and the number of converged results."""
     rows, converged = {row: [] for row in THESIS[family]}, dict.fromkeys(THESIS[family], 0)
     for seed in range(n_instances):
         model = FAMILIES[family](SIZES[family], np.random.default_rng(seed))
@@ -108,14 +108,14 @@ def table_1(family, n_instances, tol):
 
 
 def table_2(family, n_runs, tol):
-    """e(A) of one instance by sets of MINIMAL trees."""
+    """Return e(A) of one instance by the number of sets of MINIMAL trees."""
     model = FAMILIES[family](SIZES[family], np.random.default_rng(0))
     exact = JunctionTree().marginals(model)
     return np.array([errors(algorithms(tol, seed)["MINIMAL"].marginals(model), exact)[0] for seed in range(n_runs)])
 
 
 def verdict(mean, thesis, deviation):
-    """How far a mean is off, and how far it may be."""
+    """Return how far a mean is off, and the allowance, as text."""
     off, allowed = abs(mean - thesis), max(2 * deviation, 0.01)
     return f"{'within' if off <= allowed else 'OFF'}: {off:.3f} of {allowed:.2f}"
 
@@ -138,7 +138,7 @@ def main():
 
 
 def run(family, options):
-    """Both tables of a family: mean and deviation of each error."""
+    """Compute both tables of a family: mean and deviation of each error."""
     start = time.process_time()
     rows, converged = table_1(family, options.instances, options.tol)
     drawn_anew = table_2(family, options.instances, options.tol)
@@ -157,7 +157,7 @@ def run(family, options):
 
 
 def report(family, found):
-    """Its figures beside those of the thesis."""
+    """Print the figures of a family next to the thesis's."""
     print(f"{family}: Table 1        ours            thesis")
     for row, of_row in found["Table 1"].items():
         figures = THESIS[family][row]

@@ -28,7 +28,7 @@ from sklearn_crf.models import clamped, pairwise_model_of, score
 
 
 def models(folder, names):
-    """Name and model, with its evidence."""
+    """Yield the name and model of each problem, with evidence applied."""
     with open(folder / "solutions.tsv") as file:
         for row in csv.DictReader(file, delimiter="\t"):
             if names and row["model"] not in names:
@@ -41,7 +41,7 @@ def models(folder, names):
 
 
 def proof(inference, model):
-    """Gap relative to the score, 0 where it is closed, the score, and seconds of the processor."""
+    """Return the gap relative to the score (0 if closed), the score, and processor seconds."""
     start = time.process_time()
     found = inference.map(model)
     gap = 0.0 if found.certified else found.gap / max(1.0, abs(found.score))
@@ -49,7 +49,7 @@ def proof(inference, model):
 
 
 def proofs(name, model, options, with_peer):
-    """One row: what each algorithm proves of a model."""
+    """Return the row of a model: the gaps that each algorithm proves."""
     has_factors = model.arity.max() > 2
     row = {"model": name, "relaxed": proof(MPLP(), model) if has_factors else proof(TRWS(), pairwise_model_of(model))}
     row["tightened"] = [proof(ClusterTightening(work), model) for work in options.work]
@@ -63,7 +63,7 @@ def proofs(name, model, options, with_peer):
 
 
 def line_of(row):
-    """A row as text."""
+    """Return a row as text."""
 
     def cell(found):
         gap = f"{found['gap']:.1e}" if found["gap"] else "proven"

@@ -1,4 +1,4 @@
-"""Training and tagging speed of TRWCRF on chains beside CRFsuite: chunking of CoNLL-2000.
+"""Compare the training and tagging speed of TRWCRF with CRFsuite on chains: chunking of CoNLL-2000.
 
     SKLEARN_CRF_DATA=/path/to/data python benchmarks/peers/chain_speed.py                  # all parts, then the report
     SKLEARN_CRF_DATA=/path/to/data python benchmarks/peers/chain_speed.py ours2 --repetitions 3  # more runs of one part
@@ -8,8 +8,8 @@ Both get the features of CRFsuite's chunking example, weights for pairs of a fea
 and the objective ``sum of log losses + c2 |w|^2``. The optimum is the least value of all runs. Every run is
 a process of its own and is kept in ``--json``, so that parts can be run one at a time; of several runs the least
 counts. CRFsuite's time is taken from the start of its training to the end of the iteration in which it comes within
-0.1 % of the optimum; ours is that of a whole ``fit`` of as many iterations as it needs for that. Times are those of the
-clock and of the processor: where other programs run too, the latter compare.
+0.1 % of the optimum; ours is that of a whole ``fit`` of as many iterations as it needs for that. Clock and
+processor times are given; on a busy machine only processor times are comparable.
 """
 
 import argparse
@@ -32,7 +32,7 @@ WITHIN = 1.001
 
 
 def chunks(tags):
-    """(type, first, last) of the chunks of a sequence of B-, I- and O tags, as conlleval reads them."""
+    """Return (type, first, last) of each chunk in a sequence of B-, I- and O tags, as conlleval reads them."""
     found, start, kind = set(), None, None
     for t, tag in enumerate([*tags, "O"]):
         inside = tag.startswith("I-") and kind == tag[2:]
@@ -44,7 +44,7 @@ def chunks(tags):
 
 
 def quality(predicted, truth):
-    """Accuracy of tokens and F1 of chunks."""
+    """Return the accuracy of tokens and the F1 of chunks."""
     right = sum(np.sum(np.asarray(a) == np.asarray(b)) for a, b in zip(predicted, truth, strict=True))
     pairs = [(chunks(a), chunks(b)) for a, b in zip(predicted, truth, strict=True)]
     n_common = sum(len(a & b) for a, b in pairs)
@@ -53,7 +53,7 @@ def quality(predicted, truth):
 
 
 class Clock:
-    """Seconds on the wall and of the processor since it was made."""
+    """Wall and processor seconds since the creation of the clock."""
 
     def __init__(self):
         self._start = time.perf_counter(), time.process_time()
@@ -92,7 +92,7 @@ def run_ours(c2, max_iter, n_jobs):
     clock = Clock()
     model = TRWCRF(max_iter=max_iter, n_jobs=n_jobs, **options).fit(X, tags)
     result |= {"training": clock.read(), "peak": peak_megabytes()}
-    # The first loss is that of the start.
+    # The first loss belongs to the start.
     result["losses"] = (2 * c2 * model.loss_curve_[1:]).tolist()
     test = list(sentences("test"))
     features = [token_features(sentence) for sentence in test]
@@ -135,7 +135,7 @@ TITLES = {"crfsuite": "CRFsuite", "ours1": "TRWCRF, n_jobs=1", "ours2": "TRWCRF,
 
 
 def run(worker, c2, max_iter, n_jobs=1):
-    """Result of a worker in a process of its own, linear algebra on one thread in all."""
+    """Return the result of a worker run in its own process, with linear algebra on one thread."""
     command = [sys.executable, __file__, "--worker", worker, "--c2", c2, "--max-iter", max_iter, "--jobs", n_jobs]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True)
@@ -145,7 +145,7 @@ def run(worker, c2, max_iter, n_jobs=1):
 
 
 class Record:
-    """The runs so far, in a file."""
+    """Store of the runs so far in a file."""
 
     def __init__(self, path, c2):
         self.path, self.c2 = path, c2
@@ -164,7 +164,7 @@ class Record:
 
     @property
     def n_ours(self):
-        """Iterations after which ours is close enough."""
+        """Return the number of iterations after which our objective is close enough."""
         return n_to_within(self.of("optimum")[0]["losses"], self.optimum)
 
 
@@ -192,7 +192,7 @@ def run_part(part, options, record):
 
 
 def figures(runs, optimum):
-    """Least times, (wall, processor) each, and the rest, of several runs."""
+    """Return the least times of several runs, (wall, processor) each, and their other results."""
     for found in runs:
         n_iter = n_to_within(found["losses"], optimum)
         found |= {"n_iter": n_iter}

@@ -1,4 +1,4 @@
-"""Mean field of fully connected fields: time and memory compared with pydensecrf2 on the same image in the same run.
+"""Compare time and memory of mean field in fully connected fields with pydensecrf2, on the same image.
 
     python benchmarks/peers/dense_speed.py --peer PYTHON           # PYTHON has pydensecrf2 installed
     python benchmarks/peers/dense_speed.py --peer PYTHON --volume  # 120 x 150 x 100 voxels, 2 labels, 5 updates
@@ -26,7 +26,7 @@ WEIGHTS = (3.0, 10.0)
 
 
 def make_case(shape, n_classes, path):
-    """An image of regions with smooth shading under noise, and smooth random scores."""
+    """Write a file with a noisy image of regions with smooth shading, and smooth random probabilities."""
     from scipy.ndimage import gaussian_filter
 
     rng = np.random.default_rng(0)
@@ -45,13 +45,13 @@ def make_case(shape, n_classes, path):
 
 
 def peak_megabytes():
-    """Most memory of this process so far."""
+    """Return the peak memory of this process so far."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(fields["VmHWM"].split()[0]) / 1024
 
 
 def ours(image, probabilities, n_iter, n_jobs):
-    """Set-up, and the function that makes the updates."""
+    """Set up our field, and return a function that runs the updates."""
     from sklearn_crf import Bilateral, DenseExample, Spatial
     from sklearn_crf.dense._gaussian_kernels import build_filters
     from sklearn_crf.inference import DenseMeanField
@@ -65,7 +65,7 @@ def ours(image, probabilities, n_iter, n_jobs):
 
 
 def theirs(image, probabilities, n_iter, n_jobs):
-    """The same by pydensecrf2, whose features of a volume are made by its own functions."""
+    """Set up pydensecrf2, which makes the features of volumes itself, and return a function that runs the updates."""
     import pydensecrf.densecrf as dcrf
     from pydensecrf.utils import create_pairwise_bilateral, create_pairwise_gaussian
 
@@ -88,7 +88,7 @@ def theirs(image, probabilities, n_iter, n_jobs):
 
 
 def timed(call):
-    """The result of a call, its seconds, and processor seconds of all threads and of this one."""
+    """Return the result of a call, its seconds, and the processor seconds of all threads and of this thread."""
     clocks = time.perf_counter, time.process_time, time.thread_time
     start = [clock() for clock in clocks]
     result = call()
@@ -96,7 +96,7 @@ def timed(call):
 
 
 def work(side, path, n_iter, n_jobs):
-    """One run in this process; prints seconds, processor seconds and megabytes, and keeps the result."""
+    """Run one side in this process; print seconds, processor seconds and megabytes, and keep the result."""
     case = np.load(path)
     image, probabilities = case["image"], case["probabilities"]
     prepare = {"ours": ours, "theirs": theirs}[side]
@@ -113,13 +113,13 @@ def work(side, path, n_iter, n_jobs):
 
 
 def measured(python, side, path, n_iter, n_jobs):
-    """Figures of one run in a process of its own."""
+    """Return the figures of one run in its own process."""
     command = [python, __file__, "--work", side, "--case", str(path), "--updates", str(n_iter), "--jobs", str(n_jobs)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def row(name, runs):
-    """One line of the table: the least of several runs; memory of the first."""
+    """Print one line of the table: the least times of several runs, and the memory of the first run."""
     setup, updates = np.min([run["clocks"] for run in runs], axis=0)
     seconds, processor, caller = setup + updates
     print(

@@ -1,10 +1,10 @@
-"""Speed of inference next to its peers, in one run, whole-process memory included.
+"""Compare the speed of inference with other packages, and the memory of whole processes.
 
     python benchmarks/peers/inference_speed.py
 
 Prints a row as soon as it is measured: the job, the time of this package, the peer's, a remark. Times are of the
-processor on one thread, the least of several repetitions, unless the remark names threads; peers that are not
-installed are skipped with a word.
+processor on one thread, the least of several repetitions, unless the remark names threads. Peers that are not
+installed are skipped with a remark.
 """
 
 import _path  # noqa: F401  finds the support package
@@ -14,7 +14,7 @@ WIDTHS = (58, 12, 12)
 
 
 def show(row):
-    """One row of (job, this package, peer, remark) on a line."""
+    """Print one row of (job, this package, peer, remark)."""
     cells = ["-" if cell is None else str(cell) for cell in row]
     padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=False)]
     print("  ".join([*padded, cells[-1]]).rstrip(), flush=True)

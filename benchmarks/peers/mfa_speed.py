@@ -1,4 +1,4 @@
-"""Joint fits against one GaussianMixture or FactorAnalysis per class, and the time of conditional fits.
+"""Compare joint fits with one GaussianMixture or FactorAnalysis per class, and time conditional fits.
 
 Both are given the same samples, classes and number of components and start from k-means (ours also from the best of
 five starts); both stop when an iteration gains less than the same log-likelihood per sample. They are different
@@ -82,7 +82,7 @@ def start_for_start(n_samples, n_features, n_factors, n_repeats=3):
 def conditional(n_jobs):
     X, y = low_rank_clusters(5000, 9, 2, 8, 3, 0, 1.0)
     print("\nL-BFGS, conditional likelihood, N = 5000, K = 5, p = 3, d = 9")
-    # Of five starts on two cores one core has three: their CPU seconds are what two idle cores would let us wait.
+    # With five starts on two cores, one core runs three starts: the wait is the CPU time of three starts.
     for n_init in (1, 3, 5):
         model = MultiConditionalMFA(5, 3, alpha=0, n_init=n_init, random_state=0, n_jobs=n_jobs)
         start, cpu = time.perf_counter(), time.process_time()

@@ -1,4 +1,4 @@
-"""The work that users try first, beside the packages that they may come from: one table.
+"""Compare common first tasks of users with the packages that they may come from, in one table.
 
     python benchmarks/peers/peers.py                                     # all tasks, one and two threads
     python benchmarks/peers/peers.py --tasks "tagging from dicts" --sizes 500
@@ -7,8 +7,8 @@
     python benchmarks/peers/peers.py --json benchmarks/peers/peers.json --threads-only
     python benchmarks/peers/peers.py --picture peers.png              # draws what benchmarks/peers/peers.json records
 
-Every side runs in processes of its own, in turn with the other; a time is the least of ``--rounds``. Ratios are times
-of the peer over ours by the processor, which compare where other programs run too: above one we are faster. "2 threads"
+Every side runs in processes of its own, in turn with the other; a time is the least of ``--rounds``. Ratios are the
+peer's processor time over ours, which is comparable on a busy machine too: above one we are faster. "2 threads"
 is our time by the clock on one thread over that on two, of steps that take 0.4 s and more: ``--threads-only`` takes it
 on an idle machine, where alone it means something. Memory is the peak of a process less what it uses after its imports
 and data, and taggers after a first training of twenty sentences, which loads what is loaded on first use. Peers that
@@ -31,29 +31,29 @@ from support.peer_tasks import NEED_DATA, TASKS, is_installed
 from support.peer_timing import before
 from support.record import read_record, write_record
 
-# A ratio below this share of the recorded one is a step back.
+# A ratio below this share of the recorded ratio is a regression.
 LEAST_SHARE = 0.75
 
-# Seconds by the clock from which two threads are compared with one.
+# Least clock seconds for which two threads are compared with one.
 LONG = 0.4
 
 
 def work(task, side, size, n_jobs):
-    """One side of a task, in this process."""
+    """Run one side of a task in this process."""
     ours, _, peers = TASKS[task]
     seconds, quality = (ours if side == "ours" else peers[side])(size, n_jobs)
-    # Peers that work in a process of their own have not begun here, and their memory is not measured.
+    # Peers that work in their own process have not started here, and their memory is not measured.
     return {"seconds": seconds, "quality": quality, "megabytes": peak_megabytes() - before[0] if before else None}
 
 
 def run(task, side, size, n_jobs):
-    """The same in a process of its own, linear algebra on one thread in all."""
+    """Run a task in its own process, with linear algebra on one thread."""
     command = [sys.executable, str(Path(__file__).resolve()), "--worker", task, side, str(size), str(n_jobs)]
-    # Threads of OpenMP that wait for a core that others use would be charged for.
+    # OpenMP threads that spin while they wait for a busy core would be charged for it.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    # What the first process compiles is there for the next ones, as it is where packages are installed.
+    # Code that the first process compiles is kept for later ones, as with installed packages.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    with tempfile.TemporaryDirectory() as folder:  # some peers write their models to where they are
+    with tempfile.TemporaryDirectory() as folder:  # some peers write their models to the working directory
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
     if done.returncode:
         raise SystemExit(f"{task}, {side}: {done.stderr[-2000:]}")
@@ -61,14 +61,14 @@ def run(task, side, size, n_jobs):
 
 
 def least(runs):
-    """Least times, clock and processor each, of several runs; memory and quality of the last."""
+    """Return the least clock and processor times of several runs, and memory and quality of the last."""
     steps = {step: np.min([run["seconds"][step] for run in runs], axis=0) for step in runs[0]["seconds"]}
     megabytes = min((run["megabytes"] for run in runs if run["megabytes"] is not None), default=None)
     return runs[-1] | {"seconds": steps, "megabytes": megabytes}
 
 
 def compare(task, size, rounds):
-    """Rows of the table: one for each step and peer."""
+    """Yield the rows of the table: one for each step and peer."""
     _, _, peers = TASKS[task]
     installed = [peer for peer in peers if is_installed(peer)]
     for peer in peers.keys() - set(installed):
@@ -98,12 +98,12 @@ def compare(task, size, rounds):
 
 
 def gain(one, two):
-    """Clock of one thread over that of two; None of what is so short that it says nothing."""
+    """Return the clock time of one thread over that of two, or None for steps that are too short to tell."""
     return float(one / two) if one >= LONG else None
 
 
 def with_threads(record, tasks, sizes, rounds):
-    """A record whose column of two threads was taken again, for some tasks."""
+    """Return a record in which some tasks have been timed on two threads again."""
     known = dict.fromkeys((row["task"], row["size"]) for row in record)
     for task, size in known:
         if task not in tasks or (sizes and size not in sizes):
@@ -131,7 +131,7 @@ def show(row):
 
 
 def draw(path):
-    """The picture of the site, for README."""
+    """Draw the website's figure for the README."""
     path = path.resolve()
     os.chdir(Path(__file__).resolve().parents[2] / "docs" / "pictures")
     runpy.run_path("peers.py")["figure"].savefig(path, dpi=100)
@@ -142,7 +142,7 @@ def key(row):
 
 
 def steps_back(rows, path):
-    """Rows whose ratio is well below that of a record."""
+    """Return the rows whose ratio is well below the ratio of a record."""
     recorded = {key(row): row["ratio"] for row in read_record(path, [])}
     return [row for row in rows if row["ratio"] < LEAST_SHARE * recorded.get(key(row), 0.0)]
 
@@ -183,7 +183,7 @@ def main():
                 show(row)
                 rows.append(row)
     if options.json is not None:
-        # Rows of other tasks and sizes stay.
+        # Rows of other tasks and sizes are kept.
         by_key = {key(row): row for row in [*read_record(options.json, []), *rows]}
         write_record(options.json, sorted(by_key.values(), key=lambda row: list(TASKS).index(row["task"])))
     if options.check and (worse := steps_back(rows, options.check)):

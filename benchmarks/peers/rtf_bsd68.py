@@ -1,4 +1,4 @@
-"""Denoising of the 68 test images of Roth and Black at full size, beside BM3D and the published figures of DnCNN.
+"""Denoising of the 68 test images of Roth and Black at full size, compared with BM3D and published figures of DnCNN.
 
 Grey images and Gaussian noise that is not clipped. Fields are trained on the train part of BSDS500 at full size, as
 JPEG files of a folder; none of the 68 images is in that part. (They are of the validation part: its images at half size
@@ -11,7 +11,7 @@ have served to choose what fields see by default.) The published figures are tho
     python benchmarks/peers/rtf_bsd68.py --rivals        # BM3D alone
     python benchmarks/peers/rtf_bsd68.py --table         # what is there, without any work
 
-Images of BM3D, fields and rows are kept in `--folder`: a run that was stopped goes on.
+Images of BM3D, fields and rows are kept in `--folder`, and an interrupted run resumes.
 """
 
 import argparse
@@ -34,14 +34,14 @@ LUMA = np.array([0.299, 0.587, 0.114])
 
 
 def test_images():
-    """All images: first every fourth, from the first one on, then every fourth from the second one on, and so on."""
+    """Return all images: every fourth image from the first on, then every fourth from the second on, and so on."""
     archive = np.load(Path(os.environ["SKLEARN_CRF_DATA"]) / "denoise_test" / "bsd68.npz")
     order = [name for k in range(4) for name in archive.files[k::4]]
     return [archive[name].astype(np.float32) for name in order]
 
 
 def training_images(folder):
-    """Rounded luma of all JPEG files of a folder."""
+    """Return the rounded luma of all JPEG files of a folder."""
     paths = sorted(folder.glob("*.jpg"))
     if not paths:
         raise FileNotFoundError(f"--training must be a folder of JPEG files, {str(folder)!r} has none")
@@ -49,7 +49,7 @@ def training_images(folder):
 
 
 def trained(sigma, args):
-    """A field on the default filters and seconds of its training; noise is drawn for every round."""
+    """Return a field on the default filters and the seconds of its training; each round draws new noise."""
     path = args.folder / f"field_{sigma}_{args.window}_{args.pixels}.joblib"
     if not path.exists():
         corruption = GaussianNoise(sigma)
@@ -84,7 +84,7 @@ def run(sigma, args):
 
 
 def print_table(folder):
-    """Print and keep the noise levels that there are rows of a field of."""
+    """Print and keep the table of all noise levels that have rows of a field."""
     table = [["noise", "field", "BM3D, published", "DnCNN, published", "BM3D, measured on", "field less BM3D there"]]
     table[0] += ["seconds an image, field", "BM3D", "training, s of the processor"]
     for sigma, published in PUBLISHED.items():

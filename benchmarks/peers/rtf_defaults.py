@@ -1,4 +1,4 @@
-"""Regression tree fields with all parameters at their defaults, next to what scikit-image has, on the same images.
+"""Compare regression tree fields with default parameters with methods of scikit-image, on the same images.
 
 Grey images of BSDS500 at half scale (reduced by an antialiased bicubic filter) with Gaussian noise that is not clipped.
 The fields are trained on pairs of noisy and clean images, and on clean images alone with ``corruption=GaussianNoise``.
@@ -38,7 +38,7 @@ def nl_means(noisy, sigma, strength):
     return 255 * denoise_nl_means(noisy / 255, h=strength * sigma / 255, sigma=sigma / 255, **options)
 
 
-# Methods, and multiples of sigma that are tried for their strength.
+# Methods, and the strengths to try, as multiples of sigma.
 PEERS = {
     "total variation (skimage)": (total_variation, (0.6, 0.7, 0.8, 0.9, 1.0, 1.2)),
     "fast NL-means (skimage)": (nl_means, (0.4, 0.5, 0.6, 0.7, 0.8)),
@@ -51,14 +51,14 @@ def with_noise(images, sigma, seed):
 
 
 def seconds_of(function):
-    """What a function returns, and the seconds of the processor that it takes."""
+    """Return the result of a function and its processor seconds."""
     start = time.process_time()
     result = function()
     return result, time.process_time() - start
 
 
 def fitted_fields(args):
-    """Each field, the seconds of its training, and whether it warned."""
+    """Yield each field, the seconds of its training, and whether it warned."""
     clean = [y.astype(np.uint8) for y in clean_images("train", args.images)]
     noisy = [x[..., None] for x in with_noise(clean, args.sigma, 0)]
     tasks = {

@@ -1,4 +1,4 @@
-"""Photographs labelled by a few strokes: fields by their defaults beside other ways to spread labels.
+"""Compare fields with default parameters with other ways to spread the labels of a few strokes over photographs.
 
     SKLEARN_CRF_DATA=folder python benchmarks/peers/scribbles.py --json docs/results/auto_quality/scribbles.json
     python benchmarks/peers/scribbles.py --json docs/results/auto_quality/scribbles.json --table    # what is there
@@ -7,8 +7,8 @@ The folder holds grabcut/: fifty photographs of single objects with a user's str
 its colours in [0, 1] and its strokes alone, at full size. `pixels` is logistic regression of one pixel at a time;
 `squares` are of standardised colours, their squares and products; `random_walker` is scikit-image's, `GrabCut` OpenCV's
 with five iterations, where strokes are sure and all else is probable background. The ten photographs that the power of
-the weights between blocks was chosen on are left out. Errors are of pixels other than the boundary; the record goes on
-where it stopped.
+the weights between blocks was chosen on are left out. Errors exclude pixels of the boundary. An interrupted run
+resumes from its record.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from support.record import read_record, write_record
 from sklearn_crf import TRWCRF, DRFClassifier, RegressionTreeFieldClassifier
 from sklearn_crf.preprocessing import NodeTransformer
 
-# Every fifth photograph was looked at when the defaults were made.
+# Every fifth photograph was used when the defaults were made.
 SEEN = 5
 
 
 def squares():
-    """Standardised colours, their squares and products, of the same scale."""
+    """Return standardised colours, with squares and products on the same scale."""
     return make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False), StandardScaler())
 
 
@@ -55,7 +55,7 @@ def by_field(make):
 def by_random_walker(image, strokes):
     from skimage.segmentation import random_walker
 
-    # Its labels are positive.
+    # The labels of random_walker are positive.
     return random_walker(image, strokes + 1, channel_axis=-1, mode="cg_j") - 1
 
 

@@ -1,4 +1,4 @@
-"""Share of audits that find a worse pair where all pairs are equally good: it should be at most 5 %.
+"""Measure how often audits find a worse pair although all pairs are equally good; at most 5 % are expected.
 
     python benchmarks/quality/audit_null.py                    # three minutes
     python benchmarks/quality/audit_null.py --sets 500 --audits 50
@@ -24,29 +24,29 @@ N_PAIRS, LEVEL = 20, 0.05
 
 
 def normal(rng, n_examples):
-    """Normal noise beside a part that all pairs have in common."""
+    """Return normal noise plus a part that all pairs share."""
     return 0.8 * rng.normal(size=n_examples) + rng.normal(size=(N_PAIRS, n_examples))
 
 
 def shares(rng, n_examples):
-    """Shares of right labels of 40 nodes."""
+    """Return shares of correct labels of 40 nodes."""
     right = np.broadcast_to(rng.beta(8, 2, size=n_examples), (N_PAIRS, n_examples))
     return rng.binomial(40, right) / 40
 
 
 def crossed(rng, n_examples):
-    """Noise of five ways of learning, of four inferences, and of pairs."""
+    """Return noise of five learning methods, of four inferences, and of pairs."""
     learning, inference = rng.normal(size=(5, 1, n_examples)), 0.5 * rng.normal(size=(1, 4, n_examples))
     return (learning + inference + 0.3 * rng.normal(size=(5, 4, n_examples))).reshape(N_PAIRS, n_examples)
 
 
 def skewed(rng, n_examples):
-    """Noise with a long tail to one side."""
+    """Return noise with a long tail on one side."""
     return -(rng.exponential(size=(N_PAIRS, n_examples)) ** 1.5)
 
 
 def rare(rng, n_examples):
-    """Pairs that differ for a tenth of the examples."""
+    """Return pairs that differ for a tenth of the examples."""
     return 0.9 - (rng.random((N_PAIRS, n_examples)) < 0.1) * rng.random((N_PAIRS, n_examples))
 
 
@@ -54,7 +54,7 @@ KINDS = {kind.__name__: kind for kind in (normal, shares, crossed, skewed, rare)
 
 
 def star_by_holm(scores):
-    """Whether Wilcoxon's test against the best pair finds a worse one, as if that pair had been named beforehand."""
+    """Return whether Wilcoxon's test against the best pair finds a worse pair, ignoring how the best was chosen."""
     difference = np.delete(scores - scores[np.argmax(scores.mean(axis=1))], np.argmax(scores.mean(axis=1)), axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -63,7 +63,7 @@ def star_by_holm(scores):
 
 
 def star_of_audit(seed):
-    """Whether an audit of chains whose labels are coins finds a worse pair."""
+    """Return whether an audit finds a worse pair on chains with random labels."""
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(30, 12, 3)), rng.integers(2, size=(30, 12))
     estimators = {f"likelihood, C={C}": TRWCRF(C=C, max_iter=50) for C in (0.01, 1.0)}

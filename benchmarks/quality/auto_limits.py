@@ -1,4 +1,4 @@
-"""Where the automatic choices could be fooled: 35 families drawn with fresh seeds, beside the truth and toulbar2.
+"""Test the automatic choices on 35 difficult families with fresh seeds, against the truth and toulbar2.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/auto_limits.py [--models 2] [--seed 123]
         [--tasks marginals labelings lengths files] [--families ...] [--toulbar2 2 10 60]
@@ -39,14 +39,14 @@ def timed(call):
 
 
 def warned(call):
-    """The result of a call, and whether it warned."""
+    """Return the result of a call, and the number of its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         return call(), len(caught)
 
 
 def summed(name, model):
-    """One line of marginals; whether elimination was affordable, and whether it was taken."""
+    """Print one line of marginals; return whether elimination was affordable, and whether it was used."""
     affordable = exact_inference(model) is not None
     (found, n_warnings), seconds = timed(lambda: warned(lambda: AutoMarginals().marginals(model)))
     error = "exact" if found.bound == "exact" else error_of(model, found)
@@ -68,7 +68,7 @@ def error_of(model, found):
 
 
 def labeled(name, model, limits):
-    """One line of labelings; whether it is proven, and worse than toulbar2 after ten times as long."""
+    """Print one line of labelings; return whether it is proven, and worse than toulbar2 after ten times as long."""
     found, seconds = timed(lambda: AutoMap().map(model))
     line = f"{name:<26}{found.score:12.6g} <={found.bound:12.6g}{seconds:7.2f} s"
     rivals = []
@@ -88,7 +88,7 @@ def labeled(name, model, limits):
 
 
 def sequences(n_nodes, rng):
-    """Two rows of labels that persist along and across, and noisy features of them."""
+    """Return two rows of labels that persist along and across, and noisy features of the labels."""
     length = n_nodes // 2
     labels = np.cumsum(rng.random(length) < 0.1) % 2
     both = np.stack((labels, np.where(rng.random(length) < 0.1, 1 - labels, labels)))
@@ -96,7 +96,7 @@ def sequences(n_nodes, rng):
 
 
 def accuracy(n_nodes, rng):
-    """Accuracy of a default field that learned from short sequences, on sequences of one length."""
+    """Return the accuracy on sequences of one length, of a default field trained on short sequences."""
     train = [sequences(300, rng) for _ in range(10)]
     test = [sequences(n_nodes, rng) for _ in range(max(2, 20_000 // n_nodes))]
     field = TRWCRF().fit([x for x, _ in train], [y for _, y in train])
@@ -104,7 +104,7 @@ def accuracy(n_nodes, rng):
 
 
 def files():
-    """Models of the competition with their evidence, by name."""
+    """Yield the models of the competition with their evidence, by name."""
     folder = Path(os.environ["SKLEARN_CRF_DATA"]) / "uai2014"
     for path in sorted(folder.glob("*/*.uai.gz")):
         model, evidence = read_uai(path), path.with_suffix("").with_suffix(".uai.evid")

@@ -1,4 +1,4 @@
-"""The automatic choices against all algorithms and toulbar2: 215 models of 27 kinds.
+"""Compare the automatic choices with all algorithms and toulbar2 on 215 models of 27 kinds.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/auto_quality.py [--models 3] [--kinds chain horses] \
         [--toulbar2 30]
@@ -23,7 +23,7 @@ total variation distance of the marginals of nodes: of ``AutoMarginals``, loopy 
 half, and tree-reweighted messages, and the ratio of the first to the best of the others (errors below 0.002 count as
 that); and the algorithm that the automatic choice took most often.
 
-``--models`` of each kind are the most that are taken. With ``--results`` a run that was cut off goes on where it ended.
+``--models`` of each kind are the most that are taken. With ``--results`` an interrupted run resumes.
 What does not depend on ``AutoMap``, the bounds and the labelings of toulbar2, is kept in ``--known``; toulbar2 runs
 again only where that has no proof and had less time. ``--most`` seconds of toulbar2 are spent in one run, and models
 that are left wait for the next. ``--tables`` writes the rows that the user guide shows. Rules and budgets of the
@@ -59,7 +59,7 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.models import FactorGraph, pairwise_model_of, score
 
-# Table entries that a bound may read, and the part of a score by which it may lie above it.
+# Number of table entries that a bound may read, and its tolerance as a part of the score.
 TIGHTENING_WORK, TOLERANCE = 1e8, 1e-9
 
 OTHERS = {
@@ -86,7 +86,7 @@ def timed(call):
 
 
 def best_within(make, model, seconds):
-    """The best score by as many iterations as take about so long; None if the algorithm does not take the model."""
+    """Return the best score within about the given seconds, or None if the algorithm rejects the model."""
     best, n_iter = None, 1
     while n_iter <= 1024:
         try:
@@ -103,16 +103,16 @@ def best_within(make, model, seconds):
 
 
 def is_pairwise(model):
-    """Whether a factor graph has no factors of more than two nodes."""
+    """Return whether all factors of a factor graph have at most two nodes."""
     return isinstance(model, FactorGraph) and model.arity.max(initial=0) <= 2
 
 
 def labeled(model):
-    """What became of one model: scores of ``AutoMap`` and the other algorithms."""
+    """Return a record of one model: the scores of ``AutoMap`` and of the other algorithms."""
     found, took = timed(lambda: AutoMap().map(model))
     record = {"score": found.score, "proven": bool(found.certified), "method": found.method, "seconds": took}
     if is_pairwise(model):
-        # More algorithms take it like this.
+        # Pairwise models are accepted by more algorithms.
         model = pairwise_model_of(model)
     scores = {name: best_within(make, model, took / 3) for name, make in OTHERS.items()}
     scores["ICM"] = best_within(lambda n: ICM(n_restarts=5, random_state=0), model, 0.0)
@@ -122,14 +122,14 @@ def labeled(model):
 
 
 class Known:
-    """What is known of the best labelings, whatever ``AutoMap`` finds: upper bounds, and the scores of toulbar2."""
+    """Knowledge about the best labelings, independent of ``AutoMap``: upper bounds, and the scores of toulbar2."""
 
     def __init__(self, path, seconds, most):
         self.path, self.seconds, self.left = path, seconds, most
         self.entries = read_record(path, {})
 
     def of(self, key, model, reached):
-        """Look the model up, after finding out as much as is missing; ``reached`` is the score to be beaten."""
+        """Return what is known of a model, and find out what is missing; ``reached`` is the score to be beaten."""
         entry = self.entries.setdefault(key, {})
         if "bound" not in entry:
             tightening = ClusterTightening(TIGHTENING_WORK)
@@ -151,19 +151,19 @@ class Known:
 
 
 def is_optimal(reached, entry):
-    """Whether a score reaches a bound, or the score of a labeling that is proven optimal."""
+    """Return whether a score reaches a bound, or the score of a labeling that is proven optimal."""
     tolerance = TOLERANCE * max(1.0, abs(reached))
     by_bound = entry.get("bound") is not None and reached >= entry["bound"] - tolerance
     return bool(by_bound or (entry.get("proven") and reached >= entry["score"] - tolerance))
 
 
 def summed(model):
-    """Errors of the marginals of one model, None where the truth is not known."""
+    """Return the errors of the marginals of one model, None where the exact marginals are not known."""
     try:
         exact = JunctionTree(max_memory=4e9).marginals(model).unary
     except ValueError:
         return {"errors": None}
-    # More algorithms take it like this.
+    # Pairwise models are accepted by more algorithms.
     pairwise = pairwise_model_of(model) if is_pairwise(model) else model
     errors, record = {}, {}
     for name, make in MARGINALS.items():
@@ -178,7 +178,7 @@ def summed(model):
 
 
 def row_of_labelings(kind, records):
-    """One row of the table: its figures by name."""
+    """Return one row of the table, with figures by name."""
     lacks, ahead, peer, n_below = [], [], [], 0
     for record in records:
         others, theirs = max(record["others"].values()), record["known"].get("score")
@@ -207,7 +207,7 @@ def row_of_labelings(kind, records):
 
 
 def row_of_marginals(kind, records):
-    """The same for marginals; None where the truth of no model is known."""
+    """Return a row of the table of marginals; None if the exact marginals of no model are known."""
     known = [record for record in records if record["errors"] is not None]
     if not known:
         return None
@@ -222,7 +222,7 @@ def row_of_marginals(kind, records):
 
 
 def line_of(row):
-    """A row as text."""
+    """Return a row as text."""
     cells = [f"{row['kind']:<18}"]
     for name, value in row.items():
         if isinstance(value, float):
@@ -233,7 +233,7 @@ def line_of(row):
 
 
 def run(task, kind, options, record, known, save):
-    """Records of all models of a kind; those that are there are kept."""
+    """Return the records of all models of a kind; existing records are kept."""
     models, make = all_kinds()[kind], {"labelings": "labeled", "marginals": "summed"}[task]
     records = []
     for number in range(min(models.n_models, options.models or models.n_models)):
@@ -249,7 +249,7 @@ def run(task, kind, options, record, known, save):
 
 
 def conclusion(task, rows):
-    """The lines that the figures are held to."""
+    """Return the text that sums up the rows."""
     if task == "marginals":
         ratios = np.array([row["ratio"] for row in rows])
         return f"ratio at most 1.1 on {np.sum(ratios <= 1.1)} of {len(ratios)} kinds, at most {ratios.max():.2f} on all"

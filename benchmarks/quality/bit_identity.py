@@ -1,10 +1,10 @@
-"""The bits of one thread, estimator by way of working: how many tests passed, of how many that ran.
+"""Compare results with a single thread's bit by bit: passed and executed tests by estimator and way of working.
 
     python benchmarks/quality/bit_identity.py [--only ESTIMATOR]
 
 Runs ``tests/test_same_bits.py``: fitted state and predictions with 2 and 8 threads, with eight threads of the user that
 fit at once, in the back ends loky and dask (around a fit, and in their workers), and predictions of one model by eight
-threads at once. "-" is a way that was skipped: dask may not be installed.
+threads at once. "-" marks a skipped way; dask may not be installed.
 """
 
 from fault_matrix import run_matrix
@@ -13,7 +13,7 @@ WAYS = ["n_jobs=2", "n_jobs=8", "eight users", "loky", "dask"]
 
 
 def column(test, case):
-    """The way that a test is of, by its name and its parameters."""
+    """Return the table column of a test, from its name and its parameters, or None."""
     if test == "test_eight_threads_predict_at_once":
         return "8 predict"
     return next((way for way in WAYS if case.endswith(f"-{way}")), None)

@@ -1,4 +1,4 @@
-"""What a field adds to a boosted classifier of single nodes: pixels of horses, superpixels of outdoor scenes.
+"""Measure the gain of a field over a boosted classifier of single nodes: horses' pixels, superpixels of scenes.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/classifier_scores.py  # 99 images of each kind, four folds
     SKLEARN_CRF_DATA=folder python benchmarks/quality/classifier_scores.py --images 40
@@ -36,14 +36,14 @@ N_FOLDS = 4
 
 
 def horses(n_images):
-    """Photographs of 64 x 80 pixels."""
+    """Return photographs of 64 x 80 pixels."""
     bunch = horse_photographs()
     X, y = pixels_of(bunch, chosen_of(bunch, n_images))
     return list(X), list(y), None
 
 
 def small_horses(n_images):
-    """Features of pixels and masks, reduced by block means."""
+    """Return features of pixels and masks, reduced by block means."""
     bunch = horse_photographs()
     chosen = chosen_of(bunch, n_images)
     images = [reduced(bunch.data[i][..., 0] / 255.0)[..., None] for i in chosen]
@@ -63,14 +63,14 @@ def reduced(image):
 
 
 def superpixels(n_images):
-    """Superpixels joined where they touch; -1 marks those without a label."""
+    """Return superpixels, joined where they touch; -1 marks superpixels without a label."""
     bunch = load_stanford_superpixels(Path(os.environ["SKLEARN_CRF_DATA"]) / "stanford_superpixels")
     chosen = chosen_of(bunch, n_images)
     return [bunch.data[i] for i in chosen], [bunch.target[i].astype(int) for i in chosen], -1
 
 
 def labels_of_fold(X, y, X_test, missing_label, passthrough):
-    """Labels of the test images by the classifier alone and with a field, and seconds of training."""
+    """Return labels of the test images by the classifier alone and with a field, and seconds of training."""
     boosting = HistGradientBoostingClassifier(max_iter=30, random_state=0)
     scores = ClassifierScores(boosting, cv=3, passthrough=passthrough, missing_label=missing_label)
     pipeline = make_pipeline(scores, TRWCRF(missing_label=missing_label))
@@ -84,7 +84,7 @@ def labels_of_fold(X, y, X_test, missing_label, passthrough):
 
 
 def labels_by_folds(X, y, missing_label, passthrough):
-    """Labels of all images by the classifier alone and with a field, and seconds of training."""
+    """Return labels of all images by the classifier alone and with a field, and seconds of training."""
     alone, together, seconds = [None] * len(X), [None] * len(X), 0.0
     for train, test in KFold(N_FOLDS, shuffle=True, random_state=0).split(X):
         X_train, y_train, X_test = ([part[i] for i in chosen] for part, chosen in ((X, train), (y, train), (X, test)))

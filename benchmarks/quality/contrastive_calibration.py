@@ -18,20 +18,20 @@ from sklearn_crf.datasets import make_noisy_digits
 
 
 def digits():
-    """Images of digits with noise."""
+    """Return noisy images of digits."""
     X, y, _ = make_noisy_digits(40, random_state=0)
     return X, y
 
 
 def chains():
-    """Chains whose labels seldom change, and a noisy feature."""
+    """Return chains whose labels seldom change, and a noisy feature."""
     rng = np.random.default_rng(0)
     y = np.cumsum(rng.random((60, 30)) < 0.1, axis=1) % 2
     return (y + rng.normal(size=y.shape))[..., np.newaxis], y
 
 
 def calibration_error(probability, y):
-    """Expected calibration error of the likeliest labels."""
+    """Return the expected calibration error of the most probable labels."""
     sure, right = probability.max(axis=-1).ravel(), (probability.argmax(axis=-1) == y).ravel()
     place = np.minimum((10 * sure).astype(int), 9)
     gaps = [np.mean(place == k) * abs(sure[place == k].mean() - right[place == k].mean()) for k in np.unique(place)]

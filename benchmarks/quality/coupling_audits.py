@@ -7,7 +7,7 @@
 Horses: 30 photographs with the eight features of a pixel of ``defaults.py``, of which every second row and column of
 64 x 80 are taken. Streets: every ninth training frame of CamVid as a graph of some sixty superpixels of eleven classes,
 with the features of ``support/street_regions.py``; frames follow each other in time, and so do the folds. Every
-example is left out once in three folds. ``--save`` keeps the results, which ``docs/pictures/coupling_audit.py`` draws.
+example is left out once in three folds. ``--save`` writes the results, which ``docs/pictures/coupling_audit.py`` draws.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from sklearn_crf.model_selection import coupling_audit
 from sklearn_crf.potentials import PairwiseTables
 
 N_FOLDS = 3
-# The penalty on edges is that of the warning that pseudolikelihood gives where edges outweigh the nodes.
+# The penalty on edges that pseudolikelihood suggests in its warning about edges that outweigh the nodes.
 ESTIMATORS = {
     "SPA": DRFClassifier(inference="map"),
     "PMA, loopy": DRFClassifier(inference="mpm"),
@@ -45,14 +45,14 @@ INFERENCE = {"MAP": "map", "MPM": "mpm", "TRW": "trw", "ICM": "icm"}
 
 
 def small_horses():
-    """Thirty reduced photographs and their masks."""
+    """Return thirty reduced photographs and their masks."""
     X_train, y_train, X_test, y_test = twenty_horses()
     X, y = np.concatenate((X_train, X_test)), np.concatenate((y_train, y_test))
     return X[:30, ::2, ::2], y[:30, ::2, ::2]
 
 
 def streets():
-    """Every ninth training frame, as the graph of its superpixels of known class."""
+    """Return every ninth training frame, as the graph of its superpixels of known class."""
     with tempfile.TemporaryDirectory() as cache:
         regions, _ = cached_regions(Path(os.environ["SKLEARN_CRF_DATA"]), cache, "train")
     frames = regions[::9]
@@ -81,7 +81,7 @@ def report(name, results):
 
 
 def main():
-    """Audit the sets that are asked for."""
+    """Audit the requested sets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--save", type=Path, help="folder for the results")

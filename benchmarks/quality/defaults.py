@@ -1,4 +1,4 @@
-"""Every estimator without options on small tasks of seven kinds of data, beside classifiers of single nodes.
+"""Compare every estimator without options with classifiers of single nodes, on small tasks of seven kinds of data.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/defaults.py --record defaults.json            # all; hours
     python benchmarks/quality/defaults.py --tasks squares "Potts, 4 classes" --seeds 3
@@ -8,7 +8,7 @@ Ten draws of each task. Prints, for each task, the mean share of right test node
 regression, boosted trees and a random forest on the features of single nodes, and the first two on windows, which also
 hold the features of the neighbours (in graphs their mean). At the end, what defaults must be: none below logistic
 regression by more than a standard error of the paired difference, the best above all baselines where labels of
-neighbours depend on each other, no warning, no fit above two seconds. A run that was stopped goes on at its record.
+neighbours depend on each other, no warning, no fit above two seconds. An interrupted run resumes from its record.
 """
 
 import argparse
@@ -42,14 +42,14 @@ NODES = {
     "logistic, windows": lambda: NodesAlone(_logistic(), windows=True),
     "boosting, windows": lambda: NodesAlone(HistGradientBoostingClassifier(random_state=0), windows=True),
 }
-#: Of several labels a row; the first baseline is the one that no default may lose to.
+#: Tasks with several labels a row; no default may be worse than the first baseline.
 LABEL_FIELDS = {"MultiLabelField": MultiLabelField}
 LABELS = {
     "logistic": lambda: MultiOutputClassifier(_logistic()),
     "chain of logistic": lambda: ClassifierChain(_logistic(), random_state=0),
     "forest": lambda: RandomForestClassifier(random_state=0),
 }
-DENSE_ALONE = ("boosting", "boosting, windows")  # take no sparse features
+DENSE_ALONE = ("boosting", "boosting, windows")  # these take no sparse features
 
 
 def methods_of(kind):
@@ -113,7 +113,7 @@ def _node_scores(estimator, task, predicted):
 
 
 def _calibration_error(found, classes, labels, n_bins=10):
-    """Mean distance of confidence and share of right labels, over bins of the confidence."""
+    """Return the mean distance between confidence and accuracy, over bins of the confidence."""
     confidence, right = found.max(axis=1), classes[found.argmax(axis=1)] == labels
     places = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
     distances = [abs(np.sum(confidence[places == i] - right[places == i])) for i in range(n_bins)]
@@ -145,7 +145,7 @@ def report(name, found):
 
 
 def summarise(results):
-    """Print what defaults must be, and where they are not."""
+    """Print the requirements on defaults, and where they are not met."""
     results = {
         name: {method: runs for method, runs in found.items() if not any("refused" in run for run in runs)}
         for name, found in results.items()
@@ -170,7 +170,7 @@ def summarise(results):
 
 
 def _faults(runs, logistic):
-    """Name what a default does not reach, paired with logistic regression by draw."""
+    """Yield the requirements that a default misses, paired with logistic regression by draw."""
     for key, sign, text in (
         ("right", 1, "below logistic regression"),
         ("log_loss", -1, "log-loss above logistic regression's"),

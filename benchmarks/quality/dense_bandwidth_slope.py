@@ -21,7 +21,7 @@ SPATIAL, POSITION, CHANNEL = 3.0, 15.0, 13.0
 
 
 def make_example(rng):
-    """Regions, their colours under noise, and scores that are coarse and noisy."""
+    """Return regions, their noisy colours, and scores that are coarse and noisy."""
     labels = gaussian_filter(rng.normal(size=(N_CLASSES, *SHAPE)), (0, 6, 6)).argmax(axis=0)
     height, width = (n // SQUARE for n in SHAPE)
     squares = np.eye(N_CLASSES)[labels].reshape(height, SQUARE, width, SQUARE, N_CLASSES).mean(axis=(1, 3))
@@ -31,7 +31,7 @@ def make_example(rng):
 
 
 def kernels(name, factor):
-    """Kernels of which one bandwidth is multiplied."""
+    """Return kernels with one bandwidth multiplied."""
     bandwidth = {"spatial": SPATIAL, "position": POSITION, "channel": CHANNEL}
     bandwidth[name] *= factor
     return [Spatial(bandwidth["spatial"]), Bilateral(bandwidth["position"], bandwidth["channel"])]

@@ -1,4 +1,4 @@
-"""Bandwidths of a dense field as given, searched on held-out images, and learned by their gradient.
+"""Compare bandwidths of a dense field: as given, searched on held-out images, and learned by their gradient.
 
     python benchmarks/quality/dense_bandwidths.py synthetic
     # or camvid; folder holds weizmann_horses/
@@ -32,7 +32,7 @@ RULES = {"given": "given", "searched": BandwidthSearch(random_state=0), "learned
 
 
 def drawn(n_images, rng):
-    """Images of three regions, their noisy scores, and labels drawn from the marginals of the true field."""
+    """Return images of three regions, their noisy scores, and labels drawn from the marginals of the true field."""
     X = []
     for _ in range(n_images):
         region = gaussian_filter(rng.normal(size=(N_CLASSES, *SHAPE)), (0, 5, 5)).argmax(axis=0)

@@ -25,7 +25,7 @@ BLURS, NORMALIZATIONS = ("single", "symmetric"), (None, "symmetric")
 
 
 def exact_sums(features, values):
-    """Sums over all pairs without and with symmetric normalisation."""
+    """Return the sums over all pairs, without and with symmetric normalisation."""
     squares = np.square(features).sum(axis=1)
     matrix = np.exp(np.minimum(features @ features.T - 0.5 * squares[:, np.newaxis] - 0.5 * squares, 0.0))
     scale = 1 / np.sqrt(matrix.sum(axis=1))
@@ -33,7 +33,7 @@ def exact_sums(features, values):
 
 
 def row(name, features, values):
-    """One line of a table."""
+    """Print one line of a table."""
     exact = exact_sums(features, values)
     cells = []
     for blur in BLURS:
@@ -50,7 +50,7 @@ def head(title):
 
 
 def picture(shape, rng):
-    """Coloured regions under noise."""
+    """Return an image of coloured regions with noise."""
     region = gaussian_filter(rng.normal(size=(6, *shape)), (0, 5, 5)).argmax(axis=0)
     return rng.uniform(30, 225, size=(6, 3))[region] + rng.normal(scale=6, size=(*shape, 3))
 

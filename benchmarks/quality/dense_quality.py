@@ -1,4 +1,4 @@
-"""Gain of fields over a classifier of single pixels: no field, grid field, dense field fixed and learned.
+"""Measure the gain of fields over a classifier of single pixels: no field, grid field, dense field fixed and learned.
 
     SKLEARN_CRF_DATA=folder python benchmarks/papers/dense_quality.py camvid     # folder holds camvid/
     SKLEARN_CRF_DATA=folder python benchmarks/papers/dense_quality.py horses     # weizmann_horses/
@@ -39,20 +39,20 @@ CHOSEN_FROM = 8  # images
 
 
 def reduced(image, factor):
-    """Means of square blocks; what does not fill a block is cut off."""
+    """Return the means of square blocks; incomplete blocks are cut off."""
     height, width = (n // factor for n in image.shape[:2])
     blocks = image[: height * factor, : width * factor].reshape(height, factor, width, factor, -1)
     return blocks.mean(axis=(1, 3), dtype=np.float32)
 
 
 def reduced_labels(labels, factor):
-    """Labels at the centre of square blocks."""
+    """Return the labels at the centres of square blocks."""
     height, width = (n // factor for n in labels.shape)
     return labels[factor // 2 :: factor, factor // 2 :: factor][:height, :width]
 
 
 def features_of(images):
-    """Local features of pixels, one array per image."""
+    """Return local features of pixels, one array per image."""
     return LocalImageFeatures(("intensity", "mean", "deviation", "position"), scales=(1.0, 3.0)).fit_transform(images)
 
 
@@ -61,7 +61,7 @@ def trees(max_iter):
 
 
 def rows_of(features, labels, share, rng):
-    """Labelled pixels of some images, a share of them."""
+    """Return a share of the labelled pixels of some images."""
     rows, columns = [], []
     for x, own in zip(features, labels, strict=True):
         kept = (own.ravel() >= 0) & (rng.random(own.size) < share)
@@ -71,7 +71,7 @@ def rows_of(features, labels, share, rng):
 
 
 def scores_of(model, features, n_classes):
-    """Log-probabilities of all classes, (*lattice, n_classes) float32 per image."""
+    """Return log-probabilities of all classes, (*lattice, n_classes) float32 per image."""
     scores = []
     for x in features:
         found = np.full((x[..., 0].size, n_classes), LEAST_PROBABILITY)
@@ -81,11 +81,11 @@ def scores_of(model, features, n_classes):
 
 
 def scored(images, labels, test_images, share, max_iter):
-    """Dense examples of training, scored out of fold, and of testing."""
+    """Return dense examples for training, scored out of fold, and for testing."""
     rng = np.random.default_rng(0)
     n_classes = max(int(own.max()) for own in labels) + 1
     features, test_features = features_of(images), features_of(test_images)
-    # Whole stretches of images: neighbouring frames are alike.
+    # Folds are contiguous, since neighbouring frames are alike.
     folds = np.arange(len(images)) * N_FOLDS // len(images)
     scores = [None] * len(images)
     for fold in range(N_FOLDS):
@@ -102,7 +102,7 @@ def scored(images, labels, test_images, share, max_iter):
 
 
 def camvid(folder, step):
-    """Frames of a drive through town, 11 classes."""
+    """Return frames of a drive through town, with 11 classes."""
     train, test = (load_camvid(folder / "camvid", subset=subset) for subset in ("train", "test"))
     images, y = [image.astype(np.float32) for image in train.data[::step]], list(train.target[::step])
     test_images, y_test = [image.astype(np.float32) for image in test.data[::step]], list(test.target[::step])
@@ -110,7 +110,7 @@ def camvid(folder, step):
 
 
 def horses(folder, step):
-    """Grey images of horses and their masks, a quarter of their size."""
+    """Return grey images of horses and their masks, at a quarter of their size."""
     bunch = load_weizmann_horses(folder / "weizmann_horses")
     images = [reduced(image, 4) for image in bunch.data]
     labels = [reduced_labels(mask.astype(np.int64), 4) for mask in bunch.target]
@@ -120,12 +120,12 @@ def horses(folder, step):
 
 
 def grabcut(folder, step):
-    """Photographs of one object each, a quarter of their size; trees learn from the strokes of each image."""
+    """Return photographs of one object each, at a quarter of their size; trees learn from each image's strokes."""
     bunch = load_grabcut(folder / "grabcut")
     X, y = [], []
     for image, strokes, target in zip(bunch.data[::step], bunch.scribbles[::step], bunch.target[::step], strict=True):
         small = reduced(image, 4)
-        features = features_of([small])[0][..., :-2]  # strokes are where the user put them: no positions
+        features = features_of([small])[0][..., :-2]  # no positions, since users choose the places of strokes
         marks = reduced_labels(strokes, 4)
         model = HistGradientBoostingClassifier(max_iter=30, min_samples_leaf=40, l2_regularization=1.0, random_state=0)
         model.fit(features[marks >= 0], marks[marks >= 0])
@@ -138,7 +138,7 @@ TASKS = {"camvid": (camvid, 12), "horses": (horses, 4), "grabcut": (grabcut, 1)}
 
 
 class Timed:
-    """A field, and the processor seconds it took to fit and to predict."""
+    """A field with the processor seconds of its fit and predictions."""
 
     def __init__(self, field):
         self.field = field

@@ -1,4 +1,4 @@
-"""DRFClassifier as it comes on ten small tasks, a photograph with strokes, reduced and whole, and small horses.
+"""DRFClassifier without options on ten small tasks, a photograph with strokes (reduced and whole), and small horses.
 
 Beside logistic regression of the nodes and the same field with loopy belief propagation (``inference="mpm"``): accuracy
 on test labels, CPU seconds of fit and predict, and warnings of convergence.
@@ -37,40 +37,40 @@ FOLDER = os.environ.get("SKLEARN_CRF_DATA")
 
 
 def halves(X, y):
-    """The first half to learn from, the second to test on."""
+    """Split the data into a first half for training and a second half for testing."""
     n = len(X) // 2
     return X[:n], y[:n], X[n:], y[n:]
 
 
 def squares(noise):
-    """Ten images of a square of 16 x 16 pixels, and ten to test on."""
+    """Return ten images of a square of 16 x 16 pixels for training, and ten for testing."""
     y = np.zeros((20, 16, 16), dtype=int)
     y[:, 4:12, 4:12] = 1
     return halves(y[..., np.newaxis] + np.random.default_rng(0).normal(scale=noise, size=(20, 16, 16, 1)), y)
 
 
 def digits(noise):
-    """Sixty noisy digits of 8 x 8 pixels, and sixty to test on."""
+    """Return sixty noisy digits of 8 x 8 pixels for training, and sixty for testing."""
     X, y, _ = make_noisy_digits(120, noise=noise, random_state=0)
     return halves(X, y)
 
 
 def shapes(noise):
-    """Ten noisy copies of one shape, and three of each of four to test on."""
+    """Return ten noisy copies of one shape for training, and three of each of four shapes for testing."""
     X, y, _ = make_noisy_shapes(noise, 10, shapes=make_binary_shapes().names[:1], random_state=0)
     X_test, y_test, _ = make_noisy_shapes(noise, 3, random_state=1)
     return X, y, X_test, y_test
 
 
 def chains():
-    """Sequences of three states that change every tenth step."""
+    """Return sequences of three states that change every tenth step."""
     rng = np.random.default_rng(0)
     y = np.cumsum(rng.random((40, 50)) < 0.1, axis=1) % 3
     return halves(np.eye(3)[y] + rng.normal(size=(40, 50, 3)), y)
 
 
 def regions():
-    """Images of three regions, 24 x 24 pixels."""
+    """Return images of three regions, 24 x 24 pixels."""
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[:24, :24]
     y = np.array(
@@ -80,7 +80,7 @@ def regions():
 
 
 def balls():
-    """Volumes of 10 x 10 x 10 voxels."""
+    """Return volumes of 10 x 10 x 10 voxels."""
     rng = np.random.default_rng(0)
     place = np.stack(np.mgrid[:10, :10, :10], axis=-1)
     y = np.array([np.linalg.norm(place - rng.uniform(3, 7, 3), axis=-1) < 3.2 for _ in range(12)]).astype(int)
@@ -88,7 +88,7 @@ def balls():
 
 
 def superpixels():
-    """Superpixels of a photograph, labelled by the strokes on them; others to test on."""
+    """Return superpixels of a photograph, labelled by strokes; other strokes label the test superpixels."""
     from skimage.graph import RAG
     from skimage.segmentation import slic
 
@@ -104,18 +104,18 @@ def superpixels():
 
 
 def strokes(shape, factor=3):
-    """Labels of the strokes that are given and of those that are kept."""
+    """Return the labels of given strokes and of held-out strokes."""
     return [demo.draw_strokes(lines, shape, factor) for lines in (demo.STROKES, demo.CHECKS)]
 
 
 def majority(labels):
-    """The commonest label that is known, or -1."""
+    """Return the most common known label, or -1 if no label is known."""
     known = labels[labels >= 0]
     return np.bincount(known).argmax() if len(known) else -1
 
 
 def photograph():
-    """The photograph of examples/demo.py at a third of its size."""
+    """Return the photograph of examples/demo.py at a third of its size."""
     image = demo.reduced(load_sample_image("china.jpg") / np.float32(255), 3)
     features = make_pipeline(
         LocalImageFeatures(("intensity", "mean", "deviation"), scales=(1.5,)),
@@ -127,7 +127,7 @@ def photograph():
 
 
 def whole_photograph(factor=1):
-    """The photograph at its own size, with colours and places as features."""
+    """Return the photograph reduced by a factor, with colours and positions as features."""
     image = demo.reduced(load_sample_image("china.jpg") / 255.0, factor)
     rows, columns = np.meshgrid(*(np.linspace(0, 1, length) for length in image.shape[:2]), indexing="ij")
     X = NodeTransformer(StandardScaler()).fit_transform(np.dstack((image, rows, columns))[np.newaxis])
@@ -152,7 +152,7 @@ TASKS = {
         {"C": 0.1, "pairwise": "potts", "edge_features": demo.colour_likeness, **FEW_LABELS},
     ),
     "china.jpg": (whole_photograph, {"n_jobs": 2, **FEW_LABELS}),
-    # What a fit to all pixels of half the size reaches, slowly.
+    # A fit to all pixels at half the size reaches this accuracy, but slowly.
     "china.jpg, half": (
         lambda: whole_photograph(2),
         {"n_jobs": 2, "learning": PseudoMarginalTraining(max_nodes=None), **FEW_LABELS},
@@ -162,19 +162,19 @@ TASKS = {
 
 
 def nodes_of(X, y):
-    """Features and labels of the nodes that have a label."""
+    """Return features and labels of the labelled nodes."""
     rows = [x.node_features if isinstance(x, Example) else np.asarray(x) for x in X]
     rows, labels = np.concatenate([x.reshape(-1, x.shape[-1]) for x in rows]), flat(y)
     return rows[labels >= 0], labels[labels >= 0]
 
 
 def flat(y):
-    """Labels of all nodes."""
+    """Return the labels of all nodes as one array."""
     return np.concatenate([np.ravel(labels) for labels in y])
 
 
 def measure(field, X, y, X_test, y_test):
-    """Accuracy, CPU seconds of fit and predict, number of warnings of convergence."""
+    """Return accuracy, CPU seconds of fit and predict, and the number of convergence warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         start = time.process_time()

@@ -1,9 +1,9 @@
-"""Faults during fits, estimator by fault: how many tests passed, of how many that ran.
+"""Count passed and executed tests of faults during fits, by estimator and fault.
 
     python benchmarks/quality/fault_matrix.py [--only ESTIMATOR]
 
-Runs ``tests/test_faults.py``. A fault passes where its error reaches the user, or the fit goes on, and the fitted state
-is what it was before; "-" is a fault that the estimator cannot have.
+Runs ``tests/test_faults.py``. A fault passes if its error reaches the user, or the fit goes on, and the fitted
+state is unchanged; "-" marks a fault that the estimator cannot have.
 """
 
 import argparse
@@ -28,7 +28,7 @@ FAULTS = {
 class Matrix:
     """Outcomes of tests as pytest reports them, by estimator and column."""
 
-    # column: of a test and its parameters, or None; columns: in their order
+    # column: function that maps a test and its parameters to a column or None; columns: their order
 
     def __init__(self, column, columns):
         self.column, self.columns = column, columns
@@ -44,7 +44,7 @@ class Matrix:
             self.outcomes[words[0] if words else "all", column].append(report.passed)
 
     def rows(self):
-        """A line for each estimator; one test of all of them is counted for each."""
+        """Yield a line for each estimator; a test of all estimators counts for each of them."""
         names = sorted({name for name, _ in self.outcomes} - {"all"})
         for name in names:
             cells = [self.outcomes.get((name, column)) or self.outcomes.get(("all", column)) for column in self.columns]

@@ -1,4 +1,4 @@
-"""Models with forbidden joint states: how many planted labelings are found, and whether what is refuted has none.
+"""Models with forbidden joint states: count found planted labelings, and check that refuted models have no labeling.
 
     python benchmarks/quality/feasibility.py
     python benchmarks/quality/feasibility.py --inference graph_cut --kinds 2-SAT "contradictory clauses"
@@ -25,7 +25,7 @@ from planted_models import IMPOSSIBLE, PLANTED, impossible_models
 
 
 def outcome(inference, model):
-    """What a call comes to, and the warnings of NumPy on the way."""
+    """Return the outcome of a call as text, and the number of NumPy's warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

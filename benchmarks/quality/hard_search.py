@@ -1,4 +1,4 @@
-"""Search in large neighbourhoods against other ways to good labelings, on models on which bounds are loose.
+"""Compare large-neighbourhood search with other algorithms for labelings, on models with loose bounds.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/hard_search.py [--models spins_40 Grids_18] [--seconds 10] \
         [--peer 60]
@@ -21,7 +21,7 @@ cent of that.
 
 ``best-known`` extends a record of long runs instead: in turns, one run of our search of ``--seconds`` of the processor
 with the next seed for each model, and once for each model toulbar2 with ``--peer`` seconds (0 leaves it out). It ends
-after ``--most`` seconds, has each run in the file as soon as it is done, and goes on from there the next time. Planted
+after ``--most`` seconds, writes each run to the file at once, and resumes from the file the next time. Planted
 labels are optimal, and need no runs; nor do models whose optimum ``CycleRelaxation`` proves, which is tried first.
 ``within`` compares one run of our search of ``--seconds`` of the processor, with a seed that is not among those of the
 record, and ``AutoMap``, with the best of the record.
@@ -55,14 +55,14 @@ from sklearn_crf.models import PairwiseModel, pairwise_model_of, score
 
 SPIN = np.array([-1.0, 1.0])
 
-# Models of best-known and within, unless others are named.
+# Default models of best-known and within.
 HARD_GRIDS = [f"{kind}_{side}" for kind in ("spins", "planted") for side in (40, 60, 80)] + [
     "Grids_18",
     "Grids_26",
     "Grids_28",
 ]
 
-# Table entries by which the speed of the search is measured.
+# Table entries for measuring the speed of the search.
 PROBE_WORK = 1e8
 
 
@@ -72,7 +72,7 @@ def spins(graph, weight, field=0.0):
 
 
 def planted(side, rng):
-    """Spins on a torus whose squares, every other one, have one weak edge against the planted labels."""
+    """Return spins on a torus in which every other square has one weak edge against the planted labels."""
     graph = lattice((side, side))
     number = np.arange(side * side).reshape(side, side)
     labels = rng.integers(2, size=side * side)
@@ -95,7 +95,7 @@ def planted(side, rng):
 
 
 def problems():
-    """Name, model, and a labeling that is known to be good or None."""
+    """Yield a name, a model, and either a good labeling or None."""
     for side in (40, 60, 80):
         graph = lattice((side, side))
         yield (
@@ -155,12 +155,12 @@ def competition(folder):
 
 
 def annealed(model, seconds):
-    """Best score of simulated annealing in NumPy, colour by colour, restarted until the time is used up."""
+    """Return the best score of simulated annealing in NumPy, colour by colour, with restarts until time is up."""
     graph, tables = model.graph, model.edge_tables().astype(float)
     ptr, neighbor, half_edge, _ = graph.incidence
     nodes, colour_ptr = graph.colouring
     colours = [nodes[a:b] for a, b in pairwise(colour_ptr)]
-    # Slots of the nodes of a colour, and where their sums go.
+    # Slots of a colour's nodes, and the places of the slots' sums.
     slots = [np.concatenate([np.arange(ptr[s], ptr[s + 1]) for s in colour]) for colour in colours]
     owners = [np.repeat(np.arange(len(colour)), np.diff(ptr)[colour]) for colour in colours]
     turned = np.where(
@@ -190,7 +190,7 @@ def annealed(model, seconds):
 
 
 def within(make, model, seconds, first):
-    """Score of the last run, each with twice the budget of the one before, that fits into the time."""
+    """Return the score of the last run that fits into the time; each run has twice the budget of the run before."""
     budget, best, used = first, -np.inf, 0.0
     while used < seconds:
         start = time.process_time()
@@ -204,7 +204,7 @@ def within(make, model, seconds, first):
 
 
 def contestants(model, seconds):
-    """Name and score of each algorithm."""
+    """Yield the name and the score of each algorithm."""
     yield "auto", AutoMap().map(model).score
     yield (
         "search",
@@ -224,7 +224,7 @@ def contestants(model, seconds):
 
 
 def compare(options):
-    """What all algorithms lack to the best of them."""
+    """Print how far each algorithm's labels are below the best known score."""
     print("What labels lack to the best known score, in per cent, and where that score is from.")
     for name, model, known in problems():
         if options.models and name not in options.models:
@@ -250,7 +250,7 @@ def compare(options):
 
 
 def timed_search(model, seconds, seed):
-    """Our search with the work that takes about so many seconds of the processor: its score and what it took."""
+    """Search with work for about so many processor seconds; return the score and the seconds used."""
     start = time.process_time()
     LargeNeighborhoodSearch(PROBE_WORK, random_state=seed).map(model)
     rate = PROBE_WORK / (time.process_time() - start)
@@ -260,7 +260,7 @@ def timed_search(model, seconds, seed):
 
 
 def extend(options):
-    """Long runs in turns, kept as they come."""
+    """Make long runs, model by model, and write each run to the record at once."""
     record, left = read_record(options.record, {}), options.most
     chosen = {name: (model, known) for name, model, known in problems() if name in (options.models or HARD_GRIDS)}
     while left > 0:
@@ -283,7 +283,7 @@ def extend(options):
 
 
 def next_run(model, runs, options):
-    """The run of a model that is to be made after those that are known."""
+    """Return the next missing run of a model."""
     if CycleRelaxation.fits(model) and not any(run["by"] == "CycleRelaxation" for run in runs):
         start = time.process_time()
         found = CycleRelaxation(max_iter=1000).map(model)
@@ -306,7 +306,7 @@ def next_run(model, runs, options):
 
 
 def compare_with_known(options):
-    """What one short run of our search lacks to the best of the record."""
+    """Print how far one short run of our search is below the best score of the record."""
     record = read_record(options.record, {})
     print("What a search and AutoMap lack to the best known score, in per cent, and what that is the best of.")
     for name, model, _ in problems():

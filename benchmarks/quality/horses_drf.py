@@ -1,4 +1,4 @@
-"""Weizmann horses: what a field adds to a classifier of single pixels, and which learning goes with which inference.
+"""Weizmann horses: gain of a field over a classifier of single pixels, and suitable pairs of learning and inference.
 
 Grey images and masks, the first 200 of 328 to learn from and 128 to test on, reduced by block means to a third of their
 size (some 6,000 pixels each). Every method sees the same simple features of a pixel: its grey value, mean and deviation
@@ -42,7 +42,7 @@ from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 REDUCTION = 3
 N_VALIDATION = 50
 UNARY = "unary only"
-# Learning, inference, and the settings that validation chooses from. Training starts from the unary weights.
+# Learning, inference, and candidate settings for validation. Training starts from the unary weights.
 METHODS = {
     "SPA + MAP": (
         SaddlePointTraining(init="independent", step_schedule="constant"),
@@ -59,13 +59,13 @@ METHODS = {
     "PL, edges + MAP": ("pl", "map", [{"pairwise": PairwiseTables(C=10.0**power)} for power in (-7, -6, -5, -4)]),
     "PL, edges alone + MAP": (PseudolikelihoodTraining(fixed_nodes=True), "map", [{}]),
 }
-# Rules whose weights of nodes and of edges are exchanged: pixels by themselves are the nodes of the first.
+# Rules whose node and edge weights are exchanged; independent pixels supply only node weights.
 EXCHANGED = {
     "PL, edges alone": PseudolikelihoodTraining(fixed_nodes=True),
     "PL": PseudolikelihoodTraining(),
     "PMA, tree-reweighted": PseudoMarginalTraining(),
 }
-# The same weights under the other inference.
+# These rows use the weights of another row with the other inference.
 CROSSED = {
     "SPA + MAP": ("SPA + MPM", "mpm"),
     "PMA + MPM": ("PMA + MAP", "map"),
@@ -77,13 +77,13 @@ CROSSED = {
 
 
 def contrast(x_tail, x_head):
-    """Edge features: a constant, and two scales of the likeness of grey values (the first feature, standardised)."""
+    """Return a constant, and the similarity of grey values (the first feature, standardised) at two scales."""
     difference = np.abs(x_tail[:, 0] - x_head[:, 0])
     return np.stack([np.ones_like(difference), np.exp(-difference), np.exp(-5 * difference)], axis=1)
 
 
 def load(folder, step):
-    """Reduced images and masks, split."""
+    """Return reduced images and masks, split into training and test part."""
     bunch = load_weizmann_horses(Path(folder) / "weizmann_horses")
     images = [reduce(image[..., 0] / np.float32(255)) for image in bunch.data]
     masks = [(reduce(mask.astype(np.float32)) >= 0.5).astype(np.int8) for mask in bunch.target]
@@ -92,14 +92,14 @@ def load(folder, step):
 
 
 def reduce(image):
-    """Means of square blocks; what does not fill a block is cut off."""
+    """Return the means of square blocks; incomplete blocks are cut off."""
     height, width = (n // REDUCTION for n in image.shape)
     blocks = image[: height * REDUCTION, : width * REDUCTION].reshape(height, REDUCTION, width, REDUCTION)
     return blocks.mean(axis=(1, 3))
 
 
 def make_features():
-    """The same for every method."""
+    """Return the transformer of features that every method uses."""
     return make_pipeline(
         LocalImageFeatures(("intensity", "mean", "deviation", "position"), scales=(1.0,)),
         NodeTransformer(make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False), StandardScaler())),
@@ -107,7 +107,7 @@ def make_features():
 
 
 def fit(learning, inference, settings, X, y):
-    """A fitted field and the seconds it took."""
+    """Return a fitted field and the seconds of its fit."""
     field = DRFClassifier(
         learning=learning, inference=inference, edge_features=contrast, random_state=0, n_jobs=2
     ).set_params(**settings)
@@ -119,7 +119,7 @@ def fit(learning, inference, settings, X, y):
 
 @contextmanager
 def expected_warnings():
-    """Print how many warnings of convergence there were in place of each; others pass."""
+    """Replace convergence warnings by a printed count of them; other warnings pass."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         yield
@@ -132,7 +132,7 @@ def expected_warnings():
 
 
 def fit_unary(X, y):
-    """Logistic regression of single pixels: the field without edges."""
+    """Return logistic regression of single pixels, which is the field without edges."""
     rows = np.concatenate([x.reshape(-1, x.shape[-1]) for x in X])
     start = time.process_time()
     field = DRFClassifier().fit(rows, np.concatenate([labels.ravel() for labels in y]))
@@ -140,7 +140,7 @@ def fit_unary(X, y):
 
 
 def accuracies(field, X, y, inference=None):
-    """Share of right pixels of each image, perhaps by another inference than the field's own."""
+    """Return the share of correct pixels of each image, optionally by another inference than the field's own."""
     if inference is not None:
         field = copy.copy(field).set_params(inference=inference)
     with expected_warnings():
@@ -149,14 +149,14 @@ def accuracies(field, X, y, inference=None):
 
 
 def unary_accuracies(field, X, y):
-    """As :func:`accuracies`, for a field without edges."""
+    """Return what :func:`accuracies` returns, for a field without edges."""
     return np.array(
         [np.mean(field.predict(x.reshape(-1, x.shape[-1])) == true.ravel()) for x, true in zip(X, y, strict=True)]
     )
 
 
 def choose(method, X, y):
-    """The settings that do best on validation images."""
+    """Return the settings with the highest accuracy on validation images."""
     learning, inference, candidates = METHODS[method]
     n_train = len(X) * (200 - N_VALIDATION) // 200
     scores = []
@@ -168,7 +168,7 @@ def choose(method, X, y):
 
 
 def measure(X_train, y_train, X_test, y_test, methods):
-    """Accuracy of each test image by method, printed as it comes."""
+    """Measure the accuracy of each test image by method, and print it at once."""
     print("mean over test images of the share of right pixels, and what the field adds to the unary model")
     found = {}
     field, seconds = fit_unary(X_train, y_train)
@@ -190,7 +190,7 @@ def measure(X_train, y_train, X_test, y_test, methods):
 
 
 def exchange(X_train, y_train, X_test, y_test):
-    """Accuracy with the nodes of one rule and the edges of another: which of the two a rule lacks."""
+    """Print the accuracy for the node weights of one rule with the edge weights of another."""
     fields = {name: fit(learning, "trw", {}, X_train, y_train)[0] for name, learning in EXCHANGED.items()}
     for nodes, field in fields.items():
         for edges, other in fields.items():
@@ -201,7 +201,7 @@ def exchange(X_train, y_train, X_test, y_test):
 
 
 def print_line(method, settings, found, seconds):
-    """One row of the table."""
+    """Print one row of the table."""
     accuracy = found[method]
     against = ""
     if method != UNARY:
@@ -214,7 +214,7 @@ def print_line(method, settings, found, seconds):
 
 
 def print_pair(first, second, found):
-    """Whether one method leads another, by a test paired over images."""
+    """Print whether one method leads another, by a test paired over images."""
     difference = found[first] - found[second]
     p = wilcoxon(difference).pvalue if np.any(difference) else 1.0
     print(f"  {first} over {second}: {100 * difference.mean():+.2f} points, p = {p:.1g}", flush=True)

@@ -1,7 +1,7 @@
-"""Memory that every fit and every prediction leaves behind, for each estimator.
+"""Measure the memory that every fit and every prediction leaves behind, for each estimator.
 
-The slope of the resident set over calls, after some calls that fill caches, in bytes for each call; new data in every
-call, so that caches keyed by what they were given are seen. ``--calls 3000`` is what is run before a release.
+The slope of the resident set over calls, after some calls that fill caches, in bytes for each call; every call
+gets new data, which reveals caches keyed by their input. ``--calls 3000`` is used before a release.
 
     python benchmarks/quality/leaks.py [--calls N] [--only NAME]
 """
@@ -27,12 +27,12 @@ from sklearn_crf import (
 from sklearn_crf.dense import BandwidthGradient
 
 _PAGE = 4096
-# Slopes below this are the noise of the allocator.
+# Smaller slopes are noise of the allocator.
 _TOLERATED = 200.0
 
 
 def resident():
-    """Bytes of the resident set of this process."""
+    """Return the bytes of the resident set of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
@@ -79,7 +79,7 @@ ESTIMATORS = {
 
 
 def slope(call, n_calls):
-    """Bytes for each call, by least squares over the second half of the calls."""
+    """Return the bytes for each call, by least squares over the second half of the calls."""
     found = []
     for k in range(n_calls):
         call(np.random.default_rng(k))

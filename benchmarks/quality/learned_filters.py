@@ -1,4 +1,4 @@
-"""Photographs denoised by ``LearnedFilters`` beside a tree field and non-local means, on BSD68 at full size.
+"""Denoising by ``LearnedFilters``, compared with a tree field and non-local means, on BSD68 at full size.
 
 Trained on BSDS500's images for training and for testing, at half scale, none of which is in BSD68. Noise is not
 clipped, predictions are not rounded. One model is trained at a level of 25, and images of other levels are given to it
@@ -40,7 +40,7 @@ def non_local_means(noisy, level):
 
 
 def block_matching():
-    """BM3D by the package of that name, if it is installed."""
+    """Return BM3D from the package ``bm3d``, if it is installed."""
     try:
         from bm3d import bm3d
     except ImportError:
@@ -49,7 +49,7 @@ def block_matching():
 
 
 def seconds_of(function):
-    """What a function returns, and the seconds of the processor that it takes."""
+    """Return the result of a function and its processor seconds."""
     start = time.process_time()
     return function(), time.process_time() - start
 

@@ -1,10 +1,10 @@
-"""Random problems of M3NClassifier with inexact inference: losses beside their duals, gaps beside their warnings.
+"""Random problems of M3NClassifier with inexact inference: check losses against duals, and gaps against warnings.
 
     python benchmarks/quality/m3n_gaps.py [--problems 200] [--seed 0]
 
 Four small grids each, whose labels are drawn at random so that no weights fit them, under every solver, inferences that
 are not exact on grids, and the linear program by AD3 and IncMP. Two counts have to be zero: losses reported below
-their dual, which bounds them from below, and gaps above ``tol`` of the loss without a warning.
+their dual value, which is a lower bound, and gaps above ``tol`` of the loss without a warning.
 """
 
 import argparse
@@ -20,7 +20,7 @@ INFERENCES = "icm", "max_product", "alpha_expansion", "auto", "trws"
 
 
 def problem(seed):
-    """Images, labels that nothing explains, and an estimator."""
+    """Return images, random labels that features do not explain, and an estimator."""
     rng = np.random.default_rng(seed)
     n_classes = int(rng.integers(2, 5))
     shape = rng.integers(2, 6, 2)
@@ -40,7 +40,7 @@ def problem(seed):
 
 
 def fit(seed):
-    """The fitted estimator and whether it warned; None where options do not go together."""
+    """Return the fitted estimator and whether it warned; None if its options are incompatible."""
     X, y, model = problem(seed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

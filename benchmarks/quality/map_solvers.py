@@ -20,7 +20,7 @@ are used up for one run; its random parts differ from run to run, and scores and
 of one thread and contain everything, trees too. "as printed" are the constants and candidates of the thesis for
 IncMP, and the same for dual decomposition; ICM with restarts is local search without any relaxation, which tells what
 local search adds to the others. toulbar2 proves the optimum, where it does so within ``--limit`` seconds.
-``--json`` keeps every problem, so that a run that was stopped goes on where it was.
+``--json`` keeps every problem, and an interrupted run resumes from it.
 """
 
 import argparse
@@ -51,7 +51,7 @@ from sklearn_crf.models import PairwiseModel, score
 
 AS_PRINTED = {"decay": 0.95, "backoff": 0.5, "climb": False}
 
-# Name, what makes it from a number of iterations and a seed, and whether it depends on the seed.
+# Name, a function of the number of iterations and a seed, and whether the algorithm depends on the seed.
 ITERATIVE = {
     "IncMP": (lambda n, seed: IncMP(max_iter=n, random_state=seed), True),
     "IncMP as printed": (lambda n, seed: IncMP(max_iter=n, random_state=seed, **AS_PRINTED), True),
@@ -63,7 +63,7 @@ ITERATIVE = {
     "ICM with restarts": (lambda n, seed: ICM(n_restarts=n, random_state=seed), True),
 }
 DIRECT = {
-    # The solver takes minutes for more.
+    # The solver would take minutes for larger programs.
     "LinearProgram": lambda: LinearProgram(max_variables=100_000),
     "GraphCut": GraphCut,
     "AlphaExpansion": AlphaExpansion,
@@ -82,7 +82,7 @@ def problems(seed):
 
 
 def measured(algorithm, model):
-    """Result, and seconds of the processor."""
+    """Return the result of an algorithm and its processor seconds."""
     start = time.process_time()
     with convergence_left_to_caller():
         found = algorithm.map(model)
@@ -90,13 +90,13 @@ def measured(algorithm, model):
 
 
 def trace(make, model, seeds, seconds):
-    """Rows (iterations, seconds, score, bound), means over seeds, one for each number of iterations."""
+    """Return rows (iterations, seconds, score, bound), means over seeds, one row for each number of iterations."""
     rows, n_iter = [], 1
     while True:
         runs = [measured(make(n_iter, seed), model) for seed in seeds]
         used = np.mean([time for _, time in runs])
         rows.append((n_iter, used, np.mean([f.score for f, _ in runs]), np.mean([f.bound for f, _ in runs])))
-        # Restarts have no end of their own. The next run takes twice as long.
+        # Restarts never converge. The next run takes twice as long.
         is_over = all(found.converged and np.isfinite(found.bound) and found.n_iter < n_iter for found, _ in runs)
         if is_over or used > seconds / 2 or n_iter >= 2**14:
             return rows
@@ -104,7 +104,7 @@ def trace(make, model, seeds, seconds):
 
 
 def traces(model, n_runs, seconds):
-    """Rows by algorithm, and what the others say that do not take the model."""
+    """Return rows by algorithm, and the error messages of algorithms that reject the model."""
     found, refused = {}, {}
     for name, (make, is_random) in ITERATIVE.items():
         found[name] = trace(make, model, range(n_runs if is_random else 1), seconds)
@@ -119,7 +119,7 @@ def traces(model, n_runs, seconds):
 
 
 def best_within(rows, seconds):
-    """The best score of all rows that took no longer."""
+    """Return the best score of all rows that took at most the given seconds."""
     return max((row[2] for row in rows if row[1] <= seconds), default=np.nan)
 
 
@@ -139,7 +139,7 @@ def show(name, model, found, refused, proof):
 
 
 def prove(model, seconds):
-    """What toulbar2 finds out."""
+    """Return the result of toulbar2 as text."""
     try:
         import pytoulbar2  # noqa: F401
         from support import toulbar2
@@ -153,7 +153,7 @@ def prove(model, seconds):
 
 
 def solved(model, options):
-    """Rows by algorithm, what those say that do not take the model, and the words of a proof."""
+    """Return rows by algorithm, the errors of algorithms that reject the model, and toulbar2's result as text."""
     return *traces(model, options.runs, options.seconds), prove(model, options.limit)
 
 
@@ -174,7 +174,7 @@ def draw(results, path):
             above.plot(used, np.maximum.accumulate(scores), **style)
             below.plot(used, np.minimum.accumulate(bounds), **style)
         best, bound = (pick(row[k] for rows in found.values() for row in rows) for pick, k in ((max, 2), (min, 3)))
-        # What lies further off would hide the differences between the better ones.
+        # Showing scores further off would hide the differences between good algorithms.
         above.set(title=name, ylabel="best score", ylim=(0.85 * best, 1.01 * best))
         below.set(xscale="log", xlabel="seconds", ylabel="bound", ylim=(0.998 * bound, 1.05 * bound))
     handles = {label: line for axis in axes[0] for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}

@@ -1,8 +1,9 @@
-"""Labels of photographs, several for each: a field over six labels beside one logistic regression for each of them.
+"""Photographs with several labels: a field over six labels compared with a logistic regression for each label.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/multilabel_scene.py    # folder holds multilabel/scene.npz
 
-The split is the customary one. C is chosen by three-fold cross-validation on the training part, for each method apart.
+The split is the customary one. C is chosen by three-fold cross-validation on the training part, for each method
+separately.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Every inference algorithm on random small models of all kinds, against enumeration.
+"""Check every inference algorithm against enumeration on random small models of all kinds.
 
     python benchmarks/quality/random_models.py [--kind pairwise] [--models 10000] [--seconds 0] [--seed 0]
         [--only TRWS MPLP] [--results found.json]
@@ -85,7 +85,7 @@ def some_pairwise_model(rng):
                 tables[edge_type[e], kept[i], kept[j]] = 0.0
     counts = rng.integers(1, n_states + 1, size=graph.n_nodes) if rng.random() < 0.2 else None
     if counts is not None and (np.isneginf(unary).any() or np.isneginf(tables).any()):
-        # What is kept allowed might be beyond the states that are left.
+        # The protected joint state might have states that were removed.
         counts = None
     if rng.random() < 0.15:
         # Bounds are rounded down to steps.
@@ -128,16 +128,16 @@ KINDS = {"pairwise": random_pairwise_model, "factors": random_factor_graph}
 
 
 def configured(cls, seed):
-    """The algorithm with a small budget: bounds hold after any number of iterations."""
+    """Return the algorithm with a small budget; bounds must hold after any number of iterations."""
     algorithm = cls()
-    # What stopped early may be improved, but for labels that are changed in the end.
+    # One node's change may improve a run that stopped early, except for algorithms that end with such changes.
     max_iter = 50 if cls.__name__ == "ICM" else (1, 3, 50, 500)[seed // 10 % 4]
     wanted = {"random_state": 0, "max_iter": max_iter, "n_sweeps": 20, "max_work": 1e4, "burn_in": 5}
     return algorithm.set_params(**{name: value for name, value in wanted.items() if name in algorithm.get_params()})
 
 
 def rounding_of(model):
-    """What sums of scores can be off by: relative to the sum of the largest of every factor."""
+    """Return the tolerance for sums of scores, relative to the sum of every factor's largest score."""
     graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
     total = 0.0
     for factor in range(graph.n_factors):
@@ -159,7 +159,7 @@ def improvable(model, labels, tolerance):
 
 
 def wrong_labeling(algorithm, model, found, best, tolerance):
-    """What is wrong with a labeling, or None."""
+    """Return what is wrong with a labeling, or None."""
     if not np.isneginf(found.score) and abs(score(model, found.labels) - found.score) > tolerance:
         return "score"
     if found.score > best + tolerance:
@@ -177,7 +177,7 @@ def wrong_labeling(algorithm, model, found, best, tolerance):
 
 
 def wrong_marginals(algorithm, model, found, exact, tolerance):
-    """What is wrong with marginals, or None."""
+    """Return what is wrong with marginals, or None."""
     if not np.all(np.isfinite(found.unary)) or np.abs(found.unary.sum(axis=1) - 1).max() > 1e-4:
         return "no distribution"
     if found.log_z is not None and found.bound == "upper" and found.log_z < exact.log_z - tolerance:

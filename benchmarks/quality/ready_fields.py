@@ -1,4 +1,4 @@
-"""Train the models that ``sklearn_crf.restore`` comes with, and write them into the package.
+"""Train the models that are part of ``sklearn_crf.restore``, and write them into the package.
 
 Photographs that come with scikit-image (astronaut by NASA, public domain; brick, camera, chelsea, coffee, gravel and
 rocket, CC0) and with scikit-learn (china and flower, CC BY), grey, at half scale. Fits have fixed seeds: the same
@@ -23,11 +23,11 @@ from sklearn_crf.rtf import Blur, Downsampling
 
 SAMPLES = ("astronaut", "brick", "camera", "chelsea", "coffee", "gravel", "rocket")
 LUMA = np.array([0.299, 0.587, 0.114])
-MULTIPLE = 12  # of sides, so that every scale divides them
+MULTIPLE = 12  # sides are multiples of this number, so that every scale divides them
 
 
 def photographs():
-    """Grey photographs (H, W) of bytes at half scale."""
+    """Return grey photographs (H, W) of bytes at half scale."""
     images = [getattr(data, name)() for name in SAMPLES] + list(load_sample_images().images)
     found = []
     for image in images:
@@ -38,7 +38,7 @@ def photographs():
 
 
 def with_holes(image, rng):
-    """The image without some pixels: single ones, bars, or scratches."""
+    """Return the image with missing pixels: single pixels, bars, or scratches."""
     gone = np.zeros(image.shape[:2], dtype=bool)
     height, width = gone.shape
     kind = rng.integers(3)
@@ -62,7 +62,7 @@ def with_holes(image, rng):
 
 
 def kernels():
-    """Squares, Gaussians and straight movements."""
+    """Return square, Gaussian and straight motion kernels."""
     found = [np.full((side, side), 1 / side**2) for side in (3, 5, 7, 9)]
     point = np.zeros((17, 17))
     point[8, 8] = 1
@@ -76,7 +76,7 @@ def kernels():
 
 
 def training(name):
-    """The parameters of a field that say what it is trained on."""
+    """Return the field's parameters that describe its training data."""
     noises = (0.7, 2.0, 6.0)
     if name == "missing":
         return {"corruption": with_holes}
@@ -88,7 +88,7 @@ def training(name):
 
 
 def shortened(filters):
-    """Learned filters whose parameters have five digits below the largest: their file is half as long."""
+    """Return learned filters with parameters rounded to five digits below the largest, which halves their file."""
     for name in ("filters_", "weights_", "pull_"):
         value = getattr(filters, name)
         setattr(filters, name, np.round(value, 5 - int(np.floor(np.log10(np.abs(value).max())))))

@@ -1,4 +1,4 @@
-"""Restoration of photographs whose noise is not that of training: one field for a level beside fields for each.
+"""Restoration of photographs with another noise than in training: one field for a level, and fields for each level.
 
 Grey images of BSDS500 at half scale with Gaussian noise that is not clipped. The field for one level is given the
 images in its units, ``predict(X, noise="auto")``; beside it are a field trained for each level, the field for one level
@@ -23,7 +23,7 @@ TRAINED, LEVELS = 25, (5, 10, 15, 25, 50, 75)
 
 
 def trained(images, noise, n_jobs):
-    """A field with all other parameters at their defaults."""
+    """Train a field with all other parameters at their defaults."""
     return RegressionTreeField(corruption=noise, random_state=0, n_jobs=n_jobs).fit(images)
 
 

@@ -1,4 +1,4 @@
-"""``sklearn_crf.restore`` beside what scikit-image offers, on photographs that no field was trained on.
+"""Compare ``sklearn_crf.restore`` with methods of scikit-image, on photographs that no field was trained on.
 
 BSD68, cut to 312 x 312 pixels: noise of four levels (beside non-local means and total variation, which are given the
 level), missing pixels (biharmonic), three blurs (Wiener, the best of five balances for each image, borders cut off),
@@ -79,7 +79,7 @@ def of_size(clean, scale, rng):
 
 
 def tasks():
-    """Each task's name, function and parameter."""
+    """Yield each task's name, function and parameter."""
     for level in (5, 15, 25, 50):
         yield f"noise of {level}", of_noise, level
     for kind, name in enumerate(("20 to 80 % of pixels missing", "bars missing", "scratches")):

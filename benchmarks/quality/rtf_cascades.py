@@ -1,9 +1,9 @@
-"""Cascades of regression tree fields: one after the other, on out-of-fold predictions, and trained together.
+"""Compare cascades of regression tree fields: trained one by one, on out-of-fold predictions, and trained together.
 
 Grey images of BSDS500 at half scale (reduced by an antialiased bicubic filter) with Gaussian noise that is not clipped,
 by default parameters of the fields. The same noise for all; PSNR on test images, and on the training images with the
 noise that was trained on, which shows how far fields know their own images. Every draw of the random state is a row,
-and is kept as soon as it is there: a run that was stopped goes on where it was.
+and is written at once; an interrupted run resumes there.
 
     python benchmarks/quality/rtf_cascades.py --json cascades.json
     python benchmarks/quality/rtf_cascades.py --images 60 --depth 6
@@ -71,7 +71,7 @@ def main():
 
 
 def measured(cascade, depth, seed, n_jobs, training, tests):
-    """PSNR on test and on training images, and seconds of the processor for training."""
+    """Return PSNR on test and on training images, and processor seconds of training."""
     field = RegressionTreeField(cascade=cascade, max_depth=depth, random_state=seed, n_jobs=n_jobs)
     start = time.process_time()
     with warnings.catch_warnings():

@@ -1,8 +1,8 @@
-"""Deblurring, super-resolution and inpainting by regression tree fields beside scikit-image's, on images of BSDS500.
+"""Deblurring, super-resolution and inpainting by regression tree fields and by scikit-image, on images of BSDS500.
 
 Each row trains one field from clean images and restores others. Rivals that have a parameter are given the best of
 several values for each image, chosen by the true image: their figures are upper bounds. Tasks are kept in a JSON file,
-if one is given: a run that was stopped goes on with the task that it was at.
+if one is given, and an interrupted run resumes at its task.
 
     python benchmarks/quality/rtf_degraded.py --json degraded.json
     python benchmarks/quality/rtf_degraded.py --train 40 --test 10 --tasks blur
@@ -22,7 +22,7 @@ from support.restoration import clean_images, measures
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.rtf import Blur, Downsampling, MissingPixels
 
-# Pixels near the border that are not judged: no method knows what lies beyond.
+# Pixels near the border do not count: no method knows what lies beyond.
 BORDER = 8
 NOISE = 2.55
 BALANCES = (0.01, 0.03, 0.1, 0.3, 1.0)
@@ -30,7 +30,7 @@ ITERATIONS = (5, 10, 20, 40)
 
 
 def kernels():
-    """A disc, a motion and a Gaussian."""
+    """Return a disc, a motion and a Gaussian kernel."""
     at = np.mgrid[-4:5, -4:5]
     radius = np.hypot(*at)
     disc = np.clip(3.5 - radius, 0, 1)
@@ -40,18 +40,18 @@ def kernels():
 
 
 def psnr(predicted, clean):
-    """Mean peak signal-to-noise ratio of the inner pixels."""
+    """Return the mean peak signal-to-noise ratio of the inner pixels."""
     inner = (slice(BORDER, -BORDER),) * 2
     return measures([p[inner] for p in predicted], [y[inner] for y in clean])[:, 0]
 
 
 def best(candidates, clean):
-    """For each image, the best of the candidates."""
+    """Return the best candidate for each image."""
     return np.max([psnr(found, clean) for found in candidates], axis=0)
 
 
 def blur_rivals(images, clean, kernel):
-    """PSNR of each image by deconvolutions of scikit-image."""
+    """Return the PSNR of each image by scikit-image's deconvolutions."""
     shares = [image / 255 for image in images]
     iterated = [[255 * richardson_lucy(np.clip(x, 1e-3, 1), kernel, num_iter=n) for x in shares] for n in ITERATIONS]
     filtered = [[255 * wiener(x, kernel, balance, clip=False) for x in shares] for balance in BALANCES]
@@ -64,14 +64,14 @@ def blur_rivals(images, clean, kernel):
 
 
 def trained(train, **options):
-    """A field trained on clean images, and the seconds of CPU that it took."""
+    """Return a field trained on clean images, and its processor seconds."""
     start = time.process_time()
     field = RegressionTreeField(random_state=0, **options).fit(train)
     return field, time.process_time() - start
 
 
 def record(rows, field):
-    """Figures of a task: means, how many images the field wins, and what its training took."""
+    """Return the figures of a task: means, the share of images on which the field wins, and the training time."""
     own = rows["field"]
     return {
         "psnr": {row: round(float(values.mean()), 3) for row, values in rows.items()},
@@ -91,7 +91,7 @@ def report(name, found):
 
 
 def blur(train, test, rng):
-    """One field for all kernels."""
+    """Measure deblurring, with one field for all kernels."""
     degradations = {name: Blur(kernel, NOISE) for name, kernel in kernels().items()}
     field = trained(train, degradation=list(degradations.values()))
     found = {}
@@ -105,12 +105,12 @@ def blur(train, test, rng):
 
 
 def halved(images):
-    """Images with an even number of rows and columns."""
+    """Return images with an even number of rows and columns."""
     return [image[: image.shape[0] // 2 * 2, : image.shape[1] // 2 * 2] for image in images]
 
 
 def super_resolution(train, test, rng):
-    """Twice the side."""
+    """Measure super-resolution to twice the side."""
     train, test, degradation = halved(train), halved(test), Downsampling(2, 0.5)
     field = trained(train, degradation=degradation)
     images = [degradation(image, rng) for image in test]
@@ -120,7 +120,7 @@ def super_resolution(train, test, rng):
 
 
 def inpainting(train, test, rng):
-    """Half of the pixels missing."""
+    """Measure inpainting of half of the pixels."""
     corruption = MissingPixels(0.5)
     field = trained(train, corruption=corruption)
     images = [corruption(image, rng) for image in test]
@@ -131,7 +131,7 @@ def inpainting(train, test, rng):
 
 TASKS = {"blur": blur, "super_resolution": super_resolution, "inpainting": inpainting}
 
-# Images to train on. Rounds look at as many pixels, so that more images take no more time.
+# Number of training images. Each round uses equally many pixels, so more images take no more time.
 N_TRAIN = {"blur": 40, "super_resolution": 40, "inpainting": 200}
 
 if __name__ == "__main__":

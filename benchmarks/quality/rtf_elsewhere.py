@@ -1,14 +1,14 @@
-"""A field trained on BSDS500, on images from elsewhere: the grey images of scikit-image at full size.
+"""Test a field trained on BSDS500 on images from elsewhere: the grey images of scikit-image at full size.
 
 Trained on clean images of BSDS500 at half scale with Gaussian noise of 25 that is not clipped, nothing about it chosen
-by the images it is tested on. BM3D knows the noise level, and so does NL-means, whose strength is chosen on images of
+on the test images. BM3D knows the noise level, and so does NL-means, whose strength is chosen on images of
 the validation part of BSDS500. All see the same noisy images.
 
     python benchmarks/quality/rtf_elsewhere.py
     python benchmarks/quality/rtf_elsewhere.py --images 40 --names camera text
     python benchmarks/quality/rtf_elsewhere.py --table       # what is there, without any work
 
-Images of BM3D and NL-means, the field and each row are kept in `--folder`: a run that was stopped goes on.
+Images of BM3D and NL-means, the field and each row are kept in `--folder`, and an interrupted run resumes.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from sklearn_crf.rtf import GaussianNoise
 NAMES = ("camera", "coins", "brick", "grass", "gravel", "text", "moon", "page", "astronaut", "chelsea", "coffee")
 LARGEST = 512
 
-# What fields see, by the name of the bank.
+# A field's filters, by the name of the bank.
 FILTERS = {"auto": "default filters", "groups": "groups too"}
 
 
 def elsewhere(name):
-    """An image of scikit-image in grey, at most 512 pixels a side, cut out of its middle."""
+    """Return the middle of a grey image of scikit-image, at most 512 pixels a side."""
     import skimage.data
     from skimage.color import rgb2gray
 
@@ -70,7 +70,7 @@ def rival_image(method, name, noisy, args, strength):
 
 
 def keep_image(name, args):
-    """The row of one image."""
+    """Compute and write the row of one image."""
     path = args.folder / f"row_{name}_{args.sigma}_{args.images}_{args.filters}.json"
     if path.exists():
         return
@@ -96,7 +96,7 @@ def row_of(name, filters, args):
 
 
 def print_rows(args):
-    """Print and keep the images of which there are rows of every kind of field that there are rows of."""
+    """Print and keep the rows of images that have been restored by every kind of field in the folder."""
     found = {filters: {name: row_of(name, filters, args) for name in NAMES} for filters in FILTERS}
     found = {filters: rows for filters, rows in found.items() if any(rows.values())}
     names = [name for name in NAMES if found and all(rows[name] for rows in found.values())]

@@ -1,4 +1,4 @@
-"""Outdoor scenes as graphs of superpixels, and a drive through town as images: eight and eleven classes.
+"""Outdoor scenes as graphs of superpixels with eight classes, and a drive through town as images with eleven.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/scenes.py superpixels
     SKLEARN_CRF_DATA=folder python benchmarks/quality/scenes.py camvid --every 8
@@ -7,8 +7,8 @@ Superpixels: 519 features of each node, standardised; 66 images to learn from an
 colours, their means and deviations around a pixel and its place, with their products; the customary split. Edges see a
 constant and how alike their two ends are. Unlabelled nodes are summed out, except for piecewise and pseudolikelihood
 training, which leave them and their edges out. Labels are those of the largest marginals; without edges the field is
-logistic regression, and "drf" is DRFClassifier as it comes, pseudo-marginals by loopy belief propagation. What is
-right is the share of labelled test nodes, and the mean of such shares over classes.
+logistic regression, and "drf" is DRFClassifier as it comes, pseudo-marginals by loopy belief propagation. Accuracy
+is the share of correct labelled test nodes, and the mean of this share over classes.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.metrics import flatten_nodes
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 
-# Mean red, green and blue among the features of a superpixel.
+# Indices of mean red, green and blue among the features of a superpixel.
 COLOURS = slice(400, 403)
 ESTIMATORS = ("without edges", "piecewise", "pseudolikelihood", "relaxation", "loopy", "drf")
 COMPLETE = ("without edges", "piecewise", "pseudolikelihood")
@@ -48,7 +48,7 @@ def superpixels(folder, options):
 
 
 def _alike(example, columns):
-    """Constant, and the likeness of colours."""
+    """Return a constant, and the similarity of colours."""
     tail, head = (example.node_features[example.edges[:, k], columns] for k in (0, 1))
     distance = np.linalg.norm(tail - head, axis=1) / 50
     return np.stack([np.ones_like(distance), np.exp(-distance)], axis=1)
@@ -74,7 +74,7 @@ def camvid(folder, options):
 
 
 def contrast(x_tail, x_head):
-    """Constant, and the likeness of the first three features, which are colours."""
+    """Return a constant, and the similarity of the first three features, which are colours."""
     distance = np.linalg.norm(x_tail[:, :3] - x_head[:, :3], axis=1)
     return np.stack([np.ones_like(distance), np.exp(-distance)], axis=1)
 

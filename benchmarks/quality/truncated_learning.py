@@ -1,12 +1,12 @@
-"""Learning through ten sweeps of the inference that predicts, beside likelihood, margins and pseudolikelihood.
+"""Compare learning through ten sweeps of the predicting inference with likelihood, margins and pseudolikelihood.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/truncated_learning.py --record truncated.json    # an hour
     SKLEARN_CRF_DATA=folder python benchmarks/quality/truncated_learning.py --seeds 1 --methods default clique
 
 Tasks are those of ``defaults.py`` with their features; every draw has its own training and test images. All methods
-predict by marginals but the margin. For each method: the share of right nodes, the log-loss, the processor time and the
-iterations of a fit, and the differences to ``TRWCRF()`` paired by test image: mean, standard error over all images, and
-over draws. A run that was stopped goes on at its record.
+except the margin predict by marginals. For each method: the share of right nodes, the log-loss, the processor time and
+the iterations of a fit, and the differences to ``TRWCRF()`` paired by test image: mean, standard error over all images,
+and over draws. An interrupted run resumes from its record.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def measured(name, method, seed):
 
 
 def standard_error(values):
-    """Return the standard error of the mean of some values, NaN of a single one."""
+    """Return the standard error of the mean of some values, or NaN for a single value."""
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 

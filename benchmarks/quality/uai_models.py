@@ -1,4 +1,4 @@
-"""Every inference algorithm on the models of the UAI 2014 competition, next to the known answers.
+"""Run every inference algorithm on the models of the UAI 2014 competition, and compare with the known answers.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/uai_models.py [--models Grids_11 DBN_11] \
         [--algorithms JunctionTree
@@ -8,8 +8,8 @@ Algorithms are found by what ``sklearn_crf.inference`` exports, and run with the
 that they take; a factor graph without factors of more than two nodes is a pairwise model too. For each model the
 first line is the known answer. Then come, per algorithm: log10 Z with its error and the largest error of a node's
 marginal; or the score (natural logarithm) of the labeling, its distance from the best known one, and the upper bound.
-What an algorithm cannot take is printed as it says so itself. ``--limit`` seconds of the processor are the most for one
-algorithm on one model. With ``--results`` a run that was cut off goes on where it ended.
+If an algorithm rejects a model, its error message is printed. ``--limit`` seconds of the processor are the most for one
+algorithm on one model. With ``--results`` an interrupted run resumes.
 
 At the end stand, for each algorithm and task: on how many models it ran, how many of its kind of model it refused or
 did not finish, results that converged, bounds (of any kind) of which none may be violated, labelings that were
@@ -48,8 +48,10 @@ def algorithms(names):
 
 
 def configured(cls):
-    """An algorithm with its defaults, seeded, and 4 GB for tables; a linear program of more variables takes minutes, in
-    which its solver does not look at ``--limit``."""
+    """Return an algorithm with its defaults, a seed, and 4 GB for tables.
+
+    Linear programs with more than 100,000 variables would take minutes, and their solver ignores ``--limit`` meanwhile.
+    """
     wanted = {"random_state": 0, "max_memory": 4e9, "max_variables": 100_000}
     algorithm = cls()
     return algorithm.set_params(**{name: value for name, value in wanted.items() if name in algorithm.get_params()})
@@ -70,7 +72,7 @@ def read_model(folder, row):
 
 
 def taken(cls, model):
-    """The model as a type that the algorithm takes, or None."""
+    """Return the model as a type that the algorithm accepts, or None."""
     if FactorGraph in cls.takes:
         return model
     if PairwiseModel in cls.takes and model.arity.max() <= 2:
@@ -84,7 +86,7 @@ def as_pairwise(model):
 
 
 def marginals_record(result, row, reference):
-    """What came out of a sum, and the line that says so."""
+    """Return a record of computed marginals, and a line of text."""
     error = np.abs(result.unary[:, : reference.shape[1]] - reference).max() if reference is not None else None
     text = "" if error is None else f"marginals off by {error:.1e}"
     record = {"violation": "" if np.isfinite(result.unary).all() else f"no numbers: {text}"}
@@ -109,7 +111,7 @@ def marginals_record(result, row, reference):
 
 
 def labeling_record(result, row):
-    """The same for labels."""
+    """Return a record of a labeling, and a line of text."""
     known = float(row["map_ln_score"])
     tol = TOLERANCE * max(1, abs(known))
     is_best = row["map_certificate"] != "none"
@@ -130,7 +132,7 @@ def labeling_record(result, row):
 
 
 def run(cls, task, model, limit):
-    """Result (or the error as text) and seconds of the processor."""
+    """Return the result, or the error as text, and the processor seconds."""
     start = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, limit)
     try:
@@ -147,7 +149,7 @@ def stop(*_):
 
 
 def record_of(cls, task, model, row, reference, limit):
-    """Everything that is kept of one algorithm on one model."""
+    """Return the record of one algorithm on one model."""
     result, seconds = run(cls, task, model, limit)
     if isinstance(result, str):
         outcome = "stopped" if result.startswith("TimeoutError") else "refused"
@@ -172,7 +174,7 @@ class Results:
 
 
 def summary(records):
-    """Lines of the table at the end."""
+    """Yield the lines of the table at the end."""
     yield (
         f"{'algorithm':20}{'task':10}{'models':>7}{'ran':>5}{'refused':>9}{'stopped':>9}{'converged':>11}{'bounds':>8}"
         f"{'violated':>10}{'certified':>11}{'best known':>12}{'worst lacks':>13}{'seconds':>9}"

@@ -1,10 +1,10 @@
-"""Objectives side by side on the same images: right labels, log-loss, seconds a round, and memory, on two threads.
+"""Compare objectives on the same images: accuracy, log-loss, seconds per round, and memory, on two threads.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/which_objective.py [--tasks squares horses] [--threads 2]
 
 The tasks are those of ``defaults.py``. Every learner is fitted in a process of its own, at its defaults but for what
 its row says. A round is an iteration of the solver, an epoch or a pass; seconds are of the processor, on all threads.
-Memory is the most that fitting held besides what was there before.
+Memory is the peak during the fit minus the memory before it.
 """
 
 import argparse
@@ -35,7 +35,7 @@ LEARNERS = {
 
 
 def forget_peak():
-    """Let the kernel count the peak of memory from now on, where it is Linux."""
+    """Reset the kernel's record of the peak of memory, on Linux."""
     counter = Path("/proc/self/clear_refs")
     if counter.exists():
         counter.write_text("5")

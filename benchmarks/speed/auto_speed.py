@@ -1,4 +1,4 @@
-"""What choosing costs: the automatic choices beside the algorithm that they choose, called directly.
+"""Time the automatic choice of an algorithm against a direct call of the chosen algorithm.
 
     python benchmarks/speed/auto_speed.py [--repeats 15] [--kinds "short chain"]
 
@@ -31,7 +31,7 @@ LEAST_SECONDS = 0.02
 
 
 def problems():
-    """Name, model, task and the algorithm of that task."""
+    """Yield name, model, task and the algorithm for the task."""
     rng = np.random.default_rng(0)
     chains = {"short chain": tables(lattice((10,)), rng, 3), "chain": tables(lattice((1000,)), rng, 8)}
     chains |= {"long chain": potts(lattice((200_000,)), rng, 4, 1.0), "tree": tables(tree(rng, 300), rng, 5)}
@@ -52,7 +52,7 @@ def problems():
 
 
 def least_seconds(calls, repeats):
-    """Of each call, in turns."""
+    """Return the least seconds of each call; the calls alternate."""
     least, counts = [np.inf] * len(calls), [1] * len(calls)
     for _ in range(repeats):
         for k, call in enumerate(calls):

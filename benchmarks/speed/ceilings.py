@@ -1,10 +1,10 @@
-"""Largest sizes, each alone: that they end, seconds, and peak memory for each number that a model or its messages hold.
+"""Run the largest sizes, one at a time: seconds, and peak memory per node, edge or other unit.
 
     python benchmarks/speed/ceilings.py [--only NAME] [--scale 0.1]
 
-Every case runs in a process of its own. Memory is the peak of that process less what it held after its imports, so
-that the model itself, as the user makes it, is included; it is stated for each node, edge and so on, as named in the
-row. ``--scale`` takes a part of every size.
+Every case runs in a process of its own. Memory is the peak of that process minus its memory after imports, so
+the model itself, as the user makes it, is included. It is stated for each node, edge and so on, as named in the row.
+``--scale`` multiplies every size.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from sklearn_crf.models import PairwiseModel
 
 
 def attracting(graph, n_states, strength=0.5, dtype=np.float32):
-    """A model with random unary scores and one Potts table."""
+    """Return a model with random unary scores and one Potts table."""
     unary = np.random.default_rng(0).normal(size=(graph.n_nodes, n_states)).astype(dtype)
     return PairwiseModel(graph, unary, [strength * np.eye(n_states, dtype=dtype)])
 
@@ -157,7 +157,7 @@ CASES = {
 
 
 def measured(name, scale):
-    """Seconds, and megabytes beyond what was held before, of one case in this process."""
+    """Return the seconds of one case in this process, and the megabytes beyond those held before."""
     warnings.simplefilter("ignore")
     before = peak_megabytes()
     start = time.process_time()

@@ -1,9 +1,9 @@
-"""Time and memory of stored assignments: 100 for each of 500 graphs of 300 nodes, value and gradient on one thread.
+"""Measure time and memory of stored assignments: 100 for each of 500 graphs of 300 nodes, on one thread.
 
     python benchmarks/speed/contrastive_speed.py [--graphs 500] [--assignments 100]
 
-Assignments are where iterated conditional modes end from random labels, as constraint generation stores them, and
-random labels, the worst that there can be. "sets" is from scores to the derivatives by scores, "risk" from weights to
+Assignments are results of iterated conditional modes from random labels, as constraint generation stores them, and
+random labels, the worst case. "sets" is from scores to the derivatives by scores, "risk" from weights to
 the gradient by weights. Processor time, the least of several repetitions.
 """
 
@@ -22,12 +22,12 @@ from sklearn_crf.objectives import AssignmentSets, ContrastiveSets, EmpiricalRis
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 SHAPE = 15, 20
-# As of make_batches.
+# The default of make_batches.
 MOST_NODES = 4096
 
 
 def training_batches(n_graphs, n_classes, rng):
-    """Smooth random labels under noise, so many graphs a batch as the estimator puts together."""
+    """Yield smooth random labels with noise, in batches of the estimator's size."""
     graph = lattice(SHAPE)
     fields = gaussian_filter(rng.normal(size=(n_graphs, n_classes, *SHAPE)), (0, 0, 2, 2))
     labels = fields.argmax(axis=1).reshape(n_graphs, -1).astype(np.int32)
@@ -40,7 +40,7 @@ def training_batches(n_graphs, n_classes, rng):
 
 
 def stored_assignments(kind, model, batch, n_assignments, rng):
-    """Sets of a batch, one for each graph."""
+    """Return the contrastive sets of a batch, one for each graph."""
     rows = rng.integers(model.n_columns, size=(n_assignments, len(batch.labels))).astype(np.int32)
     if kind == "local optima":
         rows = np.array([ICM().map(model, init=start).labels for start in rows])
@@ -60,7 +60,7 @@ def least_time(function, n_repetitions=7):
 
 
 def measured(kind, coef, potentials, batches, n_assignments, rng):
-    """One row of the table."""
+    """Return one row of the table."""
     models = [potentials.model(coef, batch.example) for batch in batches]
     pairs = list(zip(models, batches, strict=True))
     sets = [stored_assignments(kind, model, batch, n_assignments, rng) for model, batch in pairs]

@@ -64,7 +64,7 @@ def chains(objective, n_sentences=400, n_features=10, n_classes=2):
 
 
 def rows(rng, n, n_features, n_of_node=15):
-    """A CSR matrix with ones at random, frequent features first."""
+    """Return a CSR matrix of ones at random places, with the most frequent features first."""
     column = (n_features * rng.random((n, n_of_node)) ** 4).astype(int)
     return sp.csr_matrix((np.ones(column.size), (np.repeat(np.arange(n), n_of_node), column.ravel())), (n, n_features))
 
@@ -141,7 +141,7 @@ def weights_of(risk):
 
 
 def ways_of_risk(path):
-    """Evaluations of all batches with a path and without it."""
+    """Return two functions that evaluate all batches: with a path, and without it."""
     risk = RISKS[path.name]()
     coef = weights_of(risk)
     first, *others = applying(FAST_PATHS, risk.objective, risk.potentials, risk.batches)
@@ -154,7 +154,7 @@ def ways_of_risk(path):
 
 
 def ways_of_planes(kind):
-    """The same of planes of all batches: of all by themselves, or of their sum where a path has those of forests."""
+    """Return two functions that compute the cutting planes of all batches: with a fast path, and without it."""
     risk = PLANES_OF[kind.name]()
     coef, ones = weights_of(risk), np.ones(risk.potentials.n_coef)
     with general_path_only():
@@ -170,7 +170,7 @@ def of_all(oracle, x):
 
 
 def least_times(ways, repetitions):
-    """Least processor time of each of some functions, in seconds."""
+    """Return the least processor time of each function, in seconds."""
     least = [np.inf] * len(ways)
     for _ in range(repetitions):
         for k, way in enumerate(ways):

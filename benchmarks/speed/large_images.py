@@ -1,4 +1,4 @@
-"""One image larger than memory: labels and values tile by tile, beside those of the whole image where that can be run.
+"""Predict one image larger than memory tile by tile, and compare with the whole image if it fits.
 
     python benchmarks/speed/large_images.py [--size 2048] [--inference alpha_expansion] [--compare] [--result FILE]
     python benchmarks/speed/large_images.py --inference bp [--coupling 0.3]
@@ -31,7 +31,7 @@ def truth(start, stop, width, n_classes):
 
 
 def strip(start, stop, width, n_classes):
-    """Rows of the image, and their labels."""
+    """Return rows of the image, and their labels."""
     y = truth(start, stop, width, n_classes)
     noise = np.random.default_rng(start + 1).normal(100, 40, size=(*y.shape, n_classes)).astype(np.float32)
     return np.clip(noise + 50 * (y[..., np.newaxis] == np.arange(n_classes)), 0, 255).astype(np.uint8), y
@@ -45,7 +45,7 @@ def write(path, size, n_classes):
 
 
 def clean(y):
-    """Values without noise of the first channel."""
+    """Return the values of the first channel without noise."""
     return (100 + 50 * (y == 0)).astype(np.float32)
 
 
@@ -62,7 +62,7 @@ def trained(kind, n_classes, coupling):
 
 
 def mean_difference(out, other, size):
-    """Mean over rows of blocks of a difference, since the whole may not fit into memory."""
+    """Return the mean difference, by blocks of rows, since the whole image may not fit into memory."""
     blocks = [slice(top, min(top + ROWS, size)) for top in range(0, size, ROWS)]
     return float(np.average([other(out[own], own) for own in blocks], weights=[own.stop - own.start for own in blocks]))
 

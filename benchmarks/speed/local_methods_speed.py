@@ -1,4 +1,4 @@
-"""Time of one sweep of ICM, mean field and Gibbs sampling, and of one pseudolikelihood gradient, on an image.
+"""Time one sweep of ICM, mean field and Gibbs sampling, and one pseudolikelihood gradient, on an image.
 
     python benchmarks/speed/local_methods_speed.py [--side 1000] [--states 2]
 
@@ -28,7 +28,7 @@ def random_field(side, n_states, potts, dtype):
 
 
 def jobs(model):
-    """Name, function of the number of threads, and how many sweeps a call makes."""
+    """Return the name of each method, and a function of the number of threads that returns its number of sweeps."""
     labels = model.unary.argmax(axis=1)
     icm = ICM(max_iter=N_SWEEPS, schedule="checkerboard")
     mean_field = MeanField(max_iter=N_SWEEPS, tol=0, schedule="checkerboard")
@@ -43,7 +43,7 @@ def jobs(model):
 
 
 def milliseconds(job, n_threads, n_repetitions=3):
-    """Least processor and wall time of a sweep, what a call does once (start, score) included."""
+    """Return the least processor and wall time of a sweep, including what a call does once (start, score)."""
     least = np.array([np.inf, np.inf])
     for _ in range(n_repetitions):
         before = np.array([time.process_time(), time.perf_counter()])

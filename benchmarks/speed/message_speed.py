@@ -1,4 +1,4 @@
-"""Cost of one message by the number of states: what padding, tables of single edges and double precision add.
+"""Time a message for several numbers of states: the cost of padding, of a table for each edge, and of double precision.
 
     python benchmarks/speed/message_speed.py [--states 2 3 4] [--side 40]
     python benchmarks/speed/message_speed.py --tables docs/results/message_speed          # the page's tables
@@ -28,7 +28,7 @@ DTYPES = (np.float32, np.float64)
 
 
 def grid_model(side, n_states, tables, dtype):
-    """A grid with random scores whose tables are a Potts table, one for all edges or one for each."""
+    """Return a grid with random scores and a Potts table, one table for all edges, or one table for each edge."""
     rng = np.random.default_rng(n_states)
     graph = lattice((side, side))
     unary = rng.uniform(-1, 1, size=(graph.n_nodes, n_states))
@@ -41,19 +41,19 @@ def grid_model(side, n_states, tables, dtype):
 
 
 def sweeps(models, maximum):
-    """A function for each model that makes a sweep, and its messages per sweep."""
+    """Yield, for each model, a function that makes a sweep, and the number of messages of a sweep."""
     for model in models:
         field, _ = make_field(model, maximum=maximum)
         yield sequential(model.graph, field, initial_messages(field), 0.0, -1.0, None), 2 * model.graph.n_edges
 
 
 def nanoseconds(models, maximum, repetitions=15):
-    """Least processor time per message for each model, taken by turns: what else the machine does hits all alike."""
+    """Return the least processor time per message of each model; models alternate, so that other load affects all."""
     timed = list(sweeps(models, maximum))
     least = [np.inf] * len(timed)
     for _ in range(repetitions):
         for k, (sweep, n_messages) in enumerate(timed):
-            sweep()  # what fits into a cache is there afterwards
+            sweep()  # after this call, whatever fits into a cache is cached
             start = time.process_time()
             sweep()
             least[k] = min(least[k], 1e9 * (time.process_time() - start) / n_messages)
@@ -61,9 +61,9 @@ def nanoseconds(models, maximum, repetitions=15):
 
 
 def read_rates(side, n_states, dtype):
-    """Gigabytes a second: of tables in a sweep over a grid where each edge has its own, and of a dot product."""
+    """Return the gigabytes a second of edge tables that a sweep over a grid reads, and of a dot product."""
     (cost,) = nanoseconds([grid_model(side, n_states, "single", dtype)], False)
-    # Each edge's table is stored for either direction.
+    # The table of each edge is stored for both directions.
     numbers = np.ones(4 * side * (side - 1) * n_states**2, dtype=dtype)
     least = np.inf
     for _ in range(5):

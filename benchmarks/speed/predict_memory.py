@@ -1,11 +1,11 @@
-"""Memory that predictions by minimum cuts take, and whether labels by rows are those of the whole model.
+"""Measure the memory of predictions by minimum cuts, and check labels by rows against the whole model.
 
     python benchmarks/speed/predict_memory.py [--side 3000] [--json predict_memory.json]
 
 Each case runs in a process of its own: a field of four small images labels one of ``--side`` x ``--side`` pixels with
 three features. "bytes" is the most that the process held during ``predict`` beyond what it held before, X included, for
 each pixel; "ns" is processor time for each pixel. "same" says whether the labels of a quarter of that side are those
-that ``GraphCut`` or ``AlphaExpansion`` finds for the model of the whole image. Linux alone tells such peaks.
+that ``GraphCut`` or ``AlphaExpansion`` finds for the model of the whole image. Only Linux reports such peaks.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import numpy as np
 from support.record import read_record, write_record
 
 STATUS = Path("/proc/self/status")
-# classes, precision of X, features of edges, connectivity
+# classes, dtype of X, edge features, connectivity
 CASES = [
     (2, "float32", "constant", 1),
     (2, "float32", "difference", 1),
@@ -35,13 +35,13 @@ CASES = [
 
 
 def held(name):
-    """Bytes of this process by a line of its status: VmRSS now, VmHWM at most."""
+    """Return bytes of this process from a line of its status: VmRSS is the current value, VmHWM the peak."""
     fields = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
     return int(fields[name].split()[0]) * 1024
 
 
 def images(n, side, n_classes, dtype, rng):
-    """Blocks of eight by eight pixels of one class, three features with noise."""
+    """Return blocks of eight by eight pixels of one class, with three noisy features."""
     centres = 2.0 * np.random.default_rng(3).normal(size=(n_classes, 3))
     blocks = rng.integers(0, n_classes, (n, -(-side // 8), -(-side // 8)))
     y = blocks.repeat(8, axis=1).repeat(8, axis=2)[:, :side, :side]
@@ -52,7 +52,7 @@ def images(n, side, n_classes, dtype, rng):
 
 
 def work(n_classes, dtype, edge_features, connectivity, side):
-    """One case, in this process."""
+    """Run one case in this process."""
     from sklearn_crf import DRFClassifier
     from sklearn_crf.inference import AlphaExpansion, GraphCut
 

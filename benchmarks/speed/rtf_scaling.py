@@ -1,4 +1,4 @@
-"""Regression tree fields: prediction against pixels, training against images, one thread against two.
+"""Time regression tree fields: prediction by number of pixels, training by number of images, on one and two threads.
 
 Prediction is of one grey image of each size, the responses of the filter bank included, each in a process of its own
 whose peak memory is printed; a field with a bank predicts images of more than a million pixels in tiles. Training is of
@@ -31,14 +31,14 @@ SIGMA = 30
 
 
 def noisy_cuts(n_images, side):
-    """Cuts of natural images, with noise."""
+    """Return cuts of natural images, with noise."""
     clean = np.stack([image[:side, :side] for image in clean_images("train", n_images)])
     noise = np.random.default_rng(0).normal(size=clean.shape)
     return (clean + SIGMA * noise)[..., None].astype(np.float32), clean
 
 
 def trained(args, n_images, jobs):
-    """A field, and the seconds that its training took."""
+    """Return a field and the seconds of its training."""
     X, y = noisy_cuts(n_images, args.side)
     if args.bank == "auto":
         field = RegressionTreeField(corruption=GaussianNoise(SIGMA), random_state=0, n_jobs=jobs)
@@ -51,7 +51,7 @@ def trained(args, n_images, jobs):
 
 
 def predict_one(path, side, jobs):
-    """Print the seconds and the peak of memory of one prediction; run in a process of its own."""
+    """Print the seconds and the peak memory of one prediction; called in its own process."""
     field = joblib.load(path).set_params(n_jobs=jobs)
     tile = clean_images("test", 1)[0]
     repeats = [-(-side // length) for length in tile.shape]
@@ -65,7 +65,7 @@ def predict_one(path, side, jobs):
 
 
 def measured(path, side, jobs, repeats):
-    """Least seconds, and peaks of memory before and after."""
+    """Return the least seconds, and peaks of memory before and after."""
     runs = []
     for _ in range(repeats):
         command = [sys.executable, __file__, "--one", str(path), str(side), str(jobs)]

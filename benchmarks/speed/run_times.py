@@ -1,10 +1,10 @@
-"""What users wait for: processor time of a fit and of a prediction by the number of nodes, for each kind of data.
+"""Measure the processor time of a fit and of a prediction by the number of nodes, for each kind of data.
 
     python benchmarks/speed/run_times.py --record docs/results/run_times/run_times.json    # ten minutes
 
 One thread, default options but for what a name says, data drawn at random: three labels that are alike in neighbours,
-five features with noise. The numbers of nodes grow until a fit takes more than ``--seconds`` (20). A run that was
-stopped goes on at its record.
+five features with noise. The numbers of nodes grow until a fit takes more than ``--seconds`` (20). An
+interrupted run resumes from its record.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def main():
     parser.add_argument("--record", type=Path, help="JSON file that keeps the figures")
     parser.add_argument("--seconds", type=float, default=20.0, help="a kind of data ends after a fit that took longer")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore")  # time is asked for, converged or not
+    warnings.simplefilter("ignore")  # only the time matters, whether the fit converged or not
     if arguments.record:
         arguments.record.parent.mkdir(parents=True, exist_ok=True)
     for name in [*FITS, *FUNCTIONS]:

@@ -1,4 +1,4 @@
-"""Training on shards: equal weights, bytes and time of an evaluation, memory from disk, and partial_fit beside fit.
+"""Training on shards: equal weights, bytes and time of an evaluation, memory, and partial_fit compared with fit.
 
     python benchmarks/speed/scaling.py bytes memory bits partial_fit [--n-shards 8] [--n-workers 1 2 4]
     SKLEARN_CRF_DATA=folder python benchmarks/speed/scaling.py engines work more_than_memory --folder scratch
@@ -8,7 +8,7 @@ Data are drawn at random: chains of 40 nodes with 50 features and 5 classes; for
 rows and images; for ``engines`` CoNLL-2000 and 200 images of BSDS, and for ``more_than_memory`` copies of CoNLL-2000
 with 10 GB of features, which --folder must have room for. Clusters are Ray actors and dask processes on this machine,
 and are left out where they are not installed.
-``--result`` adds the figures of the parts that ran to a JSON file.
+``--result`` adds the figures of the executed parts to a JSON file.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def same(shard, broadcast):
 
 
 def show_overhead(name, client, n_workers):
-    """Time of a call that does nothing, one shard for each worker, with 10,000 weights out and back."""
+    """Print the time of a call that does nothing: one shard per worker, with 10,000 weights sent out and back."""
     shards = Shards.from_arrays([([[0.0]], [0])] * n_workers, client)
     vector = np.zeros(10_000)
     seconds = []

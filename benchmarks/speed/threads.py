@@ -1,4 +1,4 @@
-"""What more threads gain: fit and predict of every estimator by the clock, and how long they hold Python's lock.
+"""Measure the speed-up by threads in fit and predict of every estimator, and how long they hold Python's lock.
 
     # the page's record: all rows on all cores; on an idle machine, some five minutes
     python benchmarks/speed/threads.py --json docs/results/threads/threads.json --again
@@ -29,17 +29,17 @@ from scipy.ndimage import gaussian_filter
 from support.interpreter_lock import share_held
 from support.record import read_record, write_record
 
-# Sequences that are drawn; more of them are repetitions.
+# Number of distinct sequences; larger data repeat them.
 DRAWN = 1000
 
 
 def repeated(X, y, n):
-    """So many examples by repeating those there are."""
+    """Return so many examples by repeating the given ones."""
     return [X[i % len(X)] for i in range(n)], [y[i % len(y)] for i in range(n)]
 
 
 def regions(n_images, side, n_classes=2, n_features=3, noise=1.0, seed=0):
-    """Images whose classes are regions of smooth random fields, features with noise."""
+    """Return images whose classes are regions of smooth random fields, with noisy features."""
     rng = np.random.default_rng(seed)
     fields = gaussian_filter(rng.normal(size=(n_images, side, side, n_classes)), (0, 3, 3, 0))
     y = fields.argmax(axis=-1)
@@ -48,7 +48,7 @@ def regions(n_images, side, n_classes=2, n_features=3, noise=1.0, seed=0):
 
 
 def chains(n_chains, n_classes, n_features, seed=0):
-    """Sequences of 5 to 40 nodes with dense features of Markov chains."""
+    """Return sequences of 5 to 40 nodes from Markov chains, with dense features."""
     rng = np.random.default_rng(seed)
     fixed = np.random.default_rng(1)
     follow = np.cumsum(fixed.dirichlet(np.full(n_classes, 0.3), n_classes), axis=1)
@@ -64,7 +64,7 @@ def chains(n_chains, n_classes, n_features, seed=0):
 
 
 def words(n_sentences, seed):
-    """Sentences of dictionaries and their tags."""
+    """Return sentences of dictionaries and their tags."""
     from support.peer_tagging import sentences
 
     X, y = sentences(min(n_sentences, DRAWN), seed)
@@ -72,7 +72,7 @@ def words(n_sentences, seed):
 
 
 def graphs(n_graphs, n_nodes, n_classes, n_features, seed=0):
-    """Neighbours in the plane, smooth classes."""
+    """Return neighbour graphs of points in the plane, with smooth classes."""
     from sklearn.neighbors import kneighbors_graph
 
     from sklearn_crf import Example
@@ -91,7 +91,7 @@ def graphs(n_graphs, n_nodes, n_classes, n_features, seed=0):
 
 
 def noisy(n_images, side, seed=0):
-    """Smooth images with noise, and without."""
+    """Return smooth images with noise, and without."""
     rng = np.random.default_rng(seed)
     clean = gaussian_filter(rng.normal(size=(n_images, side, side)), (0, 2, 2))
     clean = 100.0 * clean / clean.std() + 128.0
@@ -165,13 +165,13 @@ def vectorizer(**options):
 
 
 def words_of(n_sentences, seed):
-    """The same as matrices."""
+    """Return sentences as matrices of features, with their labels."""
     X, y = words(min(n_sentences, DRAWN), seed)
     return repeated(vectorizer().fit(words(DRAWN, 1)[0]).transform(X), y, n_sentences)
 
 
 def pairs_of_labels(n_samples, seed):
-    """Twelve binary labels that depend on each other."""
+    """Return twelve binary labels that depend on each other."""
     rng = np.random.default_rng(seed)
     fixed = np.random.default_rng(1)
     X = rng.normal(size=(n_samples, 40))
@@ -202,12 +202,12 @@ ROWS = {
 
 
 def pooled(data):
-    """Single nodes of chains."""
+    """Return the single nodes of chains."""
     return tuple(np.concatenate(part) for part in data)
 
 
 def colours(n_images, side, seed=0):
-    """Images with colours and unary scores of two classes."""
+    """Return images with colours and unary scores of two classes."""
     from sklearn_crf import DenseExample
 
     X, y = regions(n_images, side, seed=seed)
@@ -216,7 +216,7 @@ def colours(n_images, side, seed=0):
 
 
 def digest(result):
-    """A fingerprint of arrays and lists of them."""
+    """Return a fingerprint of an array or of a list of arrays."""
     found = hashlib.sha256()
     parts = [result] if isinstance(result, np.ndarray) and result.dtype != object else result
     for part in parts:
@@ -225,7 +225,7 @@ def digest(result):
 
 
 def work(name, n_jobs, repetitions):
-    """Times of one row in this process, clock and processor, of each step, and the share with the lock."""
+    """Return the wall and processor times of each step of a row, run in this process, and the share with the lock."""
     warnings.simplefilter("ignore")
     make, options, train, test = ROWS[name]
     estimator = make(n_jobs=n_jobs, **options)
@@ -253,7 +253,7 @@ def work(name, n_jobs, repetitions):
 
 
 def run(name, n_jobs, repetitions):
-    """The same in a process of its own, linear algebra on one thread."""
+    """Run a row in its own process, with linear algebra on one thread."""
     command = [sys.executable, __file__, "--worker", name, str(n_jobs), "--repetitions", str(repetitions)]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -263,7 +263,7 @@ def run(name, n_jobs, repetitions):
 
 
 def compare(name, threads, rounds, repetitions):
-    """The rows of the table for one estimator: one for each step."""
+    """Yield the rows of the table for one estimator: one row for each step."""
     runs = {n_jobs: [] for n_jobs in threads}
     for _ in range(rounds):
         for n_jobs, some in runs.items():
@@ -284,7 +284,7 @@ def compare(name, threads, rounds, repetitions):
 
 
 def modelled_gain(seconds, n_threads=16):
-    """What so many threads gain: as measured, or by Amdahl's law from the first two numbers of threads."""
+    """Return the speed-up of so many threads, measured or by Amdahl's law from the two smallest numbers of threads."""
     seconds = {int(n_jobs): clock for n_jobs, clock in seconds.items()}
     one, two = sorted(seconds)[0], sorted(seconds)[1]
     if n_threads in seconds:

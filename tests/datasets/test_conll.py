@@ -1,4 +1,4 @@
-"""Sentences in columns: what is written is read back, and bad files get a clear error."""
+"""Sentences in columns: files that are written can be read back, and bad files raise clear errors."""
 
 import gzip
 
@@ -41,7 +41,7 @@ def test_comments_and_tabs_of_conll_u(tmp_path):
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 def test_ends_of_lines_and_the_mark_of_utf_8(tmp_path, ending, start):
-    # White space of Unicode, and what str.splitlines takes for ends of lines, are parts of tokens.
+    # Unicode white space, and line ends in the sense of str.splitlines, are parts of tokens.
     tokens = ["a\u00a0b", "c\u2028d", "\u00e9", "e\x85"]
     text = ending.join(f"{token}  X" for token in tokens)
     with gzip.open(tmp_path / "a.gz", "wb") as file:
@@ -68,7 +68,7 @@ def test_what_is_written_is_read_back(tmp_path, name, separator):
 
 
 def test_layout_that_is_written(tmp_path):
-    # As predict gives labels: arrays of each sentence in an array of objects.
+    # predict returns labels in this form: arrays of each sentence in an array of objects.
     predicted = np.empty(2, dtype=object)
     predicted[:] = [np.array(["O"]), np.array(["B-A", "O"])]
     write_conll(tmp_path / "a.txt", [[["x"], ["y", "z"]], [["O"], ["B-A", "O"]], predicted], documents=["one", "two"])

@@ -1,4 +1,4 @@
-"""Generated data are what their docstrings say."""
+"""Generated data match their docstrings."""
 
 import numpy as np
 import pytest

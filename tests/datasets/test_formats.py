@@ -1,4 +1,4 @@
-"""Files of the UAI competitions and of libDAI: what is written is read back, and bad files get a clear error."""
+"""Files of the UAI competitions and of libDAI: written files can be read back, and bad files raise clear errors."""
 
 import bz2
 import gzip
@@ -173,7 +173,7 @@ def test_evidence_marginals_and_labelings(tmp_path):
         ("1 2 1 0 3 1", [{1: 0, 3: 1}]),
         ("1\n0\n", [{}]),
         ("2\n2 1 0 3 1\n1 0 2\n", [{1: 0, 3: 1}, {0: 2}]),
-        # The same numbers are one sample of two nodes, or two samples, as lines say.
+        # The line breaks tell whether these numbers are one sample of two nodes or two samples.
         ("2 1 0 3 0\n", [{1: 0, 3: 0}]),
         ("2\n1 0 3\n0\n", [{0: 3}, {}]),
     ],
@@ -333,7 +333,7 @@ def test_damaged_and_endless_files(tmp_path, read):
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "absent.xz")
     path = tmp_path / "file.gz"
-    # Thirty megabytes of blanks in thirty kilobytes.
+    # Thirty kilobytes that decompress to thirty megabytes of blanks.
     path.write_bytes(gzip.compress(b" " * 30_000_000))
     with pytest.raises(ValueError, match="holds more than max_bytes=1000000 bytes"):
         read(path, max_bytes=1_000_000)

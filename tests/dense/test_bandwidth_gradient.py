@@ -1,4 +1,4 @@
-"""Bandwidths of dense fields learned by the derivative of their kernels."""
+"""Bandwidths of dense fields, learned with the derivatives of the kernels."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def exact_slopes(kernels, example, labels, compatibility, n_bandwidths, step=1e-
 
 
 def drawn(true, n_images, seed=0):
-    """Images, and labels drawn from the marginals of a field with known kernels."""
+    """Return images, and labels drawn from the marginals of a field with known kernels."""
     rng = np.random.default_rng(seed)
     X = [example_and_labels(seed=i)[0] for i in range(n_images)]
     any_labels = [np.arange(np.prod(SHAPE)).reshape(SHAPE) % 3] * n_images
@@ -122,7 +122,7 @@ def test_estimate_is_near_the_slope_of_the_loss_on_the_lattice(loss):
     kernels, weights = [Spatial(3.0), Bilateral(8.0, 40.0)], Weights(np.array([1.0, 2.0]))
 
     def slope(a):
-        # The loss on the lattice is rough: its slope is that of a line through losses over a wider range.
+        # The loss on the lattice is rough, so its slope comes from a line fitted to losses over a wider range.
         at = np.linspace(-0.3, 0.3, 9)
         factors = np.exp(at[:, np.newaxis] * (np.arange(3) == a))
         losses = [risk_of(scaled_kernels(kernels, own), example, labels, loss).value(weights) for own in factors]
@@ -195,7 +195,7 @@ def test_a_field_without_kernels_has_no_bandwidths():
 
 
 def quadratic(kernels):
-    """A loss of least value at bandwidths 2, 32 and 8, and its slopes by their logarithms."""
+    """Return a loss that is least at bandwidths 2, 32 and 8, and its slopes in the logarithms of bandwidths."""
     spatial, bilateral = kernels
     at = np.log([spatial.bandwidth, bilateral.bandwidth, bilateral.channel_bandwidth])
     scale = np.array([[2.0, 0.5, 0], [0.5, 1.0, 0], [0, 0, 10.0]])

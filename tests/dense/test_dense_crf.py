@@ -1,4 +1,4 @@
-"""The classifier by a dense field: what it learns, what it takes, what it refuses."""
+"""DenseCRF: what it learns, and the input that it accepts and rejects."""
 
 import pickle
 import warnings
@@ -20,7 +20,7 @@ FEW_UPDATES = DenseMeanField(max_iter=3)
 
 
 def coloured_regions(n_classes=3, dtype=np.float64, sizes=SIZES, seed=0):
-    """Images whose colours tell their regions, and noisy scores: DenseExamples and labels."""
+    """Return DenseExamples of images whose colours tell their regions, with noisy scores, and labels."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for shape in sizes:
@@ -458,18 +458,18 @@ def test_the_range_of_colours_is_that_of_fit(data):
     field = DenseCRF(KERNELS).fit(X[:4], y[:4])
     low, high = min(x.image.min() for x in X[:4]), max(x.image.max() for x in X[:4])
     assert field.color_range_ == (low, high)
-    # A part of an image has the range of fit and not one of its own.
+    # A part of an image uses the range found in fit, not its own range.
     part = [DenseExample(X[4].scores, np.minimum(X[4].image, 0.0))]
     as_bytes = in_form(part, lambda image: (image - low) * 255 / (high - low))
     given = DenseCRF(KERNELS, color_range=(0, 255)).fit(in_form(X[:4], lambda x: (x - low) * 255 / (high - low)), y[:4])
     assert given.color_range_ == (0.0, 255.0)
     assert_allclose(field.predict_proba(part)[0], given.predict_proba(as_bytes)[0], atol=1e-6)
-    # Types say their range after fit too.
+    # Integer types imply their range after fit too.
     integers = in_form(as_bytes, lambda image: np.round(image).clip(0, 255).astype(np.uint8))
     assert_array_equal(field.predict(integers)[0], given.predict(integers)[0])
     with pytest.raises(ValueError, match=r"X\[0\] has colours from .* images of fit have the range .*: pass images in"):
         field.predict(in_form(X[4:], lambda image: image * 40 + 100))
-    # After a fit to bytes fractions are still read as 0 to 1.
+    # After a fit to bytes, fractions are still read as values from 0 to 1.
     given.set_params(color_range=None)
     as_bytes = in_form(as_bytes, lambda image: image.clip(0, 255))
     expected = given.predict_proba(as_bytes)[0]

@@ -1,4 +1,4 @@
-"""The plan of a fit of a dense field: what is resolved once, travels to other processes, and cannot be changed."""
+"""The plan of a dense field's fit is resolved once, can be sent to other processes, and is immutable."""
 
 import pickle
 from dataclasses import FrozenInstanceError

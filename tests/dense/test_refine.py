@@ -73,7 +73,7 @@ def test_same_bits_for_any_number_of_jobs():
         assert_array_equal(refine(probabilities, image, n_jobs=n_jobs), expected)
 
 
-# One image in the forms in which libraries hand it on, and whether its colours come back to the last bits.
+# One image in the forms that libraries return, and whether its colours are recovered exactly.
 FORMS = {
     "uint8": lambda image: image,
     "bytes in int64": lambda image: image.astype(np.int64),
@@ -90,7 +90,7 @@ FORMS = {
 
 
 def photograph(seed=0):
-    """Two regions whose colours reach 0 and 255, and weak probabilities."""
+    """Return an image of two regions whose colours reach 0 and 255, and weak probabilities."""
     rng = np.random.default_rng(seed)
     labels = np.zeros((24, 32), dtype=int)
     labels[6:18, 8:24] = 1
@@ -133,7 +133,7 @@ def test_a_mask_is_an_image_of_two_colours():
 
 def test_a_given_range_of_colours():
     probabilities, image, _ = photograph()
-    dark = image.astype(np.uint16)  # twelve bits of a camera would be as dark in the range of the type
+    dark = image.astype(np.uint16)  # twelve bits of a camera would be too dark in the range of the type
     assert_array_equal(refine(probabilities, dark, color_range=(0, 255)), refine(probabilities, image))
     assert np.abs(refine(probabilities, dark) - refine(probabilities, image)).max() > 0.1
     kernels = [Bilateral(8.0, 0.05)]
@@ -181,7 +181,7 @@ def test_many_images_are_no_volume():
         refine(probabilities, images, lattice_ndim=1)
     with pytest.raises(ValueError, match="image holds 1 images, but probabilities has 2"):
         refine(probabilities, images[:1], lattice_ndim=2)
-    # Images of one batch have one range of colours, the darker of them too.
+    # All images of a batch share one range of colours, including the darker image.
     bright_and_dark = np.stack([images[0] / 255, images[0] / 2550])
     found = refine(probabilities[[0, 0]], bright_and_dark, lattice_ndim=2)
     assert_array_equal(found[1], refine(probabilities[0], bright_and_dark[1], color_range=(0, 1)))

@@ -169,7 +169,7 @@ def thread_of_shard(shard, seconds):
 
 
 class Interrupts(DaskExecutor):
-    """An engine in which the user interrupts the wait for the first worker in the twelfth call."""
+    """An engine whose twelfth call is interrupted by the user during the wait for the first worker."""
 
     n_waits = 0
 
@@ -205,7 +205,7 @@ def process_of_shard(shard, broadcast):
 
 
 class KillsWorkers(Watching, DaskExecutor):
-    """Kills the worker of the first shard before some calls."""
+    """An engine that kills the worker of the first shard before some calls."""
 
     n_calls, fatal = 0, ()
 

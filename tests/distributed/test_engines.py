@@ -1,4 +1,4 @@
-"""Engines that joblib sends tasks to: processes and dask carry the coarse work of a call, with the same bits."""
+"""Engines that receive tasks from joblib: processes and dask do the coarse work of a call, with the same bits."""
 
 import os
 import time
@@ -32,13 +32,13 @@ def cluster():
 
 @pytest.fixture(params=["loky", "dask"])
 def engine(request, cluster):
-    """Options of parallel_config."""
+    """Return options of parallel_config."""
     return {"loky": {"backend": "loky", "n_jobs": 2}, "dask": {"backend": "dask"}}[request.param]
 
 
 @pytest.fixture
 def sent(monkeypatch):
-    """Numbers of lots of tasks that were sent."""
+    """Record the number of tasks in each batch that is sent."""
     lots = []
 
     class Watched(_threads.Parallel):
@@ -58,7 +58,7 @@ def test_tasks_go_to_workers_and_come_back_in_order(engine, sent):
         with pytest.raises(ZeroDivisionError):
             _threads.map_coarse(reciprocal, [1, 0, 2])
         with _threads.kept_threads(None):
-            # The steps of a fit stay.
+            # The steps of a fit stay in this process.
             assert {process for process, *_ in _threads.map_coarse(place, range(3))} == {os.getpid()}
         ended = []
         _threads.map_coarse(place, range(5), ended=lambda: ended.append(1))
@@ -132,7 +132,7 @@ def test_filters_restarts_and_folds(engine, sent):
         before, expected = len(sent), make()
         assert len(sent) == before
         assert_array_equal(of_engine(engine["backend"], make, n_jobs=engine.get("n_jobs", -1)), expected)
-        # Scores of classifiers are out of folds, which cross_val_predict sends.
+        # Classifier scores are out of fold, and cross_val_predict sends the tasks.
         assert len(sent) > before or n == 2
 
 

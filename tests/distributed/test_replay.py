@@ -1,4 +1,4 @@
-"""Objects that stay with shards: steps are repeated where a worker is lost, and only those that matter."""
+"""Objects kept with shards: after the loss of a worker, the necessary steps are repeated, and no others."""
 
 import pytest
 from small_shards import Watching
@@ -10,7 +10,7 @@ PARTS = [([[0.0]], [1]), ([[0.0]], [2]), ([[0.0]], [4])]
 
 
 class Chain:
-    """Numbers that were added so far; how many objects were made and steps made is counted outside."""
+    """Numbers that were added so far; a counter outside counts created objects and steps."""
 
     n_made = n_added = 0
 
@@ -41,7 +41,7 @@ def part(k):
 
 
 class Loses(Watching, LocalExecutor):
-    """An engine that loses what the last shard keeps before calls of some numbers, or before all."""
+    """An engine that loses the state of the last shard before some calls, or before all."""
 
     n_calls, lost = 0, None
 
@@ -53,7 +53,7 @@ class Loses(Watching, LocalExecutor):
 
 
 def losing(*numbers):
-    """Shards of an engine that loses the last one before calls of these numbers."""
+    """Return shards of an engine that loses the last shard before the calls with these numbers."""
 
     def client(shards):
         engine = Loses(shards)
@@ -85,7 +85,7 @@ def test_lost_shards_alone_repeat_their_steps():
         objects.each(Chain.add, 1)
     assert (Chain.n_made, Chain.n_added) == (3, 6)
     assert objects.each(Chain.add, 1) == [4, 5, 7]
-    # The lost shard makes two steps again and its third; the others return what they had returned.
+    # The lost shard repeats two steps before its third; the other shards return their earlier results.
     assert (Chain.n_made, Chain.n_added) == (4, 6 + 2 + 3)
 
 
@@ -98,7 +98,7 @@ def test_steps_that_nothing_is_carried_of_are_not_repeated():
     assert objects.each(Chain.ask, changes=False) == [1, 2, 4]
     before = Chain.n_added
     assert objects.each(Chain.add, 8) == [9, 10, 12]
-    # A lasting one, and the new one of all three.
+    # One lasting object, and the new object of all three shards.
     assert Chain.n_added == before + 1 + 3
 
 

@@ -265,7 +265,7 @@ def test_shards_that_are_lost_repeat_their_passes(name):
 
 
 class AsksTwice(LocalExecutor):
-    """An engine that calls every function again, and moves shards in between as if to another process."""
+    """An engine that repeats every call, and moves shards in between as if to another process."""
 
     def map(self, function, broadcast):
         self._ask(super().map, function, broadcast)
@@ -410,7 +410,7 @@ def test_contrastive_learning_of_shards_with_missing_labels(generator):
 
 
 class Interrupts(Watching, LocalExecutor):
-    """An engine in which the second growth of sets is interrupted by the user."""
+    """An engine in which the user interrupts the second growth of sets."""
 
     n_growths = 0
 

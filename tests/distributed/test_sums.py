@@ -1,4 +1,4 @@
-"""Sums over shards: the same bits for any number of workers, each of which sends as few of them as there may be."""
+"""Sums over shards: the same bits for any number of workers, with the smallest messages possible."""
 
 import pickle
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def test_items_are_added_one_by_one():
 
 
 class InProcess(ClusterExecutor):
-    """Actors that are objects of this process, which get what would go over the wire."""
+    """Actors that are objects of this process, and receive the serialised messages."""
 
     name = "small"
 

@@ -1,4 +1,4 @@
-"""Tree fields that are trained on shards: as in memory up to the order of sums, the same bits from disk."""
+"""Tree fields trained on shards: equal to training in memory up to rounding, and bitwise equal from disk."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ OF_CLEAN = {
         degradation=[Blur(np.ones((3, 3)) / 9, 0.1), Blur(np.ones((1, 3)) / 3, 0.1)], max_depth=1, **SMALL
     ),
 }
-# Draws of factors for splits are those of each shard.
+# Each shard draws its own factors for splits.
 DRAWN = ("few factors for splits",)
 
 
@@ -68,7 +68,7 @@ def test_as_in_memory_and_the_same_bits_from_disk(name):
 @pytest.mark.parametrize("loss", ["multinomial", "mse", "pseudolikelihood"])
 def test_labels_of_images(loss):
     labels = (3 * Y).astype(int)
-    # The second shard has one class alone.
+    # The second shard has a single class.
     labels[2] = labels[0, 0, 0]
     field = RegressionTreeFieldClassifier(loss, max_depth=1, **SMALL)
     in_memory = clone(field).fit(X, labels)
@@ -90,7 +90,7 @@ def test_labels_of_images(loss):
 @pytest.mark.parametrize("loss", ["multinomial", "pseudolikelihood", "likelihood"])
 def test_weights_of_classes_are_those_of_all_shards(loss, class_weight):
     labels = (3 * Y).astype(int)
-    # The second shard has one class alone.
+    # The second shard has a single class.
     labels[2] = labels[0, 0, 0]
     field = RegressionTreeFieldClassifier(loss, class_weight=class_weight, **SMALL | {"max_depth": 0})
     for weight in (None, np.arange(1.0, 10.0)):
@@ -162,7 +162,7 @@ def test_missing_pixels_and_targets():
 
 
 class LosesShards(Watching, LocalExecutor):
-    """An engine that drops all that shards keep, in some calls, and asks twice in others."""
+    """An engine that drops the state of shards in some calls, and repeats others."""
 
     n_calls = 0
 

@@ -1,4 +1,4 @@
-"""Kernels that read many short arrays at once."""
+"""Kernels that read many short arrays in one call."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Weights of the first and the last nodes of sequences: those of two features that say which nodes these are."""
+"""Weights of the first and the last nodes of sequences, compared with weights of two indicator features."""
 
 import pickle
 from itertools import pairwise, product
@@ -19,7 +19,7 @@ def edges_of(n):
 
 
 def with_ends(x):
-    """Features with two more, which are 1 at the first and at the last node."""
+    """Return features with two more, which are 1 at the first and at the last node."""
     ends = np.zeros((len(x), 2), dtype=x.dtype)
     ends[0, 0] = ends[-1, 1] = 1
     return np.concatenate([x, ends], axis=1)
@@ -39,7 +39,7 @@ KINDS = {
 
 
 def sequences(kind="arrays", n_classes=3, dtype=np.float64, n=25, seed=0):
-    """Sequences that begin with one label and end with another, with and without the features of ends."""
+    """Return sequences that begin with one label and end with another, with and without indicator features."""
     rng = np.random.default_rng(seed)
     rows, y = [], []
     for _ in range(n):
@@ -52,13 +52,13 @@ def sequences(kind="arrays", n_classes=3, dtype=np.float64, n=25, seed=0):
 
 
 def weights_of(field):
-    """All weights of nodes of a field that was fitted with given features of ends, apart."""
+    """Return the weights of nodes of a field as a dense array."""
     coef = field.coef_.toarray() if sp.issparse(field.coef_) else field.coef_
     return coef
 
 
 def assert_same_field(field, explicit, X, wide, n_classes):
-    """The field says of X what the other one says of X with the features of ends."""
+    """Check that a field on X has the results of a field on X with explicit features for the ends of chains."""
     n_types = 1 if field.intercept_.ndim == 1 else len(field.intercept_)
     found, expected = (weights_of(each) for each in (field, explicit))
     if sp.issparse(field.coef_):

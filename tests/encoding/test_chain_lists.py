@@ -1,4 +1,4 @@
-"""Lists of chains, which are checked and joined together, beside lists that are read one by one."""
+"""Lists of chains that are checked and joined in one call, compared with lists that are read one by one."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from sklearn_crf.encoding._compact_lists import ChainList
 
 
 def toarray(x, dtype=None):
-    """A dense chain."""
+    """Return a chain as a dense array."""
     return np.ascontiguousarray(sp.csr_matrix(x, dtype=dtype).toarray())
 
 

@@ -1,4 +1,4 @@
-"""How X, y and sample_weight become batches, and how results go back."""
+"""Conversion of X, y and sample_weight to batches, and of results to the user's layout."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Edge features, batches of examples, and the way back."""
+"""Edge features, batches of examples, and the conversion of results."""
 
 import pickle
 
@@ -289,23 +289,23 @@ def test_pending_batches_are_made_when_they_are_used(kind, edge_features):
     assert not are_pending(made)
     for one, other in zip(made, pending, strict=True):
         assert made_batch(one) is one
-        # To another process goes the example alone.
+        # Only the example itself is sent to another process.
         for found in (made_batch(other), made_batch(pickle.loads(pickle.dumps(other)))):
             assert_array_equal(dense(found.example.node_features), dense(one.example.node_features))
             assert_array_equal(found.example.edges, one.example.edges)
             assert_array_equal(dense(found.example.edge_features), dense(one.example.edge_features))
             assert_array_equal(found.node_ptr, one.node_ptr)
-        # Edges of different features are looked at.
+        # Edges of different features are checked.
         features = chain_features(other)
         assert (features is None) == (edge_features == "difference")
         if features is not None:
             assert_array_equal(features.lengths, np.diff(one.node_ptr))
             assert len(features.places) == len(one.members)
             assert features.fields(7)[:2] == [7, 0]
-    # Others are not put off.
+    # Other examples are not delayed.
     assert not are_pending(make_batches(encode_X(rng.normal(size=(3, 4, 2))), is_pending=True))
 
 
 def dense(features):
-    """Features as an array."""
+    """Return features as an array."""
     return features.toarray() if sp.issparse(features) else features

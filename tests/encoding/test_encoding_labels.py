@@ -1,4 +1,4 @@
-"""What y and sample_weight may be."""
+"""Valid and invalid forms of y and sample_weight."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Examples with factors, weights of classes, outlines of parts: what is made of them, and what is refused."""
+"""Examples with factors, class weights, and outlines of parts: conversions and errors."""
 
 from types import SimpleNamespace
 

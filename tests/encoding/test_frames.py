@@ -1,4 +1,4 @@
-"""Lists of data frames: columns are told apart by name, in fit and afterwards."""
+"""Lists of data frames: columns are matched by name, in fit and in prediction."""
 
 import numpy as np
 import pytest

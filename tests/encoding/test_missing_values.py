@@ -1,4 +1,4 @@
-"""Missing values in the forms that libraries have for them: masks, NA of pandas, and -1."""
+"""Missing values in the forms of several libraries: masks, NA of pandas, and -1."""
 
 import warnings
 
@@ -34,7 +34,7 @@ def data(seed=0):
 
 
 def masked(y, hidden):
-    """What is under the mask is no class."""
+    """Return masked labels whose values under the mask are not classes."""
     return np.ma.masked_array(np.where(hidden, 99, y), mask=hidden)
 
 

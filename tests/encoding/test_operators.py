@@ -1,4 +1,4 @@
-"""Node features that are linear operators: the same fields as with their entries, and errors where these are needed."""
+"""Node features that are linear operators: the same fields as with arrays, and errors if entries are needed."""
 
 import pickle
 
@@ -17,7 +17,7 @@ from sklearn_crf.preprocessing import NodeTransformer
 
 
 class TimesTwo:
-    """The least that is an operator: no dtype, no other products."""
+    """A minimal operator, without dtype and further products."""
 
     def __init__(self, matrix):
         self._matrix = matrix

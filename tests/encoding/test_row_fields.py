@@ -1,4 +1,4 @@
-"""Fields of the rows of a table: as lists of examples whose nodes all have the row."""
+"""Fields of the rows of a table, compared with examples in which every node has the features of the row."""
 
 import numpy as np
 import pytest

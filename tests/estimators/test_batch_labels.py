@@ -1,4 +1,4 @@
-"""Labels of chains that share a table are those of their models."""
+"""Fast labels of chains that share a table, compared with labels of their models."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from sklearn_crf.potentials import PairwiseTables
 
 
 def chains(n_classes, seed, dtype=np.float64, n=40, scale=1.0):
-    """Sequences with values of which half are zero, and labels that depend on them."""
+    """Return sequences in which half of the values are zero, and labels that depend on the values."""
     rng = np.random.default_rng(seed)
     X = [np.maximum(rng.normal(scale=scale, size=(t, 4)), 0).astype(dtype) for t in rng.integers(1, 9, n)]
     weights = np.random.default_rng(0).normal(size=(4, n_classes))
@@ -23,7 +23,7 @@ def chains(n_classes, seed, dtype=np.float64, n=40, scale=1.0):
 
 @pytest.fixture
 def without_models(monkeypatch):
-    """Collects what the kernel found of each batch, None where it declined."""
+    """Collect what the kernel found for each batch; None where the kernel declined."""
     found = []
 
     def counted(path, n_jobs):

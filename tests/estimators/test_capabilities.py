@@ -1,4 +1,4 @@
-"""What the tables of estimators and learnings say they offer and take is so, and what is missing has a reason."""
+"""Tables of capabilities: stated capabilities exist, and missing ones have a reason."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""class_weight: the same as a weight of each node, or of each row, by its class."""
+"""class_weight acts like a weight of each node, or of each row, by its class."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ JOINT = {
 
 
 def layouts():
-    """Labelled examples of each layout, and the weights of the nodes of each by their classes."""
+    """Return labelled examples by layout."""
     X, y = noisy_blobs(4, 6)
     edges = np.array([[0, 1], [1, 2], [2, 0], [2, 3]])
     graphs = [Example(part.reshape(-1, X.shape[-1])[:4], edges) for part in X]
@@ -119,7 +119,7 @@ def test_of_joint_likelihoods_weighs_the_marginals_of_decisions(name, layout):
         assert_array_equal(found, np.argmax(probability * [1.0, 30.0], axis=-1))
         changed += np.count_nonzero(found != np.argmax(probability, axis=-1))
     assert changed
-    # A best labeling is one decision about a whole example, whose weight training knows.
+    # A best labeling is one decision about a whole example, with a weight known in training.
     best = np.concatenate([np.ravel(found) for found in field.predict(X, inference="map")])
     plain = field.set_params(class_weight=None)
     assert_array_equal(best, np.concatenate([np.ravel(found) for found in plain.predict(X, inference="map")]))
@@ -131,7 +131,7 @@ def test_decisions_weigh_costs_and_evidence_as_well():
     field = DRFClassifier(class_weight={0: 0.0, 1: 5.0}, cost=cost, missing_label=-1).fit(X, y)
     expected = np.argmin((field.predict_proba(X) * [0.0, 5.0]) @ cost.T, axis=-1)
     assert_array_equal(field.predict(X), expected)
-    # What is known is predicted, though its class weighs nothing.
+    # A known label is predicted, even if its class has no weight.
     known = np.where(np.arange(y.size).reshape(y.shape) % 5 == 0, 0, -1)
     assert np.all(field.predict(X, evidence=known)[known == 0] == 0)
 
@@ -164,7 +164,7 @@ def test_contrastive_rows_are_logistic_regression(class_weight, n_classes):
 def test_pieces_of_nodes_are_weighed():
     X, y = noisy_blobs(4, 6)
     field = TRWCRF(learning="piecewise", pairwise="potts", class_weight="balanced", **TIGHT).fit(X, y)
-    # Nodes and edges are apart: nodes are those of the weighed logistic regression.
+    # Nodes and edges are independent, so the nodes are a weighted logistic regression.
     rows = LogisticRegression(class_weight="balanced", **TIGHT).fit(X.reshape(-1, X.shape[-1]), y.ravel())
     assert_allclose(field.coef_, rows.coef_, atol=1e-4)
     assert_allclose(field.intercept_, rows.intercept_, atol=1e-4)

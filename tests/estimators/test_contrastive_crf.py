@@ -87,7 +87,7 @@ def test_nodes_in_one_pass_and_sets_are_the_sum_of_batches(data, are_drawn, most
     def value_grad(self, coef, members=None, plain=FastRisk.value_grad):
         found = plain(self, coef, members)
         if self.path == PassOfSets.name:
-            # Gradients are the caller's own, who scales them in place.
+            # The gradient belongs to the caller, who may scale it in place.
             kept = found._replace(gradient=found.gradient.copy())
             seen.append((kept, EmpiricalRisk(self.objective, self.potentials, self.batches).value_grad(coef)))
         return found
@@ -159,7 +159,7 @@ def test_weights_of_sets():
         sets=[y, y[:3]], set_weight=np.repeat([[0.5], [2.0]], 6, axis=1), generator=None, **TIGHT
     ).fit(X, y)
     assert_array_equal(weights(per_set), weights(per_example))
-    # Its second set is active for the first three examples alone.
+    # Its second set is active for the first three examples only.
     without = contrastive_crf(sets=[y], set_weight=[0.5], generator=None, **TIGHT).fit(X, y)
     assert per_set.n_assignments_ == without.n_assignments_ + 3 * 2
     assert np.abs(weights(per_set) - weights(without)).max() > 1e-3
@@ -177,14 +177,14 @@ def test_weight_of_what_is_generated():
     y = [np.minimum(labels, 1) for labels in y]
     n_nodes = [len(labels) for labels in y]
     options = {"generator": "map", "generator_inference": "graph_cut", "init": "empty", "max_rounds": 3}
-    # Without another term a weight of the sets is one of their examples.
+    # Without another term, a weight of the sets equals a weight of their examples.
     of_sets = contrastive_crf(generated_weight="n_nodes", **options, **TIGHT).fit(X, y)
     of_examples = contrastive_crf(**options, **TIGHT).fit(X, y, sample_weight=n_nodes)
     assert of_sets.n_assignments_ == of_examples.n_assignments_ > 0
     assert_allclose(weights(of_sets), weights(of_examples), atol=1e-6)
     same = contrastive_crf(generated_weight=3.0, **options, **TIGHT).fit(X, y)
     assert_allclose(weights(same), weights(contrastive_crf(3.0, **options, **TIGHT).fit(X, y)), atol=1e-6)
-    # Beside the pseudolikelihood it is another objective.
+    # With the pseudolikelihood it is another objective.
     light, heavy = (
         contrastive_crf(generated_weight=weight, **{**options, "init": "pl"}, **TIGHT).fit(X, y) for weight in (1, 9.0)
     )
@@ -203,7 +203,7 @@ def test_no_round_raises_the_objective_on_its_sets(generator, init):
     assert len(model.round_starts_) == model.n_rounds_ + (not model.converged_)
     for start, stop in pairwise(bounds):
         assert np.all(np.diff(model.loss_curve_[start:stop]) <= 1e-9 * abs(model.loss_curve_[start]))
-    # Growing sets only add to the objective.
+    # Growing sets can only increase the objective.
     for stop in bounds[1:-1]:
         assert model.loss_curve_[stop] >= model.loss_curve_[stop - 1]
 
@@ -212,7 +212,7 @@ def test_rounds_before_the_last_are_short():
     X, y = noisy_blobs(8, n_classes=3)
     options = {"generator": "map_mv", "max_rounds": 4, "random_state": 0, "pairwise": PairwiseTables(C=1.0), **TIGHT}
     short = contrastive_crf(max_round_iter=2, **options).fit(X, y)
-    # The start of a round is an entry, too.
+    # The start of a round is also an entry.
     lengths = np.diff([*short.round_starts_, len(short.loss_curve_)])
     assert not short.converged_
     assert np.all(lengths[:-1] == 3)
@@ -226,7 +226,7 @@ def test_a_short_round_that_finds_nothing_new_is_not_the_last():
     X, y = chains(8)
     y = [np.minimum(labels, 1) for labels in y]
     options = {"generator": "map_mv", "generator_inference": "graph_cut", "max_rounds": 50, **TIGHT}
-    # Tables of which cuts are exact.
+    # Cuts are exact for these tables.
     options |= {"pairwise": "ising", "edge_features": "difference"}
     model = contrastive_crf(max_round_iter=1, **options).fit(X, y)
     assert model.converged_
@@ -290,7 +290,7 @@ def test_examples_of_weight_zero_generate_nothing():
 
 
 def test_progress_counts_rounds(capsys, monkeypatch):
-    # Without a bar, as where tqdm is not installed.
+    # No bar, as if tqdm were not installed.
     monkeypatch.setitem(sys.modules, "tqdm", None)
     X, y = noisy_blobs(4)
     contrastive_crf(generator="gibbs", max_rounds=2, random_state=0, verbose=1).fit(X, y)
@@ -300,7 +300,7 @@ def test_progress_counts_rounds(capsys, monkeypatch):
 
 
 class Bar:
-    """What is called of a bar of tqdm."""
+    """Methods of a tqdm bar that the estimator calls."""
 
     def __init__(self, total, desc):
         self.total, self.desc, self.shown, self.n = total, desc, [], 0
@@ -471,7 +471,7 @@ def test_edges_are_penalised_by_the_labels_of_training():
     chosen = contrastive_crf(random_state=0).fit(X, y)
     plain = contrastive_crf(pairwise=PairwiseTables(C=1.0), max_rounds=1, random_state=0).fit(X, y)
     assert chosen.score(X, y) > max(plain.score(X, y), 0.9)
-    # Chains are left alone.
+    # Chains are not changed.
     X, y = chains(8)
     own, explicit = (contrastive_crf(pairwise=tables, random_state=0) for tables in ("auto", PairwiseTables(C=1.0)))
     assert_array_equal(weights(own.fit(X, y)), weights(explicit.fit(X, y)))
@@ -523,7 +523,7 @@ def test_large_data_are_labelled_by_what_is_right_more_often(monkeypatch, noise,
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X, inference=trees))
     best = AutoMap(bounded=True) if model.inference_ == "map" else trees
     assert_array_equal(model.predict(X), model.predict(X, inference=best))
-    # Whoever names an inference gets it.
+    # An explicit inference is used as given.
     assert contrastive_crf(random_state=0, max_rounds=2, inference="trw").fit(X, y).inference_ == "trw"
 
 

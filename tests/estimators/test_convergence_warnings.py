@@ -1,4 +1,4 @@
-"""Whatever the solver: where training has not come to its end, a warning says so, and where it has, none does."""
+"""Every solver warns exactly if its training has not converged."""
 
 import warnings
 
@@ -105,7 +105,7 @@ def test_rules_without_a_loss_warn_where_errors_still_fall(learning, max_iter):
     messages = caught_in_fit(field)
     errors = field.error_curve_
     if np.isnan(errors).any():
-        # Samples count no errors.
+        # Learning from samples does not count errors.
         assert not messages
         return
     if errors.min() >= min(np.sum(Y == 0), np.sum(Y == 1)):

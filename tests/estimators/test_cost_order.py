@@ -1,4 +1,4 @@
-"""Costs of classes that a user names: rows and columns are in the order of the names."""
+"""Costs of classes named by the user: rows and columns follow the order of the names."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is forbidden is never predicted, and among what is allowed the expected number of right nodes is largest."""
+"""Forbidden labels are never predicted, and allowed labels maximise the expected number of correct nodes."""
 
 from itertools import product
 
@@ -33,7 +33,7 @@ FIELDS = {
 
 
 def most_gain(model, gain):
-    """The largest sum of gains of all labelings that a pairwise model allows, by going through them."""
+    """Return the largest sum of gains over all labelings that a pairwise model allows, by enumeration."""
     labels = np.array(list(product(range(gain.shape[1]), repeat=len(gain))))
     is_allowed = (model.unary[np.arange(len(gain)), labels] > -np.inf).all(axis=1)
     for (i, j), table in zip(model.graph.edges, model.edge_tables(), strict=True):
@@ -67,7 +67,7 @@ def test_labels_have_the_most_gain_of_all_that_are_allowed(graph, as_factors):
 def test_components_that_break_nothing_keep_their_best_labels():
     edges = [[0, 1], [1, 2], [2, 0], [3, 4], [4, 5], [5, 3]]
     model = PairwiseModel(Graph(6, edges), np.zeros((6, 2)), [[[0, -np.inf], [0, 0]]])
-    # Equal gains, of which the first is taken; the other triangle is to go from state 0 to 1.
+    # Gains are equal, so the first labeling is taken; the other triangle must go from state 0 to 1.
     gain = np.zeros((6, 2))
     gain[3, 0] = gain[4, 1] = 1.0
     gain[3, 1] = 0.5
@@ -75,7 +75,7 @@ def test_components_that_break_nothing_keep_their_best_labels():
 
 
 def sequences(rng, n, noise=1.2):
-    """Chains of labels that no pair of FORBIDDEN occurs in, and noisy features."""
+    """Return chains of labels without the pairs in FORBIDDEN, and noisy features."""
     Y = []
     for _ in range(n):
         y = [rng.integers(3)]
@@ -86,13 +86,13 @@ def sequences(rng, n, noise=1.2):
 
 
 def images(rng, n):
-    """Stripes of labels along both axes, in the order that FORBIDDEN leaves."""
+    """Return stripes of labels along both axes, in an order that FORBIDDEN allows."""
     Y = [(np.add.outer(np.arange(4), np.arange(3)) // 3 + rng.integers(3)) % 3 for _ in range(n)]
     return [np.eye(3)[y] + rng.normal(scale=1.0, size=(*y.shape, 3)) for y in Y], Y
 
 
 def graphs(rng, n):
-    """A tree and a graph with a cycle by turns."""
+    """Return trees and graphs with a cycle, alternately, and their labels."""
     X, Y = [], []
     for i in range(n):
         edges = [[0, 1], [1, 2], [1, 3], [3, 4], *([[2, 4]] if i % 2 else [])]
@@ -103,7 +103,7 @@ def graphs(rng, n):
 
 
 def factors(rng, n):
-    """Chains with a factor of given scores that rules out three equal labels in a row."""
+    """Return chains with a factor of given scores that rules out three equal labels in a row."""
     hard = np.zeros((3, 3, 3))
     hard[np.arange(3), np.arange(3), np.arange(3)] = -np.inf
     X, Y = [], []

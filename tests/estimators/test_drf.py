@@ -423,7 +423,7 @@ def test_unconverged_inference_warns_once_and_names_what_to_change():
 
 
 class Interrupting(ICM):
-    """ICM that is interrupted as by Ctrl-C after some calls."""
+    """ICM that raises KeyboardInterrupt after some calls."""
 
     calls = 0
 

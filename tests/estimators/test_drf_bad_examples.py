@@ -1,4 +1,4 @@
-"""DRFClassifier on graphs that it or its inference cannot take: the example is named. And on graphs without edges."""
+"""DRFClassifier on graphs that it or its inference rejects: errors name the example. Also graphs without edges."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""SPA as a convex problem: the bundle method at the scale of the nodes' weights; what fits say of how they ended."""
+"""SPA as a convex problem: the bundle method at the scale of the node weights, and messages about its end."""
 
 import warnings
 
@@ -20,12 +20,12 @@ WEIGHTS = ("coef_", "intercept_", "edge_coef_")
 
 
 def flat(field):
-    """All weights of a field."""
+    """Return all weights of a field as one array."""
     return np.concatenate([getattr(field, name).ravel() for name in WEIGHTS])
 
 
 def penalised(field, weights, start, X, y):
-    """The objective of the bundle method by the field's own prediction."""
+    """Compute the objective of the bundle method from the field's own predictions."""
     n_features = field.coef_.size
     field.coef_ = weights[:n_features].reshape(field.coef_.shape)
     field.intercept_ = weights[n_features : n_features + 1]

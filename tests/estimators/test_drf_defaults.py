@@ -1,4 +1,4 @@
-"""DRFClassifier as it comes: silent and not below its nodes alone, its inference, the nodes that it learns from."""
+"""DRFClassifier with default options: no warnings, at least the accuracy of independent nodes, and its inference."""
 
 import warnings
 
@@ -24,7 +24,7 @@ from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
 def squares(noise):
-    """Ten training and ten test images of a square."""
+    """Return twenty images of a square."""
     y = np.zeros((20, 16, 16), dtype=int)
     y[:, 4:12, 4:12] = 1
     X = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=noise, size=(20, 16, 16, 1))
@@ -32,19 +32,19 @@ def squares(noise):
 
 
 def digits():
-    """Small images, on which elimination is affordable."""
+    """Return small images, on which elimination is affordable."""
     X, y, _ = make_noisy_digits(24, random_state=0)
     return X, y
 
 
 def shapes(noise):
-    """Two images of 64 x 64 pixels."""
+    """Return two images of 64 x 64 pixels."""
     X, y, _ = make_noisy_shapes(noise, 2, shapes=["key"], random_state=0)
     return X, y
 
 
 def balls():
-    """Volumes."""
+    """Return volumes."""
     rng = np.random.default_rng(0)
     place = np.stack(np.mgrid[:8, :8, :8], axis=-1)
     y = np.array([np.linalg.norm(place - rng.uniform(2, 6, 3), axis=-1) < 3 for _ in range(8)]).astype(int)
@@ -52,14 +52,14 @@ def balls():
 
 
 def three_regions():
-    """Three classes."""
+    """Return images of three classes."""
     rows, columns = np.mgrid[:18, :18]
     y = np.array([np.where(rows < 6 + k, 0, np.where(columns < 12 - k, 1, 2)) for k in range(6)])
     return np.eye(3)[y] + np.random.default_rng(0).normal(size=(*y.shape, 3)), y
 
 
 def sticky_chains():
-    """Sequences whose state changes every tenth step."""
+    """Return sequences whose state changes every tenth step."""
     rng = np.random.default_rng(0)
     y = np.cumsum(rng.random((40, 40)) < 0.1, axis=1) % 3
     return np.eye(3)[y] + rng.normal(size=(40, 40, 3)), y
@@ -78,7 +78,7 @@ TASKS = {
 
 
 def flat(X, y):
-    """All nodes of some examples."""
+    """Return the values of all nodes as one array."""
     return np.concatenate([np.reshape(x, (-1, np.shape(x)[-1])) for x in X]), np.concatenate([np.ravel(a) for a in y])
 
 
@@ -156,7 +156,7 @@ def test_the_fallback_is_as_accurate_as_the_inference():
 
 
 def risk_of_strokes(side, n_labelled):
-    """A risk of one image whose first pixels are labelled."""
+    """Return a risk of one image in which only the first pixels are labelled."""
     rng = np.random.default_rng(0)
     graph = lattice((side, side))
     labels = np.full(side * side, -1, dtype=np.int32)
@@ -206,7 +206,7 @@ def test_far_components_do_not_matter():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 2)), np.full(30, -1)
     y[:4] = [0, 1, 1, 0]
-    # A labelled chain of six nodes, and others that nobody has labelled.
+    # A labelled chain of six nodes, and nodes without labels.
     edges = np.array([[i, i + 1] for i in range(29) if i != 5] + [[0, 2]])
     whole = Example(X, Graph(30, edges))
     part = Example(X[:6], Graph(6, edges[(edges < 6).all(axis=1)]))

@@ -1,4 +1,4 @@
-"""PairwiseTables(C=...): the penalty on the weights of edges, apart from that on nodes."""
+"""PairwiseTables(C=...): the penalty on the weights of edges, separate from the penalty on nodes."""
 
 import warnings
 
@@ -18,12 +18,12 @@ ROOT = np.sqrt(EDGE_C / C)
 
 
 def constant(x_tail, x_head):
-    """A constant, and how far apart the features are."""
+    """Return the constant 1 and the distance between the features of an edge's ends."""
     return np.column_stack((np.ones(len(x_tail)), np.abs(x_tail[:, 0] - x_head[:, 0])))
 
 
 def scaled(x_tail, x_head):
-    """The same features, so much shorter that the one penalty weighs the weights of edges as EDGE_C does."""
+    """Return the features of `constant`, scaled so that the common penalty acts on edge weights as EDGE_C does."""
     return ROOT * constant(x_tail, x_head)
 
 

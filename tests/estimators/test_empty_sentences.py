@@ -1,4 +1,4 @@
-"""Sentences without a word among those to predict: their predictions are empty, those of others do not change."""
+"""Empty sentences in prediction: their predictions are empty, and other predictions do not change."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def data(seed=0):
 
 
 def with_empty(parts, *empty):
-    """Three of the parts, each between empty ones of several forms."""
+    """Return three of the parts, each between empty parts of several forms."""
     forms = [empty[i % len(empty)] for i in range(4)]
     return [forms[0], parts[0], forms[1], parts[1], forms[2], parts[2], forms[3]]
 

@@ -1,4 +1,4 @@
-"""Probabilities of entities: those of all labelings that mark them, by enumeration."""
+"""Probabilities of entities, compared with sums over all labelings that contain them."""
 
 from itertools import product
 
@@ -33,7 +33,7 @@ def fitted(scheme, pairwise="full", kind=np.asarray, scale=1.0):
 
 
 def enumerated(field, x, scheme):
-    """Probabilities of all entities of one sequence, by its labelings."""
+    """Return the probabilities of all entities of one sequence, by enumeration of labelings."""
     model = field.models([x])[0]
     labelings = list(product(range(len(field.classes_)), repeat=len(model.unary)))
     scores = np.array([score(model, states) for states in labelings])

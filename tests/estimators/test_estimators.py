@@ -1,4 +1,4 @@
-"""What every estimator owes its user: equal copies, grid search, read-only input, a failed fit that changes nothing."""
+"""The contract of all estimators: equal copies, grid search, read-only input, and failed fits that change nothing."""
 
 import copy
 import pickle
@@ -49,7 +49,7 @@ def scored_blobs():
 
 
 def volumes(dtype):
-    """Two slices of blobs make a volume."""
+    """Return volumes made of two slices of blobs."""
     X, y = noisy_blobs(12, side=6)
     return X.reshape(6, 2, *X.shape[1:]), y.reshape(6, 2, *y.shape[1:]).astype(dtype)
 
@@ -112,7 +112,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def fitted():
-    """Each estimator fitted once, and its data; tests that change it take a copy."""
+    """Return a function that fits each estimator once; tests that change the estimator take a copy."""
     kept = {}
 
     def of(name):
@@ -126,7 +126,7 @@ def fitted():
 
 
 def assert_same(one, other):
-    """Predictions of one array, or of ragged examples."""
+    """Check that predictions are equal, for one array or for ragged examples."""
     assert len(one) == len(other)
     for a, b in zip(one, other, strict=True):
         assert_array_equal(a, b)

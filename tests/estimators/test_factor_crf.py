@@ -1,4 +1,4 @@
-"""TRWCRF on examples with factors: equal to what it is without, prediction, constraints, what is kept and refused."""
+"""TRWCRF on examples with factors: equivalence with edges, prediction, constraints, stored attributes and errors."""
 
 import pickle
 import warnings
@@ -22,7 +22,7 @@ LEARNINGS_OF_FACTORS = ("exact", "relaxation", "loopy", "piecewise", "pseudolike
 
 
 def graphs(n=9, *, cycle=False, as_factors=False, shuffle=False, seed=0):
-    """Chains or rings whose edges are edges, or factors of type "edge" in any order; all pairs of labels occur."""
+    """Return chains or rings with edges, or with factors of type "edge" in any order; all pairs of labels occur."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for _ in range(n):

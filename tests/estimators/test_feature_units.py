@@ -1,4 +1,4 @@
-"""Estimators in whatever units their features come: the same field, or a warning that says what to change."""
+"""Estimators with features in any units: the same field, or a warning that says what to change."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Training where few nodes are labelled: coarse lattices, and the nodes that labels reach."""
+"""Training with few labelled nodes: coarse lattices, and the nodes within reach of labels."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
 def risk_of(shape, labels, connectivity=1, dtype=np.float64):
-    """A risk of one lattice with random features, whose edges are typed by their offsets."""
+    """Return a risk of one lattice with random features and a type of edges for each offset."""
     rng = np.random.default_rng(0)
     graph = lattice(shape, connectivity)
     example = trusted_example(
@@ -68,7 +68,7 @@ def test_coarse_lattices_have_no_more_nodes_than_asked_for(shape, max_nodes):
 
 
 def reached(graph, labels, reach, max_nodes):
-    """Nodes of an irregular graph that training looks at; their features are their numbers."""
+    """Return the nodes of an irregular graph that training uses, identified by their feature."""
     numbers = np.arange(graph.n_nodes, dtype=float)[:, None]
     batch = Batch(trusted_example(numbers, graph), np.array([0]), np.array([0, graph.n_nodes]), labels)
     potentials = LinearPotentials(2, 1, pairwise_form("potts", 2))

@@ -1,4 +1,4 @@
-"""Examples held out choose the iterate that DRFClassifier keeps, and end its training."""
+"""Held-out examples choose the iterate that DRFClassifier keeps, and end its training."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Large lattices of two classes are labelled by their rows, and get the labels of the whole."""
+"""Large lattices of two classes are labelled by ranges of rows, with the labels of the whole."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def small_parts(monkeypatch):
 
 
 def fitted(X, y, **options):
-    """A field whose edges prefer equal labels."""
+    """Return a field whose edges favour equal labels."""
     field = DRFClassifier(learning=PseudolikelihoodTraining(fixed_nodes=True), **options).fit(X, y)
     field.edge_coef_ = np.abs(field.edge_coef_)
     return field
@@ -44,7 +44,7 @@ def all_may_be_truncated(monkeypatch):
 
 
 def rows_of(whole, connectivity):
-    """Models of ranges of rows of a model with an edge weight."""
+    """Return models of ranges of rows of a model with an edge weight."""
     graph = whole.graph
     width = graph.n_nodes // graph.shape[0]
     number = {tuple(edge): e for e, edge in enumerate(graph.edges.tolist())}
@@ -69,7 +69,7 @@ LATTICES = [
 
 
 def by_rows(monkeypatch):
-    """Numbers of calls that were answered by rows, and that were not."""
+    """Record for each call whether it was answered by rows."""
     answered = []
     labels = LatticeRows.labels
 
@@ -193,7 +193,7 @@ def test_scores_beyond_30_bits_take_60(rng, small_parts):
 
 
 def of_three(y):
-    """Labels of three classes: the second half of the ones are twos."""
+    """Return labels of three classes: the second half of the ones become twos."""
     y[..., y.shape[-1] // 2 :] *= 2
     return y
 

@@ -1,4 +1,4 @@
-"""Margins of partly labelled examples: missing labels are completed by turns, and cost nothing."""
+"""Margins of partly labelled examples: training completes missing labels alternately, and they cost nothing."""
 
 from itertools import product
 
@@ -61,7 +61,7 @@ def test_sentences_without_labels_are_not_there():
 
 
 def latent_objective(field, X, y):
-    """Half the squared weights plus the sum of latent hinges, by enumeration."""
+    """Compute half the squared weights plus the sum of latent hinges, by enumeration."""
     pairs = field.edge_coef_.ravel()
     value = 0.5 * (np.sum(field.coef_**2) + np.sum(field.intercept_**2) + np.sum(pairs**2))
     for model, own in zip(field.models(X), y, strict=True):

@@ -1,4 +1,4 @@
-"""Loose tolerances: a fit that says it has converged is near the optimum, however early its gradient is within tol."""
+"""Loose tolerances: a fit that reports convergence is near the optimum, even if its gradient is small early."""
 
 import warnings
 
@@ -17,7 +17,7 @@ KINDS = {"easy": (3, 2, 0.3), "noisy": (3, 2, 2.0), "many": (30, 4, 1.0), "separ
 
 
 def drawn(layout, kind, *, correlated=False):
-    """Features and labels that a linear rule tells but for some noise."""
+    """Return features, and labels that follow a linear rule except for noise."""
     rng = np.random.default_rng(0)
     n_features, n_classes, noise = KINDS[kind]
     X = rng.normal(size=(*SHAPES[layout], n_features))
@@ -28,7 +28,7 @@ def drawn(layout, kind, *, correlated=False):
 
 
 def last_loss(field, X, y):
-    """The objective at the end of a fit that must have converged."""
+    """Return the objective at the end of a fit, and check that the fit converged."""
     field.fit(X, y)
     assert field.converged_
     return field.loss_curve_[-1]

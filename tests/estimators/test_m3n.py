@@ -83,7 +83,7 @@ def test_two_classes_are_a_support_vector_machine():
 
 
 def objective_of(field, X, y, edge_C):
-    """Half the squared weights plus C times the hinges, by enumeration."""
+    """Compute half the squared weights plus C times the hinges, by enumeration."""
     # The second feature is far from 0: the intercept of what is left of it has the penalty.
     intercept = field.intercept_ + np.mean(np.stack(X)[..., 1]) * field.coef_[:, 1]
     edge_coef = np.sqrt(field.C / edge_C) * field.edge_coef_[0]
@@ -203,7 +203,7 @@ def test_zero_weights_say_what_learns_where_no_label_has_a_majority():
         model = m3n_classifier(solver="bmrm").fit(X, y)
     assert not model.coef_.any()
     assert not model.intercept_.any()
-    # One feature that tells the labels apart is enough.
+    # One informative feature is enough.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         m3n_classifier(solver="bmrm").fit(np.column_stack([X, np.eye(6)[y]]), y)
@@ -521,7 +521,7 @@ def test_tables_and_edge_features_suit_the_graph():
     y = np.cumsum(rng.random((20, 30)) < 0.3, axis=1) % 3
     X = np.eye(3)[y] + rng.normal(scale=0.7, size=(20, 30, 3))
     forms = (X, list(X), [sp.csr_matrix(x) for x in X])
-    # Sparse features have another solver.
+    # Sparse features need another solver.
     options = {"random_state": 0, "tol": 1e-4}
     on_chains = [m3n_classifier(**options).fit(form, list(y)) for form in forms]
     explicit = m3n_classifier(pairwise="full", edge_features="constant", **options).fit(X, y)
@@ -563,7 +563,7 @@ def test_inference_of_a_call_labels_as_it_can(form):
     field = M3NClassifier(max_iter=20).fit(X, y)
     for labels, expected in zip(field.predict(X, inference="auto"), field.predict(X), strict=True):
         assert_array_equal(labels, expected)
-    # Scores define marginals, which are no probabilities of labels here.
+    # Scores define marginals, which are not probabilities of labels for this loss.
     for model, labels in zip(field.models(X), field.predict(X, inference=AutoMarginals()), strict=True):
         assert_array_equal(labels.ravel(), AutoMarginals().marginals(model).unary.argmax(axis=1))
 

@@ -1,4 +1,4 @@
-"""Ways of max-margin training against each other, the exact optimum and the linear programme."""
+"""Max-margin learning methods, compared with each other, the exact optimum and the linear programme."""
 
 import warnings
 
@@ -42,7 +42,7 @@ OPTIONS = {
 
 
 def frustrated(n_examples=6, seed=0):
-    """Grids of 3 x 3 nodes that differ from their neighbours, diagonals included: the relaxation is not tight."""
+    """Return grids of 3 x 3 nodes that differ from all neighbours, also diagonal ones: the relaxation is not tight."""
     model = PairwiseModel(lattice((3, 3), 2), np.zeros((9, 2)), -1.5 * np.eye(2)[None])
     y = BruteForce().sample(model, n_examples, random_state=seed).reshape(-1, 3, 3).astype(int)
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Labels that are missing: left out with what depends on them, or summed out."""
+"""Missing labels are left out together with the terms that depend on them, or summed out."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def images(n=6, side=5, seed=0):
 
 
 def known_surroundings(y):
-    """Labelled pixels whose four neighbours are labelled."""
+    """Return which labelled pixels have four labelled neighbours; places outside the image count as labelled."""
     known = np.pad(y >= 0, ((0, 0), (1, 1), (1, 1)), constant_values=True)
     around = known[:, :-2, 1:-1] & known[:, 2:, 1:-1] & known[:, 1:-1, :-2] & known[:, 1:-1, 2:]
     return around & (y >= 0)
@@ -51,7 +51,7 @@ def test_isolated_nodes_without_labels_are_not_there(name):
     whole = [Example(np.append(x, [[7.0]], axis=0), edges) for x in parts]
     field = clone(FIELDS[name])
     if isinstance(field, ContrastiveCRF):
-        # Random numbers of generators depend on the number of nodes.
+        # The generators' random numbers depend on the number of nodes.
         field = ContrastiveCRF(learning=ContrastiveTraining(generator="map", max_rounds=30), random_state=0, **TIGHT)
     one = field.set_params(edge_features="constant").fit([Example(x, edges) for x in parts], y)
     coef, tables = one.coef_.copy(), one.edge_coef_.copy()
@@ -80,7 +80,7 @@ def test_labels_that_are_missing_do_not_matter(name):
     field = clone(FIELDS[name]).fit(X, partial)
     coef = np.concatenate([field.coef_.ravel(), field.edge_coef_.ravel()])
     assert np.isfinite(coef).all()
-    # Without generated labelings edges are overrated.
+    # Without generated labelings, edges get too much weight.
     assert name not in ("map", "icm_mv", "gibbs") or field.score(X, y) > 0.7
     # The other class comes first: another state stands in for missing labels.
     swapped = clone(FIELDS[name]).fit(X, np.where(partial < 0, -1, 1 - partial))

@@ -1,4 +1,4 @@
-"""Fields on features with outlying values: converged means near the optimum, whatever the solver and the values."""
+"""Fields on features with outliers: a converged fit is near the optimum, for any solver and values."""
 
 import warnings
 
@@ -21,7 +21,7 @@ SHAPES = {"rows": (400,), "chains": (50, 8), "images": (6, 8, 8)}
 
 
 def noisy(layout, seed=0):
-    """Features, and labels that the first one tells but for some noise."""
+    """Return features, and labels that the first feature determines except for noise."""
     rng = np.random.default_rng(seed)
     shape = SHAPES[layout]
     X = rng.normal(size=(*shape, 3))
@@ -29,7 +29,7 @@ def noisy(layout, seed=0):
 
 
 def with_outliers(X, y, size, side, n_outliers=1):
-    """X with outlying values of the first feature in nodes of label 1: on their side, or on that of the other label."""
+    """Return X with outliers of the first feature in nodes of label 1, on the side of label 1 or on the other side."""
     X = X.copy()
     rows = X.reshape(-1, X.shape[-1])
     rows[np.flatnonzero(y.ravel() == 1)[:n_outliers], 0] = size if side == "right" else -size
@@ -37,7 +37,7 @@ def with_outliers(X, y, size, side, n_outliers=1):
 
 
 def fitted(field, X, y):
-    """The field and whether it warned."""
+    """Return the fitted field, and whether its fit warned."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         field.fit(X, y)
@@ -46,7 +46,7 @@ def fitted(field, X, y):
 
 
 def least_loss(field, X, y, side):
-    """The least objective: where the outliers are on their own side, larger ones change it no more than these."""
+    """Return the least objective; outliers of 30 on the right side stand for larger ones, which change it no more."""
     reference = field.set_params(tol=1e-6, max_iter=2000)
     found = fitted(reference, with_outliers(X, y, 30.0, side) if side == "right" else X, y)[0]
     return found.loss_curve_[-1]
@@ -93,7 +93,7 @@ def test_edge_probabilities_see_through_outliers():
 
 
 def objective(field, X, y):
-    """That of LogisticRegression(C=1)."""
+    """Compute the objective of LogisticRegression(C=1)."""
     scores = np.ravel(X @ field.coef_.T + field.intercept_)
     return np.logaddexp(0, -(2 * y - 1) * scores).sum() + 0.5 * (field.coef_**2).sum()
 

@@ -1,4 +1,4 @@
-"""Every constructor parameter of every estimator against values that it does not take: an error that names it."""
+"""Every constructor parameter of every estimator with invalid values: the error names the parameter."""
 
 import inspect
 
@@ -29,7 +29,7 @@ WRONG = {
     "complex": 1j,
 }
 
-# Values that are right for a parameter of any estimator, or whose fault shows in the data alone.
+# Values that are valid for a parameter of some estimator, or invalid only together with the data.
 TAKEN = {
     "missing_label": ["another type", "NaN", "infinity", "string", "complex"],  # any value may stand for a missing one
     "cv": ["array"],  # splits may come from any iterable
@@ -56,7 +56,7 @@ DATA = {
 
 
 def estimators():
-    """Public classes with a method fit, by name."""
+    """Return the public classes with a method fit, by name."""
     found = {}
     for module in (sklearn_crf, sklearn_crf.preprocessing, sklearn_crf.mfa, sklearn_crf.dense, sklearn_crf.calibration):
         for name in module.__all__:
@@ -74,7 +74,7 @@ def parameters_of(name):
 
 
 def cases_of(name):
-    """Pairs of a parameter and the name of a value that it does not take."""
+    """Return pairs of a parameter and the name of an invalid value."""
     return [(key, wrong) for key in parameters_of(name) for wrong in WRONG if wrong not in TAKEN.get(key, [])]
 
 

@@ -1,4 +1,4 @@
-"""Training by one pass of stochastic steps after the other."""
+"""Training by single passes of stochastic steps."""
 
 import pickle
 

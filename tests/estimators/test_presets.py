@@ -1,4 +1,4 @@
-"""The four classifiers of fields are presets: they have the same parameters and methods, and differ by defaults."""
+"""The four classifiers of fields are presets: same parameters and methods, different defaults."""
 
 import inspect
 
@@ -26,7 +26,7 @@ SAME = {
 
 
 class OwnLearning(Learning):
-    """A way to learn in three lines."""
+    """A minimal learning method."""
 
     def objective(self, plan, data):
         return Pseudolikelihood()
@@ -92,7 +92,7 @@ def test_costs_are_learned_by_margins_and_decided_by_probabilities(preset):
         fitted(preset, X, y, learning=MaxMargin(cost=cost), cost=cost)
     plain, careful = (fitted(preset, X, y, learning=Exact(), cost=each) for each in (None, cost))
     assert_array_equal(plain.coef_, careful.coef_)
-    # To call class 1 what is class 0 costs more than to miss it.
+    # Predicting class 1 for class 0 costs more than the opposite error.
     assert careful.predict(X).sum() < plain.predict(X).sum()
 
 

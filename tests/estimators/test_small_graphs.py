@@ -1,4 +1,4 @@
-"""Predictions of many small graphs with cycles, which are taken together."""
+"""Predictions of many small graphs with cycles, made in joint calls."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from sklearn_crf.potentials import PairwiseTables
 
 
 def small_graphs(n_graphs=30, n_classes=3, n_features=20, seed=0):
-    """Random graphs with cycles, two without one, and labels that go with the features."""
+    """Return random graphs, most of them with cycles, and labels that depend on the features."""
     rng, centres = np.random.default_rng(seed), np.random.default_rng(1).normal(size=(n_classes, n_features))
     X, y = [], []
     for i in range(n_graphs):

@@ -1,4 +1,4 @@
-"""Learning through a fixed number of sweeps: what it minimises, and that the same sweeps predict."""
+"""Learning through a fixed number of sweeps: the objective, and prediction with the same sweeps."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""TRWCRF on what it cannot take: a sentence names the argument, the example, what was found and what is needed."""
+"""TRWCRF on invalid input: errors name the argument, the example, the found value and the expected one."""
 
 import re
 import warnings
@@ -18,7 +18,7 @@ X = [np.eye(3)[labels] for labels in Y]
 
 
 def chains(convert=np.asarray, **fields):
-    """The examples with fields of their last one; ``convert`` makes its features."""
+    """Return the examples, with the given fields in the last example; ``convert`` makes its features."""
     found = [Example(convert(x), [[t, t + 1] for t in range(len(x) - 1)]) for x in X]
     return [found[0], Example(convert(X[1]), [[0, 1], [1, 2]], **fields)]
 
@@ -41,7 +41,7 @@ def test_unknown_states_at_prediction():
 
 
 class OfWholeLabelings(Exact):
-    """A learning of a user's own that takes no missing labels."""
+    """A user's learning method that rejects missing labels."""
 
     needs_labels = True
     why_not: ClassVar[dict[str, str]] = {"missing labels": "it counts labelings"}

@@ -24,7 +24,7 @@ TIGHT = {"tol": 1e-9, "max_iter": 2000}
 
 
 def loss_by_enumeration(model, X, y):
-    """The regularised objective from its definition."""
+    """Compute the regularised objective from its definition."""
     total = 0.0
     for x, labels in zip(X, y, strict=True):
         potentials = FittedField.of(model).potentials()
@@ -59,7 +59,7 @@ def test_the_objective_is_the_likelihood(weights, n_classes):
     model = trw_crf(C=0.3, weights=weights, **TIGHT).fit(X, y)
     value = loss_by_enumeration(model, X, y)
     assert_allclose(model.loss_curve_[-1], value, rtol=1e-10)
-    # No direction leads further down.
+    # No direction decreases the objective.
     for name in ("coef_", "edge_coef_"):
         moved = clone(model)
         moved.__dict__.update(model.__dict__)
@@ -98,12 +98,12 @@ def test_seen_weights_are_those_that_occur():
     assert_array_equal(model.coef_.toarray() != 0, occurs)
     assert_array_equal(model.edge_coef_.reshape(3, 3) != 0, joined)
     assert model.score(X, y) > 0.9
-    # What never occurs has its optimal weight below zero, so leaving it out only loses.
+    # Unseen pairs have negative optimal weights, so leaving them out increases the objective.
     assert model.loss_curve_[-1] > trw_crf(**TIGHT).fit(X, y).loss_curve_[-1]
 
 
 def wide_chains(n_classes=3, **options):
-    """Chains whose features and classes have more than 100,000 pairs."""
+    """Return chains with more than 100,000 pairs of a feature and a class."""
     return sparse_chains(n_classes=n_classes, n_features=100_001 // n_classes + 1, **options)
 
 
@@ -111,7 +111,7 @@ def test_many_features_have_weights_for_what_occurs():
     X, y = wide_chains()
     automatic, seen = (trw_crf(weights=weights, **TIGHT).fit(X, y) for weights in ("auto", "seen"))
     assert_array_equal(automatic.coef_.toarray() != 0, seen.coef_.toarray() != 0)
-    # Tables are small: they keep weights for pairs of labels that never meet.
+    # Tables are small, so they also have weights for pairs of labels that never meet.
     assert np.all(automatic.edge_coef_ != 0)
     assert not np.all(seen.edge_coef_ != 0)
     assert automatic.loss_curve_[-1] < seen.loss_curve_[-1]

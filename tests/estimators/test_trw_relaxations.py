@@ -1,4 +1,4 @@
-"""TRWCRF on graphs with cycles: relaxations bound the likelihood, ways of one relaxation agree."""
+"""TRWCRF on graphs with cycles: relaxations bound the likelihood, and ways of one relaxation agree."""
 
 import copy
 import warnings
@@ -140,7 +140,7 @@ def test_edge_probabilities_learned_with_the_weights_are_those_of_the_nested_pro
     assert fit.loss_curve_[-1] < relaxed.loss_curve_[-1] - 1e-3
 
     def nested(coef):
-        """The penalised risk with the trees that are best for every example at these weights."""
+        """Compute the penalised risk, with the trees that are best for each example at these weights."""
         moved = copy.copy(fit)
         n_node, n_intercept = fit.coef_.size, fit.intercept_.size
         moved.coef_ = coef[:n_node].reshape(fit.coef_.shape)
@@ -367,7 +367,7 @@ def test_fallback_solves_where_messages_do_not_settle():
 
 
 class Oscillating(TRWMessagePassing):
-    """Messages that settle only where they are damped, with a list of their calls."""
+    """Message passing that converges only with damping, and records its calls."""
 
     calls: ClassVar[list] = []
 

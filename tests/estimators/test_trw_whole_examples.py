@@ -1,4 +1,4 @@
-"""What a fitted field says of whole examples, against enumeration."""
+"""Results of a fitted field for whole examples, compared with enumeration."""
 
 from itertools import product
 
@@ -168,7 +168,7 @@ def test_forbidden_pairs_have_no_probability(weights):
     free = trw_crf(**options).fit(X, y)
     assert np.concatenate(fitted.predict_edge_proba(X))[:, [1, 2, 2], [0, 0, 1]].max() == 0
     assert np.concatenate(free.predict_edge_proba(X))[:, [1, 2, 2], [0, 0, 1]].max() > 0
-    # What never happens need not be learned.
+    # Pairs that never occur need not be learned.
     assert fitted.loss_curve_[-1] < free.loss_curve_[-1]
     best = trw_crf(forbidden=forbidden, inference="map", **options).fit(X, y).predict(X)
     assert all(np.all(labels[:-1] <= labels[1:]) for labels in best)
@@ -193,7 +193,7 @@ def test_certificates_enclose_the_best_scores(rule):
     for x, bound, reached, other in zip(X, found.bounds, found.scores, mplp.bounds, strict=True):
         best = BruteForce().map(potentials.model(FittedField.of(model).weights(potentials), x)).score
         assert reached - 1e-9 <= best <= min(bound, other) + 1e-9
-    # So small models are solved: only where predictions are not the best labels does a gap remain.
+    # Such small models are solved exactly: a gap remains only if predictions are not the best labels.
     if rule == "map":
         assert_allclose(found.gaps[::2], 0, atol=1e-9)
         assert found.optimal[::2].all()

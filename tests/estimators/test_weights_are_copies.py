@@ -1,4 +1,4 @@
-"""A weight of k equals k copies: in every classifier and layout, with and without weights of classes."""
+"""A weight of k equals k copies, in every classifier and layout, with and without class weights."""
 
 import warnings
 
@@ -79,7 +79,7 @@ def repeated(values, times):
 
 
 def scores_of(field, X):
-    """What two fits are compared by: marginals, or the scores of nodes and tables."""
+    """Return marginals, or the weights of a field without marginals, for comparing two fits."""
     if hasattr(field, "predict_proba"):
         return field.predict_proba(X)
     return np.concatenate([field.coef_.ravel(), field.intercept_.ravel(), field.edge_coef_.ravel()])

@@ -20,7 +20,7 @@ FACTORS = models.factor_graph_of(MODEL)
 LABELS = np.array([0, 1, 1])
 ROWS = np.zeros((3, 2))
 
-# Arguments that are fine, by name, of every function and class that takes arrays or numbers.
+# Valid arguments, by name, of every function and class that takes arrays or numbers.
 CALLS = {
     Graph: {"n_nodes": 3, "edges": [[0, 1], [1, 2]], "shape": (3,)},
     graphs.SpanningTrees: {"graph": CYCLE, "trees": np.array([[True, True, False]]), "weights": [1.0]},
@@ -95,7 +95,7 @@ for cls in (getattr(sklearn_crf.inference, name) for name in sklearn_crf.inferen
     if isinstance(cls, type) and issubclass(cls, Inference) and models.PairwiseModel in cls.takes and cls.tasks:
         CALLS[cls] = cls().get_params(deep=False)
 
-# Numbers of sweeps, samples and the like: who asks for a billion gets them.
+# Numbers of sweeps, samples and the like: a billion would be carried out.
 MANY = 10**5
 
 # Objects of the package are told by what they have; that they lack it says enough.

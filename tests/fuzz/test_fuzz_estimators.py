@@ -1,4 +1,4 @@
-"""Estimators with malformed data and parameters, and sequences of calls: a call that fails changes nothing."""
+"""Estimators with malformed data and parameters, and sequences of calls: failed calls change nothing."""
 
 import inspect
 import pickle
@@ -33,7 +33,7 @@ ESTIMATORS = {
         RegressionTreeFieldClassifier,
     )
 }
-# Rows alone, without edges.
+# Rows only, without edges.
 PLAIN = (MultiConditionalMFA,)
 BAD_X = [
     None,
@@ -43,7 +43,7 @@ BAD_X = [
     np.full((2, 3, 3, 2), np.nan),
     np.full((2, 3, 3, 2), np.inf),
 ]
-# Right for a fit, but not the number of features that was fitted.
+# Valid for a fit, but with another number of features than in the fit.
 OTHER_FEATURES = np.zeros((2, 3, 3, 9))
 
 
@@ -56,7 +56,7 @@ def some_data(cls, rng):
 
 
 class Trial:
-    """An estimator, the last data of a fit that succeeded, and what it predicted for it."""
+    """An estimator, the data of its last successful fit, and its predictions for these data."""
 
     def __init__(self, cls, rng):
         self.cls, self.rng = cls, rng
@@ -64,7 +64,7 @@ class Trial:
         self.X = self.predicted = None
 
     def check(self):
-        """The state is that of the last fit that succeeded."""
+        """Check that the state belongs to the last successful fit."""
         if self.X is None:
             found = call(self.model.predict, some_data(self.cls, self.rng)[0])
             assert isinstance(found, NotFittedError)
@@ -163,12 +163,12 @@ MAKERS["MultiLabelField"] = (
     lambda **options: MultiLabelField(**{"estimator": TRWCRF(pairwise="ising", max_iter=2), **options}),
     labelled_rows,
 )
-# Who asks for a billion iterations or stages gets them.
+# A billion iterations or stages would be carried out.
 MANY = 10**5
 
 
 def some_parameter(model, rng):
-    """The name of a constructor parameter and a malformed value; functions may be losses and features."""
+    """Return the name of a constructor parameter and a malformed value, but no function: losses may be functions."""
     parameters = sorted(model.get_params(deep=False))
     values = [value for value in malformed() if not callable(value)]
     values = [value for value in values if not (np.isscalar(value) and np.isreal(value) and abs(value) > MANY)]
@@ -197,7 +197,7 @@ def test_malformed_data_and_parameters(name):
         if kind == 0:
             parameter, value = some_parameter(model, rng)
             changed = make(**{parameter: value})
-            # A limit on memory that is too small is named.
+            # A memory limit that is too small is reported by name.
             clear = (*CLEAR, MemoryError) if parameter == "max_memory" else CLEAR
             if call(changed.fit, X, y, clear=clear) is changed:
                 check_finite(changed)

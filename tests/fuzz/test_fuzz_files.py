@@ -1,4 +1,4 @@
-"""Mutations of valid files: each is read, or refused with a ValueError that names the file."""
+"""Mutations of valid files: they are read, or rejected with a ValueError that names the file."""
 
 import bz2
 import gzip
@@ -61,7 +61,7 @@ def valid_evidence(path, rng):
 
 
 def valid_samples(path, rng):
-    """Samples of evidence, each on a line."""
+    """Write samples of evidence, one on each line."""
     lines = [str(n := int(rng.integers(3)))]
     for _ in range(n):
         nodes = rng.permutation(5)[: rng.integers(4)]
@@ -122,7 +122,7 @@ COMPRESSED = [(".gz", gzip), (".bz2", bz2), (".xz", lzma)]
 
 
 def mutated(content, rng):
-    """A few bytes or words of a file replaced, dropped, repeated or swapped, or the file cut off."""
+    """Return a file with some bytes or words replaced, dropped, repeated or swapped, or with its end cut off."""
     for _ in range(rng.integers(1, 4)):
         kind = rng.integers(6)
         words = content.split(b" ")

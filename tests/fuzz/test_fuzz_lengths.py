@@ -42,7 +42,7 @@ from sklearn_crf.objectives import Generator, Loss, MapGenerator, Objective
 
 
 def public_functions():
-    """Names of the functions that some ``__all__`` lists."""
+    """Return the names of the functions that some ``__all__`` lists."""
     found = set()
     for module in pkgutil.walk_packages(sklearn_crf.__path__, "sklearn_crf."):
         if "._" not in module.name and ".kernels" not in module.name:
@@ -66,7 +66,7 @@ def test_right_arguments_are_taken(name):
 
 
 def altered(value, rng):
-    """A value like another one, but of a wrong length, type or range."""
+    """Return a value like the given one, but of a wrong length, type or range."""
     if isinstance(value, tuple) and hasattr(value, "_replace") and value:
         field = value._fields[rng.integers(len(value))]
         return value._replace(**{field: altered(getattr(value, field), rng)})
@@ -123,7 +123,7 @@ def altered(value, rng):
 
 
 def survived(function, **arguments):
-    """The result of a call, or None if it ends in an error of Python: not in a crash, and not never."""
+    """Return the result of a call, or None if it raises an error; a crash or an endless call fails."""
     try:
         with time_limit():
             return function(**arguments)
@@ -136,7 +136,7 @@ def test_wrong_lengths():
     names = sorted(CALLS)
     for seed in seeds("lengths"):
         rng = np.random.default_rng(seed)
-        # Each in turn, so that a run of as many seeds calls all.
+        # Cases alternate, so a run with as many seeds calls all of them.
         function, arguments = CALLS[names[seed % len(names)]]
         changed = dict(arguments)
         for key in rng.permutation(sorted(arguments))[: rng.integers(1, 3)]:
@@ -229,7 +229,7 @@ def test_own_objects_that_return_garbage():
 
 
 def arrays_of(value, place=()):
-    """Places of the arrays in nested lists, dicts and objects."""
+    """Yield the places of the arrays in nested lists, dicts and objects."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         yield place
     elif isinstance(value, dict | list):
@@ -266,7 +266,7 @@ def test_damaged_states(name):
 
 
 def predictions_of(model):
-    """Calls that follow the fields of an object."""
+    """Return calls that use the fields of an object."""
     if isinstance(model, Graph):
         return [lambda: (model.incidence, model.component, model.colouring, model.is_forest)]
     if isinstance(model, models.GaussianModel):

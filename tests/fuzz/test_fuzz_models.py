@@ -70,7 +70,7 @@ def rounding_of(model):
 
 
 def with_fewer_iterations(algorithm, rng):
-    """Bounds hold after any number of iterations."""
+    """Lower the number of iterations at random; bounds must hold after any number."""
     if "max_iter" in algorithm.get_params() and rng.random() < 0.5:
         algorithm.set_params(max_iter=int(rng.integers(1, 5)))
     return algorithm

@@ -1,4 +1,4 @@
-"""Edges as people hold them, and what is said of those that cannot be read."""
+"""Forms in which users give edges, and errors for edges that cannot be read."""
 
 import networkx as nx
 import numpy as np

@@ -37,7 +37,7 @@ def to_networkx(graph):
 
 
 def pairs(edges):
-    """Undirected edges as a set that ignores order and direction."""
+    """Return undirected edges as a set that ignores order and direction."""
     return {frozenset(edge) for edge in np.asarray(edges).tolist()}
 
 
@@ -155,7 +155,7 @@ def test_pickle_leaves_out_what_is_derived():
 
 
 def neighbours_by_enumeration(shape, n_moves):
-    """Pairs of cells that differ by at most one in each coordinate and in at most `n_moves` of them."""
+    """Return pairs of cells that differ by at most one in each coordinate and in at most `n_moves` coordinates."""
     cells = list(product(*(range(length) for length in shape)))
     number = {cell: s for s, cell in enumerate(cells)}
     found = set()

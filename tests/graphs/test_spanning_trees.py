@@ -32,12 +32,12 @@ def complete(n):
 
 
 def pendant_triangle():
-    """The least graph whose equal probabilities are invalid: a triangle and one more node hanging off it."""
+    """Return a triangle with a pendant node, the smallest graph on which equal edge probabilities are invalid."""
     return Graph(4, [[0, 1], [1, 2], [2, 0], [2, 3]])
 
 
 def barbell(n):
-    """Two complete graphs joined by a bridge."""
+    """Return two complete graphs joined by a bridge."""
     edges = complete(n).edges
     return Graph(2 * n, np.concatenate((edges, edges + n, [[0, n]])))
 
@@ -56,7 +56,7 @@ def is_spanning(graph, edges):
 
 
 def all_trees(graph):
-    """Reference: every set of edges of the right size that spans."""
+    """Return all spanning trees, found by testing every set of edges of the right size."""
     size = graph.n_nodes - graph.n_components
     return np.array([edges for edges in combinations(range(graph.n_edges), size) if is_spanning(graph, list(edges))])
 
@@ -67,7 +67,7 @@ def probabilities_of_all_trees(graph):
 
 
 def is_valid(graph, probability, tol=1e-7):
-    """Reference: the bounds of all sets of nodes."""
+    """Check the edge probabilities against the bounds of all sets of nodes."""
     inside = np.arange(2**graph.n_nodes)[:, None] >> np.arange(graph.n_nodes) & 1
     both = inside[:, graph.edges[:, 0]] * inside[:, graph.edges[:, 1]]
     fits = both @ probability <= inside.sum(axis=1) - 1 + tol

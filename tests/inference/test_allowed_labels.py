@@ -55,7 +55,7 @@ from sklearn_crf.potentials import PairwiseTables
 
 
 def random_constraints(seed, n_nodes=7, n_factors=9, share=0.4):
-    """Factors of three nodes, of which random joint states are forbidden: there may be no labeling at all."""
+    """Return factors of three nodes with random forbidden joint states; there may be no labeling at all."""
     rng = np.random.default_rng(seed)
     n_states = rng.integers(2, 4, size=n_nodes)
     factors = [((s,), rng.normal(size=n_states[s])) for s in range(n_nodes)]
@@ -112,7 +112,7 @@ def test_counts_against_enumeration():
         for _ in range(int(rng.integers(2, 6))):
             scope = rng.permutation(6)[: rng.integers(3, 7)]
             values = np.where(rng.random(rng.integers(1, 6)) < 0.6, -np.inf, 0.0)
-            # Some nodes do not have the state that is counted.
+            # Some nodes lack the counted state.
             factors.append((scope, CountTable(values, default=rng.choice([-np.inf, 0.0]), state=int(rng.integers(3)))))
         model = FactorGraph.from_factors(n_states, factors)
         try:
@@ -134,7 +134,7 @@ def test_counts_against_enumeration():
 
 
 def among(model, nodes):
-    """The model without the factors that have other nodes than some, which get one state."""
+    """Return the model restricted to factors among the given nodes; all other nodes get one state."""
     n_states = np.where(np.isin(np.arange(model.n_nodes), nodes), model.n_states, 1)
     kept = [f for f in range(model.n_factors) if np.isin(scope_of(model, f), nodes).all()]
     lengths = model.arity[kept]
@@ -216,7 +216,7 @@ def test_every_algorithm_finds_labels_of_two_states(algorithm):
 
 
 def test_two_states_are_decided_without_a_search(monkeypatch):
-    # No step of a search is made: strongly connected implications alone decide.
+    # The search makes no step: strongly connected implications suffice.
     monkeypatch.setattr("sklearn_crf.inference._tuning.MOST_STEPS", 0)
     n_satisfiable = 0
     for seed in range(60):

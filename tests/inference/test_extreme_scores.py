@@ -12,7 +12,7 @@ from sklearn_crf.inference import AutoMap, BruteForce, LinearProgram, TreeBestLa
 from sklearn_crf.models import CountTable, FactorGraph, PairwiseModel, SparseTable, factor_graph_of, score
 
 FOREST_ONLY = (TreeInference, TreeBestLabelings)
-# Algorithms that share scores out among trees weigh tables by a few times the number of edges of a node.
+# Algorithms that split scores among trees multiply tables by a few times the degree of a node.
 NEAR = {np.float64: 1e98, np.float32: 1e16}
 
 

@@ -1,4 +1,4 @@
-"""What every algorithm that takes factor graphs promises on them, checked against enumeration.
+"""The contract of every algorithm for factor graphs, checked against enumeration.
 
 Algorithms are found by what ``sklearn_crf.inference`` exports, as in ``test_inference_contract.py``.
 """
@@ -22,7 +22,7 @@ def able(task):
 
 
 def cases():
-    """Every kind of table, constraints, forbidden states, one state, components, constants; exact answers with them."""
+    """Yield models with tables of every kind, constraints, forbidden states or components, and exact answers."""
     for seed in range(16):
         model = random_factor_graph(
             n_nodes=1 + seed % 6,
@@ -104,7 +104,7 @@ def test_threads_precision_read_only_and_warm_start(task, tmp_path):
 
 @pytest.mark.parametrize("task", ["map", "marginals"])
 def test_models_without_an_allowed_labeling(task):
-    # Two nodes must be 1, no more than one may be.
+    # Two nodes must be 1, but at most one may be.
     must = np.array([-np.inf, 0.0])
     model = FactorGraph.from_factors([2] * 5, [((0,), must), ((3,), must), (range(5), at_most_one())])
     for cls in [param.values[0] for param in able(task)]:

@@ -1,4 +1,4 @@
-"""What every inference algorithm promises, checked against enumeration on small models.
+"""The contract of every inference algorithm, checked against enumeration on small models.
 
 Algorithms are found by what ``sklearn_crf.inference`` exports; a new one is covered as soon as it is exported.
 """
@@ -25,18 +25,18 @@ ALGORITHMS = [
     cls
     for cls in EXPORTED
     if isinstance(cls, type) and issubclass(cls, Inference) and cls not in (Inference, BruteForce)
-    # Gaussian fields have no labels: tests/test_gaussian_inference.py is their contract.
+    # Gaussian fields have no labels: tests/test_gaussian_inference.py has their contract.
     if PairwiseModel in cls.takes
 ]
 
-# Cut-based algorithms may reject models; these they must take. The others take everything.
+# Cut-based algorithms may reject models, but must accept these. The others accept all models.
 CUTS = {"GraphCut", "AlphaExpansion", "AlphaBetaSwap"}
 
 # Optimisers over whole trees take seconds to come to rounding: on graphs with cycles they get two states and one
 # table here. What trees are chosen depends on the numbers of nodes, and so does their result.
 OVER_TREES = {"TightenBound"}
 
-# Their marginals fit together locally, which they can where nothing is allowed.
+# Their marginals are locally consistent, which is possible even if no labeling is allowed.
 LOCAL = {"EdgeEntropyBP", "LoopyBP", "NormProductBP", "TRWMessagePassing", "TightenBound"}
 
 PLAIN, FORBIDDEN, N_STATES = {}, {"forbidden": 0.25}, {"vary_states": True}
@@ -44,7 +44,7 @@ TOLERANCE = {np.float64: 1e-9, np.float32: 2e-4}
 
 
 def configured(cls, max_iter=3000):
-    """An algorithm that iterates until nothing changes, with a fixed seed."""
+    """Return an algorithm that iterates until nothing changes, with a fixed seed."""
     algorithm = cls()
     wanted = {"max_iter": max_iter, "max_work": 1e6, "tol": 1e-13, "damping": 0.2, "random_state": 0}
     params = algorithm.get_params()
@@ -54,17 +54,17 @@ def configured(cls, max_iter=3000):
 
 
 def able(task):
-    """Algorithms of a task, for parametrize."""
+    """Return algorithms of a task, for parametrize."""
     return [pytest.param(cls, id=cls.__name__) for cls in ALGORITHMS if task in cls.tasks]
 
 
 def is_exact(algorithm, graph):
-    """Whether an algorithm is exact on any model of a graph."""
+    """Return whether an algorithm is exact on any model of a graph."""
     return algorithm.exact_on == "any" or (algorithm.exact_on == "forest" and graph.is_forest)
 
 
 def must_take(algorithm, model, structure="full"):
-    """Whether rejecting a model would break the algorithm's promise."""
+    """Return whether rejecting a model would break the algorithm's contract."""
     name = type(algorithm).__name__
     if name in ("TreeInference", "TreeBestLabelings"):
         return model.graph.is_forest
@@ -78,7 +78,7 @@ def must_take(algorithm, model, structure="full"):
 
 
 def run(algorithm, task, model, structure="full", **kwargs):
-    """Result of a task, or None for a model that the algorithm may and does reject."""
+    """Return the result of a task, or None for a model that the algorithm is allowed to reject and does."""
     over_trees = type(algorithm).__name__ in OVER_TREES and not model.graph.is_forest
     if over_trees and (model.n_columns > 2 or len(model.tables) > 1):
         return None
@@ -93,13 +93,13 @@ def run(algorithm, task, model, structure="full", **kwargs):
 
 
 def states_of(topology):
-    """Numbers of states to try: up to five, fewer where enumeration takes long."""
+    """Return the numbers of states to try: up to five, fewer if enumeration takes long."""
     return {"grid": (2, 3), "tree": (1, 2, 3), "chain": (2, 4), "cycle": (2, 5)}.get(topology, (1, 3))
 
 
 @cache
 def case(topology, n_columns, kind, structure="full", dtype=np.float64, scale=1.0, extra=()):
-    """A model with its exact marginals and best labeling."""
+    """Return a model with its exact marginals and best labeling."""
     model = random_model(
         topology, n_columns, kind, structure=structure, dtype=dtype, scale=scale, seed=n_columns, **dict(extra)
     )
@@ -107,7 +107,7 @@ def case(topology, n_columns, kind, structure="full", dtype=np.float64, scale=1.
 
 
 def cases(topology, dtypes=(np.float64,), structures=("full", "potts"), extras=(PLAIN, FORBIDDEN, N_STATES), **kwargs):
-    """Everything that a model of a topology can be."""
+    """Yield models of a topology with every option."""
     for n_columns, kind, structure, dtype, extra in product(
         states_of(topology), TABLE_KINDS, structures, dtypes, extras
     ):
@@ -186,7 +186,7 @@ def test_marginals_are_distributions_and_bounds_hold(cls, topology):
 
 @cache
 def larger_cases():
-    """Models beyond enumeration, of two or three states, with what a junction tree says of them."""
+    """Return models of two or three states that are too large for enumeration, with the junction tree's results."""
     found = []
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -248,7 +248,7 @@ def test_log_z_terms_sum_to_each_component(cls):
             component = model.graph.component
             per_component = np.bincount(component, weights=found.log_z_terms)
             for c in range(model.graph.n_components):
-                # Nodes outside the component are fixed at a state by themselves; edges do not leave it.
+                # Nodes outside the component have a fixed state; no edges leave the component.
                 alone = _component_alone(model, component == c)
                 assert run(algorithm, "marginals", alone).log_z == pytest.approx(per_component[c], abs=1e-9)
             if is_exact(algorithm, model.graph):
@@ -256,7 +256,7 @@ def test_log_z_terms_sum_to_each_component(cls):
 
 
 def _component_alone(model, inside):
-    """The model with everything outside a component worth nothing: one free state, no edge scores."""
+    """Return the model with one free state and no edge scores outside a component."""
     unary = np.where(inside[:, None], model.unary, np.where(np.arange(model.n_columns) == 0, 0, -np.inf))
     weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
     weight = np.where(inside[model.graph.edges[:, :1]], weight, 0)
@@ -269,7 +269,7 @@ def test_any_number_of_threads_gives_the_same_bits(cls, task):
     algorithm = configured(cls, max_iter=20)
     if task not in algorithm.tasks:
         pytest.skip(f"{cls.__name__} has no {task}")
-    # One hands over to a solver without threads, the other has them for its search alone; both are slow.
+    # One passes the model to a solver without threads, the other uses threads for its search only; both are slow.
     sides = (8, 200) if cls.__name__ in ("LinearProgram", "ClusterTightening", "CycleRelaxation") else (40, 2000)
     for graph, structure in product((lattice((sides[0], sides[0])), lattice((sides[1],))), ("full", "submodular")):
         model = random_model(graph, 2, "weighted", structure=structure, seed=1)
@@ -341,7 +341,7 @@ def test_models_without_an_allowed_labeling(cls, task):
     no_state[2] = -np.inf
     with pytest.raises(ValueError, match="node 2"):
         getattr(algorithm, task)(replace(model, unary=no_state))
-    # Neighbours must be alike, but the ends must differ.
+    # Neighbours must be equal, but the ends must differ.
     alike = np.where(np.eye(2), 0.0, -np.inf)[None]
     unary = np.zeros((6, 2))
     unary[0, 0] = unary[5, 1] = -np.inf

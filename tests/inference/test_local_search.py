@@ -1,4 +1,4 @@
-"""Labelings that no change of one node improves, of whole models and of some rows at a time."""
+"""Local optima of single-node changes, for whole models and for some rows at a time."""
 
 import numpy as np
 import pytest
@@ -95,5 +95,5 @@ def test_large_models_of_more_than_two_states_have_coarse_capacities(monkeypatch
     assert _cut_network.CutNetwork(model)._choose_scale() == np.int32
     found = AlphaExpansion(nonsubmodular="truncate").map(model)
     assert found.score == pytest.approx(expected.score, rel=1e-5)
-    # With two states a cut is exact to 60 bits.
+    # With two states a cut is exact to 60 bits, so it is the reference.
     assert _cut_network.CutNetwork(lattice_model(rng, (12, 9), 1, 1, 1, n_states=2))._choose_scale() == np.int64

@@ -1,4 +1,4 @@
-"""Inference keeps nothing of a model once the model and the results are gone."""
+"""Inference keeps no reference to a model after the model and the results are deleted."""
 
 import gc
 import warnings

@@ -1,4 +1,4 @@
-"""Options of algorithms that are no numbers, or no names, are refused by name, never used."""
+"""Invalid options of algorithms raise errors that name the option."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ NO_OPTIONS = [np.zeros(2), np.zeros(0), {}, "nonsense", object(), np.nan, 1j, np
 
 
 def options_of(kinds):
-    """Options of all algorithms whose default is of some kinds."""
+    """Return the options of all algorithms whose default is of the given kinds."""
     found = []
     for cls in (*ALGORITHMS, BruteForce):
         for option, default in cls().get_params(deep=False).items():
@@ -30,7 +30,7 @@ def test_what_is_no_option_is_named(cls, option):
             getattr(cls(**{option: value}), min(cls.tasks))(MODEL)
 
 
-# Limits of size may be any numbers.
+# Size limits may be any numbers.
 LIMITS = ("max_work", "max_width", "max_memory", "max_labelings", "max_variables")
 COUNTS = [case for case in options_of((int,)) if case.values[1] not in LIMITS]
 

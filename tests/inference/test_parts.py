@@ -1,4 +1,4 @@
-"""Node marginals of graphs side by side: the bits of each alone, with its own convergence and its own errors."""
+"""Node marginals of several graphs: the bits of single graphs, each with its own convergence and errors."""
 
 import warnings
 
@@ -57,7 +57,7 @@ def one_by_one(inference, model):
     n_columns=st.sampled_from([2, 3, 5, 9]),
     tables=st.sampled_from(["tied", "types", "weights", "features"]),
     dtype=st.sampled_from([np.float32, np.float64]),
-    # At the last one, scores are kept instead of probabilities.
+    # For the last model, scores are kept instead of probabilities.
     scale=st.sampled_from([0.5, 2.0, 12.0]),
 )
 def test_each_part_has_the_bits_that_it_has_alone(seed, name, n_columns, tables, dtype, scale):

@@ -1,4 +1,4 @@
-"""What bounds prove: rounding, and steps of scores."""
+"""Proofs by bounds: rounding, and the steps between possible scores."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ TRIANGLE = Graph(3, [[0, 1], [1, 2], [0, 2]])
 
 
 class Claims(Inference):
-    """Labels and a bound as they are given."""
+    """Given labels and a given bound."""
 
     tasks = frozenset({"map"})
     takes = (PairwiseModel, FactorGraph)
@@ -46,7 +46,7 @@ class Claims(Inference):
 
 
 def frustrated(seed, n_states=2, n_nodes=3):
-    """Integer scores on a clique, whose relaxation is loose for many seeds."""
+    """Return integer scores on a clique, whose relaxation is loose for many seeds."""
     rng = np.random.default_rng(seed)
     graph = Graph(n_nodes, [[s, t] for s in range(n_nodes) for t in range(s)])
     tables = rng.integers(-3, 4, size=(graph.n_edges, n_states, n_states)).astype(float)
@@ -94,7 +94,7 @@ def test_bounds_of_scores_with_a_step_are_multiples_above_the_score(inference, s
         unary, tables = step * whole.unary + offset * (dtype == np.float64), step * whole.tables
         model = PairwiseModel(whole.graph, unary.astype(dtype), tables.astype(dtype), whole.edge_type)
         if dtype == np.float32 and step == 1e-3:
-            # Thousandths in single precision are multiples of a far smaller step.
+            # In single precision, thousandths are multiples of a far smaller step.
             assert Proof(model).step < 1e-9
             continue
         assert Proof(model).step / step == pytest.approx(np.rint(Proof(model).step / step), abs=1e-6)
@@ -124,7 +124,7 @@ def test_steps_of_scores():
     assert step_of(rng.normal(size=(3, 2)), [np.eye(2)]) == 0.0
     assert step_of(1.0 * whole, [np.eye(2)], edge_weight=rng.normal(size=3)) == 0.0
     assert step_of(np.full((3, 2), 7.5), [np.zeros((2, 2))]) == 0.0
-    # What rounding hides has no step of its own.
+    # Differences below rounding define no step.
     assert step_of(1e-9 * whole, [1e9 * np.eye(2)]) == 1e9
     assert step_of(1e-9 * whole, [np.pi * 1e6 * np.eye(2)], edge_weight=rng.normal(size=3)) == 0.0
     forbidden = np.where(np.eye(2, dtype=bool), 0.0, -np.inf)

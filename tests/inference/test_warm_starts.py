@@ -1,4 +1,4 @@
-"""Solving again after a small change of the scores costs a fraction, of every convex algorithm."""
+"""Solving again after a small change of the scores takes few iterations, for every convex algorithm."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ CASES = [
     ("marginals", TightenBound(max_iter=1000)),
     ("marginals", TightenBound("snakes", "pqn")),
     ("marginals", TightenBound(start_sweeps=20)),
-    # Their bound is as far above that of the fixed point as messages are from it.
+    # The distance of their bound from the fixed point's bound is as large as the messages' distance.
     ("marginals", TRWMessagePassing(tol=1e-6)),
     ("marginals", TRWMessagePassing(damping=0.5, tol=1e-6)),
     ("marginals", TRWMessagePassing("chains", schedule="convergent")),

@@ -1,4 +1,4 @@
-"""Values far from all others, sentinels or mistakes, in the training of mixtures."""
+"""Isolated values (sentinels or mistakes) in the training of mixtures."""
 
 import warnings
 

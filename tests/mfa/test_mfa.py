@@ -1,4 +1,4 @@
-"""MultiConditionalMFA: closed forms and other estimators that it must equal, its interface, its complaints."""
+"""MultiConditionalMFA: closed forms and estimators that it must equal, its interface, and its errors."""
 
 import pickle
 import warnings
@@ -324,7 +324,7 @@ def test_joint_training_has_one_prior(clusters):
     X, y = clusters
     model = MultiConditionalMFA(1, 1, objective="joint").fit(X, y)
     assert_allclose(model.discriminative_prior_, model.class_prior_)
-    # As loaded from a version that had one prior.
+    # As after loading from a version with a single prior.
     joint = model.predict_proba(X)
     del model.discriminative_prior_, model.class_count_
     assert_allclose(model.predict_proba(X), joint)
@@ -417,7 +417,7 @@ def test_constant_and_empty_features(clusters):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = MultiConditionalMFA(2, 1, random_state=0).fit(X, y)
-    # A constant tells no class from another.
+    # A constant feature does not discriminate between classes.
     without = MultiConditionalMFA(2, 1, random_state=0).fit(X[:, :4], y)
     assert_allclose(model.predict_proba(X), without.predict_proba(X[:, :4]), atol=0.05)
     with pytest.warns(UserWarning, match=r"feature\(s\) 4 of X are constant"):

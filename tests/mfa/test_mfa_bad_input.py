@@ -1,4 +1,4 @@
-"""Errors of MultiConditionalMFA for parameters and input that it cannot use, and its state after them."""
+"""Errors of MultiConditionalMFA for invalid parameters and input, and its state after them."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Mixtures of factor analysers from samples that come in parts."""
+"""Mixtures of factor analysers trained on samples in parts."""
 
 import pickle
 
@@ -134,7 +134,7 @@ def test_errors_leave_the_model_as_it_was():
     with pytest.raises(ValueError, match="class_weight='balanced' is not supported by partial_fit"):
         model.set_params(class_weight="balanced").partial_fit(X[:200], Y[:200])
     assert_array_equal(fitted_values(model), before)
-    # A later part may miss classes.
+    # A later part may lack classes.
     model.set_params(class_weight=None).partial_fit(X[Y == 0][:50], Y[Y == 0][:50])
     assert np.isfinite(fitted_values(model)).all()
     with pytest.warns(match="have no sample"):

@@ -1,4 +1,4 @@
-"""The plan of a fit: what is resolved once, travels to other processes, and cannot be changed."""
+"""The plan of a fit is resolved once, can be sent to other processes, and is immutable."""
 
 import pickle
 import warnings

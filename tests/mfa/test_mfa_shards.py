@@ -1,4 +1,4 @@
-"""Mixtures of factor analysers on samples in shards: the same bits wherever shards are, the optimum of memory."""
+"""Mixtures of factor analysers on shards: the same bits wherever shards are, and the optimum of training in memory."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_the_fit_is_that_in_memory(name):
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 3.0}, {0: 0.0, 1: 2.0, 2: 1.0}])
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_weights_of_classes_are_those_of_all_shards(name, class_weight):
-    # One shard lacks a class, which is rarer than others.
+    # One shard lacks the rarest class.
     order = np.argsort(Y == 0, kind="stable")[:130]
     x, y, weight = X[order], Y[order], WEIGHT[order]
     cut = 60

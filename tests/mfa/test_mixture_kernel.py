@@ -14,14 +14,14 @@ from sklearn_crf.kernels.mfa.mixtures import class_moments, class_scores, k_mean
 
 
 def plain_scores(samples, linear, inverse_noise, group):
-    """Projections ``(z, l)`` and scores of all components."""
+    """Return projections ``(z, l)`` and scores of all components."""
     projected = linear @ samples
     quadratic = inverse_noise @ np.square(samples[:-1])
     return projected, 0.5 * (np.square(projected[:, :-1]).sum(axis=1) - quadratic[group]) + projected[:, -1]
 
 
 def plain_moments(samples, weight, linear, inverse_noise, group, first, last, joint, features):
-    """What the kernel says that it does: value, moments, squares by group."""
+    """Compute the documented results of the kernel: value, moments, and squares by group."""
     projected, scores = plain_scores(samples, linear, inverse_noise, group)
     log_own, log_all = logsumexp(scores[first:last], axis=0), logsumexp(scores, axis=0)
     weights = -features * np.exp(scores - log_all)
@@ -34,7 +34,7 @@ def plain_moments(samples, weight, linear, inverse_noise, group, first, last, jo
 
 
 def random_problem(n_classes, n_components, n_factors, n_samples, n_groups, spread, seed, n_features=3):
-    """Samples and weights, and forms of all components."""
+    """Return samples, their weights, and the forms of all components."""
     rng = np.random.default_rng(seed)
     n_all = n_classes * n_components
     n_groups = {"tied": 1, "class": n_classes, "component": n_all}[n_groups]
@@ -52,7 +52,7 @@ def random_problem(n_classes, n_components, n_factors, n_samples, n_groups, spre
 
 
 def blocks_of(samples, weight, label=0, size=50):
-    """Samples of one class in blocks of so many, as kernels take them."""
+    """Return samples of one class in blocks of the given size, in the kernels' format."""
     n_samples = len(weight)
     ptr = np.append(np.arange(0, n_samples, size), n_samples)
     parts = [samples[:, start:stop].ravel() for start, stop in pairwise(ptr)]
@@ -60,7 +60,7 @@ def blocks_of(samples, weight, label=0, size=50):
 
 
 def moments_of(problem, first, last, joint, features, n_threads=1):
-    """The same by the kernel."""
+    """Compute the value, moments and squares by the kernel."""
     samples, weight, *forms = problem
     moments, squares = np.zeros_like(forms[0]), np.zeros_like(forms[1])
     n_own = last - first
@@ -118,7 +118,7 @@ def test_an_impossible_component_has_no_weight():
 
 
 def assert_kernel_is_plain_but_for(problem, component):
-    """Like the model without that component, which has no moments."""
+    """Check that results equal those of the model without a component, which gets zero moments."""
     samples, weight, linear, inverse_noise, group = problem
     value, moments, squares = moments_of(problem, 0, len(linear), 1.0, 0.0)
     rest = np.delete(np.arange(len(linear)), component)

@@ -176,7 +176,7 @@ def test_directions_without_variance_are_not_left_to_rounding():
 
 
 def expected_gain(objective, params):
-    """Half the squared gradient in units of standard errors: what a step from there can gain, to second order."""
+    """Return half the squared gradient in standard errors: the possible gain of a step, to second order."""
     problem = ScaledCriterion(objective, params)
     _, gradient = problem(problem.start)
     free = ~problem.lower_bounded | (problem.start > 0) | (gradient < 0)

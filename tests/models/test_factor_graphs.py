@@ -37,7 +37,7 @@ def random_labels(model, rng):
 
 
 def plain_score(model, labels):
-    """Reference: look up every factor in its written out table."""
+    """Compute the score by looking up every factor in its dense table."""
     total = 0.0
     for f in range(model.n_factors):
         scope = model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]

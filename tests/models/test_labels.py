@@ -1,4 +1,4 @@
-"""Labels of wrong lengths, types and values, in every function and method that takes labels of a model."""
+"""Labels of wrong lengths, types and values, in every function and method with labels as an argument."""
 
 import numpy as np
 import pytest

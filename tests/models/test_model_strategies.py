@@ -1,4 +1,4 @@
-"""The random models of the tests are what they say."""
+"""The random models of the tests have the properties that they claim."""
 
 import numpy as np
 import pytest

@@ -82,7 +82,7 @@ def test_symmetric_blur_is_symmetric_and_positive_semidefinite():
     assert values[0] > -1e-12
     assert values[-1] == pytest.approx(1.0, abs=1e-12)
     single = matrix_of(PermutohedralFilter(features))
-    assert np.abs(single - single.T).max() > 1e-4  # else there would be no need of the other
+    assert np.abs(single - single.T).max() > 1e-4  # otherwise one of the two would be superfluous
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

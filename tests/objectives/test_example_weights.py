@@ -1,4 +1,4 @@
-"""Weights of examples are numbers of a batch: examples of different weights share it, and sums are those of parts."""
+"""Weights of examples in a batch: examples of different weights share a batch, and sums add up over parts."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def typed_cycles(rng, n=5):
 
 
 def factors(rng, n=6):
-    """Graphs with factors of two types, one of which has features, and fixed ones."""
+    """Return graphs with fixed factors and factors of two types, one of them with features."""
     X = [
         Example(
             rng.normal(size=(5, 2)),

@@ -1,4 +1,4 @@
-"""The contract of fast paths: each equals the general way on random data, whatever the number of threads."""
+"""The contract of fast paths: each equals the general path on random data, for any number of threads."""
 
 import threading
 from dataclasses import replace
@@ -42,7 +42,7 @@ from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotenti
 LAYOUTS = ("sparse chains", "chains", "lattices", "nodes")
 OBJECTIVES = ("likelihood", "relaxation", "pseudolikelihood", "piecewise", "saddle point", "hinge", "sets")
 
-# Data for which each path is.
+# The data of each path.
 DATA_OF = {
     "chains": {"layout": "sparse chains", "objective": "likelihood"},
     "graphs": {"layout": "lattices", "objective": "relaxation"},
@@ -53,7 +53,7 @@ DATA_OF = {
     "pooled pullback": {"layout": "sparse chains", "objective": "pseudolikelihood"},
 }
 
-# The same for planes of margins.
+# The data of each path to cutting planes.
 PLANES_OF = {
     "planes of forests": {"layout": "chains", "objective": "hinge", "forbids": False},
     "duals of sparse forests": {"layout": "sparse chains", "objective": "hinge", "forbids": False, "seen": False},
@@ -74,7 +74,7 @@ class Problem(NamedTuple):
         return kind(self.objective, self.potentials, self.batches, n_jobs=n_jobs)
 
     def weights(self, size=1.0):
-        """Random weights; edges prefer equal labels, so that cuts are exact."""
+        """Return random weights; edges favour equal labels, so cuts are exact."""
         coef = size * self.rng.normal(size=self.potentials.n_coef)
         edge_coef = self.potentials.unpack(coef).edge_coef
         edge_coef[...] = np.abs(edge_coef)
@@ -85,7 +85,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(seed, **options):
-    """Examples of some options; of those that are not given, some are drawn."""
+    """Return examples of some options; some of the options that are not given are drawn."""
     rng = np.random.default_rng(seed)
     drawn = {
         "layout": str(rng.choice(LAYOUTS)),
@@ -189,7 +189,7 @@ def _with_sets(rng, potentials, batch):
 
 @pytest.fixture(params=[False, True], ids=["usual pieces", "small pieces"])
 def pieces(request, monkeypatch):
-    """Cut and join data at other sizes than usual, so that small examples are in several pieces."""
+    """Cut and join data at smaller sizes, so that small examples have several parts."""
     if request.param:
         monkeypatch.setattr(_pass_over_chains, "_LEAST_OF_A_BLOCK", 1)
         monkeypatch.setattr(_pass_over_chains, "_NODES_FOR_A_CLASS", 0)
@@ -236,7 +236,7 @@ def test_every_path_is_for_some_data(path, seed, pieces):
 
 
 def assert_contract(problem):
-    """Compare all paths that apply with the general way, of all batches and of some, where they do not decline."""
+    """Compare all applicable paths with the general path, on all batches and on some, unless they decline."""
     paths = problem.paths()
     for size in (1.0, 40.0) if paths else ():
         coef = problem.weights(size)

@@ -1,4 +1,4 @@
-"""Examples with cycles that are joined for inference: the same planes and losses as apart."""
+"""Examples with cycles that are joined for inference have the same cutting planes and losses as single examples."""
 
 import warnings
 
@@ -25,7 +25,7 @@ from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
 def grids(shapes, *, weighted=False, edge_features=True, connectivity=1, seed=0):
-    """A batch for each grid, edges typed by offset."""
+    """Return a batch for each grid, with a type of edges for each offset."""
     rng = np.random.default_rng(seed)
     graphs = {shape: lattice(shape, connectivity) for shape in shapes}
     batches = []

@@ -1,4 +1,4 @@
-"""Learning principles against brute force, gradients against 5-point differences, and what they do without labels."""
+"""Objectives against brute force, gradients against 5-point differences, and missing labels."""
 
 from dataclasses import replace
 
@@ -83,7 +83,7 @@ def test_saddle_point_is_the_gap_to_the_best_labeling():
 def test_discrete_rules_complete_missing_labels(objective):
     model = random_model("grid", 2, seed=5)
     labels = make_labels(model, missing=9)
-    # Nothing is labelled: the completion is the prediction itself, and nothing is left to learn.
+    # No node is labelled: the completion is the prediction itself, and the loss is zero.
     loss = objective.loss_statistics(model, labels)
     assert_allclose(loss.statistics.unary, 0)
     assert_allclose(loss.statistics.tables, 0)
@@ -136,7 +136,7 @@ def test_pseudolikelihood_leaves_out_what_depends_on_missing_labels():
 
 
 def make_batches(n_batches=3, *, weights=None, n_features=3, shape=(2, 3), seed=0):
-    """Batches of two lattices each, with random features and labels of three classes."""
+    """Return batches of two lattices each, with random features and labels of three classes."""
     rng = np.random.default_rng(seed)
     graph = disjoint_union([lattice(shape), lattice(shape)])
     half = graph.n_nodes // 2

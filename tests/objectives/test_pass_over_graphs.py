@@ -17,7 +17,7 @@ from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
 def graphs(n_graphs, n_classes, seed):
-    """Graphs with cycles, some in several parts, and labels; one node has many neighbours."""
+    """Return graphs with cycles, some with several components, and labels; one node has many neighbours."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for _ in range(n_graphs):
@@ -32,7 +32,7 @@ def graphs(n_graphs, n_classes, seed):
 
 
 def risk_of(kind, n_classes, form="full", seed=0, n_jobs=1, algorithm=None, joined=100, objective=None):
-    """Risk of twelve graphs whose weights differ."""
+    """Return the risk of twelve graphs with different weights."""
     X, y = graphs(12, n_classes, seed)
     encoded = encode_X(X)
     weight = np.random.default_rng(seed).choice([0.5, 2.0], len(X))

@@ -1,4 +1,4 @@
-"""Planes of bundle methods, stored whole or by the entries that are not zero."""
+"""Cutting planes of bundle methods, stored as dense rows or by their nonzero entries."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from sklearn_crf.optimize import _bundle, bmrm
 
 
 def sparse_hinges(n=60, n_terms=40, seed=0):
-    """A sum of hinges, each of two entries of x, and how many entries of its slopes are not zero."""
+    """Return a sum of hinges, each of two entries of x, and counts of the nonzero entries of its slopes."""
     rng = np.random.default_rng(seed)
     place = np.stack([rng.choice(6 if k % 8 else n, 2, replace=False) for k in range(n_terms)])
     rows = rng.normal(size=(n_terms, 2))

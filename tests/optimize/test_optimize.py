@@ -1,4 +1,4 @@
-"""Optimizers on functions whose minima are known, and on what inference makes of them."""
+"""Optimizers on functions with known minima, and on objectives of inference."""
 
 import numpy as np
 import pytest
@@ -17,20 +17,20 @@ from sklearn_crf.optimize import (
 
 
 def ascended(gradient, start, **options):
-    """The result of gradient ascent, and every point that it has come to."""
+    """Return the result of gradient ascent, and every point on its way."""
     points = []
     found = gradient_ascent(gradient, start, callback=lambda step: points.append(step.x), **options)
     return found, np.array(points)
 
 
 def detect_cycle(values, n_cycles=2, **options):
-    """The iteration at which a recorded training had gone through a number of cycles, or None."""
+    """Return the iteration at which recorded values have completed a number of cycles, or None."""
     detector = CycleDetector(n_cycles, **options)
     return next((t for t, value in enumerate(values) if detector.update(value)), None)
 
 
 def quadratic(seed=0, n=6):
-    """A convex function, value and gradient, and its minimum."""
+    """Return a convex function, as its value and gradient, and its minimum."""
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(n + 2, n))
     matrix, minimum = root.T @ root, rng.normal(size=n)
@@ -38,7 +38,7 @@ def quadratic(seed=0, n=6):
 
 
 def logistic_regression(seed=0, n_samples=200, n_features=4):
-    """The parts of a penalised logistic loss: fun(indices, x) for mini-batches."""
+    """Return the parts of a penalised logistic loss, which is fun(indices, x) for a mini-batch."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(n_samples, n_features))
     target = rng.random(n_samples) < expit(features @ rng.normal(size=n_features))

@@ -23,7 +23,7 @@ def quadratic(matrix, vector):
 
 
 def on_simplex(x):
-    """Nearest distribution."""
+    """Return the nearest probability distribution."""
     falling = np.sort(x)[::-1]
     excess = (np.cumsum(falling) - 1) / np.arange(1, len(x) + 1)
     return np.maximum(x - excess[np.flatnonzero(falling > excess)[-1]], 0)
@@ -118,7 +118,7 @@ def test_slopes_decide_where_values_are_inexact():
     assert found.success
     assert_allclose(found.x, minimize_pqn(exact, np.zeros(12), **options).x, atol=1e-8)
     assert found.nfev <= 2 * found.nit
-    # Taken at their word, the values leave no step to take.
+    # Taken as exact, the values would allow no step.
     assert not minimize_pqn(fun, np.zeros(12), **options).success
 
 

@@ -108,7 +108,7 @@ def test_callback_and_start():
     solution = np.array([1.0, 1 / 30])
     assert minimize_spg(fun, solution, project=anywhere).nit == 0
     assert not minimize_spg(fun, [5.0, 5.0], project=anywhere, max_iter=0).success
-    # The start itself need not lie in the set.
+    # The start itself need not be feasible.
     inside = minimize_spg(fun, [50.0, 50.0], project=lambda x: np.clip(x, -2, 2), max_iter=0)
     assert_allclose(inside.x, 2)
 

@@ -1,4 +1,4 @@
-"""Solvers of sums of maxima that an oracle may miss: bounds are true, and no gap above the tolerance is silent."""
+"""Solvers of sums of maxima with an inexact oracle: bounds hold, and gaps above the tolerance cause warnings."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ N, N_TERMS, N_PLANES, TOL = 3, 4, 5, 1e-2
 
 
 class Sum:
-    """A sum of maxima of planes, and an oracle that now and then takes a lower plane for the highest."""
+    """A sum of maxima of planes, and an oracle that sometimes returns a lower plane than the highest."""
 
     def __init__(self, seed, bounded):
         self.rng = np.random.default_rng(seed)
@@ -25,7 +25,7 @@ class Sum:
         return 0.5 * x @ x + self.heights(x).max(axis=1).sum()
 
     def found(self, x):
-        """The planes taken for the highest."""
+        """Return the planes that are taken for the highest ones."""
         order = np.argsort(self.heights(x), axis=1)
         return order[np.arange(N_TERMS), np.where(self.rng.random(N_TERMS) < self.misses, -2, -1)]
 
@@ -80,7 +80,7 @@ def test_nothing_is_proven_without_bounds(solver):
 
 
 class Blind(Sum):
-    """The same, of which the highest plane is never found, nor the second highest proven to be lower."""
+    """A sum whose oracle never finds the highest plane, nor proves the second highest to be lower."""
 
     def found(self, x):
         return np.argsort(self.heights(x), axis=1)[:, -2]
@@ -98,7 +98,7 @@ def test_planes_that_cut_off_nothing_end_it(solver):
 
 
 class NearlyProvenSum(Sum):
-    """The same without misses, all but a part of the tolerance of it proven."""
+    """A sum whose oracle finds all maxima, but proves them only up to a part of the tolerance."""
 
     def __init__(self, seed):
         super().__init__(seed, bounded=True)

@@ -1,4 +1,4 @@
-"""Saves small models of this version, with data and what they predict for it, for test_saved_models.py.
+"""Save small models of this version, with data and their predictions, for test_saved_models.py.
 
     PYTHONPATH=. python tests/persistence/make_models.py
 

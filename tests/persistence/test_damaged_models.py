@@ -1,4 +1,4 @@
-"""Saved models whose arrays were altered: what kernels follow without looking is checked as the state is set."""
+"""Saved models with altered arrays: indices that kernels use unchecked are checked when the state is set."""
 
 import pickle
 import warnings

@@ -1,4 +1,4 @@
-"""Pickled graphs, models and examples whose fields were altered: constructors check them again as they are loaded."""
+"""Pickled graphs, models and examples with altered fields: constructors check them again when they are loaded."""
 
 import copy
 import pickle
@@ -17,7 +17,7 @@ from sklearn_crf.models import exactly_one
 
 
 def same(first, second):
-    """Whether two objects hold the same, array by array."""
+    """Return whether two objects are equal, array by array."""
     if isinstance(first, np.ndarray):
         return first.dtype == second.dtype and np.array_equal(first, second)
     if sp.issparse(first):
@@ -60,7 +60,7 @@ def test_saved_models_give_the_same_results():
     assert_array_equal(*marginals)
 
 
-# Of the object's own attributes.
+# These belong to the object's own attributes.
 DAMAGED = {
     "an edge beyond": ("graph", {"edges": np.array([[0, 9]], np.int32)}),
     "a negative edge": ("graph", {"edges": np.array([[0, -1]], np.int32)}),

@@ -1,4 +1,4 @@
-"""Models that were saved before their classes had some parameter: loaded, they have its default."""
+"""Models saved before their class had some parameter: after loading, the parameter has its default."""
 
 import importlib
 import pickle
@@ -26,7 +26,7 @@ from sklearn_crf.rtf import FieldSolver, Splits, Window
 
 
 def all_classes():
-    """Every class of the package whose objects are saved, by its name."""
+    """Return every class of the package whose objects are saved, by name."""
     for module in pkgutil.walk_packages(sklearn_crf.__path__, "sklearn_crf."):
         importlib.import_module(module.name)
     found, classes = {}, [BaseEstimator]
@@ -44,7 +44,7 @@ CLASSES = all_classes()
 
 
 def with_new_parameter(init):
-    """A constructor with one more parameter."""
+    """Return a constructor with one more parameter."""
 
     @wraps(init)
     def longer(self, *arguments, new_option="its default", **options):

@@ -1,4 +1,4 @@
-"""Models saved by this version and by those before it are loaded, and predict what they predicted then."""
+"""Models saved by this version and by earlier ones can be loaded, and their predictions are unchanged."""
 
 import pickle
 from pathlib import Path
@@ -13,7 +13,7 @@ import sklearn_crf
 FOLDER = Path(__file__).parent
 SAVED = sorted(FOLDER.glob("*/*.pickle"))
 
-# Another version of the package says so, which is not what is tested here.
+# Loading from another version warns, which is not tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.InconsistentVersionWarning")
 
 
@@ -27,7 +27,7 @@ def test_saved_models_predict_what_they_did(path):
     arrays = np.load(path.with_suffix(".npz"))
     predicted = model.predict(arrays["X"])
     if predicted.dtype.kind == "f":
-        # Levels of vector units differ by rounding.
+        # Results of different vector units differ by rounding.
         assert_allclose(predicted, arrays["labels"], rtol=1e-6, atol=1e-6)
     else:
         assert_array_equal(predicted, arrays["labels"])

@@ -1,4 +1,4 @@
-"""Features in other units: moments, weights on both sides of the change, and the objective that it leaves alone."""
+"""Features in other units: moments, conversion of weights in both directions, and the unchanged objective."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ UNIT = np.array([1.0, 250.0, 1.0])
 
 
 def examples(n_types=1, factors=False):
-    """Random graphs with features far from 0, and of another scale, on nodes and edges."""
+    """Return random graphs whose node and edge features have large means and another scale."""
     found = []
     for n_nodes in (5, 7, 4):
         edges = np.array([[i, j] for i in range(n_nodes) for j in range(i) if RNG.random() < 0.5] or [[0, 1]])
@@ -225,7 +225,7 @@ def test_the_penalty_counts_differences_in_their_root_mean_squares(unit, least_s
         rows = np.concatenate([b.example.edge_features[b.example.edge_type == t] for b in batches])
         square = np.mean(rows**2, axis=0)
         square[square > 0] = np.maximum(square[square > 0], least_size)
-        # A feature that never differs has no size: its weights are penalised as they are.
+        # A constant feature has no scale: its weights are penalised without scaling.
         square[square == 0] = 1.0
         expected = square[:, np.newaxis] * parts.edge_coef[t] ** 2
         np.testing.assert_allclose(found.edge_coef[t], expected, rtol=1e-9)

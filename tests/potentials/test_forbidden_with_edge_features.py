@@ -1,4 +1,4 @@
-"""Forbidden pairs beside features of edges that may be zero or negative: -inf is multiplied by no feature."""
+"""Forbidden pairs with edge features that may be zero or negative: -inf is never multiplied by a feature."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ OTHERS += ["TightenBound", "DualDecomposition", "ClusterTightening", "LargeNeigh
 
 
 def forbidding(graph, seed):
-    """A model whose last feature is 1 on every edge and forbids pairs, and the same with a table for each edge."""
+    """Return a model whose last feature is 1 on every edge and forbids pairs, and its copy with a table per edge."""
     rng = np.random.default_rng(seed)
     graph = TOPOLOGIES[graph](rng)
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
@@ -75,7 +75,7 @@ def sequences(rng, n=20):
         for _ in range(rng.integers(1, 5)):
             y.append((y[-1] + (rng.random() < 0.4)) % 3)
         Y.append(np.array(y))
-    # The first feature is at times the same at both ends: its difference is 0.
+    # The first feature is sometimes equal at both ends, so its difference is 0.
     X = [np.column_stack([np.round(rng.normal(size=len(y))), np.eye(3)[y] + rng.normal(size=(len(y), 3))]) for y in Y]
     return X, Y
 

@@ -1,4 +1,4 @@
-"""Models for inference alone: the same scores, one feature an edge where tables have one weight."""
+"""Models for inference only: equal scores, and one feature per edge if tables have one weight."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Models of an example that share what they know of its edges."""
+"""Models of an example share cached data of its edges."""
 
 import numpy as np
 import pytest

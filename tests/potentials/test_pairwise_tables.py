@@ -1,4 +1,4 @@
-"""Which pairs of labels a table forbids, listed or by the name of a scheme of entities."""
+"""Pairs of labels that a table forbids, listed or by the name of a tagging scheme."""
 
 import re
 from itertools import pairwise, product
@@ -15,7 +15,7 @@ PREFIXES = {"IOB1": "BI", "IOB2": "BI", "IOE1": "IE", "IOE2": "IE", "IOBES": "BI
 
 
 def marked(labels, scheme):
-    """The labels that mark the entities which the given ones are read as."""
+    """Return the labels that encode the entities of the given labels."""
     tags, found = ["O"] * len(labels), entities(labels, scheme)
     for kind, start, stop in found:
         tags[start:stop] = [f"I-{kind}"] * (stop - start)
@@ -95,7 +95,7 @@ def test_training_labels_that_are_forbidden(options, message):
 
 
 def sentences(rng, n=30):
-    """Sequences of tags that follow IOB2, and noisy features."""
+    """Return sequences of tags that follow IOB2, and noisy features."""
     classes, X, Y = np.array(["B-X", "I-X", "O"]), [], []
     for _ in range(n):
         y = [rng.choice([0, 2])]

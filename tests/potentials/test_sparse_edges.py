@@ -1,4 +1,4 @@
-"""Sparse features of edges: against dense ones, by every learning, and weights for what occurs alone."""
+"""Sparse edge features: compared with dense ones for every learning method, and weights for observed pairs only."""
 
 import pickle
 from itertools import pairwise
@@ -34,7 +34,7 @@ def some_features(rng, n, n_features, density=0.4):
 
 
 def fields(n=12, *, n_classes=3, cyclic=False, typed=False, n_edge_features=6, ones=False, seed=0):
-    """Chains or rings whose neighbouring labels depend on features of their edges."""
+    """Return chains or rings whose neighbouring labels depend on edge features."""
     rng = np.random.RandomState(seed)
     X, y = [], []
     for _ in range(n):

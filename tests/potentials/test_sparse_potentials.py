@@ -56,7 +56,7 @@ def both(n_classes, n_node_types=1, *, n_features=9, **options):
 
 
 def to_sparse(dense, sparse, coef):
-    """The same weights in the order of the sparse potentials."""
+    """Return the weights of dense potentials in the order of the sparse potentials."""
     parts = dense.unpack(coef)
     return sparse.pack(np.moveaxis(parts.coef, 1, 2).ravel(), parts.intercept, parts.edge_coef)
 

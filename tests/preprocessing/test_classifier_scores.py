@@ -1,4 +1,4 @@
-"""Class scores as features: out of fold in training, of one classifier afterwards, in the layout of X."""
+"""Class scores as features: out of fold in training, from a single classifier afterwards, in the layout of X."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_layouts():
     ragged = [images[0], images[1, :2], images[2], images[3]]
     found = scores.fit_transform(ragged, [y[0], y[1, :2], y[2], y[3]])
     assert [x.shape for x in found] == [(3, 5, 2), (2, 5, 2), (3, 5, 2), (3, 5, 2)]
-    assert np.isfinite(np.concatenate([x.ravel() for x in found])).all()  # forests have probabilities of zero
+    assert np.isfinite(np.concatenate([x.ravel() for x in found])).all()  # forests predict probabilities of zero
     rows, labels = RNG.normal(size=(20, 2)), np.arange(20) % 2
     assert scores.fit_transform(rows, labels).shape == (20, 2)
     assert scores.fit_transform(sp.csr_array(rows), labels).shape == (20, 2)
@@ -177,7 +177,7 @@ def test_pipeline_of_boosting_and_a_field():
     boosting = HistGradientBoostingClassifier(max_iter=5, min_samples_leaf=2)
     field = make_pipeline(ClassifierScores(boosting, cv=2), TRWCRF(max_iter=30))
     search = GridSearchCV(field, {"classifierscores__estimator__max_iter": [2, 5]}, cv=KFold(2))
-    # Threads of OpenMP wait for each other where the cores are busy.
+    # OpenMP threads wait for each other on busy cores.
     with threadpool_limits(1):
         assert field.fit(CHAINS, LABELS).score(CHAINS, LABELS) > 0.5
         search.fit(CHAINS, LABELS)

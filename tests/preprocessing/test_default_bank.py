@@ -1,4 +1,4 @@
-"""Quantiles of noise by the weights of images."""
+"""Quantiles of noise, weighted by the weights of images."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The filter bank against scipy's correlation, tiles and threads that change nothing."""
+"""The filter bank, compared with scipy's correlation; tiles and threads do not change results."""
 
 import pickle
 import re
@@ -17,7 +17,7 @@ IMAGE = np.random.default_rng(0).normal(100, 30, size=(31, 44))
 
 
 def reference(image, kernels):
-    """Each response by scipy, whose origin is entry length // 2 too."""
+    """Compute each response by scipy, whose origin is also entry length // 2."""
     return np.stack([correlate(image, kernel, mode="reflect") for kernel in kernels], axis=-1)
 
 
@@ -63,7 +63,7 @@ def test_rfs_bank_is_what_it_says():
     assert names[-2:] == ["gaussian_10", "laplacian_10"]
     assert_allclose(kernels.sum(axis=(1, 2)), np.arange(38) == 36, atol=1e-12)
     assert_allclose(np.abs(kernels).sum(axis=(1, 2)), 1, rtol=1e-12)
-    # A quarter turn carries each orientation to the one 90 degrees on, edges up to their sign.
+    # A quarter turn maps each orientation to the orientation 90 degrees on, edges up to their sign.
     by_name = dict(zip(names[1:], kernels, strict=True))
     for scale in (1, 2, 4):
         for angle in (0, 30, 60):

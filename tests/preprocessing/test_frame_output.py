@@ -1,4 +1,4 @@
-"""Transformers of nodes return data frames where they are asked to."""
+"""Node transformers return data frames on request."""
 
 import numpy as np
 import pytest

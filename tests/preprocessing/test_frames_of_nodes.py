@@ -107,7 +107,7 @@ def test_scores_and_transformers_take_the_missing_label_of_their_field():
     np.testing.assert_array_equal(steps.fit(X, y).predict_proba(X), said.fit(X, y).predict_proba(X))
     assert steps[0].classes_.tolist() == [0, 1]
     assert steps[0].missing_label is None
-    # Alone it knows of no field, and -1 is a class.
+    # Without a field, the transformer treats -1 as a class.
     assert ClassifierScores(forest, cv=3).fit(X, y).classes_.tolist() == [-1, 0, 1]
 
     class Watch(StandardScaler):

@@ -1,4 +1,4 @@
-"""Long tables to examples and back."""
+"""Conversion of long tables to examples and back."""
 
 import warnings
 
@@ -54,7 +54,7 @@ def test_groups_that_follow_each_other_are_no_warning():
 def test_time_orders_the_rows_of_each_group(as_names):
     rng = np.random.default_rng(0)
     groups, time = rng.integers(4, size=30), rng.permutation(30).astype(float)
-    time[5], time[17] = time[3], time[3]  # rows of one time keep their order
+    time[5], time[17] = time[3], time[3]  # rows with equal times keep their order
     if as_names:
         pd = pytest.importorskip("pandas")
         table = pd.DataFrame({"row": np.arange(30), "sentence": groups, "when": time})

@@ -1,4 +1,4 @@
-"""PatchAverages: against loops over pixels, on what repeats itself, layouts, threads."""
+"""PatchAverages: compared with loops over pixels; repeated structures, layouts and threads."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ IMAGE = np.kron(RNG.random((5, 7)), np.ones((6, 5))) + 0.2 * RNG.normal(size=(30
 
 
 def averaged_by_loops(image, guide, bandwidth, search, patch):
-    """Pixel by pixel."""
+    """Compute averages pixel by pixel."""
     margin = search + patch
     image, guide = (np.pad(part, margin, mode="symmetric") for part in (image, guide))
     average, variance = np.zeros((2, *(length - 2 * margin for length in image.shape)))
@@ -30,7 +30,7 @@ def averaged_by_loops(image, guide, bandwidth, search, patch):
     return average, variance
 
 
-# Of more and of fewer rows and columns than are averaged at once.
+# More and fewer rows and columns than are averaged at once.
 @pytest.mark.parametrize("shape", [(30, 35), (1, 1), (3, 20), (17, 2), (3, 150), (2, 64)])
 @pytest.mark.parametrize(("search", "patch"), [(3, 1), (2, 2), (0, 0)])
 def test_averages_are_those_of_loops(shape, search, patch):
@@ -68,7 +68,7 @@ def test_threads_layouts_and_read_only_input():
     images.setflags(write=False)
     one, three = (PatchAverages([0.3, 0.5], n_jobs=n).fit_transform(images) for n in (1, 3))
     assert_array_equal(one, three)
-    # Rows of several threads do not begin where blocks of rows of one thread do.
+    # Threads start at other rows than blocks in a single thread.
     tall = np.tile(IMAGE, (4, 1))[None]
     one, three = (PatchAverages([0.3], n_jobs=n).fit_transform(tall) for n in (1, 3))
     assert_array_equal(one, three)

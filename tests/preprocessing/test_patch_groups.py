@@ -1,4 +1,4 @@
-"""PatchGroups: against loops over groups, on what repeats itself, layouts, threads."""
+"""PatchGroups: compared with loops over groups; repeated structures, layouts and threads."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ IMAGE = np.kron(RNG.random((5, 7)), np.ones((6, 5))) + 0.1 * RNG.normal(size=(30
 
 
 def shrunk_by_loops(image, noise, search, step):
-    """Group by group."""
+    """Compute shrunk patches group by group."""
     shrunk = PatchShrinkage([2.7 * noise]).fit_transform(image[None])[0, ..., 0]
     averages = PatchAverages([0.9 * noise], guide_threshold=2.7 * noise).fit_transform(image[None])[0, ..., 0]
     margin, turn = search + 7, hadamard(16) / 4
@@ -55,14 +55,14 @@ def test_groups_are_those_of_loops(shape, search, step):
     found = PatchGroups(0.1, search_radius=search, step=step).fit_transform(image[None])[0]
     assert found.shape == (*shape, 1)
     assert found.dtype == np.float32
-    # Two patches may be as near as each other up to rounding, and either is taken.
+    # Two patches may be equally near up to rounding; either may be chosen.
     off = np.abs(found[..., 0] - shrunk_by_loops(image, 0.1, search, step))
     assert np.median(off) < 1e-5
     assert np.mean(off > 1e-3) < 0.05
 
 
 def test_flat_areas_stay_flat():
-    # All patches of a flat area are alike, more than there are in a group.
+    # All patches of a flat area are alike, and more than a group holds.
     image = np.full((60, 70), 10.0)
     image[:, :20] += RNG.normal(size=(60, 20))
     assert np.abs(PatchGroups(1.0).fit_transform(image[None])[0, :, 50:, 0] - 10).max() < 0.1
@@ -82,7 +82,7 @@ def test_threads_layouts_and_read_only_input():
     images.setflags(write=False)
     one, three = (PatchGroups(0.1, n_jobs=n).fit_transform(images) for n in (1, 3))
     assert_array_equal(one, three)
-    # Rows of several threads do not begin where groups do.
+    # Threads start at other rows than groups.
     tall = np.tile(IMAGE[:, :9], (13, 1))[None]
     one, three = (PatchGroups(0.1, n_jobs=n, search_radius=4).fit_transform(tall) for n in (1, 3))
     assert_array_equal(one, three)

@@ -31,7 +31,7 @@ def fitted(**options):
 
 
 def entries_by_loops(overlays, image, used):
-    """Stored features (H * W, P): the best window of each patch by a loop over all."""
+    """Compute the stored features (H * W, P): a loop over all windows finds the best window of each patch."""
     entries = np.zeros((*image.shape, overlays.n_patches_))
     patches = [patch.astype(float) for part in overlays.patches_ for patch in part]
     masks = [mask for part in overlays.masks_ for mask in part]
@@ -73,7 +73,7 @@ def test_a_patch_is_not_laid_over_the_image_that_it_was_taken_from():
 
 def test_the_middle_of_a_patch_is_near_the_boundary():
     def by_steps(masks, middle, steps):
-        """Whether both labels are within so many steps of the middles of masks."""
+        """Return whether both labels are within so many steps of the masks' centres."""
         rows, columns = np.indices(masks.shape[1:]) - middle
         near = masks[:, np.abs(rows) + np.abs(columns) <= steps]
         return (near.min(axis=1) < 0) & (near.max(axis=1) > 0)
@@ -98,7 +98,7 @@ def test_sizes_are_those_of_overlays_of_one_size_side_by_side():
     for x, *parts in zip(features, *expected, strict=True):
         assert_array_equal(x @ np.eye(8), np.hstack([part @ np.eye(4) for part in parts]))
     assert together.n_patches_ == len(together.get_feature_names_out()) == 8
-    # An image that is too small for one of the sizes has features of the other.
+    # An image that is too small for one of the sizes has features of the other size.
     small = together.transform(IMAGES[:1, :6])[0] @ np.eye(8)
     assert np.abs(small).max(axis=0)[:4].all()
     assert not small[:, 4:].any()

@@ -14,7 +14,7 @@ IMAGE = np.kron(RNG.random((5, 7)), np.ones((6, 5))) + 0.2 * RNG.normal(size=(30
 
 
 def shrunk_by_loops(image, threshold):
-    """Patch by patch, each transformed, thresholded and transformed back."""
+    """Transform, threshold and transform back each patch."""
     padded = np.pad(image, 7, mode="symmetric")
     total, weight = np.zeros_like(padded), np.zeros_like(padded)
     for i, j in np.ndindex(*sliding_window_view(padded, (8, 8)).shape[:2]):
@@ -26,14 +26,14 @@ def shrunk_by_loops(image, threshold):
     return (total / weight)[7:-7, 7:-7]
 
 
-# Of more and of fewer columns than are shrunk at once.
+# More and fewer columns than are shrunk at once.
 @pytest.mark.parametrize("shape", [(30, 35), (1, 1), (3, 40), (17, 2), (8, 16), (4, 137), (2, 64)])
 def test_patches_are_thresholded(shape):
     image = IMAGE[: shape[0], : shape[1]] if shape[1] <= 35 else np.resize(IMAGE, shape)
     found = PatchShrinkage([0.0, 0.3, 0.7]).fit_transform(image[None])[0]
     assert found.shape == (*shape, 3)
     assert found.dtype == np.float32
-    # Nothing is below a threshold of zero.
+    # No coefficient is below a threshold of zero.
     assert_allclose(found[..., 0], image, atol=1e-5)
     for k, threshold in enumerate((0.3, 0.7), start=1):
         assert_allclose(found[..., k], shrunk_by_loops(image, threshold), atol=1e-4)
@@ -46,7 +46,7 @@ def test_every_coefficient_may_have_a_threshold_of_its_own():
     assert_allclose(found[..., 0], shrunk_by_loops(IMAGE, table), atol=1e-4)
     assert_allclose(found[..., 1], IMAGE, atol=1e-5)
     assert shrinkage.get_feature_names_out().tolist() == ["shrunk_0", "shrunk_1"]
-    # One number is the same as a table of it, bit by bit.
+    # A single number and a table of this number give equal bits.
     one, tables = (PatchShrinkage(t).fit_transform(IMAGE[None]) for t in ([0.3], [np.full((8, 8), 0.3)]))
     assert_array_equal(one, tables)
 

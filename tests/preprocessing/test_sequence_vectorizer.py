@@ -1,4 +1,4 @@
-"""Dictionaries of token features to sparse chains."""
+"""Conversion of dictionaries of token features to sparse chains."""
 
 import pickle
 
@@ -124,7 +124,7 @@ def test_many_tokens_grow_the_buffers():
 
 
 def reference_columns(X):
-    """Columns of string values by a dictionary, in the order of their first occurrence."""
+    """Return the columns of string values by a dictionary, in the order of their first occurrence."""
     vocabulary = {}
     rows = [
         [vocabulary.setdefault(f"{name}={value}", len(vocabulary)) for name, value in token.items()]
@@ -135,7 +135,7 @@ def reference_columns(X):
 
 
 class Word(str):
-    """A string of another type."""
+    """A subclass of str."""
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -149,7 +149,7 @@ def test_one_value_that_is_not_one(at, dtype):
     assert {chain.dtype for chain in chains} == {np.dtype(dtype)}
     assert_array_equal(np.concatenate([chain.data for chain in chains]), values)
     assert_array_equal(np.concatenate([chain.indices for chain in chains]), np.arange(3000))
-    # Where all are one, a single array of ones stands for them.
+    # If all values are one, a single array of ones replaces them.
     assert chains[0].data.flags.writeable == (at is not None)
 
 
@@ -161,7 +161,7 @@ def test_strings_of_any_length_and_script_have_columns_of_their_own(data):
     values = st.one_of(letters, letters.map(Word), st.sampled_from(["a" * 15, "a" * 16, "a" * 15 + "\0", "a\0", "a"]))
     tokens = st.dictionaries(st.sampled_from(["w", "v", "w2", "字"]), values, max_size=4)
     X = data.draw(st.lists(st.lists(tokens, min_size=1, max_size=8), min_size=1, max_size=6))
-    # A fresh copy of every string: none is found by its address.
+    # A fresh copy of every string, so no string is found by its address.
     Z = [[{name: value[:1] + value[1:] for name, value in token.items()} for token in sequence] for sequence in X]
     vocabulary, rows = reference_columns(X)
     vectorizer = SequenceVectorizer().fit(X)
@@ -207,7 +207,7 @@ def test_a_tagger_is_a_pipeline_of_two_steps():
 
 
 def all_of(shards):
-    """X and y of all shards."""
+    """Return X and y of all shards."""
     loaded = shards.map(lambda shard, _: shard.load())
     return tuple([example for part in loaded for example in part[k]] for k in (0, 1))
 

@@ -14,7 +14,7 @@ io = pytest.importorskip("skimage.io", reason="image files need scikit-image")
 
 @pytest.fixture
 def files(tmp_path):
-    """An image, its mask and where the result goes."""
+    """Write an image and its mask, and return their folder."""
     image = np.random.default_rng(0).integers(256, size=(24, 30, 3)).astype(np.uint8)
     mask = np.zeros((24, 30), dtype=np.uint8)
     mask[5:9] = 255

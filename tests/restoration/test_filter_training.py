@@ -1,4 +1,4 @@
-"""Training of learned filters: the kernel beside plain NumPy, exact gradients, the map of parameters, crops."""
+"""Training of learned filters: the kernel compared with NumPy, exact gradients, the mapping of parameters, crops."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ STEP = 2 * REACH / (N_KNOTS - 1)
 
 
 def plain(sizes, params, image):
-    """The stages in NumPy, from the formula."""
+    """Compute the stages in NumPy, from the formula."""
     n_stages, n_filters, side, n_knots = sizes
     (height, width), u, reach = image.shape, image, side - 1
     seen = np.linspace(-REACH, REACH, n_knots)
@@ -146,7 +146,7 @@ def test_influences_are_constant_beyond_their_reach():
     stages = parameters.stages(parameters.start())
     influences = stages.weights @ gaussians()
     assert influences.shape == (1, 2, len(knots()))
-    # Small responses are taken away in the share of the first influence.
+    # Small responses are removed by the share of the first influence.
     middle = len(knots()) // 2
     slope = (influences[0, 0, middle + 1] - influences[0, 0, middle - 1]) / (knots()[middle + 1] - knots()[middle - 1])
     assert slope == pytest.approx(tuned.FIRST_SHARE / 9, rel=0.1)
@@ -168,7 +168,7 @@ def test_the_gradient_by_the_parameters_is_exact():
 
     # Images are float32.
     assert gradient @ direction == pytest.approx((along(1e-3) - along(-1e-3)) / 2e-3, rel=1e-2)
-    # The length of coefficients does not matter.
+    # The norm of coefficients does not matter.
     coefficients = parameters.parts(gradient)[0]
     assert_allclose(np.sum(coefficients * parameters.parts(theta)[0], axis=2), 0, atol=1e-12)
 
@@ -205,7 +205,7 @@ def test_images_of_several_sizes_are_drawn_in_groups():
     planes = [np.random.default_rng(i).normal(size=shape) for i, shape in enumerate([(20, 30), (70, 80), (9, 5)])]
     groups = Crops(planes, planes, GaussianNoise(0.1), 1.0).drawn(40, np.random.default_rng(0))
     assert sum(len(given) for given, _ in groups) == 40
-    # Those that are turned by a right angle are groups of their own.
+    # Filters turned by a right angle form their own groups.
     assert {tuple(sorted(given.shape[1:])) for given, _ in groups} == {(20, 30), (64, 64), (5, 9)}
 
 

@@ -19,7 +19,7 @@ QUICK = {"n_stages": 2, "filter_size": 3, "max_iter": 60, "random_state": 0}
 
 
 def blocks(n=8, side=32, seed=0):
-    """Squares of random grey, in the range of bytes."""
+    """Return squares of random grey in the range of bytes."""
     return np.kron(np.random.default_rng(seed).integers(40, 216, (n, side // 8, side // 8)), np.ones((8, 8)))
 
 

@@ -12,7 +12,7 @@ from sklearn_crf.restoration import _restore as ready
 
 
 def photograph(height=96, width=120):
-    """A smooth scene with edges, in colour, of values 0 to 1."""
+    """Return a smooth colour scene with edges, with values from 0 to 1."""
     rows, columns = np.mgrid[:height, :width] / height
     scene = 0.5 + 0.3 * np.sin(3 * rows) * np.cos(4 * columns)
     scene = np.where((rows - 0.5) ** 2 + (columns - 0.6) ** 2 < 0.1, 0.15 + 0.3 * columns, scene)
@@ -21,7 +21,7 @@ def photograph(height=96, width=120):
 
 @pytest.fixture(scope="module")
 def coins():
-    """A part of a grey photograph that no field was trained on, of values 0 to 1."""
+    """Return a part of a grey photograph that no field was trained on, with values from 0 to 1."""
     data = pytest.importorskip("skimage.data", reason="the photograph comes with scikit-image")
     return data.coins()[60:180, 20:164] / 255
 

@@ -31,7 +31,7 @@ def error(found, truth=CLEAN):
 
 
 def random_cascade(shape=(5, 4), n_values=2, n_fields=3, channels=None, known=False):
-    """A risk of random fields, and their parameters, in float64."""
+    """Return a risk of random fields, and their parameters, in float64."""
     solver, stages, coefs = ConjugateGradient(tol=1e-13, max_iter=2000), [], []
     targets, mean, scale = None, np.linspace(0.1, 0.3, n_values), 1.7
     for k in range(n_fields):
@@ -111,7 +111,7 @@ def test_a_cascade_of_one_is_a_field():
 def test_folds_are_predicted_by_fields_of_other_images():
     field = RegressionTreeField(cascade=Cascade(2, n_folds=3), **QUICK).fit(X, CLEAN)
     plain = RegressionTreeField(cascade=2, **QUICK).fit(X, CLEAN)
-    # The first field is that of all images; the second one learned from worse predictions.
+    # The first field is trained on all images; the second one learned from worse predictions.
     assert_array_equal(field.stages_[0].predict(X), plain.stages_[0].predict(X))
     seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
     order = np.random.default_rng(seed).permutation(len(X))

@@ -1,4 +1,4 @@
-"""Codes of classes: labels of values, weighed decisions, and how far a value is from another label."""
+"""Codes of classes: labels of values, weighted decisions, and distances of values from other labels."""
 
 import numpy as np
 import pytest

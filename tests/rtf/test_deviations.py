@@ -1,4 +1,4 @@
-"""Standard deviations of predictions after training for a loss: errors on what was held out."""
+"""Standard deviations of predictions after training for a loss, from errors on held-out data."""
 
 import re
 import warnings
@@ -15,7 +15,7 @@ SIGMA = 0.2
 
 
 def half_textured(n, seed=0, shape=(48, 56)):
-    """Images whose left half is flat and whose right half has a fine texture, which noise hides."""
+    """Return images with a flat left half, and a right half with a fine texture hidden by noise."""
     rng = np.random.default_rng(seed)
     images = np.kron(rng.random((n, shape[0] // 8, shape[1] // 8)), np.ones((1, 8, 8)))
     images[:, :, shape[1] // 2 :] += 0.4 * rng.normal(size=(n, shape[0], shape[1] // 2))
@@ -40,7 +40,7 @@ def test_deviations_cover_new_images(field):
     assert 0.6 < covered[0] < 0.8
     assert 0.92 < covered[1] < 0.98
     assert 0.9 < np.sqrt(np.mean((error / deviation) ** 2)) < 1.1
-    # They tell where errors are large.
+    # Deviations show where errors are large.
     flat, textured = slice(4, 24), slice(32, 52)
     for part in (flat, textured):
         actual = np.sqrt(np.mean(error[:, 4:-4, part] ** 2))
@@ -80,7 +80,7 @@ def test_without_held_out_images_there_are_no_deviations(field):
 
 
 def smooth(n, noise, seed=0):
-    """Very smooth images, and the same with noise."""
+    """Return very smooth images, without and with noise."""
     rng = np.random.default_rng(seed)
     clean = gaussian_filter(rng.normal(size=(n, 40, 40)), (0, 3, 3)) * 10
     return (clean + noise * rng.normal(size=clean.shape))[..., np.newaxis], clean

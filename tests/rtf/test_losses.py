@@ -81,7 +81,7 @@ def test_ssim_is_that_of_scikit_image(window, data_range):
 
 
 def window_by_window(prediction, target, window, data_range):
-    """Similarity of each window, by a loop."""
+    """Compute the similarity of each window, by a loop."""
     rows, columns = (length - window + 1 for length in prediction.shape)
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
     similarity = []
@@ -102,7 +102,7 @@ def test_windows_against_a_loop(window):
 
 
 def reference_pyramid(image, n_scales):
-    """Bands of the Laplacian pyramid with the binomial filter of five taps."""
+    """Return the bands of the Laplacian pyramid with the binomial filter of five taps."""
     taps = np.sqrt(2) * np.array([1, 4, 6, 4, 1]) / 16
 
     def filtered(x):
@@ -119,7 +119,7 @@ def reference_pyramid(image, n_scales):
 
 
 def reference_enlarged(parent, shape):
-    """Twice the size, interpolated as MATLAB's imresize does."""
+    """Return the image at twice the size, interpolated as by MATLAB's imresize."""
     for _ in range(2):
         n = len(parent)
         places = (np.arange(4 * n - 3) + 0.5) * n / (4 * n - 3) - 0.5
@@ -129,7 +129,7 @@ def reference_enlarged(parent, shape):
 
 
 def reference_information(t, p, parent):
-    """Weights of the pixels of a band, one by one."""
+    """Return the weights of the pixels of a band, one by one."""
     variance, noise = 0.4, np.zeros(t.shape)
     gain, mixture = np.zeros(t.shape), []
     for i in range(1, t.shape[0] - 1):
@@ -153,7 +153,7 @@ def reference_information(t, p, parent):
 
 
 def reference_iw_ssim(prediction, target):
-    """The measure of Wang and Li for values from 0 to 255."""
+    """Compute the measure of Wang and Li for values from 0 to 255."""
     exponents = np.array([0.0448, 0.2856, 0.3001, 0.2363, 0.1333])
     n = min(5, int(np.log2(min(target.shape) / 11)) + 1)
     exponents = exponents[:n] / exponents[:n].sum()

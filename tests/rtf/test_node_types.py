@@ -1,4 +1,4 @@
-"""RegressionTreeFieldClassifier on examples whose nodes have types, and by other solvers of its field."""
+"""RegressionTreeFieldClassifier on examples with node types, and with other solvers."""
 
 import pickle
 
@@ -21,7 +21,7 @@ SHAPES = [(9, 11), (30,), (3, 4, 5)]
 
 
 def typed(shape, n_types=3, n=8, dtype=np.float64, seed=0):
-    """Examples whose feature is the label with noise, upside down where the type of a node is 1."""
+    """Return examples whose feature is the noisy label, with the sign reversed for nodes of type 1."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for _ in range(n):
@@ -36,7 +36,7 @@ def typed(shape, n_types=3, n=8, dtype=np.float64, seed=0):
 
 
 def leaf_of(tree, plane, place):
-    """Leaf that a factor falls into, test by test."""
+    """Return the leaf of a factor, found test by test."""
     node = 0
     while tree["leaf"][node] < 0:
         test = [*tree["test"][node].tolist(), 0, 0]
@@ -76,7 +76,7 @@ def test_types_learn_for_themselves(shape, dtype):
     assert field.predict_proba(X)[0].shape == (*y[0].shape, 2)
     without = [Example(x.node_features, x.graph) for x in X]
     assert clone(field).fit(without[:6], y[:6]).score(without[6:], y[6:]) < 0.85
-    # As in other fields, nodes without a type are of the first.
+    # As in other fields, nodes without a type have the first type.
     images = [x.node_features.reshape(*shape, 1) for x in X]
     of_first = [Example(x.node_features, x.graph, node_type=np.zeros(x.n_nodes, int)) for x in X]
     assert_array_equal(np.stack(field.predict(images)).reshape(len(X), -1), np.stack(field.predict(of_first)))
@@ -143,7 +143,7 @@ def test_threads_and_shards_give_the_same():
     threads = RegressionTreeFieldClassifier(n_jobs=2, **QUICK).fit(X, y)
     for one, two in zip(field.weights_, threads.weights_, strict=True):
         assert_array_equal(one, two)
-    # The second shard has nodes of the first type alone.
+    # The second shard only has nodes of the first type.
     X[4:] = [Example(x.node_features, x.graph, node_type=np.zeros(x.n_nodes, int)) for x in X[4:]]
     parts = [(X[:4], y[:4]), (X[4:], y[4:])]
     sharded = RegressionTreeFieldClassifier(**QUICK).fit(Shards([0, 1], load=lambda k: parts[k]))

@@ -1,4 +1,4 @@
-"""The plan of a fit: resolved for the data, immutable, picklable, without the estimator."""
+"""The plan of a fit: resolved for the data, immutable, picklable, and without the estimator."""
 
 import pickle
 from dataclasses import FrozenInstanceError, fields
@@ -38,7 +38,7 @@ def test_plans_are_resolved_immutable_and_picklable(plans, Field):
     assert not [name for name, value in values.items() if isinstance(value, FieldEstimator)]
     assert isinstance(plan.seed, int)
     of_solver = plan.solver.get_params()
-    # The penalty on scores goes by the leaves.
+    # The penalty on scores depends on the number of leaves.
     assert {name for name, value in of_solver.items() if isinstance(value, str) and value == "auto"} <= {"ridge"}
     with pytest.raises(FrozenInstanceError):
         plan.seed = 1

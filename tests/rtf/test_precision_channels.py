@@ -1,4 +1,4 @@
-"""Precisions that grow with channels of the input, as estimators learn them."""
+"""Learned precisions that increase with channels of the input."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ QUICK = {"max_depth": 0, "max_iter": 40, "random_state": 0}
 
 
 def of_known_noise(n=8, shape=(16, 20), seed=0):
-    """Smooth images, noise of a strength that differs from pixel to pixel, and a channel of how sure a pixel is."""
+    """Return smooth images, noise whose strength differs by pixel, and a channel with each pixel's certainty."""
     rng = np.random.default_rng(seed)
     rows, columns = np.meshgrid(*(np.arange(length) / 4 for length in shape), indexing="ij")
     phase = rng.uniform(0, 6, size=(n, 2, 1, 1))

@@ -1,4 +1,4 @@
-"""Losses of the means of Gaussian fields: kernels against dense solves, and in one call or one after the other."""
+"""Losses of the means of Gaussian fields: kernels compared with dense solves, in one call or in several."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def model_and_target(shape, n_values=1, dtype=np.float64, missing=False, seed=3)
 
 
 def reference(name, model, target, weight):
-    """Value and derivatives by dense solves."""
+    """Compute the value and the derivatives by dense solves."""
     matrix = model.precision_matrix().toarray()
     mean = np.linalg.solve(matrix, model.h.ravel().astype(float)).reshape(model.h.shape)
     y = np.where(np.isnan(target), mean, target).astype(float)

@@ -26,7 +26,7 @@ QUICK = {"max_depth": 1, "max_iter": 8, "split": Splits(min_samples_leaf=20), "r
 
 
 def denoising(n=6, shape=(16, 20), n_channels=0, seed=0):
-    """Blocks of constant grey, and the same with noise as one channel."""
+    """Return blocks of constant grey with noise as one channel, and without."""
     rng = np.random.default_rng(seed)
     blocks = rng.random((n, shape[0] // 4, shape[1] // 4, max(n_channels, 1)))
     clean = np.kron(blocks, np.ones((1, 4, 4, 1)))
@@ -116,11 +116,11 @@ def test_a_warm_start_deepens_the_trees():
     field.set_params(max_depth=2).fit(X, y)
     assert [len(precision) for precision in field.precisions_] == [4] * 5
     assert len(field.round_ends_) == 2
-    # It begins where the last call ended, up to the rounding of float32.
+    # Training starts where the last call ended, up to the rounding of float32.
     assert field.loss_curve_[0] == pytest.approx(shallow, rel=1e-4)
     assert field.loss_curve_[-1] < shallow
     deep = field.loss_curve_[-1]
-    # Nothing is left to deepen: the leaves are fitted on.
+    # No leaf can be split further, so the leaves are only fitted.
     assert field.fit(X, y).loss_curve_[-1] < deep
     with pytest.raises(ValueError, match="the same window as the last call of fit"):
         field.set_params(window=5).fit(X, y)
@@ -145,7 +145,7 @@ def test_linear_models_of_pairs_may_see_some_channels():
 
 def test_early_stopping_gives_back_the_best_round():
     rng = np.random.default_rng(0)
-    # Nothing to learn beyond the mean: every split is in vain.
+    # Nothing to learn beyond the mean: no split helps.
     X, y = rng.normal(size=(12, 6, 6, 4)), rng.normal(size=(12, 6, 6))
     options = {**QUICK, "max_depth": 6, "split": Splits(min_samples_leaf=5), "max_iter": 30}
     solver = FieldSolver(early_stopping=True, validation_fraction=0.25)
@@ -408,7 +408,7 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match=message):
         plain_field(window=5).fit(X[:, :, :2], y[:, :, :2])
     field.fit(X, y)
-    # To predict, the pairs that there are will do.
+    # Prediction uses the existing pairs.
     assert field.predict(X[:, :1, :1]).shape == (6, 1, 1)
     with pytest.raises(ValueError, match="X has 2 features, but RegressionTreeField is expecting 1"):
         field.predict(np.zeros((1, 5, 5, 2)))

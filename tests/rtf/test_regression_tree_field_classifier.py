@@ -22,7 +22,7 @@ QUICK = {"max_depth": 1, "max_iter": 10, "split": Splits(min_samples_leaf=20), "
 
 
 def blocks(n=6, n_classes=3, shape=(12, 16), seed=0):
-    """Blocks of one label, and the label with noise as one channel."""
+    """Return blocks of one label, and the noisy label as one channel."""
     rng = np.random.default_rng(seed)
     y = np.kron(rng.integers(n_classes, size=(n, shape[0] // 4, shape[1] // 4)), np.ones((4, 4), dtype=int))
     return y[..., None] + 0.6 * rng.normal(size=(*y.shape, 1)), y
@@ -59,7 +59,7 @@ def test_codes():
     ordinal = RegressionTreeFieldClassifier("pseudolikelihood", encoding="ordinal", **QUICK).fit(X, y)
     assert ordinal.precisions_[1].shape[1:] == (2, 2)
     assert ordinal.score(X, y) > 0.6
-    # Values beyond the last class are of the last class.
+    # Values beyond the last class count as the last class.
     assert set(np.unique(ordinal.predict(10 * X))) <= {0, 1, 2}
     with pytest.raises(AttributeError, match="has no attribute 'predict_proba'"):
         field.predict_proba(X)
@@ -284,7 +284,7 @@ def test_the_mean_given_known_scores_is_that_of_a_dense_solve():
         field.predict(X[:1], known[:1]).ravel()[known[0].ravel() < 0],
         mean.reshape(-1, 3).argmax(axis=1)[known[0].ravel() < 0],
     )
-    # A class that no training pixel has, and evidence for it.
+    # A class without training pixels, and evidence for it.
     more = RegressionTreeFieldClassifier(missing_label=-1, classes=[0, 1, 2, 3], **QUICK).fit(X, y)
     assert_array_equal(more.evidence_scores_.argmax(axis=1), range(4))
     known[0, 3, 3] = 3

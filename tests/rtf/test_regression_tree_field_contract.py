@@ -1,4 +1,4 @@
-"""What both estimators of regression tree fields owe: scikit-learn's checks, weights, clear errors, threads."""
+"""The contract of both estimators of regression tree fields: scikit-learn's checks, weights, clear errors, threads."""
 
 import pickle
 import re
@@ -27,7 +27,7 @@ CHANCE = "feature tests are random, and drawn differently for repeated samples; 
 
 
 def images(n=4, shape=(12, 16), n_channels=1, seed=0):
-    """Blocks of 0 and 1, and the same with noise."""
+    """Return blocks of 0 and 1, with and without noise."""
     rng = np.random.default_rng(seed)
     y = np.kron(rng.integers(2, size=(n, shape[0] // 4, shape[1] // 4)), np.ones((4, 4), dtype=int))
     return y[..., None] + 0.5 * rng.normal(size=(*y.shape, n_channels)), y
@@ -151,12 +151,12 @@ def test_bad_input_of_predict_is_named(Field):
         match=r"has two readings: 12 images without an axis of channels \(pass X\[..., np.newaxis\]\), or one image",
     ):
         field.predict(X[0])
-    # To predict, the pairs that there are will do.
+    # Prediction uses the existing pairs.
     assert field.predict(X[:, :1, :1]).shape == (4, 1, 1)
     assert field.predict(X[:, :1]).shape == (4, 1, 16)
 
 
-# What no parameter of these estimators takes, unless it is listed as taken below.
+# Values that no parameter of these estimators accepts, except those listed below.
 WRONG = [np.nan, np.inf, "nonsense", np.array([0.5, np.nan]), object(), -3, 1j, {"a": 1}]
 TAKEN = {"missing_label": WRONG, "n_jobs": [-3], "classes": [WRONG[3]]}
 

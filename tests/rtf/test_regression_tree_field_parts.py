@@ -55,7 +55,7 @@ BOUNDS = (1e-2, 1e2)
 
 
 def pixels_of(kind, shape):
-    """First pixels of the factors of a type, by trying all pixels."""
+    """Return the first pixels of the factors of a type, by trying all pixels."""
     offset = kind.offset[3 - len(shape) :]
     ends = {place: [p + o for p, o in zip(place, offset, strict=True)] for place in np.ndindex(*shape)}
     inside = [p for p, end in ends.items() if all(0 <= e < n for e, n in zip(end, shape, strict=True))]
@@ -288,7 +288,7 @@ def test_parameters_are_projected_matrix_by_matrix(n_values):
 
 
 def split_gain(trees, potentials, coef, images, targets, number, splits):
-    """Growth of the squared norm of the projected gradient when a tree is split, by splitting it."""
+    """Return the increase of the squared norm of the projected gradient after a split of a tree."""
 
     def norm(potentials, coef, images):
         gradient = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets).value_grad(coef)[1]
@@ -334,7 +334,7 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, shape, multiplie
             gain = next(gains)
             assert gain == pytest.approx(split_gain(*arguments, number, {leaf: (test, threshold)}), rel=1e-6)
             for other in tests:
-                # No other test does better at a threshold that it was tried at.
+                # No other test does better at any threshold that was tried.
                 responses = responses_in(images, potentials.types[number], leaf, other)
                 for k in (1, 2, 3):
                     at = np.sort(responses)[-(-k * len(responses) // 4) - 1]
@@ -343,7 +343,7 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, shape, multiplie
 
 
 def responses_in(images, kind, leaf, test):
-    """Responses to a test of all factors in a leaf."""
+    """Return the responses to a test of all factors in a leaf."""
     offsets = OFFSETS if images[0].features.ndim == 3 else OFFSETS_OF_VOLUMES
     number = factor_templates(offsets, kind.channels, kind.multipliers).index(kind) if kind.paired else 0
     return np.array(
@@ -456,7 +456,7 @@ def test_projected_norm_stops_at_the_bounds():
 def test_whitened_inputs_are_uncorrelated(kind):
     rng = np.random.RandomState(0)
     plane = rng.normal(size=(30, 40, 3)) @ rng.normal(size=(3, 3)) + 5
-    # A sum of others and a constant add nothing.
+    # A sum of others and a constant contribute nothing.
     plane = np.concatenate([plane, plane.sum(axis=2, keepdims=True), np.ones((30, 40, 1))], axis=2)
     white = whitening_of(InputMoments.of([plane], kind, rng))
     n_factors = kind.rows(plane.shape[:2]).n_factors
@@ -581,7 +581,7 @@ def test_leaves_are_scaled_by_their_inputs(channels):
             moments = own_inputs.T @ (weight[inside, None] * own_inputs) / max(weight[inside].sum(), 1e-300)
             moments = moments if inside.any() else np.eye(len(white))
             assert_allclose(factor @ factor.T, 0.95 * moments + 0.05 * np.eye(len(white)), atol=1e-12)
-    # Seeing an image twice is a weight of two.
+    # A weight of two equals two copies of an image.
     twice = FieldRisk(GaussianPseudolikelihood(), potentials, [*images, images[1]], [*targets, targets[1]])
     assert_allclose(LeafScaling(twice, rng).scaled(coef), scaling.scaled(coef), rtol=1e-12)
 

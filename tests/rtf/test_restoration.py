@@ -1,4 +1,4 @@
-"""RegressionTreeField as restorers of images use it: defaults, corruption, missing pixels, types, ranges, samples."""
+"""RegressionTreeField in image restoration: defaults, corruption, missing pixels, types, ranges, samples."""
 
 import pickle
 import re
@@ -22,7 +22,7 @@ SIGMA = 0.2
 
 
 def clean_images(n=6, shape=(32, 32), n_channels=0, seed=0):
-    """Blocks of constant grey or colour."""
+    """Return blocks of constant grey or colour."""
     rng = np.random.default_rng(seed)
     blocks = rng.random((n, shape[0] // 8, shape[1] // 8, max(n_channels, 1)))
     clean = np.kron(blocks, np.ones((1, 8, 8, 1)))
@@ -44,7 +44,7 @@ def test_defaults_denoise_without_a_warning():
         warnings.simplefilter("error")
         field = RegressionTreeField(random_state=0).fit(noisy[:12], clean[:12])
     assert mean_square(field.predict(noisy[12:]), clean[12:]) < 0.2 * SIGMA**2
-    # Something was held out, and trees stop where it no longer improves.
+    # Some images were held out, and trees stop growing when the held-out loss no longer improves.
     assert len(field.validation_curve_) == len(field.round_ends_) >= 1
 
 
@@ -198,7 +198,7 @@ def test_predictions_are_of_the_type_and_range_of_y(dtype):
     assert predicted.dtype == dtype
     assert predicted.min() >= 0
     assert predicted.max() <= limit
-    # Only predictions are clipped: the parameter can be set on a fitted field.
+    # Only predictions are clipped, so the parameter can be set on a fitted field.
     free = field.set_params(clip=None).predict(X)
     assert free.dtype == np.float64
     assert free.max() > limit
@@ -250,7 +250,7 @@ def test_pairs_of_images_may_have_gaps():
 
 
 def test_missing_targets_do_not_matter():
-    # What is not known may be anything: the gradient there is zero.
+    # Unknown values are arbitrary: their gradient is zero.
     clean = clean_images(3)
     X = with_noise(clean)[..., None]
     y = clean.copy()
@@ -342,7 +342,7 @@ def test_a_field_of_grey_images_restores_colours(layout):
     predicted = field.predict(given)
     assert_array_equal(predicted[0], single[0])
     assert [own.shape for own in predicted] == [own.shape for own in given]
-    # Grey images may be among them.
+    # Grey images may be among the colour images.
     mixed = field.predict([photographs[0], photographs[1][..., 0]])
     assert_array_equal(mixed[0], single[0])
     assert_array_equal(mixed[1], single[1, ..., 0])
@@ -446,7 +446,7 @@ def test_held_out_images_let_trees_grow_on_small_rounds(monkeypatch):
 
 @pytest.fixture(scope="module")
 def denoiser():
-    """A field for one level of noise, whose predictions are not clipped."""
+    """Return a field for one noise level, whose predictions are not clipped."""
     return RegressionTreeField(corruption=GaussianNoise(SIGMA), clip=None, **QUICK).fit(clean_images(8, seed=3))
 
 

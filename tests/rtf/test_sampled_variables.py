@@ -1,4 +1,4 @@
-"""Samples of the variables of a pseudolikelihood: their terms are those that they have in the whole images."""
+"""Sampled variables of a pseudolikelihood: their terms equal the terms in whole images."""
 
 from functools import partial
 
@@ -34,7 +34,7 @@ def random_data(shapes, weighted, seed=0):
 
 
 def risk_of(data, seed=1):
-    """A random field's risk, and its parameters."""
+    """Return the risk of a random field, and its parameters."""
     rng = np.random.RandomState(seed)
     types = factor_templates(OFFSETS)
     trees = [random_tree(3, 3, rng) for _ in types]
@@ -57,7 +57,7 @@ def test_all_squares_together_are_the_images(side, weighted):
     found, found_gradient = risk.value_grad(coef)
     assert found == pytest.approx(value, rel=1e-10)
     assert_allclose(found_gradient, gradient, atol=1e-10)
-    # A square of pixels counts as its pixels do.
+    # A square of pixels has the weight of its pixels.
     total = sum(weight.sum() for weight in with_surroundings(data, squares, MARGIN).weights)
     mean = np.mean(np.concatenate(data.weights)) if weighted else 1.0
     assert total == pytest.approx(mean * (17 * 12 + 9 * 21))
@@ -75,7 +75,7 @@ def test_at_most_so_many(n):
     data = random_data([(17, 12), (9, 21)], False)
     found = sampled_variables(data, n, MARGIN, np.random.RandomState(0))
     used = sum(np.count_nonzero(weight) for weight in found.weights)
-    # A square of four is the least.
+    # A square of four is the smallest.
     assert used <= max(n, 16)
     assert used >= 0.6 * n or n == 1
     other = sampled_variables(data, n, MARGIN, np.random.RandomState(1))

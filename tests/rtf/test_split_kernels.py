@@ -1,4 +1,4 @@
-"""Kernels of the search for splits against NumPy."""
+"""Kernels of the search for splits, compared with NumPy."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_sums_of_bins_need_contiguous_rows():
 
 
 def frozen(*arrays):
-    """Arrays that cannot be written to."""
+    """Return read-only arrays."""
     for array in arrays:
         array.flags.writeable = False
     return arrays

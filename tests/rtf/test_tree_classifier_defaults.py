@@ -1,4 +1,4 @@
-"""What tree fields of labels, and of values on chains, do without options."""
+"""Default options of tree fields, for labels, and for values on chains."""
 
 import warnings
 
@@ -41,7 +41,7 @@ def test_small_images_are_labelled_better_than_pixel_by_pixel_without_a_warning(
 
 
 def strokes():
-    """A noisy rectangle, of which two strokes are labelled; none in the columns on the right."""
+    """Return a noisy rectangle, labels of two strokes, and the truth; the columns on the right have no labels."""
     truth = np.zeros((40, 60), dtype=int)
     truth[10:32, 15:45] = 1
     X = truth + 0.5 * np.random.default_rng(0).normal(size=truth.shape)
@@ -77,7 +77,7 @@ def test_a_round_without_labels_says_so(monkeypatch):
 
 
 def levels(n, rng):
-    """Sequences that jump between two levels, and these with noise."""
+    """Return sequences that jump between two levels, with and without noise."""
     y = np.where(np.cumsum(rng.random((n, 200)) < 0.02, axis=1) % 2, 1.0, -1.0) * rng.uniform(0.5, 1.5, size=(n, 1))
     return (y + 0.7 * rng.normal(size=y.shape))[..., np.newaxis], y
 
@@ -126,7 +126,7 @@ def test_precision_channels_that_sums_lose_are_named():
 
 
 def regimes(n, rng):
-    """Sequences that dwell in one of three regimes, seen with noise."""
+    """Return sequences that stay long in one of three regimes, observed with noise."""
     y = np.cumsum(rng.random((n, 25)) < 0.1, axis=1) % 3
     X = np.stack([np.sin(2.1 * y), np.cos(2.1 * y)], axis=-1)
     return X + rng.normal(size=X.shape), y

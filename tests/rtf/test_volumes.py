@@ -1,4 +1,4 @@
-"""Tree fields on volumes: shapes, defaults, what images have, and images as volumes of one slice."""
+"""Tree fields on volumes: shapes, defaults, features of images, and images as volumes of one slice."""
 
 import pickle
 
@@ -18,7 +18,7 @@ QUICK = {"filter_bank": None, "max_depth": 1, "max_iter": 5, "random_state": 0}
 
 
 def boxes(n, side, seed):
-    """Volumes (n, D, H, W) of boxes of random grey."""
+    """Return volumes (n, D, H, W) of boxes of random grey."""
     rng = np.random.default_rng(seed)
     volumes = np.zeros((n, side, side, side))
     for volume in volumes:

@@ -69,7 +69,7 @@ class SweptReference:
         self.by_message[self.into(s)] += by_scores
 
     def back_of_table(self, arc, derivative):
-        """Add a derivative by ``table(arc)``."""
+        """Add a derivative by ``table(arc)`` in place."""
         scaled = derivative / (1 if self.method == "mean_field" else self.power[arc // 2])
         self.by_tables[arc // 2] += scaled.T if arc % 2 else scaled
 

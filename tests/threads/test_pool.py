@@ -1,4 +1,4 @@
-"""The pool of threads that kernels share: order, errors, forks, Ctrl-C, exit and the number of threads."""
+"""The thread pool that kernels share: order, errors, forks, Ctrl-C, exit and the number of threads."""
 
 import multiprocessing
 import os

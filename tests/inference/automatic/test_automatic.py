@@ -1,4 +1,4 @@
-"""What "auto" chooses: exact wherever that is affordable, and it says so."""
+"""Choices of "auto": exact whenever affordable, and marked as such."""
 
 import gc
 import warnings
@@ -43,7 +43,7 @@ SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
 
 
 def spin_glass(shape, seed, coupling=1.0, connectivity=1):
-    """A grid of two states with couplings of both signs."""
+    """Return a grid of two states with couplings of both signs."""
     rng = np.random.default_rng(seed)
     grid = lattice(shape, connectivity=connectivity)
     weight = coupling * rng.normal(size=grid.n_edges)
@@ -171,7 +171,7 @@ def factors_of_three(n_nodes, n_factors, seed):
 
 
 def improves(model, labels):
-    """Whether a change of one node gains."""
+    """Return whether a change of one node improves the score."""
     best = score(model, labels)
     n_states = np.full(len(labels), model.n_columns) if getattr(model, "n_states", None) is None else model.n_states
     for node, k in enumerate(n_states):

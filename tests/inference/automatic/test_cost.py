@@ -1,4 +1,4 @@
-"""What elimination costs, and what budgets afford."""
+"""Costs of elimination, and budgets for it."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""The estimated error of marginals by messages beside the true one."""
+"""Estimated errors of marginals by messages, compared with true errors."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Automatic choices beside the cheaper algorithms that they stand for, on random models of fifteen families."""
+"""Automatic choices are no worse than cheaper algorithms, on random models of fifteen families."""
 
 import warnings
 
@@ -76,7 +76,7 @@ def quietly(call, model):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_labelings_are_never_below_those_of_cheaper_algorithms(name):
-    # With a budget of nothing neither elimination nor the search helps.
+    # Without a budget, neither elimination nor the search helps.
     for seed in range(3):
         model = FAMILIES[name](seed)
         found = AutoMap(budget=0).map(model)

@@ -1,4 +1,4 @@
-"""Mixtures of the fixed points of belief propagation where edges are strong."""
+"""Mixtures of the fixed points of belief propagation for strong edges."""
 
 from dataclasses import replace
 from itertools import product
@@ -21,7 +21,7 @@ def potts(shape, n_states, gain, seed, dtype=np.float64, field=1.0):
 
 
 def with_renamed_states(model, seed):
-    """The same distribution with the states of every node in an order of its own."""
+    """Return the model with the states of each node in a random order."""
     rng = np.random.default_rng(seed)
     order = np.argsort(rng.random(model.unary.shape), axis=1)
     tails, heads = model.graph.edges.T

@@ -1,4 +1,4 @@
-"""The best labeling where no exact algorithm is affordable: bounds, proofs, and no worse labels for a larger budget."""
+"""Labelings of models too large for exact algorithms: bounds, proofs, and no worse labels for larger budgets."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 
 def frequencies(seed, n_nodes=40, n_states=20, n_edges=120):
-    """Pairs that want to be apart by several states, at costs from one to a thousand."""
+    """Return a model of pairs that must be several states apart, at costs from one to a thousand."""
     rng, pairs, states = np.random.default_rng(seed), set(), np.arange(n_states)
     while len(pairs) < n_edges:
         pairs.add(tuple(np.sort(rng.choice(n_nodes, 2, replace=False)).tolist()))
@@ -21,7 +21,7 @@ def frequencies(seed, n_nodes=40, n_states=20, n_edges=120):
 
 
 def satisfiability(seed, n_nodes, n_clauses, planted):
-    """Clauses of three literals; a planted assignment satisfies them all."""
+    """Return clauses of three literals that a planted assignment satisfies."""
     rng, factors = np.random.default_rng(seed), []
     truth = rng.integers(0, 2, n_nodes)
     while len(factors) < n_clauses:

@@ -1,4 +1,4 @@
-"""Examples side by side in one graph: what their inference and training give is what each gives alone."""
+"""Examples joined in one graph: inference and training give the results of single examples."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ PARTS = [lattice((3, 3)), COMPLETE, lattice(()), cycle(4), lattice((3,)), triang
 
 
 def shuffled(graph, seed):
-    """The same graph with its nodes and edges in another order, in which those of its components mix."""
+    """Return the graph with nodes and edges in a random order, which mixes its components."""
     rng = np.random.default_rng(seed)
     names = rng.permutation(graph.n_nodes)
     return Graph(graph.n_nodes, names[graph.edges[rng.permutation(graph.n_edges)]])
@@ -45,7 +45,7 @@ def test_components_with_equally_many_trees_need_no_more():
 
 
 def models_of_parts(n_columns, **options):
-    """A model of each part, all with the same tables, and one of all parts side by side."""
+    """Return a model of each part, all with the same tables, and a model of the parts side by side."""
     models = [random_model(graph, n_columns, seed=s, **options) for s, graph in enumerate(PARTS)]
     models = [replace(model, tables=models[0].tables) for model in models]
     joined = {

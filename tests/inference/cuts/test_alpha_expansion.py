@@ -29,7 +29,7 @@ BOTH = pytest.mark.parametrize("algorithm", [AlphaExpansion, AlphaBetaSwap])
 
 
 def metric_table(n_states, rng):
-    """Minus a random metric on the states (shortest paths), not symmetric, plus modular terms, which change nothing."""
+    """Return a negative random metric on the states (shortest paths) plus neutral modular terms; it is asymmetric."""
     distance = rng.uniform(0.1, 1, size=(n_states, n_states))
     np.fill_diagonal(distance, 0)
     for k in range(n_states):
@@ -64,7 +64,7 @@ def random_model(graph, kind, n_states, rng, dtype=np.float64, metric=True):
 
 
 def best_after_one_move(algorithm, model, labels):
-    """The highest score of any single expansion (or swap), by enumeration."""
+    """Return the highest score after any single expansion (or swap), by enumeration."""
     n_states = model.n_columns
     moves = range(n_states) if algorithm is AlphaExpansion else combinations(range(n_states), 2)
     best = -np.inf

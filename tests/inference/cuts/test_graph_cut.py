@@ -142,7 +142,7 @@ def test_sparse_seeds_on_a_lattice():
 
 @pytest.fixture
 def by_heights(monkeypatch):
-    """Let every search on a lattice go over to heights after its first steps."""
+    """Make every search on a lattice switch to heights after its first steps."""
     monkeypatch.setattr("sklearn_crf.inference.cuts._tuning.WORK_PER_CALL", 1)
     monkeypatch.setattr("sklearn_crf.inference.cuts._tuning.LONG_SEARCH", 0)
 
@@ -223,7 +223,7 @@ def test_persistency():
 
 
 def roof_dual_labels(model):
-    """The partial labeling itself, -1 where it is open."""
+    """Return the partial labeling itself, with -1 for open nodes."""
     from sklearn_crf.inference.cuts._cut_network import CROSS, CutNetwork
 
     n_nodes = model.graph.n_nodes

@@ -11,7 +11,7 @@ from sklearn_crf.models import PairwiseModel, score
 
 
 def enumerated(model):
-    """Scores of all allowed labelings, falling."""
+    """Return the scores of all allowed labelings, in descending order."""
     shape = (model.n_columns,) * model.graph.n_nodes
     scores = np.array([score(model, labels) for labels in np.ndindex(shape)])
     return np.sort(scores[scores > -np.inf])[::-1]

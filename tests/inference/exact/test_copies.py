@@ -30,7 +30,7 @@ def model_of_copies(name, n_copies, tied=False, dtype=np.float64, spread=1.0, se
 
 
 def without_parts(model):
-    """The same model on a graph that does not say what it is made of."""
+    """Return the model on a graph that does not record its parts."""
     graph = Graph(model.graph.n_nodes, model.graph.edges)
     return PairwiseModel(graph, model.unary, model.tables, model.edge_type)
 
@@ -118,7 +118,7 @@ def test_other_models_are_not_taken():
 
 
 def model_of_dense_copies(n_nodes, n_states, n_copies, dtype=np.float64, seed=0):
-    """Copies of a graph with most of its pairs joined, in either direction, by a few types of edges."""
+    """Return a model of copies of a graph in which edges of three types, in either direction, join most pairs."""
     rng = np.random.default_rng(seed)
     pairs = [[i, j] for i in range(n_nodes) for j in range(i) if rng.random() < 0.8] + [[n_nodes - 1, n_nodes]]
     part = Graph(n_nodes + 1, [pair[:: rng.choice([-1, 1])] for pair in pairs])

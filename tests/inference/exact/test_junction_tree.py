@@ -275,7 +275,7 @@ def separators(structure, order):
 
 
 def plain_min_fill(adjacency):
-    """Reference: count the missing edges anew at every step; the fill of each elimination."""
+    """Return the fill of each elimination; the reference counts missing edges anew at every step."""
     left, fills = set(range(len(adjacency))), []
     while left:
         missing = {

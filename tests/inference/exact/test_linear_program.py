@@ -76,7 +76,7 @@ def test_a_frustrated_cycle_has_the_known_fractional_solution():
 
 
 def written_out(model):
-    """The same scores, every table dense."""
+    """Return a factor graph of the same scores, with every table dense."""
     factors = [
         (model.scope[a:b], model.dense_table(f))
         for f, (a, b) in enumerate(zip(model.scope_ptr[:-1], model.scope_ptr[1:], strict=True))

@@ -1,4 +1,4 @@
-"""Exact inference on forests, beyond what the contract of all algorithms says."""
+"""Exact inference on forests, beyond the contract of all algorithms."""
 
 from dataclasses import replace
 
@@ -280,7 +280,7 @@ def test_what_forbidden_pairs_let_underflow_is_not_lost(dtype):
 
 
 def _with_ones(model):
-    """The same scores with weights of edges, which keep the kernel of chains away."""
+    """Return the model with edge weights of 1, which rule out the chain kernel."""
     return replace(model, edge_weight=np.ones(model.graph.n_edges))
 
 

@@ -22,7 +22,7 @@ ALGORITHMS = [ConjugateGradient(), GaussianBP(), GaussianDirect(), GaussianGibbs
 
 
 def dense_answer(model):
-    """Mean, diagonal blocks of the covariance, log-partition."""
+    """Return the mean, the diagonal blocks of the covariance, and the log-partition."""
     matrix = dense_precision(model)
     covariance = np.linalg.inv(matrix)
     mean = covariance @ model.h.ravel()
@@ -188,7 +188,7 @@ def test_log_partition_is_the_integral_whose_derivatives_the_moments_are():
 
 
 def reference_sweep(model, values, normals):
-    """Every node redrawn in order of its colour; what it was drawn around."""
+    """Redraw every node in order of its colour; return the new values and the conditional means."""
     values, means = values.copy(), np.zeros(model.h.shape)
     matrix = dense_precision(model).reshape(*model.h.shape, *model.h.shape)
     for s in model.graph.colouring.nodes:

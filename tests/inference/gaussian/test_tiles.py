@@ -1,4 +1,4 @@
-"""Planes solved tile by tile: the same as the whole solve, whatever the sizes, windows and threads."""
+"""Planes solved tile by tile equal the whole solve, for all sizes, windows and threads."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ QUICK = {"max_depth": 1, "max_iter": 8, "split": Splits(min_samples_leaf=20), "t
 
 
 def fitted_field(window=3, n_values=1, n_axes=2, bounds=(0.1, 2.0), seed=0):
-    """A field of random trees, with precisions of eigenvalues between bounds."""
+    """Return a field of random trees, whose precision matrices have eigenvalues between the bounds."""
     rng = np.random.RandomState(seed)
     offsets = np.zeros((0, 2), dtype=np.int64)
     if window != 1:
@@ -61,7 +61,7 @@ def in_tiles(field, plane, solver, **options):
 
 
 def share_missing(field, plane, mean):
-    """Norm of h - J u of the whole plane as a share of that of h."""
+    """Return the norm of h - J u on the whole plane, relative to the norm of h."""
     model = field.model(plane, 1)
     missing = model.h.astype(float) - model.product(mean.reshape(model.h.shape).astype(model.dtype))
     return np.linalg.norm(missing) / np.linalg.norm(model.h)
@@ -101,7 +101,7 @@ def test_what_is_missing_is_measured():
 
 
 class _Exact(ConjugateGradient):
-    """Solves tiles to the last digits whatever it is asked for."""
+    """A solver that solves tiles to rounding error, whatever its tolerance."""
 
     def _solve(self, model, right_hand_side, init, n_threads):
         return ConjugateGradient(tol=1e-14)._solve(model, right_hand_side, init, n_threads)
@@ -138,7 +138,7 @@ def blocks(n=4, shape=(24, 28), seed=0):
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """What takes two gigabytes at full size."""
+    """Return a function that makes tiles small, so that tests need no gigabytes."""
 
     def mean_in_small_tiles(*args, **options):
         return mean_in_tiles(*args, **options, n_pixels=400)

@@ -26,7 +26,7 @@ def stream(seed, chain, sweep, n):
 
 
 def reference_sweep(model, labels, random_numbers):
-    """New labels, each node's conditional, and the two conditionals of each edge as pairs, averaged."""
+    """Return new labels, the conditional of each node, and the mean of both conditionals of each edge as pairs."""
     labels = labels.copy()
     conditionals = np.zeros(model.unary.shape)
     tables = np.zeros(model.tables.shape)

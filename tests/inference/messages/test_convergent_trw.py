@@ -1,4 +1,4 @@
-"""Tree-reweighted messages in an order in which the bound never rises."""
+"""Tree-reweighted messages in an order in which the bound never increases."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ LOOPY = ("grid", "cycle", "disconnected")
 
 
 def bounds_of_sweeps(model, task, n_sweeps, **params):
-    """The bound after each number of sweeps, each with a warm start from the one before."""
+    """Return the bound after each sweep; each sweep has a warm start from the sweep before."""
     bounds, state = [], None
     with convergence_left_to_caller():
         for _ in range(n_sweeps):

@@ -1,4 +1,4 @@
-"""Extrapolated sweeps of tree-reweighted messages: the same fixed point in fewer of them."""
+"""Extrapolated sweeps of tree-reweighted messages reach the same fixed point in fewer sweeps."""
 
 import numpy as np
 import pytest

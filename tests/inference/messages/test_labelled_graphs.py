@@ -1,4 +1,4 @@
-"""Labelled graphs as one kernel reads them."""
+"""Labelled graphs as a single kernel reads them."""
 
 import numpy as np
 import pytest

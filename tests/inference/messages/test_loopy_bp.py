@@ -1,4 +1,4 @@
-"""Loopy belief propagation, beyond what the contract of all algorithms says."""
+"""Loopy belief propagation, beyond the contract of all algorithms."""
 
 import warnings
 from dataclasses import replace
@@ -23,7 +23,7 @@ TIGHT = {"max_iter": 3000, "tol": 1e-13}
 
 
 def one_sweep(model, schedule, *, maximum=False, damping=0.0):
-    """Messages as scores after one sweep of a schedule."""
+    """Return the messages as scores after one sweep of a schedule."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         algorithm = LoopyBP(max_iter=1, tol=0, damping=damping, schedule=schedule)

@@ -17,7 +17,7 @@ from sklearn_crf.models import CountTable, FactorGraph, SparseTable, at_most_one
 
 
 def random_forest(seed, max_states=3, constraint=None):
-    """Factors of one to four nodes that share no more than one node with what was there before."""
+    """Return factors of one to four nodes, each with at most one node of the factors before it."""
     rng = np.random.default_rng(seed)
     n_nodes = int(rng.integers(1, 9))
     n_states = rng.integers(2 if constraint else 1, max_states + 1, size=n_nodes)

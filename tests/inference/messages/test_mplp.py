@@ -18,7 +18,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, exactly_
 
 
 def reference_sweep(unary, scopes, tables, messages, factors):
-    """Figure 1.4 of Sontag, Globerson and Jaakkola (2011); ``messages[f][d]`` are changed in place."""
+    """Update ``messages[f][d]`` in place as in Figure 1.4 of Sontag, Globerson and Jaakkola (2011)."""
     for f in factors:
         cavities = []
         for s in scopes[f]:

@@ -43,7 +43,7 @@ def factor_tree(seed):
 
 
 def dense_graph(seed):
-    """A graph with cycles of factors of two and three nodes."""
+    """Return a factor graph with cycles, whose factors have up to three nodes."""
     rng = np.random.default_rng(seed)
     n_states = rng.integers(1, 4, size=5)
     scopes = [(2, 0), (0, 1, 3), (3, 2), (4, 1, 2), (1,), (4,)]
@@ -107,7 +107,7 @@ def test_the_bound_never_rises(counting_numbers, maximum):
 
 
 def trivial_free_energy(model, unary, pairs, temperature):
-    """Eq. 127 of Jancsary 2012 for a pairwise model, entry by entry."""
+    """Compute Eq. 127 of Jancsary 2012 for a pairwise model, entry by entry."""
     value = np.sum(unary * model.unary) + np.sum(pairs * model.edge_tables())
     return value - temperature * np.sum(pairs * np.log(pairs))
 

@@ -14,12 +14,12 @@ from sklearn_crf.graphs import Graph, effective_resistances, lattice
 from sklearn_crf.inference import TRWMessagePassing, convergence_left_to_caller
 from sklearn_crf.inference._field import OddsField, make_field, takes_odds
 
-# A hub of more edges than any vector is long.
+# A hub with more edges than any vector is long.
 WHEEL = Graph(14, [[0, s] for s in range(1, 14)] + [[s, s + 1] for s in range(1, 13)])
 
 
 def reweighted_sweep(model, nu, odds, senders, damping):
-    """Log-odds {(s, t): m}, renewed in place by the recursion on whole tables, in scores."""
+    """Update the log-odds {(s, t): m} in place, by the recursion on whole tables of scores."""
     tables = {}
     for (i, j), table, rho in zip(model.graph.edges.tolist(), model.edge_tables().astype(float), nu, strict=True):
         tables[i, j], tables[j, i] = (table / rho, rho), (table.T / rho, rho)
@@ -32,7 +32,7 @@ def reweighted_sweep(model, nu, odds, senders, damping):
 
 
 def both_ways(graph):
-    """Edges in the order in which a sequential sweep sends along them."""
+    """Return directed edges in the order of a sequential sweep."""
     pairs = [(int(s), int(t)) for s, t in np.concatenate((graph.edges, graph.edges[:, ::-1]))]
     forwards = sorted(pair for pair in pairs if pair[0] < pair[1])
     return forwards + sorted((pair for pair in pairs if pair[0] > pair[1]), reverse=True)
@@ -95,7 +95,7 @@ def test_messages_there_and_back():
 
 
 def odds_arrays_of(field):
-    """By NumPy: unary odds, strength and power by slot, and what edges add to the odds of their ends."""
+    """Compute unary log-odds, strength and power by slot, and the edges' share of the log-odds of their ends."""
     tables = field.tables.astype(np.float64)
     parts = (
         (tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]) / 2,

@@ -1,4 +1,4 @@
-"""Tables of single edges, which are stored once and read along rows or across them."""
+"""Tables of single edges, stored once and read along rows or columns."""
 
 import warnings
 from dataclasses import replace
@@ -20,7 +20,7 @@ STATES = (1, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 18, 21, 31, 32, 33)
 
 
 def two_sweeps(model, maximum, algorithm=LoopyBP):
-    """Messages as scores, the best of each 0."""
+    """Return the messages after two sweeps, as scores whose maximum is 0."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = algorithm(max_iter=2, tol=0, schedule="sequential")

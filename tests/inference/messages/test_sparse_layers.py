@@ -1,4 +1,4 @@
-"""Messages of sparse tables: equal to those of the same tables written out, whatever scores they meet."""
+"""Messages of sparse tables equal messages of dense tables, for any scores."""
 
 import warnings
 
@@ -11,7 +11,7 @@ from sklearn_crf.models import FactorGraph, SparseTable, score
 
 
 def pair_of_graphs(seed, *, n_listed=12, default=0.0, spread=1.0, unary_spread=None, forbidden=0.0):
-    """The same factors with sparse tables and with dense ones: four nodes that list few of their joint states."""
+    """Return two factor graphs with the same scores: one with sparse tables of few states, one with dense tables."""
     rng = np.random.default_rng(seed)
     n_states = rng.integers(2, 5, size=6)
     sparse, dense = [], []

@@ -30,7 +30,7 @@ TIGHT = {"max_iter": 5000, "tol": 1e-12}
 
 
 def free_energy(model, tau, pairs, probabilities):
-    """Eq. 135 of Jancsary 2012 at given pseudo-marginals, entry by entry."""
+    """Compute Eq. 135 of Jancsary 2012 at given pseudo-marginals, entry by entry."""
 
     def negative_entropy(p):
         return np.sum(p * np.log(np.where(p > 0, p, 1)))
@@ -264,7 +264,7 @@ def test_log_z_is_the_value_of_a_dual_at_any_messages(max_iter, edge_probabiliti
 
 
 def dual_value(model, messages, probabilities):
-    """The reference of the bound: log-partitions of nodes, and of edges given each end, the worse of the two."""
+    """Compute the reference bound from log-partitions of nodes, and of edges given each end; the worse end counts."""
     incidence = model.graph.incidence
     slot = np.argsort(incidence.half_edge)
     nodes = model.unary.astype(np.float64)

@@ -16,7 +16,7 @@ from sklearn_crf.models import PairwiseModel, score
 
 
 def plain_pass(model, messages, direction):
-    """One pass in dictionaries: messages {(s, t): (K,)} renewed in place, and what was taken out."""
+    """Update the messages {(s, t): (K,)} in place by one pass, and return the subtracted constants."""
     scores = {}
     for (i, j), table in zip(model.graph.edges.tolist(), model.edge_tables(), strict=True):
         scores[i, j], scores[j, i] = table, table.T
@@ -161,5 +161,5 @@ def test_the_automatic_choice_has_a_bound_where_asked_for():
     assert bounded.score <= best + 1e-9 <= bounded.bound + 2e-9
     assert np.isfinite(bounded.bound)
     assert again.bound <= bounded.bound + 1e-9
-    # States of another choice are no start.
+    # States of another algorithm are no valid start.
     assert AutoMap(bounded=True).map(model, init=plain.state).score <= best + 1e-9

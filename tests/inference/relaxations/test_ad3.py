@@ -33,7 +33,7 @@ def solve(model, **options):
 
 
 class OneFactor:
-    """A model of one factor, and a place in the space of marginals from which to go."""
+    """A model of one factor, and a starting point in the space of marginals."""
 
     def __init__(self, table, n_states, rng, scale=1.0):
         nodes = np.arange(len(n_states))
@@ -65,7 +65,7 @@ class OneFactor:
         return states[scores > -np.inf], scores[scores > -np.inf]
 
     def reference(self):
-        """Marginals by sequential quadratic programming, and the best score."""
+        """Return marginals by sequential quadratic programming, and the best score."""
         states, scores = self.joint_states()
         nodes = np.arange(states.shape[1])
         counts = np.zeros((len(states), *self.share.shape))
@@ -257,7 +257,7 @@ def test_states_that_a_factor_forbids_given_fixed_nodes(recwarn):
 
 
 def planted_lattice(scale, dtype, seed):
-    """A lattice whose tables forbid many pairs, but none of one labeling."""
+    """Return a lattice whose tables forbid many pairs, but no pair of one labeling."""
     rng = np.random.default_rng(seed)
     graph, n_states = lattice((5, 6)), int(rng.integers(2, 5))
     labels = rng.integers(n_states, size=graph.n_nodes)
@@ -270,7 +270,7 @@ def planted_lattice(scale, dtype, seed):
 
 
 def constrained_chain(scale, dtype, seed):
-    """A chain with constraints on blocks of nodes, which one labeling meets."""
+    """Return a chain with constraints on blocks of nodes, and a labeling that meets them."""
     rng = np.random.default_rng(seed)
     blocks = [(tuple(range(first, first + 6)), exactly_one()) for first in range(0, 24, 6)]
     nodes = [((s,), (scale * rng.normal(size=2)).astype(dtype)) for s in range(24)]

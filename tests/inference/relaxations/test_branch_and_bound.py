@@ -1,4 +1,4 @@
-"""Branch and bound against enumeration, and what it claims where its budget ends."""
+"""Branch and bound against enumeration, and its claims when the budget ends."""
 
 from itertools import combinations
 
@@ -38,7 +38,7 @@ def test_factor_graphs_against_enumeration(model):
 
 
 def test_several_factors_of_one_pair_are_one():
-    # Costs once went round between the two nodes until the budget was spent.
+    # Costs once moved back and forth between the two nodes until the budget was spent.
     for seed in range(20):
         rng = np.random.default_rng(seed)
         scopes = [(0, 1) if rng.random() < 0.5 else (1, 0) for _ in range(5)] + [(0,), (0, 1, 2)]
@@ -75,7 +75,7 @@ def test_the_bound_is_that_of_the_linear_relaxation_at_least():
 
 def test_models_without_labels_are_refuted():
     differ = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
-    # Four nodes that all differ, of three states.
+    # Four nodes with three states that must all differ.
     complete = PairwiseModel(Graph(4, list(combinations(range(4), 2))), np.zeros((4, 3)), [differ])
     assert searched(complete, None, 1e7) == (None, -np.inf, True)
 

@@ -1,4 +1,4 @@
-"""Tightening by clusters: bounds that never rise and never fail, proofs that are true."""
+"""Tightening by clusters: bounds never increase and always hold, and proofs are true."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def regions_of(model):
 
 
 def total_of(regions, labels):
-    """What all tables say of a labeling."""
+    """Return the sum of all tables' scores at a labeling."""
     total = regions.constant
     for region, scope in enumerate(regions.scopes):
         shape = [regions.n_states[s] for s in scope]
@@ -94,7 +94,7 @@ def test_cells_of_parts():
 
 @pytest.mark.parametrize("max_memory", [1, 2**20])
 def test_proofs_are_true(max_memory):
-    # From the worst start; without memory for elimination branch and bound has to do all.
+    # From the worst start, and without memory for elimination, branch and bound has to do all the work.
     for model in small_models():
         best = BruteForce().map(model)
         start = np.zeros_like(best.labels)

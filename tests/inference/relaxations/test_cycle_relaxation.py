@@ -1,4 +1,4 @@
-"""The relaxation over cycles of models of two states: bounds, proofs, and where the automatic choice takes it."""
+"""The cycle relaxation of models of two states: bounds, proofs, and its use by the automatic choice."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def spins(graph, seed, field=0.0, strength=1.0):
 
 
 def small_model(seed):
-    """A random graph of up to 8 nodes, tables of every scale, some pairs and states forbidden, either precision."""
+    """Return a random model of up to 8 nodes, with tables of any scale, some forbidden states, and either precision."""
     rng = np.random.default_rng(seed)
     n_nodes = int(rng.integers(1, 9))
     pairs = np.stack(np.triu_indices(n_nodes, 1), axis=1)

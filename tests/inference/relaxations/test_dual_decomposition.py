@@ -12,7 +12,7 @@ from sklearn_crf.models import PairwiseModel
 
 
 def scores_of_trees(model, scores, x):
-    """One model for each tree."""
+    """Yield a model for each tree."""
     nodes, edges = scores._parts(x)
     unary, tables = scores.unary + nodes / scores.scale_of_nodes, scores.tables + edges / scores.scale_of_edges
     for t in range(scores.shape_of_nodes[0]):

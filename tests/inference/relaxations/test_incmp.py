@@ -18,7 +18,7 @@ from sklearn_crf.kernels.relaxations.incremental import (
 
 
 class Shares:
-    """The arguments of the kernels, and the same in one array of shares that is projected as Figure 26 says."""
+    """Arguments of the kernels, and a reference with one array of shares, projected as in Figure 26."""
 
     def __init__(self, model):
         graph = model.graph
@@ -106,7 +106,7 @@ def test_shuffling_is_even():
         shuffle(items, state)
         counts[np.arange(5), items] += 1
     assert_array_equal(counts.sum(axis=0), 4000)
-    # Five standard deviations of a count.
+    # Five standard deviations of a count
     assert_allclose(counts, 800, atol=5 * np.sqrt(4000 * 0.2 * 0.8))
 
 

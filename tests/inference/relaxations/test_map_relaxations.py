@@ -1,4 +1,4 @@
-"""What the algorithms for the linear relaxation of the MAP problem promise, each of them."""
+"""The common contract of the algorithms for the linear relaxation of the MAP problem."""
 
 import numpy as np
 import pytest
@@ -22,10 +22,10 @@ from sklearn_crf.models import PairwiseModel, score
 
 ALGORITHMS = [AD3, DualDecomposition, IncMP]
 every = pytest.mark.parametrize("cls", ALGORITHMS, ids=lambda cls: cls.__name__)
-# Those that may stop above the relaxation promise less.
+# Algorithms that may stop above the relaxation promise less.
 every_bound = pytest.mark.parametrize("cls", [*ALGORITHMS, MPLP, TRWS], ids=lambda cls: cls.__name__)
 
-# What the bound may be above that of the linear program, relative to it, with the defaults.
+# How far the bound may lie above the linear program's, relative to it, with default options.
 NEAR = {AD3: 2e-3, DualDecomposition: 1e-4, IncMP: 1e-4}
 SMALL_STEPS = {"tol": 1e-7, "decay": 0.999, "backoff": 0.98, "least_step": 1e-5, "max_iter": 20_000}
 PRECISE = {AD3: {"tol": 1e-7, "max_iter": 20_000}, DualDecomposition: SMALL_STEPS, IncMP: SMALL_STEPS}
@@ -149,7 +149,7 @@ def test_infeasible_models(cls):
     differ = PairwiseModel(cycle(3), np.zeros((3, 2)), ALIKE[None, ::-1])
     with pytest.raises(ValueError, match="model is infeasible"):
         cls().map(differ)
-    # Alike, alike, and then different: only the fixed first node shows that this cannot be.
+    # Equal, equal, and then different: only fixing the first node shows that this is infeasible.
     graph = Graph(3, [[0, 1], [1, 2], [2, 0]])
     with pytest.raises(ValueError, match="model is infeasible"):
         cls().map(PairwiseModel(graph, [[0, -np.inf], [0, 0], [0, 0]], [ALIKE, ALIKE, ALIKE[::-1]], [0, 1, 2]))

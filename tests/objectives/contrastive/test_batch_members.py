@@ -1,4 +1,4 @@
-"""Examples put together and taken apart again have the models that they had alone."""
+"""Examples that are joined and split again keep their models."""
 
 import numpy as np
 import pytest

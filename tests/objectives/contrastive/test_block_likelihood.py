@@ -18,7 +18,7 @@ from sklearn_crf.objectives.contrastive import _block_likelihood
 
 
 def by_sets(model, labels, blocks):
-    """The loss with every labeling of a block stored."""
+    """Compute the loss from stored sets of all labelings of each block."""
     sets = AssignmentSets(model, labels)
     for block in blocks:
         states = [np.flatnonzero(model.unary[node] > -np.inf) for node in block]

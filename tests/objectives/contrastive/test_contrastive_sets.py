@@ -35,7 +35,7 @@ def loss_of(sets, model):
 
 
 def random_sets(model, labels, n_sets, rng):
-    """Some sets of a few random allowed labelings, the truth in each, with repetitions."""
+    """Return sets of a few random allowed labelings, each with the truth and a repeated labeling."""
     drawn = BruteForce().sample(model, 4 * n_sets, random_state=int(rng.integers(2**31)))
     return [np.concatenate((drawn[4 * k : 4 * k + 4], [labels], drawn[4 * k : 4 * k + 1])) for k in range(n_sets)]
 
@@ -202,7 +202,7 @@ def test_changed_nodes_take_two_bytes():
     sets = AssignmentSets(model, rng.integers(8, size=900))
     rows = rng.integers(8, size=(50, 900))
     sets.add_set(model, np.concatenate((sets.labels[None], rows)))
-    # Four bytes a pair of states, and 28 to find an assignment and to know it.
+    # Four bytes for a pair of states, and 28 to find and identify an assignment.
     assert sets.nbytes <= 50 * (2 * 900 + 4 * 64 + 28) + 100
 
 

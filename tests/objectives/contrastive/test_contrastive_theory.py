@@ -1,4 +1,4 @@
-"""What Vickrey et al. 2010 prove: Lemma 3, Theorem 1 and where it does not apply, Lemma 4."""
+"""Results of Vickrey et al. 2010: Lemma 3, Theorem 1 and its limits, Lemma 4."""
 
 from dataclasses import replace
 from functools import cache
@@ -22,13 +22,13 @@ STATES = all_labelings(3, 2)
 
 
 def chain_model(theta):
-    """Three binary nodes: a weight for state 1, and one for neighbours that agree."""
+    """Return a model of three binary nodes with a weight for state 1 and a weight for equal neighbours."""
     unary = np.tile([0.0, theta[0]], (3, 1))
     return PairwiseModel(CHAIN, unary, theta[1] * np.eye(2)[None])
 
 
 def slope(statistics):
-    """Derivative by theta."""
+    """Return the derivative with respect to theta."""
     return np.array([statistics.unary[:, 1].sum(), np.trace(statistics.tables[0, 0])])
 
 
@@ -66,7 +66,7 @@ def test_steps_along_tangents_reach_maximum_likelihood():
         model = chain_model(theta)
         gradient = np.zeros(2)
         for count, labels in zip(counts, STATES, strict=True):
-            # Expectation: weights by the model of now. Maximisation: a step along the gradient that they give.
+            # Expectation: weights by the current model. Maximisation: a step along their gradient.
             loss = ContrastiveSets(tangent_sets(model, labels)).loss_statistics(model, labels)
             gradient += count * slope(loss.statistics)
         losses.append(-counts @ np.log(probabilities(model)))
@@ -98,7 +98,7 @@ def test_tangent_sets_are_for_a_handful_of_nodes():
 
 
 def optimum(counts, sets, model_of, n_weights, slope_of):
-    """Weights that minimise the contrastive objective of counted states, and the probabilities there."""
+    """Return weights that minimise the contrastive objective of counted states, and their probabilities."""
     zero = model_of(np.zeros(n_weights))
     active = []
     for count, labels in zip(counts, STATES, strict=True):
@@ -123,7 +123,7 @@ def pseudolikelihood_sets(labels):
 
 
 def spread_sets(labels):
-    """The four states of even number, the four of odd number, and one of each kind: a way from any to any."""
+    """Return the four even states, the four odd states, and a linking set of one even and one odd state."""
     return STATES[::2], STATES[1::2], STATES[[0, 1]]
 
 
@@ -153,7 +153,7 @@ def test_a_saturated_model_is_not_recovered_where_sets_do_not_span():
     model, further = (saturated_model, 14, saturated_slope), STATES[[0, 7]]
     alone = optimum(1000 * p, pseudolikelihood_sets, *model)
     joined = optimum(1000 * p, lambda labels: [*pseudolikelihood_sets(labels), further], *model)
-    # Within each mode both are right.
+    # Within each mode, both estimates are right.
     assert_allclose(alone[0] / alone[1], p[0] / p[1], rtol=1e-3)
     assert_allclose(alone[7] / alone[6], p[7] / p[6], rtol=1e-3)
     assert abs(np.log(alone[0] / alone[7]) - np.log(p[0] / p[7])) > 0.5
@@ -161,7 +161,7 @@ def test_a_saturated_model_is_not_recovered_where_sets_do_not_span():
 
 
 def test_few_weights_can_be_recovered_even_so():
-    # Theorem 1 is sufficient: two weights that the modes share are told by either of them.
+    # Theorem 1 is only sufficient: either mode alone determines two weights that the modes share.
     p = probabilities(chain_model([0.4, 0.9]))
     pairs = [STATES[[0, 1]], STATES[[2, 3]], STATES[[0, 2]]]
     found = optimum(1000 * p, lambda labels: pairs, chain_model, 2, slope)

@@ -1,4 +1,4 @@
-"""What generators of assignments find, against all labelings of small models."""
+"""Assignments found by generators, compared with all labelings of small models."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_iterated_conditional_modes_end_where_no_single_change_helps():
                 changed[node] = state
                 assert score(model, changed) <= score(model, labels) + 1e-12
         found.add(tuple(labels.tolist()))
-    # Starts are random, so that one call after the other finds another.
+    # Starts are random, so successive calls find different assignments.
     assert len(found) > 1
 
 
@@ -55,7 +55,7 @@ def test_max_product_from_random_messages_finds_the_best_of_a_chain(schedule):
 
 
 def test_few_sweeps_stay_near_the_truth():
-    # Ten strongly coupled nodes: a mode is left by one change at a time, and hardly ever.
+    # Ten strongly coupled nodes: single changes hardly ever leave a mode.
     graph = lattice((10,))
     model = PairwiseModel(graph, np.zeros((10, 2)), 8 * np.eye(2)[None])
     for state in (0, 1):

@@ -37,7 +37,7 @@ def value_of(sets, model):
 
 
 def draws(model, n_draws, seed):
-    """The truth, draws among which labelings repeat, and logarithms of probabilities of a proposal."""
+    """Return the truth, draws with repeated labelings, and the log-probabilities of a proposal."""
     rng = np.random.default_rng(seed)
     truth = BruteForce().sample(model, 1, random_state=seed)[0]
     drawn = BruteForce().sample(model, n_draws, random_state=seed + 1)
@@ -76,7 +76,7 @@ def test_a_constant_proposal_changes_nothing(dtype):
     plain, weighed = AssignmentSets(model, truth), AssignmentSets(model, truth)
     plain.add_set(model, rows)
     weighed.add_set(model, rows, log_proposal=constant)
-    # A set beside it has no proposal.
+    # An additional set has no proposal.
     for sets in (plain, weighed):
         sets.add_set(model, np.stack((truth, (truth + 1) % 3)))
         sets.extend(model, (truth + 2) % 3)
@@ -100,7 +100,7 @@ def test_sets_of_a_batch_keep_their_proposals():
         scores = np.array([score(model, row) for row in whole]) - log_proposal[member]
         flipped, zero = labels.copy(), labels.copy()
         flipped[start:stop], zero[start:stop] = 1 - labels[start:stop], 0
-        # At the model that drew a labeling its score and its proposal cancel.
+        # Under the model that drew a labeling, its score and its proposal probability cancel.
         others = [0.0, score(model, flipped) - score(model, labels), 0.0]
         assert_allclose(terms[start:stop].sum(), logsumexp(scores) - scores[0] + logsumexp(others), atol=1e-10)
 

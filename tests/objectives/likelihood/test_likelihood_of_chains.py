@@ -1,4 +1,4 @@
-"""The likelihood of labelled chains beside enumeration."""
+"""The likelihood of labelled chains, compared with enumeration."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Losses by upper bounds on the log-partition: in their proven order, and differentiated."""
+"""Losses from upper bounds on the log-partition: their proven order, and their derivatives."""
 
 from dataclasses import replace
 

@@ -73,7 +73,7 @@ def test_forbidden_pairs_leave_scores_their_range(scale):
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
     potentials.unpack(coef).coef[...] *= scale
     found, expected = both_ways(potentials, batches, coef)
-    # One call of the kernel for each batch has them all: nothing is left to models of batches.
+    # One call of the kernel handles each batch completely: no models of batches are needed.
     risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
     assert by_path_alone(risk, coef) is not None
     assert_equal_risks(found, expected, tol=1e-9)
@@ -140,7 +140,7 @@ def test_labels_that_are_forbidden_are_left_to_models():
 
 
 def chains(n_chains, is_sparse, dtype=np.float64):
-    """Batches of weighted chains of five classes, of up to sixty nodes, and potentials for them."""
+    """Return batches of weighted chains of five classes with up to sixty nodes, and their potentials."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 60, n_chains)
     X = [rng.normal(size=(n, N_FEATURES)).astype(dtype) for n in lengths]
@@ -240,7 +240,7 @@ def test_features_that_never_occur_have_no_gradient():
 
 
 def empty(features):
-    """The same nodes without features."""
+    """Return nodes without features, as many as the given features have rows."""
     return feature_columns(sp.csr_matrix(features.shape, dtype=features.dtype))
 
 

@@ -1,4 +1,4 @@
-"""Losses of logistic regression, of nodes given their neighbours or without edges, on scores far apart and others."""
+"""Losses of logistic regression, of nodes given their neighbours or without edges, on moderate and extreme scores."""
 
 from dataclasses import replace
 

@@ -38,7 +38,7 @@ def test_log_sums_of_rows_without_any_state():
 
 
 def with_gaps(model, seed=0):
-    """Labels of a model, half of them missing, among them those of both ends of some edge."""
+    """Return labels of a model, half of them missing, including both ends of some edge."""
     rng = np.random.default_rng(seed)
     n_states = np.full(model.n_nodes, model.n_columns) if model.n_states is None else model.n_states
     labels = rng.integers(n_states).astype(np.int32)
@@ -47,7 +47,7 @@ def with_gaps(model, seed=0):
 
 
 def enumerated(pieces, labels):
-    """Negative log-probabilities of the known labels in pieces (scope, scores), each by itself."""
+    """Return the negative log-likelihood of the known labels in independent factors (scope, scores)."""
     total = 0.0
     for scope, scores in pieces:
         known = tuple(slice(None) if label < 0 else int(label) for label in labels[list(scope)])

@@ -1,4 +1,4 @@
-"""Weights of nodes in the pseudolikelihood: of the objective on both kinds of models, and through the estimators."""
+"""Node weights in the pseudolikelihood: in the objective for both kinds of models, and in the estimators."""
 
 import numpy as np
 import pytest

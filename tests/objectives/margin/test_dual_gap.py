@@ -20,7 +20,7 @@ def test_gaps_are_no_less_than_what_the_objective_lacks(seed):
     options = {"C": 10.0 ** (seed % 3 - 1), "edge_features": "constant", "random_state": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Messages of a coarse tolerance are far from marginals that fit together.
+        # With a coarse tolerance, messages are far from consistent marginals.
         model = M3NClassifier(learning=DualMargin(tol=0.1), max_iter=15, tol=1e-4, **options).fit(X, y)
         best = M3NClassifier(learning="relaxed_margin", tol=1e-5, max_iter=300, **options).fit(X, y)
     lacks = model.loss_curve_[-1] - best.loss_curve_[-1]
@@ -35,5 +35,5 @@ def test_fitted_pairs_have_the_marginals_of_their_ends():
     assert np.all(fitted >= 0)
     assert_allclose(fitted.sum(axis=2), first, atol=1e-14)
     assert_allclose(fitted.sum(axis=1), second, atol=1e-14)
-    # Pairs that fit are left alone.
+    # Consistent pairs are not changed.
     assert_allclose(fitted_pairs(pairs, pairs.sum(axis=2), pairs.sum(axis=1)), pairs, atol=1e-15)

@@ -1,4 +1,4 @@
-"""Hinges of forests in a kernel against the same by models and enumeration, and Frank-Wolfe passes against blocks."""
+"""Hinges of forests in a kernel, compared with models and enumeration; Frank-Wolfe passes compared with blocks."""
 
 from itertools import product
 
@@ -70,7 +70,7 @@ def forest_risk(
     members=("chain", "one_node", "tree", "disconnected_forest"),
     **options,
 ):
-    """A risk of structured hinges over two batches of forests, some features zero."""
+    """Return a risk of structured hinges over two batches of forests, with some features zero."""
     rng = np.random.default_rng(seed)
     form = pairwise_form(form, n_classes)
     potentials = LinearPotentials(3, n_classes, form, **options)
@@ -105,7 +105,7 @@ def forest_risk(
             )
         )
     cost = rng.uniform(0.5, 1, size=(n_classes, n_classes)) * (1 - np.eye(n_classes))
-    # Of many classes there are too many labelings.
+    # With many classes there are too many labelings.
     inference = BruteForce(2**22) if n_classes < 5 else TreeInference()
     return EmpiricalRisk(StructuredHinge(inference, cost), potentials, batches)
 
@@ -119,7 +119,7 @@ def _allowed_labels(rng, graph, n_classes, forbidden):
 
 
 def both(**options):
-    """The kernel's oracle, and the one by models whose blocks are batches; weights in units of their own."""
+    """Return a risk, its kernel oracle, and the general oracle with batches as blocks, at scaled weights."""
     risk = forest_risk(**options)
     scale = np.where(risk.potentials.penalty > 0, 1.0, 0.7)
     parts, rng = risk.potentials.unpack(scale), np.random.default_rng(3)

@@ -109,7 +109,7 @@ def test_conditional_scores_are_scores_of_changed_labels(name, seed):
 
 
 def small_risk(seed=0, n_examples=6, n_classes=3, weight=True, form="full"):
-    """A risk of structured hinges over two batches of forests, for two features of nodes and one of edges."""
+    """Return a risk of structured hinges over two batches of forests, with two features of nodes and one of edges."""
     rng = np.random.default_rng(seed)
     potentials = LinearPotentials(2, n_classes, pairwise_form(form, n_classes))
     batches = []
@@ -128,7 +128,7 @@ def small_risk(seed=0, n_examples=6, n_classes=3, weight=True, form="full"):
 
 
 class Problem:
-    """Functions that optimizers ask for."""
+    """Functions that optimizers call."""
 
     def __init__(self, C=0.3, **options):
         self.risk = small_risk(**options)
@@ -210,7 +210,7 @@ def test_the_base_of_a_quadratic_programme_may_become_zero():
 
 
 def direct_optimum(problem, bounded=()):
-    """Least P by a quadratic programme over all labelings, by scipy: x and a slack for every example."""
+    """Return the minimum of P by a quadratic programme over all labelings, in x and a slack for every example."""
     planes = []
     for i, batch in enumerate(problem.risk.batches):
         planes += list(enumerated_planes(problem, i, batch))
@@ -240,7 +240,7 @@ def direct_optimum(problem, bounded=()):
 
 
 def enumerated_planes(problem, i, batch):
-    """All planes of each member, from single nodes and pairs of states, duplicates left out."""
+    """Yield all cutting planes of each member, from single nodes and pairs of states, without duplicates."""
     for k in range(len(batch.members)):
         nodes = np.arange(batch.node_ptr[k], batch.node_ptr[k + 1])
         labelings = np.tile(batch.labels, (problem.risk.potentials.n_classes ** len(nodes), 1))

@@ -1,4 +1,4 @@
-"""Losses of best labelings by one cut of each lattice: the same as by inference, scores and statistics apart."""
+"""Losses of best labelings by one cut for each lattice, compared with inference."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def submodular_weights(potentials):
 
 
 def apart(risk, coef):
-    """The risk by inference on the model of each batch."""
+    """Compute the risk by inference on the model of each batch."""
     return EmpiricalRisk(risk.objective, risk.potentials, risk.batches).value_grad(coef)
 
 

@@ -41,7 +41,7 @@ def random_cost(n_classes, rng, whole):
 
 
 def enumerated(model, labels, cost):
-    """Products of cost and slack of all labelings, cost[s, k] of state k of node s."""
+    """Return the products of cost and slack of all labelings; cost[s, k] belongs to state k of node s."""
     labelings, scores = scored_labelings(model)
     own = cost[np.arange(len(labels)), labelings].sum(axis=1)
     return own * (1.0 + scores - score(model, labels))
@@ -68,7 +68,7 @@ def test_few_labelings_are_enumerated(name, weighted, seed):
     own = cost.T[labels] * (np.ones(n_nodes) if node_weight is None else node_weight)[:, None]
     assert_allclose(loss.terms.sum(), max(enumerated(model, labels, own).max(), 0.0), atol=1e-9)
     assert loss.gap == 0.0
-    # The loss is the cost of what was found plus the statistics times the scores.
+    # The loss is the cost of the found labeling plus the statistics times the scores.
     moved = np.sum(loss.statistics.unary * model.unary) + np.sum(loss.statistics.tables * model.tables)
     assert_allclose(moved + own[np.arange(n_nodes), loss.predicted].sum(), loss.terms.sum(), atol=1e-9)
 

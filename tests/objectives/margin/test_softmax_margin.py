@@ -1,4 +1,4 @@
-"""Costs and temperatures in the likelihood: by enumeration, at both ends of the temperature, as an estimator."""
+"""Costs and temperatures in the likelihood: enumeration, both limits of the temperature, and estimators."""
 
 from dataclasses import replace
 from itertools import product

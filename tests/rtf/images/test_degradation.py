@@ -37,13 +37,13 @@ SIGMA = 0.02
 
 
 def clean_images(n=6, shape=(24, 24), seed=0):
-    """Blocks of constant grey."""
+    """Return images of blocks of constant grey."""
     rng = np.random.default_rng(seed)
     return np.kron(rng.random((n, shape[0] // 8, shape[1] // 8)), np.ones((1, 8, 8)))
 
 
 def matrix_of(transform):
-    """K, a column for each pixel of an image of one channel."""
+    """Return K as a matrix, with a column for each pixel of an image of one channel."""
     n = int(np.prod(transform.shape))
     return np.array([transform(unit.reshape(*transform.shape, 1)).ravel() for unit in np.eye(n)]).T
 

@@ -19,7 +19,7 @@ QUICK = {"max_depth": 1, "max_iter": 6, "filter_bank": None, "random_state": 0, 
 
 
 def waves(n, shape=(24, 28), seed=0):
-    """Smooth images."""
+    """Return smooth images."""
     rng = np.random.default_rng(seed)
     rows, columns = np.mgrid[: shape[0], : shape[1]]
     slopes, phases = rng.uniform(-0.5, 0.5, size=(n, 2, 1, 1)), rng.uniform(0, 6, size=(n, 1, 1))
@@ -27,7 +27,7 @@ def waves(n, shape=(24, 28), seed=0):
 
 
 def blocks(n, shape=(24, 28), seed=0):
-    """Images of squares that are flat."""
+    """Return images of flat squares."""
     rng = np.random.default_rng(seed)
     return np.kron(rng.random((n, shape[0] // 4, shape[1] // 4)), np.ones((1, 4, 4)))
 
@@ -54,7 +54,7 @@ def test_gaps_are_filled_by_a_thin_plate():
     filled = without_gaps(np.where(gaps, np.nan, given)[..., None])
     assert filled.dtype == np.float32
     assert_allclose(filled.ravel(), expected, atol=0.01)
-    # Far from zero too, and what is known stays as it is.
+    # Also far from zero; known values are not changed.
     far = without_gaps(np.where(gaps, np.nan, 1e4 + given)[..., None])[..., 0]
     assert_allclose(far.ravel(), 1e4 + expected, atol=0.05)
     assert_array_equal(far[~gaps], (1e4 + given)[~gaps].astype(np.float32))
@@ -138,7 +138,7 @@ def test_known_pixels_stay_and_others_are_better_than_filled(share):
 
 
 def test_colours_of_a_mosaic():
-    # One colour of three is seen at every pixel.
+    # One of three colours is observed at every pixel.
     clean = np.stack([waves(8, seed=s) for s in range(3)], axis=-1) + waves(8, seed=7)[..., None]
     mosaic = np.add.outer(np.arange(24), np.arange(28)) % 3
 

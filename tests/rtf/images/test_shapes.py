@@ -1,4 +1,4 @@
-"""Shapes of X and y that have two readings are errors that say which; what can be meant in one way goes on."""
+"""Shapes of X and y: ambiguous shapes raise errors that name the ambiguity; unambiguous ones are accepted."""
 
 import re
 

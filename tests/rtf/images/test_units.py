@@ -1,4 +1,4 @@
-"""Units, levels and ranges of X and y: fields restore the same in all that float64 holds, or say what is wrong."""
+"""Units, levels and ranges of X and y: equal restoration throughout the range of float64, or clear errors."""
 
 import warnings
 
@@ -41,7 +41,7 @@ BLURRED, SMALL = (
 
 
 def pairs(unit, level, X=NOISY, y=CLEAN, **options):
-    """Predictions of a field in units of ``CLEAN``."""
+    """Return predictions of a field in units of ``CLEAN``."""
     field = RegressionTreeField(**QUICK | options).fit(X[:6, ..., None] * unit + level, y[:6] * unit + level)
     return (field.predict(X[6:, ..., None] * unit + level) - level) / unit
 
@@ -76,7 +76,7 @@ def rows(unit, level):
 
 
 def distributions(unit, level):
-    """Predictions, deviations, and predictions where some values are known, by pseudolikelihood."""
+    """Return predictions, deviations, and predictions given some known values, by pseudolikelihood."""
     X, y = NOISY[..., None] * unit + level, CLEAN * unit + level
     field = RegressionTreeField("pseudolikelihood", filter_bank=None, **QUICK).fit(X[:6], y[:6])
     known = np.where(np.arange(20)[:, None] % 4, np.nan, y[6:])
@@ -160,7 +160,7 @@ ROUNDED = {"noise", "noise by a function", "cascade", "blur that brightens", "bl
 
 
 def deviation(found, expected):
-    """Mean absolute difference, as a share of the standard deviation."""
+    """Return the mean absolute difference relative to the standard deviation."""
     return np.nanmean(np.abs(found - expected)) / np.nanstd(expected)
 
 
