@@ -276,7 +276,7 @@ def test_numbers_that_are_not_convex_are_refused():
     with pytest.raises(ValueError, match=r"not convex: node 5 has -1.6, and its factors, which have 1.5 in total"):
         NormProductBP(numbers).map(grid)
     no_edges = random_model("no_edges", 2, seed=0)
-    with pytest.raises(ValueError, match=r"not convex: node 2 has -1, and its factors, with 0 in all"):
+    with pytest.raises(ValueError, match=r"not convex: node 2 has -1, and its factors, which have 0 in total"):
         NormProductBP(CountingNumbers([0, 0, -1, 0], [])).marginals(no_edges)
 
 
