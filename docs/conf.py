@@ -1,4 +1,4 @@
-"""The site: pages written by hand, API pages from every `__all__`, a gallery from examples/*/plot_*.py."""
+"""Sphinx configuration: handwritten pages, API pages from every `__all__`, a gallery from examples/*/plot_*.py."""
 
 import importlib
 import importlib.util
@@ -41,7 +41,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-# Links into the pages of these projects need the lists of their names, which come over the network.
+# Links to the documentation of these projects need their object inventories, which are read over the network.
 if os.environ.get("SKLEARN_CRF_INTERSPHINX"):
     extensions.append("sphinx.ext.intersphinx")
     intersphinx_mapping = {
@@ -52,11 +52,11 @@ if os.environ.get("SKLEARN_CRF_INTERSPHINX"):
         "matplotlib": ("https://matplotlib.org/stable", None),
     }
 templates_path = ["_templates"]
-# pages of run times load scripts from the network
+# The gallery's pages of run times would load scripts over the network.
 exclude_patterns = ["_build", "_templates", "sg_execution_times.rst", "**/sg_execution_times.rst"]
 
 html_theme = "pydata_sphinx_theme"
-html_title = "sklearn_crf"  # the default, with version and "documentation", covers the navigation bar
+html_title = "sklearn_crf"  # the default title is longer and covers the navigation bar
 html_static_path = ["_static"]
 html_favicon = "_static/logo.svg"
 html_css_files = ["site.css"]
@@ -69,12 +69,12 @@ html_theme_options = {
     "logo": {"text": "sklearn_crf", "image_light": "_static/logo.svg", "image_dark": "_static/logo.svg"},
     "navbar_end": ["versions", "theme-switcher"],
 }
-toc_object_entries_show_parents = "hide"  # the column beside the page is narrow
+toc_object_entries_show_parents = "hide"  # the table of contents beside the page is narrow
 html_sidebars = {"index": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Other versions are named relative to the folder of this one, such as "../0.1.0/".
+# Links to other versions are relative to the folder of this version, such as "../0.1.0/".
 html_context = {
     "default_mode": "auto",
     "site_versions": json.loads((DOCS / "_static" / "switcher.json").read_text(encoding="utf-8")),
@@ -82,14 +82,14 @@ html_context = {
 if release not in {entry["version"] for entry in html_context["site_versions"]}:
     raise ValueError(f"docs/_static/switcher.json does not list version {release}")
 
-autodoc_typehints = "none"  # docstrings say it, and an ArrayLike would be written out in five lines
-numpydoc_show_class_members = False  # the template of classes lists them
+autodoc_typehints = "none"  # docstrings give the types, and Sphinx would expand ArrayLike to five lines
+numpydoc_show_class_members = False  # the page template of classes lists the members
 
 # -- Formulas ------------------------------------------------------------------------------------
 
 
 def local_mathjax():
-    """Put MathJax where pages find it without a network; one file draws all formulas as SVG."""
+    """Copy MathJax into the site, so that pages need no network; return its folder and its path there."""
     package = importlib.util.find_spec("sphinx-mathjax-offline")
     source = Path(package.origin).parent / "static" / "mathjax" / "tex-svg-full.js"
     folder = DOCS / "generated" / "static" / "mathjax"
@@ -114,7 +114,10 @@ plot_apply_rcparams = True
 
 
 def write_api_pages():
-    """One page of tables for each module with an `__all__`; a name is listed where users import it from."""
+    """Write a page for each module with an `__all__`, and return the paths of the pages.
+
+    A page lists only names that the pages before it do not list, so each name has one entry.
+    """
     folder = DOCS / "generated" / "api"
     folder.mkdir(parents=True, exist_ok=True)
     listed = set()
@@ -129,14 +132,14 @@ def write_api_pages():
             write_if_changed(table, api_page(module, names))
             tables.add(table)
             stubs.update(folder.parent / f"{module_name}.{name}.rst" for name in names)
-    # what a former build wrote of names that are gone would be pages that no other page leads to
+    # Delete pages of names that no longer exist, which no other page would link to.
     for page in {*folder.glob("*.rst"), *folder.parent.glob("*.rst")} - tables - stubs:
         page.unlink()
     return sorted(map(str, tables))
 
 
 def public_modules():
-    """Modules that declare public names, in the order of api.rst."""
+    """Return the names of the modules with public names, in the order of api.rst."""
     found = ["sklearn_crf"] + [
         module.name
         for module in pkgutil.walk_packages(sklearn_crf.__path__, "sklearn_crf.")
@@ -162,37 +165,38 @@ def api_page(module, names):
 
 
 def write_if_changed(path, text):
-    # a new time stamp would have every page built again
+    # With a new modification time, Sphinx would build the page again.
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
 
 def skip_member(app, what, name, obj, skip, options):
-    """Methods inherited from scikit-learn are described there, with links that end nowhere here."""
-    if type(obj).__name__ == "_tuplegetter":  # a field of a named tuple: its docstring counts positions
+    """Skip methods inherited from scikit-learn, whose docstrings contain links that are broken in this site."""
+    if type(obj).__name__ == "_tuplegetter":  # field of a named tuple: its docstring is "Alias for field number 0"
         return True
     module = getattr(inspect.unwrap(obj), "__module__", None) if callable(obj) else None
     return True if module is not None and module.startswith("sklearn.") else skip
 
 
 def escape_types(app, what, name, obj, options, lines):
-    """In a type such as "(n_iter_ + 1,)" the underscore makes no link, in "f(**options)" stars make nothing bold."""
+    """Escape underscores and stars in types such as "(n_iter_ + 1,)" and "f(**options)", which are not markup."""
     for number, line in enumerate(lines):
         entry, colon, kind = line.partition(" : ")
         if colon and re.fullmatch(r"[\w*, ]+", entry) and "`" not in kind:
             lines[number] = entry + colon + re.sub(r"(?<=\w)_(?!\w)|\*", r"\\\g<0>", kind)
 
 
-# Named one by one, since an environment kept from a former build does not know of new pages.
+# The pages are listed by name, because the cached environment of an earlier build does not contain new pages.
 autosummary_generate = write_api_pages()
 
-# -- Figures of benchmarks -----------------------------------------------------------------------
+# -- Results of benchmarks -----------------------------------------------------------------------
 
 
 def write_result_tables():
-    """What pages include: docs/generated/tables/NAME_full.inc and NAME_quick.inc for each folder of docs/results.
+    """Write the tables that pages include: NAME_full.inc and NAME_quick.inc for each folder NAME of docs/results.
 
-    Those of the automatic choices are auto_labelings.inc and so on.
+    They are written to docs/generated/tables. The files for the automatic choices are auto_labelings.inc,
+    auto_marginals.inc and auto_certificates.inc.
     """
     folder = DOCS / "generated" / "tables"
     folder.mkdir(parents=True, exist_ok=True)
@@ -208,18 +212,18 @@ def write_result_tables():
     write_if_changed(folder / "threads.inc", thread_table(rows))
 
 
-# Folders of rows, and what their differences are to.
+# Folders with a file for each row, and the method to which the tables give differences.
 RIVALS = {"rtf_denoising": "BM3D", "rtf_experts": "BM3D", "rtf_jpeg": "input", "rtf_dust": "input"}
-# Folders of whole tables.
+# Folders with a file for each table.
 TABLES = ["ccg_camvid", "drf_table1", "message_speed", "rtf_bsd68", "rtf_discrete", "rtf_elsewhere", "rtf_pictures"]
 
 write_result_tables()
 
-# -- What each estimator offers -------------------------------------------------------------------
+# -- Capabilities of the estimators --------------------------------------------------------------
 
 
 def write_capabilities():
-    """The table of estimators by what they offer, and that of the reasons why some do not."""
+    """Write the table of what each estimator offers, and the table of reasons why some estimators lack a feature."""
     folder = DOCS / "generated" / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows, options in (
@@ -233,7 +237,7 @@ write_capabilities()
 
 
 def write_learnings():
-    """The table of all ways to learn, read from their classes."""
+    """Write the table of all values of ``learning``, from the attributes of their classes."""
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: 15 20 40 15 10", ""]
     rows = [["name", "class", "loss", "needs", "gives"]]
     for name, kind in LEARNINGS.items():
@@ -276,11 +280,11 @@ if any(EXAMPLES.glob("*/plot_*.py")):
         "abort_on_example_error": True,
     }
 else:
-    # the index names the gallery whether or not there is an example yet
+    # The index page links to the gallery even if there are no examples.
     (DOCS / "auto_examples").mkdir(exist_ok=True)
     write_if_changed(DOCS / "auto_examples" / "index.rst", "Examples\n========\n\nNone yet.\n")
 
-# The gallery runs examples with the Agg back end, where plt.show() would warn on each figure.
+# The gallery runs examples with Matplotlib's Agg backend, with which plt.show() warns for each figure.
 warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive", category=UserWarning)
 
 

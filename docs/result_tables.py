@@ -1,4 +1,4 @@
-"""Tables of the user guide out of figures that benchmarks keep: docs/results/NAME holds a JSON file a row or table."""
+"""Tables of the user guide from benchmark results: docs/results/NAME has a JSON file for each row or table."""
 
 import json
 
@@ -19,9 +19,9 @@ MEASURES = [("psnr", ".2f"), ("mae", ".2f"), ("ssim", ".3f")]
 
 
 def result_tables(folder, rival):
-    """Text of the tables of one folder by name, ``full`` and ``quick``, as far as there are rows.
+    """Return a dict with the text of the tables ``full`` and ``quick`` of a folder, if they have rows.
 
-    What the thesis has is in brackets behind each measure.
+    The value of the thesis follows each measure in brackets.
     """
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("row_*.json"))]
     tables = {}
@@ -55,13 +55,13 @@ def cells(row):
 
 
 def plain_tables(folder):
-    """Text of the tables that a benchmark keeps as rows of cells, headings first, in files table_NAME.json."""
+    """Return a dict with the text of each table in files table_NAME.json, which hold rows of cells, headings first."""
     paths = sorted(folder.glob("table_*.json"))
     return {path.stem.removeprefix("table_"): list_table(json.loads(path.read_text("utf-8"))) for path in paths}
 
 
 def quality_tables(folder):
-    """Text of the tables on the automatic choices and on proofs of optimality, by name."""
+    """Return a dict with the text of the tables on the automatic choices and on proofs of optimality."""
     tables = {}
     for name, rows_of in (("labelings", labeling_rows), ("marginals", marginal_rows), ("certificates", proof_rows)):
         found = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
@@ -92,7 +92,7 @@ def marginal_rows(found):
 
 
 def proof_rows(found):
-    """Models that are not proven by the first relaxation or the smallest budget."""
+    """Return the rows of the models that neither the first relaxation nor the smallest budget proves optimal."""
     works = [f"clusters, {work:.0e}".replace("e+0", "e") for work in found["work"]]
     rows = [["model", "TRW-S or MPLP", *works, f"toulbar2, {found['toulbar2_seconds']} s"]]
     for row in found["rows"]:
@@ -104,7 +104,7 @@ def proof_rows(found):
 
 
 def thread_table(rows):
-    """What more threads gain: times of one, their ratio to those of more, and the share in which one holds the lock."""
+    """Return the table of speed-ups: time of one thread, speed-up by more threads, share of time with the lock."""
     counts = list(rows[0]["seconds"])
     gains = [f"{n} threads" for n in counts[1:]]
     table = [["work", "step", "one thread", *gains, "16 threads", "processor", "holds the lock"]]

@@ -1,9 +1,9 @@
-"""What a field adds: noisy digits restored, a photograph segmented from a few strokes.
+"""Demonstration: restore noisy digits, and segment a photograph from a few strokes.
 
     python examples/demo.py --output demo_output
     python examples/demo.py --readme docs/_static/demo.png
 
-Prints how many pixels are wrong with the unary model (each pixel by itself) and with the field, and writes pictures.
+Prints the share of wrong pixels of the unary model (each pixel by itself) and of the field, and writes pictures.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 PAPER, INK = "#f4f1de", "#1d3557"
 COLOURS = {"sky": (0.55, 0.75, 0.95), "temple": (0.80, 0.20, 0.15), "trees": (0.15, 0.45, 0.20)}
 
-# What a user might draw on the photograph, as (x, y) to (x, y) in pixels. The second set is only for checking.
+# Strokes of a user on the photograph, as (x, y) to (x, y) in pixels. CHECKS only measures errors.
 STROKES = {
     "sky": [((20, 40), (120, 60)), ((280, 60), (600, 40)), ((345, 190), (480, 180)), ((350, 260), (520, 255))],
     "temple": [
@@ -47,7 +47,7 @@ CHECKS = {
 
 
 def main():
-    """Run all parts."""
+    """Run the digits and the photograph demonstrations."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder for the pictures")
     parser.add_argument("--readme", type=Path, help="only segment the photograph, into the picture of README.rst")
@@ -65,7 +65,7 @@ def main():
 
 
 def report(task, wrong_unary, wrong_field, seconds):
-    """One line for each model."""
+    """Print the errors of both models."""
     print(f"\n{task}")
     print(f"  unary model: {100 * wrong_unary:5.2f} % of pixels wrong")
     print(f"  field:       {100 * wrong_field:5.2f} % of pixels wrong   ({seconds:.1f} s to learn and predict)")
@@ -75,7 +75,7 @@ def report(task, wrong_unary, wrong_field, seconds):
 
 
 def restore_digits(output):
-    """Learn from 60 noisy digits, restore 400 others."""
+    """Learn from 60 noisy digits and restore 400 others."""
     X, y, _ = make_noisy_digits(460, noise="gaussian", level=0.6, scale=3, random_state=0)
     X_train, y_train, X_test, y_test = X[:60], y[:60], X[60:], y[60:]
     unary = DRFClassifier().fit(X_train.reshape(-1, 1), y_train.ravel())
@@ -101,7 +101,7 @@ def restore_digits(output):
 
 
 def segment_photograph():
-    """Three regions of a photograph from a few strokes, as panels; strokes kept aside measure the errors."""
+    """Segment a photograph from a few strokes; return titled panels, and report errors on other strokes."""
     image = reduced(load_sample_image("china.jpg") / np.float32(255), 3)
     given, checks = (draw_strokes(strokes, image.shape[:2], 3) for strokes in (STROKES, CHECKS))
     features = make_pipeline(
@@ -129,7 +129,7 @@ def segment_photograph():
 
 
 def draw_strokes(strokes, shape, factor):
-    """Column of each marked pixel's class, -1 elsewhere."""
+    """Return an image with the class index of each marked pixel, and -1 elsewhere."""
     labels = np.full(shape, -1)
     for column, lines in enumerate(strokes.values()):
         for (x0, y0), (x1, y1) in lines:
@@ -143,13 +143,13 @@ def draw_strokes(strokes, shape, factor):
 
 
 def colour_likeness(x_tail, x_head):
-    """Edge features: a constant, and how alike the colours of two pixels are."""
+    """Return a constant and the similarity of the colours of neighbouring pixels."""
     difference = np.abs(x_tail[:, :3] - x_head[:, :3]).mean(axis=1)
     return np.stack([np.ones_like(difference), np.exp(-4 * difference)], axis=1)
 
 
 def with_strokes(image, labels, palette):
-    """Image on which the marked pixels have the colour of their class."""
+    """Return a pale image on which the marked pixels have the colour of their class."""
     shown = 0.6 * image + 0.4
     shown[labels >= 0] = palette[labels[labels >= 0]]
     return shown
@@ -159,14 +159,14 @@ def with_strokes(image, labels, palette):
 
 
 def reduced(image, factor):
-    """Means of square blocks; what does not fill a block is cut off."""
+    """Return the means of square blocks; incomplete blocks at the border are cut off."""
     height, width = (n // factor for n in image.shape[:2])
     cut = image[: height * factor, : width * factor]
     return cut.reshape(height, factor, width, factor, *image.shape[2:]).mean(axis=(1, 3))
 
 
 def show_panels(panels, columns, width):
-    """Pictures in rows; a title is a name, or a name and the number of its row."""
+    """Return a figure of panels in rows; a key is a title, or a pair (title, row), shown in row 0 only."""
     n_rows = len(panels) // columns
     figure, axes = plt.subplots(n_rows, columns, figsize=(columns * width, n_rows * width * 0.74), layout="constrained")
     for ax, (name, picture) in zip(axes.ravel(), panels.items(), strict=True):
@@ -178,7 +178,7 @@ def show_panels(panels, columns, width):
 
 
 def save(figure, path, dpi=110):
-    """Write and forget a figure."""
+    """Write a figure to a file and close it."""
     figure.savefig(path, dpi=dpi)
     plt.close(figure)
     print(f"  {path}")

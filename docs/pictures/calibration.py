@@ -1,4 +1,4 @@
-"""Predicted and observed shares, before and after one temperature."""
+"""Calibration curves before and after scaling by one temperature."""
 
 import matplotlib.pyplot as plt
 import numpy as np

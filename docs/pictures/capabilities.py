@@ -1,4 +1,4 @@
-"""How many estimators offer each method."""
+"""Number of estimators that offer each method."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Scores and upper bounds of a grid of spins: messages leave a gap, clusters close it."""
+"""Scores and upper bounds of a spin grid: message passing leaves a gap, which clusters close."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""Upper bounds of two entropies beside the exact log-partition, as the coupling grows."""
+"""Upper bounds on the log-partition from two entropies, and its exact value, against the coupling."""
 
 import matplotlib.pyplot as plt
 import numpy as np

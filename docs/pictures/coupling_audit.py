@@ -1,4 +1,4 @@
-"""Audits of two real sets as heat maps, from the results that benchmarks/quality/coupling_audits.py keeps."""
+"""Heat maps of the coupling audits of two data sets, from results of benchmarks/quality/coupling_audits.py."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 
 from sklearn_crf.display import CouplingAuditDisplay
 
-# The working directory is that of this file.
+# The plot directive runs this script in its own folder.
 folder = Path("..") / "results" / "coupling_audit"
 titles = {"horses": "30 horses, 32 x 40 pixels", "camvid": "41 street frames, superpixels"}
 figure, axes = plt.subplots(1, 2, figsize=(12, 3.6), layout="constrained")

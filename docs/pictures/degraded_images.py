@@ -1,4 +1,4 @@
-"""A tile of a photograph, blurred by motion, and restored by a field that knows the blur."""
+"""A tile of a photograph: blurred by motion, and restored by a field that is given the blur kernel."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,7 +8,7 @@ from sklearn_crf import RegressionTreeField
 from sklearn_crf.rtf import Blur, FieldSolver
 
 luma = load_sample_image("china.jpg").mean(axis=2).astype(np.float32)
-# No tile for training has a pixel of the test tile.
+# Training tiles have no pixels of the test tile.
 corners = [(top, left) for top in (150, 250) for left in (20, 120, 220, 450, 550)]
 train, test = [luma[top : top + 64, left : left + 64] for top, left in corners], luma[180:308, 300:428]
 blur = Blur(np.eye(7) / 7, noise=2.0)

@@ -1,4 +1,4 @@
-"""What bilateral kernels of two bandwidths see from one pixel."""
+"""Edge weights of one pixel under bilateral kernels of two bandwidths."""
 
 import matplotlib.pyplot as plt
 import numpy as np

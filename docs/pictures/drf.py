@@ -1,4 +1,4 @@
-"""A noisy digit, by single pixels and by a field."""
+"""A noisy digit, labelled pixel by pixel and by a field."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""A noisy disc, and the labels of least cost."""
+"""A noisy disc, and its labels of lowest energy."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""Probabilities of entities against the share of them that are right, and products of the probabilities of tokens."""
+"""Calibration of entity probabilities, compared with products of token probabilities."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +12,7 @@ NEXT = np.array([[0.75, 0.25, 0.0], [0.4, 0.1, 0.5], [0.5, 0.1, 0.4]])
 
 
 def draw(n_sentences, rng):
-    """Draw sentences of twelve tokens, whose features tell classes apart with errors."""
+    """Draw sentences of twelve tokens, whose features predict the classes with errors."""
     y = np.zeros((n_sentences, 12), dtype=int)
     for t in range(1, y.shape[1]):
         y[:, t] = [rng.choice(3, p=NEXT[k]) for k in y[:, t - 1]]

@@ -1,4 +1,4 @@
-"""Exact marginals of a grid beside those of belief propagation."""
+"""Exact marginals of a grid and marginals of belief propagation."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""A large image in tiles: which labels narrow windows leave open, and the margins that prove them all."""
+"""A large image in tiles: pixels whose label narrow windows do not prove, and margins that prove all labels."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,7 +17,7 @@ whole = field.predict(X[np.newaxis])[0]
 narrow = predict_in_tiles(field, X, tile=TILE, margin=2, max_margin=2)
 proven = predict_in_tiles(field, X, tile=TILE, margin=2, max_margin=128)
 open_pixels = np.zeros((SIZE, SIZE))
-# Which pixels these are: their labels differ with all around their window in the one class and in the other.
+# Labels are open where they differ between all nodes around the window in class 0 and all in class 1.
 for top in range(0, SIZE, TILE):
     for left in range(0, SIZE, TILE):
         window = np.s_[max(top - 2, 0) : top + TILE + 2, max(left - 2, 0) : left + TILE + 2]

@@ -1,4 +1,4 @@
-"""Filters and influence functions of a stage, and a photograph with noise, restored."""
+"""Learned filters and influence functions of one stage; a noisy photograph and its restoration."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,7 +8,7 @@ from sklearn_crf import LearnedFilters
 from sklearn_crf.rtf import GaussianNoise
 
 luma = load_sample_image("china.jpg").mean(axis=2).astype(np.float32)
-# No tile for training has a pixel of the test tile.
+# Training tiles have no pixels of the test tile.
 tiles = [luma[top : top + 96, left : left + 128] for top in (0, 100, 200, 320) for left in (0, 130, 440, 510)]
 test = luma[180:308, 290:430]
 model = LearnedFilters(GaussianNoise(25), n_stages=3, max_iter=250, random_state=0).fit(tiles)

@@ -1,4 +1,4 @@
-"""Wrong pixels by learning and by inference."""
+"""Wrong pixels for each combination of learning and inference."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""Sensors, each by itself and together with its neighbours; rings mark those that are wrong."""
+"""Sensors classified one by one and together with their neighbours; rings mark wrong predictions."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""An image, its labels, the entropy of their probabilities, and errors."""
+"""An image, its predicted labels, the entropy of their probabilities, and the errors."""
 
 import matplotlib.pyplot as plt
 import numpy as np

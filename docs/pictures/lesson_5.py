@@ -1,4 +1,4 @@
-"""Processor seconds of training by the size of images, for three ways to learn."""
+"""CPU time of training against the size of images, for three ways to learn."""
 
 import time
 import warnings
@@ -9,7 +9,7 @@ from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import DRFClassifier
 
-warnings.simplefilter("ignore")  # few iterations are enough to see how time grows
+warnings.simplefilter("ignore")  # training stops after few iterations, enough to see how time grows
 rng = np.random.default_rng(0)
 sides = [8, 16, 32]
 rules = {

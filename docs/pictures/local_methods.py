@@ -9,7 +9,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, AutoMap
 from sklearn_crf.models import PairwiseModel
 
-warnings.simplefilter("ignore")  # sweeps are cut short on purpose
+warnings.simplefilter("ignore")  # the number of sweeps is limited on purpose
 rng = np.random.default_rng(0)
 grid = lattice((20, 20))
 model = PairwiseModel(grid, rng.normal(size=(400, 3)), np.eye(3)[None], edge_weight=rng.normal(size=grid.n_edges))

@@ -1,4 +1,4 @@
-"""Marginals of belief propagation beside exact ones, as couplings grow."""
+"""Marginals of belief propagation and exact marginals against the strength of couplings."""
 
 import warnings
 
@@ -9,7 +9,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import JunctionTree, LoopyBP, MeanField, TRWMessagePassing
 from sklearn_crf.models import PairwiseModel
 
-warnings.simplefilter("ignore")  # strong couplings may end without convergence
+warnings.simplefilter("ignore")  # belief propagation may not converge at strong couplings
 rng = np.random.default_rng(0)
 grid = lattice((8, 8))
 unary, signs = rng.normal(size=(64, 2)), rng.normal(size=grid.n_edges)

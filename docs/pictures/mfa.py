@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf import MultiConditionalMFA
 
-# the conditional likelihood has no optimum where classes can be separated
+# the conditional likelihood has no maximum if the classes are separable
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
 angle = rng.uniform(0, np.pi, size=300)

@@ -1,4 +1,4 @@
-"""The tree of labels that a multi-label field learned."""
+"""Tree of labels learned by a multi-label field."""
 
 import matplotlib.pyplot as plt
 import numpy as np

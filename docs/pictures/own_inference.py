@@ -1,4 +1,4 @@
-"""Random search by its number of tries, beside the best score."""
+"""Score found by random search against its number of tries, and the best score."""
 
 import matplotlib.pyplot as plt
 import numpy as np

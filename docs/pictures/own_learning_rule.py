@@ -1,4 +1,4 @@
-"""What ways to learn make of one data set: the weight of edges, and errors on new images."""
+"""Edge weights and errors on new images for several ways to learn from the same data."""
 
 import matplotlib.pyplot as plt
 import numpy as np

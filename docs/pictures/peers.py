@@ -1,4 +1,4 @@
-"""Processor time of other packages over ours, and our memory over theirs, as the benchmark recorded them."""
+"""CPU time of other packages over this package, and memory of this package over theirs, from a benchmark."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-RECORD = Path("..") / ".." / "benchmarks" / "peers" / "peers.json"  # pictures are drawn in their folder
+RECORD = Path("..") / ".." / "benchmarks" / "peers" / "peers.json"  # the script runs in its own folder
 rows = json.loads(RECORD.read_text(encoding="utf-8"))
 
 names = {"sklearn_crfsuite": "sklearn-crfsuite", "pycrfsuite": "python-crfsuite", "maxflow": "PyMaxflow"}
@@ -23,7 +23,7 @@ for axis, key, title, ticks in (
 ):
     for peer in peers:
         own = [(row[key], places.index(label)) for row, label in zip(rows, labels, strict=True) if row["peer"] == peer]
-        # Less than a tenth is within what a process takes anyhow; of programs of their own memory is not known.
+        # Ratios below a tenth are within the memory of any process. Memory of separate programs is not known.
         known = [(max(value, 0.1), height) for value, height in own if value is not None]
         values, heights = np.array(known).reshape(-1, 2).T
         axis.plot(values, heights, markers[peer], label=names.get(peer, peer), markersize=5)

@@ -1,4 +1,4 @@
-"""A photograph with noise and with gaps, and both restored by the fields of the package."""
+"""A photograph with noise and one with gaps, and their restorations by the fields of the package."""
 
 import matplotlib.pyplot as plt
 import numpy as np

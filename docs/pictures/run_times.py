@@ -1,4 +1,4 @@
-"""Processor seconds of fits and predictions by the number of nodes, as the benchmark recorded them."""
+"""CPU time of fits and predictions against the number of nodes, from the record of a benchmark."""
 
 import json
 from collections import defaultdict
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-RECORD = Path("..") / "results" / "run_times" / "run_times.json"  # pictures are drawn in their folder
+RECORD = Path("..") / "results" / "run_times" / "run_times.json"  # the script runs in its own folder
 curves = defaultdict(list)
 for key, row in json.loads(RECORD.read_text(encoding="utf-8")).items():
     curves[key.rpartition(",")[0]].append(row)

@@ -1,4 +1,4 @@
-"""Time of an evaluation by the number of workers, by a model fitted to measurements: where the network is the limit."""
+"""Modelled time of an evaluation against the number of workers, which shows where the network is the limit."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-RESULTS = Path("..") / "results" / "scaling"  # pictures are drawn in their folder
+RESULTS = Path("..") / "results" / "scaling"  # the script runs in its own folder
 record = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
 calls = record["calls"]
 
-N_SHARDS = 10_000  # as large as those that were measured
+N_SHARDS = 10_000  # each as large as the measured shards
 workers = np.unique(np.geomspace(1, 1000, 300).astype(int))
 figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.4), layout="constrained", sharex=True)
 for number, (name, of_task) in enumerate(record["work"].items()):

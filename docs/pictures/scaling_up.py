@@ -1,4 +1,4 @@
-"""Accuracy of partial_fit part by part, beside one fit of all parts together in shards."""
+"""Accuracy of partial_fit after each part of the data, and of one fit to all parts in shards."""
 
 import matplotlib.pyplot as plt
 import numpy as np

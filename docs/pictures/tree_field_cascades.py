@@ -1,4 +1,4 @@
-"""Gain of cascades over one field, from the record of their benchmark."""
+"""Gain of cascades over a single field, from the record of a benchmark."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-# The working directory is that of this file.
+# The plot directive runs this script in its own folder.
 path = Path("..") / "results" / "rtf_cascades" / "bsds_sigma_25.json"
 record = json.loads(path.read_text(encoding="utf-8"))
 rows = record["rows"]

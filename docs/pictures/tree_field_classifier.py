@@ -1,4 +1,4 @@
-"""A snake: colours say where the path goes next, labels count along the path."""
+"""A snake: the colour of a cell gives the direction of the next cell, labels count along the path."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -1,4 +1,4 @@
-"""A slice of a volume: clean, noisy, smoothed by a Gaussian, and restored by a field on volumes."""
+"""A slice of a volume: clean, noisy, smoothed by a Gaussian filter, and restored by a field."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,7 +8,7 @@ from sklearn_crf import RegressionTreeField
 
 
 def spheres(rng, side=20):
-    """A volume of balls of random grey."""
+    """Draw a volume of balls with random grey values."""
     place = np.stack(np.meshgrid(*[np.arange(side)] * 3, indexing="ij"), axis=-1)
     volume = np.zeros((side, side, side))
     for _ in range(8):

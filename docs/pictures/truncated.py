@@ -1,4 +1,4 @@
-"""Errors on new images by the number of sweeps through which weights are learned."""
+"""Errors on new images against the number of sweeps of truncated inference."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -2,22 +2,22 @@
 Max-margin learning with approximate inference
 ==============================================
 
-Training asks inference for the labeling that violates the margin most. Inference that
-searches too few labelings (undergenerating: local search) misses some, and training
-ends content with weights under which labelings that it never saw win. Inference that
-searches too many (overgenerating: a linear relaxation, with its fractional labelings)
-sees violations that no labeling has, and training makes the relaxation tight instead.
+Training asks inference for the labeling that violates the margin most. Undergenerating
+inference, such as local search, misses labelings. Training then ends with weights under
+which a labeling that inference never found scores highest. Overgenerating inference,
+such as a linear relaxation, also finds fractional labelings. Training then removes
+violations that no labeling has, and thereby makes the relaxation tight.
 """
 
 # %%
 # Data
 # ----
 #
-# Small grids on which neighbours, diagonal ones included, prefer to differ: on a
-# triangle of two states they cannot all do so, and the relaxation of such a field has
-# fractional solutions. At this size the exact answer is known, too. The coupling is
-# strong so that the effect shows: where neighbours matter less than features it is next
-# to none.
+# On small grids, neighbours prefer to differ, diagonal neighbours included. Three nodes
+# of a triangle cannot all differ in two states, so the relaxation of such a field has
+# fractional solutions. At this size the exact answer is known, too. The effect is
+# visible because the coupling is strong: it nearly vanishes if features matter more
+# than neighbours.
 import warnings
 
 import matplotlib.pyplot as plt
@@ -39,8 +39,9 @@ X_train, y_train, X_test, y_test = X[:25], y[:25], X[25:], y[25:]
 # Training
 # --------
 #
-# Every field is trained with one inference. Its own objective, ``loss_curve_``, is what
-# that inference believes; the exact objective at the same weights is what is true.
+# Every field is trained with one inference. ``loss_curve_`` is the objective as
+# computed by this inference. The true objective at the same weights is computed by
+# exact inference.
 warnings.simplefilter("ignore", ConvergenceWarning)
 options = {
     "C": 0.5,
@@ -60,7 +61,7 @@ contenders = {
 
 
 def exact_objective(fitted):
-    """The true objective at a field's weights: the first plane of exact training."""
+    """Return the exact objective at the weights of a field."""
     judge = M3NClassifier(
         **options | {"inference": JunctionTree(), "warm_start": True, "max_iter": 1}
     )
@@ -83,13 +84,13 @@ for name, parameters in contenders.items():
     )
 
 # %%
-# What it believed, and what was true
-# -----------------------------------
+# Computed and true objectives
+# ----------------------------
 #
-# Local search and max-product believe in a lower objective than there is, and end at
-# weights worse than those of exact training. ``duality_gap_`` is not taken in: it is
-# infinite where inference has no bound. The relaxation believes in a higher objective
-# than there is, so that what it claims holds.
+# Local search and max-product compute an objective below the true one, and end at worse
+# weights than exact training. ``duality_gap_`` shows this: it is infinite if inference
+# has no bound. The relaxation computes an objective above the true one, so its value is
+# a valid upper bound.
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 place = np.arange(len(contenders))
 axes[0].bar(place - 0.2, believed, 0.4, label="believed")

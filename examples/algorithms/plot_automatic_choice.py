@@ -2,11 +2,12 @@
 What ``inference="auto"`` chooses
 =================================
 
-The automatic choices are exact wherever that is affordable, and the cost of elimination
-is known before any work. The first picture is their decision table. The second is
-:func:`~sklearn_crf.inference.exact_inference`, the rule behind it, for square grids by
-their side and their number of states: where the square is dark, marginals and best
-labelings are exact. The third shows the errors that belief propagation makes there.
+The automatic choices are exact wherever exact inference is affordable. The cost of
+eliminating nodes is known in advance. The first picture is the decision table. The
+second shows the rule behind it, :func:`~sklearn_crf.inference.exact_inference`, for
+square grids of different sides and numbers of states: marginals and best labelings are
+exact where the square is dark. The third shows the errors of belief propagation on
+grids for which the automatic choice is exact.
 """
 
 import sys
@@ -46,7 +47,7 @@ OTHERWISE = (
 
 
 def box(ax, x, y, text, colour, width=0.3, height=0.11):
-    """A rounded box around a text."""
+    """Draw a rounded box around a text."""
     ax.add_patch(
         FancyBboxPatch(
             (x - width / 2, y - height / 2),
@@ -83,13 +84,13 @@ for x, answer in zip((0.47, 0.83), OTHERWISE, strict=True):
     box(ax, x, 0.06, answer, "#f3ddc2", 0.31, 0.25)
 fig.tight_layout()
 
-# The picture in the user guide is this one.
+# The user guide shows this picture.
 if "--save" in sys.argv:
     fig.savefig("docs/_static/automatic_choice.png", dpi=110)
 
 # %%
-# Where elimination is affordable
-# -------------------------------
+# Affordable exact inference
+# --------------------------
 
 sides, numbers_of_states = np.arange(2, 21), np.array([2, 3, 4, 6, 8, 12, 16])
 exact = [
@@ -105,11 +106,11 @@ ax.set(xlabel="side of a square grid", ylabel="states", title="exact where dark"
 fig.tight_layout()
 
 # %%
-# What that changes
-# -----------------
-# Grids of 10 x 10 nodes with couplings of both signs, by the strength of the couplings:
-# the mean error of the marginals
-# of belief propagation. The automatic choice has none.
+# Errors of belief propagation
+# ----------------------------
+# The picture shows the mean error of the marginals of belief propagation on grids of
+# 10 x 10 nodes, against the strength of couplings of both signs. The marginals of the
+# automatic choice are exact.
 
 strengths, errors = np.linspace(0.2, 2.0, 7), []
 for strength in strengths:

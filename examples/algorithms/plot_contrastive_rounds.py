@@ -2,18 +2,19 @@
 Contrastive learning, round by round
 ====================================
 
-Pseudolikelihood sees every pixel beside its true neighbours. Where these nearly always
-agree it learns to trust them, and when they have to be predicted, too, one label takes
-all. Contrastive constraint generation asks the model for labelings that it likes, and
-learns that the truth is better than those.
+Pseudolikelihood learns to label every pixel given the true labels of its neighbours. If
+neighbours nearly always agree, it learns to trust them too much: at prediction, where
+neighbours are unknown, all pixels get the same label. Contrastive constraint generation
+asks the model for labelings with high scores, and learns that the true labeling should
+score higher.
 """
 
 # %%
 # Data
 # ----
 #
-# Smooth regions of three classes, seen through noise of twice the distance between
-# them.
+# The images have smooth regions of three classes. The standard deviation of the noise
+# is twice the distance between neighbouring classes.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -33,8 +34,8 @@ X_train, y_train, X_test, y_test = X[:10], y[:10], X[10:], y[10:]
 # ------
 #
 # ``ContrastiveTraining(generator=None)`` is pseudolikelihood alone. With a generator,
-# each round adds what max-product finds from random messages: at first the labelings of
-# one class that pseudolikelihood likes best.
+# each round adds labelings that max-product finds from random messages. The first
+# rounds add labelings of a single class, which pseudolikelihood scores highest.
 inference = LoopyBP(max_iter=500, damping=0.3)
 options = {
     "edge_features": "constant",
@@ -53,11 +54,12 @@ for name, model in (("pseudolikelihood", local), ("with generated labelings", fi
     )
 
 # %%
-# The truth beside its rivals
-# ---------------------------
+# The truth against other labelings
+# ---------------------------------
 #
-# Ratios of probabilities need no partition function. Beside a labeling of one class
-# alone the truth is hopeless under the weights of pseudolikelihood.
+# Ratios of probabilities need no partition function. Under the weights of
+# pseudolikelihood, the true labeling is far less probable than a labeling of a single
+# class.
 flat = np.zeros_like(y_test)
 for name, model in (("pseudolikelihood", local), ("with generated labelings", field)):
     log_odds = model.log_likelihood_ratio(X_test, y_test, flat)

@@ -2,12 +2,12 @@
 Approximations of the log-partition and how they smooth
 =======================================================
 
-On images the log-partition of a conditional random field is intractable, and training
-takes an approximation in its place. Tree-reweighted and trivial entropy are convex
-bounds over marginals that fit together. The piecewise bound normalises every node and
-every edge by itself: edges then say again what the features of their ends have said
-already. Pseudolikelihood sees true neighbours in training, and trusts them as much when
-they are wrong.
+On images the log-partition of a conditional random field is intractable, so training
+uses an approximation of it. The tree-reweighted entropy and the trivial entropy give
+convex bounds over locally consistent marginals. The piecewise bound normalises every
+node and every edge by itself, so edges learn again what the features of their nodes say
+already. Pseudolikelihood uses true neighbours in training, and trusts predicted
+neighbours equally, although they may be wrong.
 """
 
 # %%
@@ -19,8 +19,8 @@ from sklearn_crf import TRWCRF
 from sklearn_crf.learning import Relaxation
 
 # %%
-# Images of three kinds of region, grown from smooth noise, seen through much more noise
-# than they differ by.
+# The images have regions of three classes, made from smooth noise. The noise of the
+# pixels is much larger than the differences between the classes.
 rng = np.random.default_rng(0)
 fields = gaussian_filter(rng.normal(size=(3, 12, 24, 24)), (0, 0, 2, 2))
 y = fields.argmax(axis=0)
@@ -28,8 +28,8 @@ X = np.eye(3)[y] + rng.normal(scale=1.0, size=(*y.shape, 3))
 train, test = slice(0, 6), slice(6, 12)
 
 # %%
-# One weight says how strongly neighbours prefer to agree (``pairwise="potts"``). All
-# fields predict the best labeling.
+# One weight determines how strongly neighbours prefer equal labels
+# (``pairwise="potts"``). All fields predict the best labeling.
 models = {
     "relaxation": Relaxation(tol=1e-4),
     "trivial entropy": Relaxation(entropy="trivial", tol=1e-4),
@@ -45,8 +45,8 @@ fitted = {
 accuracy = {name: model.score(X[test], y[test]) for name, model in fitted.items()}
 
 # %%
-# Below each panel: the share of right pixels, and the weight of equal neighbours beside
-# the largest of a feature. What counts is their ratio.
+# Each panel gives the share of correct pixels, the weight of equal neighbours, and the
+# largest weight of a feature. The ratio of the two weights determines the smoothness.
 panels = {"truth": y[test][0], "each pixel by itself": X[test][0].argmax(axis=-1)}
 panels |= {name: model.predict(X[test])[0] for name, model in fitted.items()}
 figure, axes = plt.subplots(2, 3, figsize=(8, 5.8), layout="constrained")

@@ -2,15 +2,16 @@
 Bounds and fractional solutions of MAP relaxations
 ==================================================
 
-The best labeling of a graph with cycles is hard to find, but the linear relaxation is
-not: every node and every edge gets a distribution over its states, and these need to
-agree with each other only. Its value is an upper bound on the best score. Where its
-solution is one labeling, that labeling is optimal; where it is not, nodes are
-undecided.
+The best labeling of a graph with cycles is hard to find, but its linear relaxation is
+easy to solve. Every node and every edge gets a distribution over its states, and the
+distribution of an edge must agree with its two nodes. The value of the relaxation is an
+upper bound on the best score. If the solution is a labeling, this labeling is optimal.
+Otherwise some nodes are undecided.
 
-Here three states compete on a grid. Weak couplings let the relaxation decide every
-node; strong ones, of which some want equal neighbours and others different ones, leave
-it undecided where they contradict each other.
+The field of this example has three states on a grid. With weak couplings, the
+relaxation decides every node. With strong couplings, some of which favour equal
+neighbours and others different ones, nodes stay undecided where couplings contradict
+each other.
 """
 
 # %%
@@ -39,10 +40,10 @@ def field(strength):
 
 
 # %%
-# What the relaxation knows
-# -------------------------
-# AD3 returns the fractional solution next to labels and bound. The gap is what the
-# labels can lack at most.
+# Fractional solutions
+# --------------------
+# AD3 returns the fractional solution, labels and a bound. The best score exceeds the
+# score of the labels by at most the gap.
 
 figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
 for axis, strength in zip(axes, (0.4, 1.2, 2.4), strict=True):
@@ -59,18 +60,18 @@ figure.colorbar(image, ax=axes, label="largest marginal", shrink=0.8)
 plt.show()
 
 # %%
-# Bounds and labels on the way
-# ----------------------------
-# Both can be stopped at any time: the bound holds after every iteration, and the labels
-# are the best so far. IncMP begins with steps of the size of the scores, which are too
-# long for its bound at first, but shake up the labels.
+# Bounds and labels by iteration
+# ------------------------------
+# Both methods can be stopped at any time: the bound holds after every iteration, and
+# the labels are the best so far. IncMP begins with steps of the size of the scores.
+# They are too long to improve its bound at first, but they change many labels.
 
 model = field(2.4)
 figure, axis = plt.subplots(figsize=(6, 3.4), layout="constrained")
 budgets = 2 ** np.arange(8)
 for algorithm, colour in ((AD3(), "tab:blue"), (IncMP(), "tab:orange")):
     with warnings.catch_warnings():
-        # A few iterations do not satisfy tol=0.
+        # With tol=0, a limited number of iterations always warns.
         warnings.simplefilter("ignore", ConvergenceWarning)
         results = [
             algorithm.set_params(max_iter=int(n), tol=0).map(model) for n in budgets

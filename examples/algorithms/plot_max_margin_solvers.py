@@ -2,16 +2,16 @@
 Solvers for max-margin learning
 ===============================
 
-A max-margin Markov network needs best labelings and nothing else, so that a field on an
-image can be trained exactly by minimum cuts. Training stops at a duality gap: a proof
-of how far the objective is from its least value.
+A max-margin Markov network needs only best labelings, so minimum cuts can train a field
+on an image exactly. Training stops at a given duality gap, a bound on the distance of
+the objective from its minimum.
 """
 
 # %%
 # Data
 # ----
 #
-# Smooth regions under noise in which no pixel can be told by itself.
+# The noise on the smooth regions is so large that no pixel can be classified by itself.
 import warnings
 
 import matplotlib.pyplot as plt
@@ -31,9 +31,9 @@ X_train, y_train, X_test, y_test = X[:8], y[:8], X[8:], y[8:]
 # Solvers
 # -------
 #
-# ``pairwise="associative"`` keeps pairwise weights from turning negative. Then every
-# cut is the best labeling, and the gap is that of the exact problem. Each solver gets
-# 30 passes over the images, which is not enough for all of them.
+# ``pairwise="associative"`` keeps pairwise weights nonnegative. Minimum cuts are then
+# best labelings, and the gap is a bound for the exact problem. Each solver makes at
+# most 30 passes over the images, which is not enough for some solvers.
 warnings.simplefilter("ignore", ConvergenceWarning)
 options = {
     "C": 0.01,
@@ -55,10 +55,10 @@ for solver in ("cutting_plane", "frank_wolfe", "bmrm"):
     )
 
 # %%
-# A cost of one's own
-# -------------------
+# Costs of errors
+# ---------------
 #
-# It is ten times as bad to miss the region of class 1 as to see it where it is not.
+# Missing a pixel of class 1 costs ten times as much as a false detection.
 wary = M3NClassifier(
     learning=MaxMargin(cost=[[0, 10], [1, 0]]), random_state=0, **options
 ).fit(X_train, y_train)

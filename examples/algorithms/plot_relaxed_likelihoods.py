@@ -2,18 +2,18 @@
 Five ways to relax the likelihood
 =================================
 
-On graphs with cycles the log-partition gives way to a convex bound. Three ways to
-minimise it meet in the same weights; piecewise and pseudolikelihood training have
-objectives of their own.
+On graphs with cycles, a convex bound replaces the log-partition. Three ways to minimise
+this objective end at the same weights. Piecewise training and pseudolikelihood have
+different objectives.
 """
 
 # %%
 # Two chains, two label spaces
 # ----------------------------
 #
-# Words carry a part of speech out of four and a chunk tag out of two. The labels of a
-# node are numbers in the list of its type, and ``n_states`` says how long that list is.
-# The chunk tag follows from two neighbouring parts of speech.
+# Each word has one of four parts of speech and one of two chunk tags. The label of a
+# node is an index into the list of labels of its type, and ``n_states`` is the length
+# of this list. Two neighbouring parts of speech determine the chunk tag.
 import warnings
 
 import matplotlib.pyplot as plt
@@ -62,8 +62,8 @@ X_train, y_train, X_test, y_test = X[:20], y[:20], X[20:], y[20:]
 # The objective, iteration by iteration
 # -------------------------------------
 #
-# ``certify`` gives upper bounds on the scores of the best labelings: with
-# ``inference="map"`` the gap says how far predictions can be from these.
+# ``certify`` gives upper bounds on the scores of the best labelings. The gap with
+# ``inference="map"`` bounds how far below the best score a predicted labeling can be.
 warnings.simplefilter("ignore", ConvergenceWarning)
 models = {}
 RELAXED = ("relaxation", "joint_relaxation", "dual_relaxation")
@@ -90,8 +90,8 @@ axes.legend()
 # Costs
 # -----
 #
-# With ``cost`` the likelihood becomes softmax-margin. Here label 1 must not be taken
-# for 0, in either list: so that few chunks that begin are missed.
+# With ``cost`` the likelihood becomes softmax-margin. In this example, predicting 0 for
+# label 1 has a high cost, in both lists, so that few beginnings of chunks are missed.
 probability = {}
 for name, cost in (
     ("likelihood", None),

@@ -3,11 +3,11 @@ Traces of training by best labelings
 ====================================
 
 Learning by marginals (PMA) descends a smooth loss and converges. Learning by labelings
-does not: the best labeling (SPA) and the labeling of largest marginals (MMA) are
-constant over whole regions of weights, and so is the gradient made of them, which
-therefore never vanishes. The weights move along straight lines, turn where a label
-flips, and end in cycles (Kumar, August and Hebert 2005, sections 5 and 7). This is
-their Figure 1, drawn from fitted estimators.
+does not converge. The best labeling (SPA) and the labeling of largest marginals (MMA)
+are constant over whole regions of weights. Their gradient is constant there, too, so it
+never becomes small. The weights move along straight lines, turn where a label changes,
+and end in cycles (Kumar, August and Hebert 2005, sections 5 and 7). This example draws
+their Figure 1 from fitted estimators.
 """
 
 # %%
@@ -29,9 +29,10 @@ from sklearn_crf.learning import (
 X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
 
 # %%
-# All take steps of fixed length along their approximate gradient. PMA and one SPA start
-# from the weights of single pixels, the others from random weights. So many cycles are
-# asked for that ``max_iter`` ends the training.
+# All estimators take steps of fixed length along their approximate gradient. PMA and
+# one SPA start from weights learned without neighbours, the others from random weights.
+# The number of cycles that would stop training is set so high that ``max_iter`` ends
+# it.
 paper = {"n_cycles": 1000, "step_schedule": "constant"}
 settings = {"max_iter": 400, "tol": 0.0, "random_state": 1}
 ways = {
@@ -41,7 +42,7 @@ ways = {
     "MMA": (MaximumMarginalTraining(init="random", **paper), "auto", "mpm"),
 }
 with warnings.catch_warnings():
-    # 400 steps do not satisfy tol=0
+    # with tol=0, ending after 400 steps always warns
     warnings.simplefilter("ignore", ConvergenceWarning)
     fields = {
         name: DRFClassifier(
@@ -51,20 +52,20 @@ with warnings.catch_warnings():
     }
 
 # %%
-# Rows show the constant term, the weight of the grey value, the gradient of each (of
-# the log-likelihood, or of what stands for it), and the wrong labels of the training
-# images by the inference that learns. PMA comes to rest. SPA and MMA show
-# the two behaviours that the paper describes: large oscillations that come back after
-# quiet stretches (SPA-1, MMA), or small ones from some point on (SPA-2). Errors are few
-# where gradients are small: with labels in place of expectations, the norm of the
-# gradient is at most a constant times the number of errors.
+# The rows show the constant term, the weight of the grey value, their gradients, and
+# the number of wrong training labels. The gradients are of the log-likelihood or of its
+# approximation; labels are predicted by the inference that learns. PMA converges. SPA
+# and MMA show the two behaviours that the paper describes: large oscillations that
+# return after quiet periods (SPA-1, MMA), or small oscillations from some iteration on
+# (SPA-2). Small gradients come with few errors: if labels replace expectations, the
+# norm of the gradient is at most a constant times the number of errors.
 TrainingTraceDisplay.from_estimators(fields.values(), names=fields)
 plt.show()
 
 # %%
-# What is kept of a trajectory without a limit is a choice: ``select="best"``, the
-# default, keeps the weights with the fewest training errors. The last ones may be among
-# the worst.
+# The weights to keep must be chosen if training does not converge. The default,
+# ``select="best"``, keeps the weights with the fewest training errors. The last weights
+# may be among the worst.
 for name, field in fields.items():
     print(
         f"{name}: fewest errors {np.nanmin(field.error_curve_):.0f}, "

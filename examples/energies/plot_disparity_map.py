@@ -2,10 +2,10 @@
 Costs that are given: restoring a disparity map
 ===============================================
 
-A stereo pair says how well each pixel of one view matches the other at each disparity.
-These costs are all that is given, and neighbours should agree except where the image
-has an edge. There is nothing to learn: :func:`sklearn_crf.solve` finds the labels,
-:func:`sklearn_crf.marginals` how sure they are.
+For each pixel of one view and each disparity, a stereo pair gives a matching cost.
+Neighbouring pixels should have similar disparities, except at edges of the image. There
+is nothing to learn: :func:`sklearn_crf.solve` finds the labels, and
+:func:`sklearn_crf.marginals` gives their probabilities.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ from sklearn_crf import marginals, solve
 # %%
 # A scene of three planes
 # -----------------------
-# The left view is a random texture moved by the disparity of each pixel, with noise.
+# The left view is a random texture, shifted by the disparity of each pixel, with noise.
 # The planes differ in brightness.
 
 rng = np.random.default_rng(0)
@@ -34,8 +34,8 @@ costs = np.stack([np.abs(texture - view) for view in moved], axis=-1)
 # %%
 # Smoothing that stops at edges
 # -----------------------------
-# A jump of the disparity costs less where the brightness jumps too; it grows with the
-# jump up to two steps.
+# The cost of a jump in disparity increases with the jump, up to two steps. It is
+# smaller where the brightness changes, too.
 
 levels = np.arange(n_disparities)
 truncated = 0.2 * np.minimum(np.abs(np.subtract.outer(levels, levels)), 2)
@@ -46,8 +46,8 @@ for name, labels in (("each pixel alone", alone), ("field", found.labels)):
     print(f"{name}: {np.mean(labels != disparity):.1%} wrong")
 
 # %%
-# How sure it is
-# --------------
+# Probabilities of the labels
+# ---------------------------
 
 options = {"edge_weight": weights, "inference": "mean_field"}
 proba = marginals(-5 * costs, -5 * truncated, **options).unary

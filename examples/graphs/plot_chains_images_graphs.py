@@ -2,19 +2,19 @@
 Chains, images and graphs of any size
 =====================================
 
-Sensors are scattered over a field and each measures, badly, whether it lies in wet or
-in dry ground. Their neighbours are given by a triangulation: no lattice, and no two
-fields have as many sensors. An :class:`~sklearn_crf.Example` carries the features of
-the nodes, the edges, and if one likes features of the edges; a list of them is an ``X``
-like any other.
+Sensors are scattered over a piece of land, and each measures with large errors whether
+the ground is wet or dry. A triangulation joins neighbouring sensors. The graph is not a
+lattice, and the number of sensors differs between examples. An
+:class:`~sklearn_crf.Example` has the node features, the edges, and optionally edge
+features. A list of examples is a valid ``X``.
 """
 
 # %%
 # Graphs
 # ------
 #
-# Edges get two features: a constant, and the length of the edge. Far neighbours say
-# less about each other, and how much less is learned.
+# Edges get two features: a constant, and the length of the edge. Distant neighbours are
+# less alike; training learns how much less.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.spatial import Delaunay
@@ -25,7 +25,7 @@ from sklearn_crf.learning import PseudoMarginalTraining
 
 
 def make_field(rng):
-    """Places, an Example on their triangulation, and the state of each node."""
+    """Draw sensors; return their positions, an Example, and their labels."""
     places = rng.uniform(size=(rng.integers(250, 450), 2))
     triangles = Delaunay(places).simplices
     sides = np.vstack([triangles[:, pair] for pair in ([0, 1], [1, 2], [0, 2])])
@@ -63,7 +63,7 @@ print(f"as a field:            {100 * field.score(X_test, y_test):.1f} % right")
 print("edge weights (constant, length):", np.round(field.edge_coef_.ravel(), 2))
 
 # %%
-# Nodes are drawn at the places that are given.
+# The display draws nodes at the given positions.
 places = fields[16][0]
 figure, axes = plt.subplots(2, 2, figsize=(8, 8), layout="constrained")
 FieldDisplay.from_estimator(
@@ -80,8 +80,8 @@ plt.show()
 # A chain is a graph as well
 # --------------------------
 #
-# The axes before the last are the lattice: an array ``(T, F)`` is a chain of T nodes,
-# on which inference is exact.
+# The axes before the last one form the lattice. An array ``(T, F)`` in a list is a
+# chain of T nodes, on which inference is exact.
 rng = np.random.default_rng(1)
 states = np.cumsum(rng.random((30, 120)) < 0.05, axis=1) % 2
 signal = states[..., np.newaxis] + rng.normal(scale=0.7, size=(30, 120, 1))

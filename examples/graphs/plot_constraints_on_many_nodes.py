@@ -2,11 +2,11 @@
 Constraints on more than two nodes
 ==================================
 
-In the sequences below every label is the parity of those two and three places before
-it. Two neighbours say nothing of each other then: the tables of a chain stay flat.
-Factors of three nodes learn the rule, from the joint states that occur in training.
-What is known of test examples beside that, here how many of their labels are ones, is
-given to them as fixed factors.
+In the sequences of this example, every label is the parity of the labels two and three
+positions before it. Two neighbours are then independent, so the tables of a chain stay
+constant. Factors of three nodes learn the rule from the joint states that occur in
+training. Fixed factors add further knowledge on test examples, here how many of their
+labels are ones.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ LENGTH = 14
 
 
 def sequences(n, seed):
-    """Labels by the rule from random beginnings, and what is seen of them."""
+    """Draw labels by the rule; return noisy features and labels."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for _ in range(n):
@@ -54,8 +54,9 @@ X_test, y_test = sequences(20, seed=1)
 # Weights of joint states
 # -----------------------
 #
-# Of the joint states of a type of factors, ``factor_states_`` lists those that were
-# seen, and ``factor_coef_`` has their weights and, last, the one of all others.
+# For each type of factors, ``factor_states_`` lists the joint states seen in training.
+# ``factor_coef_`` has a weight for each of them, and a last weight for all other
+# states.
 
 models = {
     "chain": TRWCRF(),
@@ -72,11 +73,11 @@ exact = models["exact"]
 states, weights = exact.factor_states_["parity"], exact.factor_coef_["parity"][0]
 
 # %%
-# What is known at prediction alone
-# ---------------------------------
+# Knowledge at prediction only
+# ----------------------------
 #
-# ``with_fixed_factors`` gives examples factors whose tables are not learned. A count
-# table says how good every number of ones is: here -inf for all but the true one.
+# ``with_fixed_factors`` adds factors whose tables are not learned. A count table gives
+# a score to every number of ones, here -inf for all numbers except the true one.
 
 constrained = [
     x.with_fixed_factors(
@@ -97,7 +98,7 @@ for name, model in models.items():
     print(f"{name:18s}{score:10.3f}{counted}")
 
 # %%
-# The weights tell even numbers of ones, which the rule asks for, from odd ones.
+# Weights differ between even numbers of ones, which the rule requires, and odd numbers.
 
 order = np.lexsort((np.arange(len(states)), states.sum(axis=1) % 2))
 names = ["".join(map(str, states[k])) for k in order] + ["others"]

@@ -2,16 +2,16 @@
 Several labels for each scene
 =============================
 
-Where there is a beach there is the sea, and no skyscraper.
-:class:`~sklearn_crf.MultiLabelField` predicts the labels of a row together. Its labels
-are nodes; the tree of Chow and Liu joins those that share the most information.
+A scene with a beach usually shows the sea, and rarely a skyscraper.
+:class:`~sklearn_crf.MultiLabelField` predicts the labels of a row jointly. Each label
+is a node, and a Chow-Liu tree joins the labels with the most mutual information.
 """
 
 # %%
 # Data
 # ----
 #
-# Rows of six features, five labels that depend on where the picture was taken.
+# Rows have six features and five labels, which depend on where the picture was taken.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -29,9 +29,9 @@ X = Y @ rng.normal(size=(5, 6)) + rng.normal(scale=2, size=(900, 6))
 # Labels apart and together
 # -------------------------
 #
-# Without edges this is one logistic regression for each label. ``inference="map"`` asks
-# for the best set of labels, which is judged as a whole: a row counts as right if all
-# of its labels are.
+# Without edges, the model is a logistic regression for each label. ``inference="map"``
+# predicts the best set of labels. The score counts a row as correct only if all of its
+# labels are correct.
 fields, scores = {}, {}
 for name, structure in {"apart": [], "tree": "chow_liu", "all pairs": "full"}.items():
     fields[name] = MultiLabelField(
@@ -41,8 +41,8 @@ for name, structure in {"apart": [], "tree": "chow_liu", "all pairs": "full"}.it
     print(f"{name:10} {scores[name]:.3f}")
 
 # %%
-# What goes together
-# ------------------
+# Labels that occur together
+# --------------------------
 tree = fields["tree"]
 angles = 2 * np.pi * np.arange(5) / 5
 places = np.stack([np.sin(angles), np.cos(angles)], axis=1)

@@ -2,20 +2,20 @@
 Segmentation with edges that see the contrast
 =============================================
 
-Hints of single pixels are wrong in patches; where an object ends shows in the grey
-values alone. A field has to carry the hints as far as the grey values are alike. Three
-estimators of the same weights are compared: the tree-reweighted relaxation of the
-likelihood, piecewise training, and pseudolikelihood (the setting of Figure 35 of
-Jancsary 2012).
+One feature of each pixel hints at its class, but the hints are wrong in whole patches.
+Only changes of the grey values show where an object ends. A field has to spread hints
+over regions of similar grey values. Three ways to estimate its weights are compared:
+the tree-reweighted relaxation of the likelihood, piecewise training, and
+pseudolikelihood (the setting of Figure 35 of Jancsary 2012).
 """
 
 # %%
 # Images
 # ------
 #
-# Objects are unions of ellipses, lighter or darker than their background by chance, so
-# that a grey value says nothing of the class by itself. The hint is the truth in noise
-# that is alike over six pixels, as votes of patches are.
+# Objects are unions of ellipses, lighter or darker than their background at random, so
+# a single grey value gives no information on the class. The hint is the true class plus
+# noise that is correlated over six pixels, like the output of a classifier of patches.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -69,8 +69,8 @@ print(f"hints by themselves: {100 * wrong:.1f} % of pixels wrong")
 # Three estimators
 # ----------------
 #
-# Edges see a constant and the difference of grey values, horizontal and vertical ones
-# with weights of their own. Labels are those of the best score.
+# Edges have two features: a constant and the difference of grey values. Horizontal and
+# vertical edges have separate weights. All fields predict the best labeling.
 
 
 def contrast(x_tail, x_head):
@@ -99,15 +99,15 @@ for name, predicted in labels.items():
     print(f"{name:17s} {100 * np.mean(predicted != y_test):5.1f} % wrong")
 
 # %%
-# Why
-# ---
+# Scores of the true labels
+# -------------------------
 #
-# Pseudolikelihood asks that every pixel be likely given the true labels of its
-# neighbours, and piecewise training that every edge be likely by itself. Neither
-# compares whole labelings. These are their scores per pixel: under the weights of both,
-# nothing but background scores higher than the truth. Better inference could not help,
-# since what is predicted scores highest; the weights are wrong. The relaxation has the
-# truth on top.
+# Pseudolikelihood makes every pixel likely given the true labels of its neighbours, and
+# piecewise training makes every edge likely by itself. Neither compares whole
+# labelings. The following are scores of whole labelings per pixel. Under the weights of
+# both, the labeling of background only scores higher than the true labeling. Better
+# inference cannot help, since predictions already have the highest score: the weights
+# are wrong. Under the weights of the relaxation, the true labeling scores higher.
 constant = {"background": np.zeros_like(y_test), "object": np.ones_like(y_test)}
 print(f"{'':17s}{'truth':>12s}{'background':>12s}{'object':>12s}{'predicted':>12s}")
 for name, field in fields.items():

@@ -2,21 +2,21 @@
 Denoising: learning matched to inference
 ========================================
 
-A binary image is seen through noise. A field can be learned by what MAP inference says
-(the saddle point approximation, SPA) or by marginals (the pseudo-marginal
-approximation, PMA), and its labels can be predicted by MAP or by the largest marginals
-(MPM). Kumar, August and Hebert (2005) found that the two must match, and so it is here:
-MAP does well with the weights of SPA, MPM with those of PMA, and crossing them costs
-errors.
+A binary image is restored from noise. A field can be learned from best labelings (the
+saddle point approximation, SPA) or from marginals (the pseudo-marginal approximation,
+PMA). Its labels can be predicted as the best labeling (MAP) or by the largest marginals
+(MPM). Kumar, August and Hebert (2005) found that learning and inference must match.
+This example agrees: MAP works well with the weights of SPA, and MPM with the weights of
+PMA. Other combinations make more errors.
 """
 
 # %%
 # Data
 # ----
 #
-# Four shapes with fine structure. The first is learned from, in eight noisy copies; all
-# four are restored. The noise is *bimodal*: each class is a mixture of two Gaussians,
-# so that a pixel alone says little.
+# There are four shapes with fine structure. Training uses eight noisy copies of the
+# first shape; all four are restored. The noise is *bimodal*: each class is a mixture of
+# two Gaussians, so a single pixel says little about its class.
 import copy
 import warnings
 
@@ -37,12 +37,13 @@ print("images, rows, columns, features:", X_train.shape)
 # Two ways to learn
 # -----------------
 #
-# An estimator is a way to learn and an inference; ``learning="coupled"``, the default,
-# takes the way that matches. Nodes have the grey value as their feature, edges have
+# An estimator combines a way to learn with an inference. The default,
+# ``learning="coupled"``, chooses the learning that matches the inference. The node
+# feature is the grey value, and the edge features are
 # ``[1, |difference of grey values|]``, as in the paper.
 matched_map = DRFClassifier(learning="spa", inference="map", random_state=0)
 matched_mpm = DRFClassifier(learning="pma", inference="mpm")
-with warnings.catch_warnings():  # messages that do not settle at some of the weights
+with warnings.catch_warnings():  # messages do not converge for some weights
     warnings.simplefilter("ignore", ConvergenceWarning)
     matched_map.fit(X_train, y_train)
     matched_mpm.fit(X_train, y_train)
@@ -53,7 +54,7 @@ for name, field in {"SPA": matched_map, "PMA": matched_mpm}.items():
     )
 
 # %%
-# Without edges a field is logistic regression: each pixel by itself.
+# Without edges, the model is a logistic regression that labels each pixel by itself.
 alone = DRFClassifier().fit(X_train.reshape(-1, 1), y_train.ravel())
 y_alone = alone.predict(X_test.reshape(-1, 1)).reshape(y_test.shape)
 print(f"pixel by pixel: {100 * np.mean(y_alone != y_test):.1f} % wrong")
@@ -62,8 +63,7 @@ print(f"pixel by pixel: {100 * np.mean(y_alone != y_test):.1f} % wrong")
 # Four ways to predict
 # --------------------
 #
-# The weights of a fitted estimator can be used with another inference: only what
-# predicts is exchanged.
+# The weights of a fitted estimator can be used with another inference.
 inferences = ("map", "mpm")
 ways = {"SPA": matched_map, "PMA": matched_mpm}
 predicted = {
@@ -75,7 +75,7 @@ for (way, inference), labels in predicted.items():
     print(f"{way} + {inference.upper()}: {100 * np.mean(labels != y_test):.2f} % wrong")
 
 # %%
-# One column a pair; matched pairs are in bold.
+# Each column is a pair of learning and inference; matching pairs are in bold.
 columns = {"input": X_test[..., 0], "truth": y_test, "pixel by pixel": y_alone}
 for (way, inference), labels in predicted.items():
     columns[f"{way} + {inference.upper()}"] = labels
@@ -98,7 +98,7 @@ plt.show()
 # A closer look at one image
 # --------------------------
 #
-# The marginals say where the field is unsure: along the outlines, and where a stroke is
-# as thin as a pixel.
+# The marginals show where the field is uncertain: along the outlines, and where a
+# stroke is one pixel wide.
 FieldDisplay.from_estimator(matched_mpm, X_test[1], y_test[1])
 plt.show()

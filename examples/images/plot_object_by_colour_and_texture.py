@@ -2,15 +2,15 @@
 An object cut out by colour and texture
 =======================================
 
-A user marks what is surely object and surely background; a mixture of factor analysers
-per class, trained on pixels of these two regions, decides about the band between them.
-Features are CIE Lab colour and the eigenvalues of the structure tensor
-(:class:`~sklearn_crf.preprocessing.PixelFeatures`, which needs scikit-image). The
-picture is drawn so that one colour occurs in both regions and only texture tells them
-apart there.
+A user marks pixels that certainly belong to the object or to the background. A mixture
+of factor analysers per class, trained on pixels of these two regions, classifies the
+band between them. Features are CIE Lab colour and the eigenvalues of the structure
+tensor (:class:`~sklearn_crf.preprocessing.PixelFeatures`, which needs scikit-image).
+One colour of the generated picture occurs in both regions, which differ there in
+texture only.
 
-The conditional likelihood (``alpha=0``) needs many pixels. With few, a small ``alpha``
-keeps the densities honest.
+The conditional likelihood (``alpha=0``) needs many pixels. With few pixels, a small
+positive ``alpha`` prevents overfitting.
 """
 
 import matplotlib.pyplot as plt
@@ -23,12 +23,12 @@ from sklearn_crf.preprocessing import PixelFeatures
 rng = np.random.default_rng(0)
 
 # %%
-# A picture with a known answer: patches of smooth colours behind, two rough colours in
-# front.
+# The true object of the generated picture is known. The background has patches of
+# smooth colours, and the object has two colours with texture.
 
 
 def patches(shape, colours, size):
-    """Every pixel takes the colour whose smooth random field is largest there."""
+    """Give every pixel the colour whose smooth random field is largest there."""
     fields = [gaussian_filter(rng.normal(size=shape), size) for _ in colours]
     return np.array(colours)[np.argmax(fields, axis=0)]
 
@@ -53,8 +53,8 @@ image = np.clip(
 )
 
 # %%
-# The band around the boundary is left to the classifier; 300 marked pixels on each side
-# of it are its training set.
+# The classifier is trained on 300 marked pixels on each side of the band around the
+# boundary, and classifies the band.
 
 distance = np.where(
     truth, distance_transform_edt(truth), distance_transform_edt(~truth)
@@ -87,7 +87,7 @@ for name, model in models.items():
     )
 
 # %%
-# Outside the band the marks are kept; inside, the probability of the object.
+# The mask has the marks outside the band, and inside the probability of the object.
 
 figure, axes = plt.subplots(2, 3, figsize=(10, 5.6), layout="constrained")
 marked = image.copy()

@@ -2,17 +2,17 @@
 A photograph segmented from a few strokes
 =========================================
 
-A user draws a few strokes on a photograph, each with the name of what it lies on. All
-other pixels are unlabelled, and training sums over what they could be.
+A user draws a few strokes on a photograph, each with a class name. All other pixels are
+unlabelled, and training sums over their possible labels.
 """
 
 # %%
 # Image and strokes
 # -----------------
 #
-# The photograph comes with scikit-learn. It is reduced to a fifth of its size to keep
-# this example quick; strokes are given in pixels of the original. Pixels without a
-# stroke get the label "none".
+# The photograph comes with scikit-learn. It is reduced to a fifth of its size, so that
+# this example runs quickly. Strokes are given in pixels of the original image. Pixels
+# without a stroke get the label "none".
 import warnings
 
 import matplotlib.pyplot as plt
@@ -67,8 +67,8 @@ print(f"{np.mean(marked != 'none'):.1%} of the pixels are marked")
 # Features
 # --------
 #
-# Colours, their local means and deviations, and products of these. One image is a batch
-# of one: it gets a leading axis.
+# The features are colours, their local means and standard deviations, and products of
+# these. A single image needs a leading axis for examples.
 squares = PolynomialFeatures(2, include_bias=False)
 features = make_pipeline(
     LocalImageFeatures(("intensity", "mean", "deviation"), scales=(1.0,)),
@@ -81,13 +81,13 @@ y = marked[np.newaxis]
 # Pixels alone, and a field
 # -------------------------
 #
-# The field's edges see how alike the colours of two neighbours are, so that regions end
-# where the colours change. With ``pairwise="potts"`` one weight per edge feature says
-# how much equal labels are preferred.
+# An edge feature measures the similarity of the colours of two neighbours, so regions
+# tend to end where the colours change. With ``pairwise="potts"``, each edge feature has
+# one weight, which rewards equal labels.
 
 
 def colour_likeness(x_tail, x_head):
-    """Edge features: a constant, and how alike the colours of two pixels are."""
+    """Return a constant and the similarity of the colours of neighbouring pixels."""
     difference = np.abs(x_tail[:, :3] - x_head[:, :3]).mean(axis=1)
     return np.stack([np.ones_like(difference), np.exp(-4 * difference)], axis=1)
 
@@ -96,14 +96,14 @@ known = marked != "none"
 alone = DRFClassifier(C=0.1).fit(X[0][known], marked[known])
 options = {"missing_label": "none", "pairwise": "potts", "max_iter": 20}
 field = DRFClassifier(C=0.1, edge_features=colour_likeness, **options)
-with warnings.catch_warnings():  # twenty iterations are enough for these labels
+with warnings.catch_warnings():  # few iterations are enough
     warnings.simplefilter("ignore", ConvergenceWarning)
     field.fit(X, y)
 print("edge weights (constant, likeness):", np.round(field.edge_coef_.ravel(), 2))
 
 # %%
-# The strokes, each pixel by itself, and the field with its largest marginals, which are
-# low where it is unsure.
+# The pictures show the strokes, the labels of each pixel by itself, the labels of the
+# field, and its largest marginals. They are low where the field is uncertain.
 y_alone = alone.predict(X[0].reshape(-1, X.shape[-1])).reshape(marked.shape)
 figure, axes = plt.subplots(2, 3, figsize=(11, 5.2), layout="constrained")
 *axes, empty = axes.flat

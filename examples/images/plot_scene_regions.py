@@ -2,18 +2,19 @@
 Regions of a scene, labelled together
 =====================================
 
-A picture cut into small regions is a graph whose nodes have any number of neighbours.
-Regions touch their neighbours at different lengths of boundary, some lie above others,
-and some could not be labelled by hand.
+A picture divided into small regions is a graph whose nodes have different numbers of
+neighbours. The lengths of shared boundaries differ, some regions lie above others, and
+some are unlabelled.
 """
 
 # %%
 # Scenes
 # ------
 #
-# Sky over woods over a field, with houses on it. Regions are the cells of random
-# points; what is known of each is its colour in noise. Edges run from the upper region
-# to the lower: which of two classes lies above the other matters.
+# The scenes have sky above woods, and woods above a field with houses. Regions are the
+# Voronoi cells of random points. The feature of a region is its colour with noise.
+# Edges point from the upper to the lower region, because it matters which class is
+# above.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.spatial import cKDTree
@@ -68,7 +69,7 @@ def example(pixels):
 
 scenes = [example(scene()) for _ in range(16)]
 X, labels, cells = (list(part) for part in zip(*scenes, strict=True))
-# A fifth of the regions has no label: they are summed out in training.
+# A fifth of the regions is unlabelled. Training sums over their labels.
 y = [np.where(rng.random(N_REGIONS) < 0.2, "", CLASSES[part]) for part in labels]
 
 # %%
@@ -87,8 +88,8 @@ for name, data in fields.items():
     print(f"{name:16s} {100 * accuracy:.1f} % of regions right")
 
 # %%
-# What an edge of average length says of the upper region (rows) and the lower
-# (columns).
+# The picture shows the pairwise scores of an edge of average length, for classes of the
+# upper region (rows) and of the lower region (columns).
 table = np.tensordot(
     [1, np.mean([x.edge_features[:, 1].mean() for x in X])], field.edge_coef_[0], axes=1
 ).reshape(4, 4)

@@ -2,21 +2,22 @@
 Fully connected field: sharp borders from coarse probabilities
 ==============================================================
 
-Networks for segmentation give probabilities on a coarse raster: borders are blurred,
-thin parts are lost. A field in which every pixel is joined to every other one, by an
-edge whose weight depends on their distance and on the similarity of their colours,
-restores the borders. One line refines the probabilities of one image; on a few labelled
-images the weights of the field are learned, through the very updates by which it
-predicts.
+Networks for segmentation give probabilities on a coarse grid: borders are blurred, and
+thin parts are lost. A fully connected field restores the borders. It joins every pair
+of pixels by an edge whose weight depends on their distance and on the similarity of
+their colours. One line of code refines the probabilities of an image. The weights of
+the field can be learned from a few labelled images, by differentiating the updates of
+its prediction.
 """
 
 # %%
 # Images and coarse probabilities
 # -------------------------------
 #
-# Discs with thin arms in front of a shaded background of two colours. The probabilities
-# stand for those of a network: the truth, averaged over squares of eight pixels, in
-# noise that is alike over some squares, interpolated to the image.
+# Discs with thin arms lie in front of a shaded background of two colours. The generated
+# probabilities resemble the output of a network: the true classes are averaged over
+# squares of eight pixels, spatially correlated noise is added, and the result is
+# interpolated to the size of the image.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter, zoom
@@ -75,9 +76,9 @@ probabilities = [coarse_probabilities(each) for each in labels]
 # One image, one line
 # -------------------
 #
-# The kernels and weights are the published ones, for colours of 0 to 255. The
-# probabilities of a network are refined in the same way: from a file with arrays, say,
-# ``np.load("softmax.npz")``, classes in the last axis.
+# The default kernels and weights are published values, for colours of 0 to 255. The
+# probabilities of a real network, for example from ``np.load("softmax.npz")``, are
+# refined in the same way. The last axis holds the classes.
 
 refined = refine(probabilities[-1], images[-1])
 wrong = [np.mean(p.argmax(axis=-1) != labels[-1]) for p in (probabilities[-1], refined)]
@@ -87,9 +88,9 @@ print(f"pixels wrong: {100 * wrong[0]:.1f} % before, {100 * wrong[1]:.1f} % afte
 # Learned weights
 # ---------------
 #
-# Scores are logarithms of probabilities. A factor of them and the weight of each kernel
-# are learned; with ``bandwidths="held_out"`` bandwidths are chosen as well, by their
-# loss on a part of the images.
+# Unary scores are logarithms of probabilities times a factor. Training learns this
+# factor and the weight of each kernel. With ``bandwidths="held_out"`` it also chooses
+# the bandwidths, by their loss on a part of the images.
 
 X = [
     DenseExample(np.log(p), image)
@@ -105,12 +106,11 @@ for kernel, weight in zip(learned.kernels_, learned.compatibility_, strict=True)
     print(f"{kernel}: learned weight {weight:.2f}")
 
 # %%
-# Does it help?
-# -------------
+# Comparison of the fields
+# ------------------------
 #
-# Not always: on top of strong scores a field may add nothing. The report compares
-# fields on images that they have not seen, with intervals of the differences over
-# images.
+# A field may not improve strong unary scores. The report compares fields on new images,
+# with confidence intervals of the differences over images.
 
 report = refinement_report(
     X_train,

@@ -2,21 +2,21 @@
 Superpixels of a noisy photograph, from four strokes
 ====================================================
 
-A photograph is cut into some hundred regions of similar colour. Regions are nodes,
-regions that touch are joined, and four strokes say what is flower and what is not. All
-other regions are unlabelled: training sums over what they could be.
+A photograph is divided into some hundred regions of similar colour. Regions are nodes,
+edges join adjacent regions, and four strokes label regions as flower or background. All
+other regions are unlabelled, and training sums over their possible labels.
 
-The photograph is noisy, so that the colour of a small region is uncertain. The numbers
-over the pictures say how many pixels each region by itself gets wrong, and how many the
-regions get wrong together.
+The photograph is noisy, so the colour of a small region is uncertain. The numbers over
+the pictures are the shares of wrong pixels, with each region labelled by itself, and
+with all regions labelled together.
 """
 
 # %%
 # Regions
 # -------
 #
-# ``RAG`` of scikit-image joins the regions that touch; an :class:`~sklearn_crf.Example`
-# takes it as it is.
+# ``RAG`` of scikit-image joins adjacent regions. An :class:`~sklearn_crf.Example`
+# accepts it without conversion.
 import matplotlib.pyplot as plt
 import numpy as np
 from skimage.graph import RAG
@@ -26,7 +26,7 @@ from sklearn.datasets import load_sample_image
 from sklearn_crf import TRWCRF, Example
 
 clean = load_sample_image("flower.jpg")[:336:4, ::4] / 255.0
-flower = clean[..., 0] - clean[..., 1] > 0.05  # the truth: red petals
+flower = clean[..., 0] - clean[..., 1] > 0.05  # the true class: red petals
 photo = clean + np.random.default_rng(0).normal(scale=0.7, size=clean.shape)
 photo = photo.clip(0, 1)
 regions = slic(photo, n_segments=600, sigma=1, start_label=0)
@@ -47,11 +47,11 @@ for name, where in strokes:
     labels[np.unique(regions[where])] = name
 
 # %%
-# Each region by its colour, and all together
-# -------------------------------------------
+# Regions alone and together
+# --------------------------
 #
-# Edge features tell how much the colours of two regions differ: labels rather change
-# where colours do.
+# Edge features are the differences of the colours of two regions: labels tend to change
+# where colours change.
 alone = Example(colours, [])
 masks = {}
 for name, x in {"each region alone": alone, "field": example}.items():

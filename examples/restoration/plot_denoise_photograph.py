@@ -2,10 +2,11 @@
 Denoising a photograph with a regression tree field
 ===================================================
 
-A Gaussian field smooths. Trees over the input tell it where: each factor looks around
-its pixels, ends in a leaf, and takes its precision and its linear model from there.
-Here the two photographs that come with scikit-learn are cut into tiles. The field
-learns from all tiles but one, and denoises that.
+A Gaussian field smooths an image, and decision trees over the input determine where.
+Each factor follows its tree, with tests on the surroundings of its pixels, to a leaf.
+The leaf holds the precision and the linear model of the factor. In this example, the
+two photographs of scikit-learn are cut into tiles. The field learns from all tiles
+except one, and denoises that tile.
 """
 
 import warnings
@@ -23,7 +24,7 @@ SIGMA = 30.0
 
 
 def grey(image):
-    """Luma at half scale, each pixel the mean of four."""
+    """Return the luma at half scale: each pixel is the mean of four."""
     luma = image @ np.array([0.299, 0.587, 0.114])
     height, width = luma.shape[0] // 2 * 2, luma.shape[1] // 2 * 2
     blocks = luma[:height, :width].reshape(height // 2, 2, width // 2, 2)
@@ -51,10 +52,11 @@ noisy = [tile + SIGMA * rng.normal(size=tile.shape) for tile in clean]
 noisy_truth = truth + SIGMA * rng.normal(size=truth.shape)
 
 ###############################################################################
-# Three fields. The first has one leaf for each type of factor: it is a linear filter,
-# the same everywhere. The others have trees of three splits from root to leaf; one is
-# trained by pseudolikelihood, one for the signal-to-noise ratio of its prediction. All
-# see the pixel itself and derivatives of Gaussians at three scales.
+# Three fields are compared. The first has a single leaf for each type of factor, so it
+# is a linear filter, equal at all pixels. The others have trees of depth three. One of
+# them is trained by pseudolikelihood, the other for the signal-to-noise ratio of its
+# prediction. Features are the pixel itself and derivatives of Gaussians at three
+# scales.
 
 fields = {
     "no trees": {"loss": "mse", "max_depth": 0},
@@ -67,13 +69,13 @@ for name, options in fields.items():
         **options, max_iter=10, tol=1e-3, random_state=0, n_jobs=2
     )
     denoiser = make_pipeline(FilterBank("gaussian_derivatives"), field)
-    with warnings.catch_warnings():  # ten iterations are enough for the picture
+    with warnings.catch_warnings():  # few iterations are enough
         warnings.simplefilter("ignore", ConvergenceWarning)
         images[name] = denoiser.fit(noisy, clean).predict([noisy_truth])[0]
 
 ###############################################################################
-# Without trees there is one compromise between noise and blur. With them walls are
-# smoothed and edges are not.
+# Without trees, the field makes the same compromise between noise and blur at all
+# pixels. With trees, it smooths walls and keeps edges sharp.
 
 figure, axes = plt.subplots(2, 3, figsize=(9, 6.4), layout="constrained")
 *axes, empty = axes.flat

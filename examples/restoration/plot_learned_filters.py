@@ -3,8 +3,8 @@ Removing the blocks of JPEG by learned filters
 ==============================================
 
 :class:`~sklearn_crf.LearnedFilters` restores images by a few steps of a diffusion whose
-filters and influence functions are trained together. What is needed are clean images
-and a function that damages them, here JPEG of quality 10.
+filters and influence functions are trained together. Training needs clean images and a
+function that degrades them, here JPEG compression of quality 10.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,8 @@ from sklearn_crf import LearnedFilters
 from sklearn_crf.rtf import JPEG
 
 ###############################################################################
-# Two photographs, at half their size, in tiles; another photograph to test on.
+# Training uses tiles of two photographs at half size. Another photograph is for
+# testing.
 
 halves = [image[:420:2, ::2].mean(axis=2) for image in load_sample_images().images]
 tiles = [
@@ -30,7 +31,7 @@ damage = JPEG(10)
 damaged = damage(truth, np.random.default_rng(0))
 
 ###############################################################################
-# Every step of training sees crops of the tiles, turned at random and compressed anew.
+# Every training step uses new crops of the tiles, rotated at random and compressed.
 
 model = LearnedFilters(damage, n_stages=3, max_iter=250, random_state=0).fit(tiles)
 restored = model.predict([damaged])[0]

@@ -2,9 +2,9 @@
 Restoring a photograph in one call
 ==================================
 
-:func:`sklearn_crf.restore` takes a photograph and gives it back without noise, without
-gaps, without a known blur, or larger. The fields behind it come with the package;
-nothing is trained here. They have not seen this photograph.
+:func:`sklearn_crf.restore` removes noise, fills gaps, removes a known blur, or enlarges
+a photograph. It uses trained fields that come with the package, so this example trains
+nothing. The fields were trained on other photographs.
 """
 
 import matplotlib.pyplot as plt
@@ -23,8 +23,8 @@ def psnr(image):
 
 
 ###############################################################################
-# Four kinds of damage. The level of the noise is estimated, from the image itself and,
-# under a blur, from the frequencies that the blur leaves least of.
+# There are four kinds of degradation. The noise level is estimated from the image. If
+# the image is blurred, the estimate uses the frequencies that the blur suppresses most.
 
 noise = np.clip(truth + 20 * rng.normal(size=truth.shape), 0, 255).astype(np.uint8)
 

@@ -2,11 +2,11 @@
 Deblurring, filling gaps and enlarging a photograph
 ===================================================
 
-What made an image bad is often known: the blur of a camera that moved, pixels that are
-lost, a sensor with too few of them. A regression tree field takes that as given and
-learns what images look like from sharp ones. Here it learns from tiles of the two
-photographs that come with scikit-learn, and restores a tile that it has not seen,
-beside what scikit-image and SciPy make of it.
+The degradation of an image is often known: the blur of a moving camera, lost pixels, or
+a sensor with too few pixels. A regression tree field takes this degradation as given,
+and learns the properties of images from sharp examples. In this example, it learns from
+tiles of the two photographs of scikit-learn. It restores another tile, which is
+compared with the results of scikit-image and SciPy.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ from sklearn_crf.rtf import Blur, Downsampling, MissingPixels
 
 
 def grey(image):
-    """Luma at half scale, each pixel the mean of four."""
+    """Return the luma at half scale: each pixel is the mean of four."""
     luma = image @ np.array([0.299, 0.587, 0.114])
     height, width = luma.shape[0] // 2 * 2, luma.shape[1] // 2 * 2
     blocks = luma[:height, :width].reshape(height // 2, 2, width // 2, 2)
@@ -42,7 +42,7 @@ rng = np.random.default_rng(0)
 
 
 def show(**images):
-    """Images side by side, with signal-to-noise ratios of what lies off the border."""
+    """Show images side by side, with signal-to-noise ratios away from the border."""
     axes = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained")[1]
     images["truth"] = truth
     for ax, (name, image) in zip(axes, images.items(), strict=True):
@@ -58,7 +58,7 @@ def show(**images):
 
 ###############################################################################
 # **Deblurring.** The camera moved along the diagonal. The likelihood of the blurred
-# image becomes part of the field; trees say which differences of pixels to expect.
+# image is a part of the field, and trees predict the differences between pixels.
 
 kernel = np.eye(7) / 7
 blur = Blur(kernel, noise=2.0)
@@ -68,8 +68,8 @@ rival = 255 * richardson_lucy(np.clip(blurred / 255, 1e-3, 1), kernel, num_iter=
 show(blurred=blurred, Richardson_Lucy=rival, field=field.predict([blurred])[0])
 
 ###############################################################################
-# **Filling gaps.** Two of three pixels are lost, NaN. The field keeps those that are
-# known, and the others are what it expects given them.
+# **Filling gaps.** Two thirds of the pixels are missing (NaN). The field keeps the
+# known pixels, and replaces the others by their conditional means.
 
 gaps = MissingPixels(0.67)
 seen = gaps(truth, rng)
@@ -78,7 +78,7 @@ rival = inpaint_biharmonic(np.nan_to_num(seen), np.isnan(seen))
 show(seen=seen, biharmonic=rival, field=field.predict([seen])[0])
 
 ###############################################################################
-# **Enlarging.** Each pixel is the mean of a square of four.
+# **Enlarging.** Each pixel of the small image is the mean of a square of four pixels.
 
 halved = Downsampling(2, noise=0.5)
 small = halved(truth, rng)

@@ -2,12 +2,12 @@
 Snakes: labels that only neighbours determine
 =============================================
 
-A snake is a path of six cells. The colour of each cell says in which direction the next
-one lies, and its label is its place along the path; the background is 0. No cell knows
-its place. It follows from the place of the cell before it, and which neighbour that is,
-is told by the colours. A field whose pairs of cells look at the input can pass places
-on along the path, all in one linear system. The task is that of Nowozin et al. (2011),
-here on generated grids.
+A snake is a path of six cells. The colour of a cell gives the direction of the next
+cell. Its label is its position on the path, and the background has label 0. The colour
+of a cell does not determine its position, which follows from the position of the
+previous cell. The colours tell which neighbour is the previous cell. If the pairwise
+factors of a field depend on the input, one linear system propagates positions along the
+path. Nowozin et al. (2011) introduced this task; the grids here are generated.
 """
 
 import warnings
@@ -25,7 +25,7 @@ LENGTH, SIDE = 6, 7
 
 
 def snake(rng):
-    """Colours and labels of a square with one snake; 0 is background."""
+    """Draw a square with one snake; return its colours and labels, 0 for background."""
     while True:
         path = [tuple(rng.integers(SIDE, size=2))]
         colours = rng.integers(1, 5, size=LENGTH)
@@ -40,7 +40,7 @@ def snake(rng):
 
 
 def grid(rng, n=4):
-    """A grid of n x n such squares, colours as one channel each, and its labels."""
+    """Draw a grid of n x n squares; return one-hot colours and labels."""
     squares = [[snake(rng) for _ in range(n)] for _ in range(n)]
     seen, labels = (
         np.block([[square[k] for square in row] for row in squares]) for k in (0, 1)
@@ -53,13 +53,15 @@ X, y = (np.array(part) for part in zip(*(grid(rng) for _ in range(9)), strict=Tr
 X_train, y_train, X_test, y_test = X[:6], y[:6], X[6:], y[6:]
 
 ###############################################################################
-# Three models. Trees of single cells look at colours around each cell. The Gaussian
-# field adds pairs of neighbours that are the same everywhere. The tree field has trees
-# of pairs instead: their leaves tell pairs along the path from all others. Labels are
-# unit vectors, so that a pair can say "whatever you are, I am one more".
+# Three models are compared. The first has trees of single cells, which test colours
+# around each cell. The Gaussian field adds pairwise factors that are equal for all
+# pairs of neighbours. The tree field has trees for pairs instead, whose leaves
+# distinguish pairs along the path from other pairs. Labels are encoded as unit vectors,
+# so a linear model of a pair can express that the label of one cell is the label of the
+# other plus one.
 
-# Every channel of every cell around is tested; channels are 0 or 1, so that one
-# threshold is enough.
+# Trees may test every channel of every surrounding cell. Channels are 0 or 1, so a
+# single threshold is enough.
 near = Splits(
     n_feature_tests=None, n_thresholds=1, min_samples_leaf=5, feature_radius=1
 )
@@ -82,12 +84,13 @@ for name, own in models.items():
     model = RegressionTreeFieldClassifier(
         "pseudolikelihood", **own, max_iter=8, random_state=0, n_jobs=2
     )
-    with warnings.catch_warnings():  # eight iterations are enough for the picture
+    with warnings.catch_warnings():  # few iterations are enough
         warnings.simplefilter("ignore", ConvergenceWarning)
         labels[name] = model.fit(X_train, y_train).predict(X_test)
 
 ###############################################################################
-# Shares are of the cells on snakes that are labelled right: the background is easy.
+# The titles give the share of correctly labelled cells of snakes. The background is
+# easy.
 
 figure, axes = plt.subplots(2, 3, figsize=(9, 6.6), layout="constrained")
 *axes, legend = axes.flat

@@ -2,9 +2,9 @@
 Are the probabilities right?
 ============================
 
-Of all pixels to which a field gives 80 %, eighty in a hundred should have the label.
-Pseudolikelihood trusts neighbours too much and is too sure. One temperature, chosen on
-images left out, repairs that.
+Of all pixels with a predicted probability of 80 %, eighty in a hundred should have the
+label. Pseudolikelihood trusts neighbours too much, so its probabilities are too
+extreme. One temperature, chosen on held-out images, calibrates them.
 """
 
 # %%
@@ -43,8 +43,8 @@ for ax, (title, field) in zip(axes, fields.items(), strict=True):
 print(f"temperature {fields['the same at one temperature'].temperature_:.2f}")
 
 # %%
-# Where a field is unsure
-# -----------------------
+# Uncertain pixels
+# ----------------
 field = fields["learned by marginals"]
 MarginalEntropyDisplay.from_predictions(field.predict_proba(X[test])[0])
 plt.show()

@@ -2,18 +2,18 @@
 Which way of learning goes with which inference
 ===============================================
 
-Kumar, August and Hebert (2005) learned fields in several ways, let each predict by
-several inferences, and found that the best pairs match: a field should be learned by
-what it predicts with. ``coupling_audit`` makes that table for any data, by
-cross-validation, with tests over the same examples. Then one temperature gives
-probabilities to weights that were learned from best labelings alone.
+Kumar, August and Hebert (2005) learned fields in several ways, predicted with several
+inferences, and found that the best pairs match: a field should be learned with the
+inference that predicts. ``coupling_audit`` computes their table for any data by
+cross-validation, with paired tests over examples. Afterwards, one temperature
+calibrates the probabilities of weights that were learned from best labelings only.
 """
 
 # %%
 # Data
 # ----
 #
-# Handwritten digits of 8 x 8 pixels under noise.
+# The data are handwritten digits of 8 x 8 pixels with noise.
 import matplotlib.pyplot as plt
 
 from sklearn_crf import DRFClassifier
@@ -29,8 +29,8 @@ X, y, _ = make_noisy_digits(40, random_state=0)
 # The audit
 # ---------
 #
-# Each estimator is one way of learning, fitted once for each fold; each inference
-# predicts with all of them.
+# Each estimator has another way of learning, and is fitted once for each fold. Each
+# inference predicts with every fitted estimator.
 estimators = {
     "PMA": DRFClassifier(learning="pma", inference="mpm"),
     "SPA": DRFClassifier(learning="spa", solver="bundle", inference="map"),
@@ -50,8 +50,8 @@ for learning, decoding, score, p in rows:
     )
 
 # %%
-# Pairs that match are framed; a star marks those that are worse than the best at 5 %,
-# by a test that allows for the choice of the best pair among all.
+# Matching pairs are framed. A star marks pairs that are significantly worse than the
+# best pair at the 5 % level. The test accounts for the selection of the best pair.
 CouplingAuditDisplay.from_results(audit.results)
 plt.show()
 
@@ -59,9 +59,9 @@ plt.show()
 # Probabilities
 # -------------
 #
-# The weights of SPA have no natural scale, so that its marginals say little about how
-# sure it is. One temperature, found on images left out, repairs that and leaves the
-# labels as they are.
+# The scale of the weights of SPA is arbitrary, so its marginals are not calibrated. One
+# temperature, chosen on held-out images, calibrates them and does not change the
+# predicted labels.
 spa = estimators["SPA"].fit(X[:30], y[:30])
 calibrated = TemperatureScaling(estimators["SPA"], cv=3).fit(X[:30], y[:30])
 print(

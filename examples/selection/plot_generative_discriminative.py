@@ -2,11 +2,11 @@
 From a generative to a discriminative classifier
 ================================================
 
-One family of densities, three ways to train it. The joint likelihood spends its
-components where samples are, the conditional likelihood where classes meet, and the
-multi-conditional likelihood in between, by ``alpha``. There are fewer components here
-than clusters, so that the densities cannot be right everywhere and the criterion has to
-choose.
+One family of densities is trained by three criteria. The joint likelihood places
+components where samples are dense. The conditional likelihood places them near the
+class boundaries. The multi-conditional likelihood interpolates between the two, by
+``alpha``. There are fewer components than clusters, so the densities cannot fit all
+samples, and the criteria lead to different fits.
 """
 
 import warnings
@@ -21,8 +21,8 @@ from sklearn_crf import MultiConditionalMFA
 rng = np.random.default_rng(3)
 
 # %%
-# Class 0 is two long clusters far apart, class 1 a ring of four small ones between and
-# around them.
+# Class 0 has two long clusters that are far apart. Class 1 has four small clusters
+# between and around them.
 
 
 def draw(n):
@@ -42,9 +42,10 @@ X, y = draw(150)
 X_test, y_test = draw(20000)
 
 # %%
-# Two components for each class, from the same starts for all criteria. The training
-# samples can be separated: their conditional likelihood has no maximum, and training
-# ends at ``max_iter``, far from any density of the samples.
+# Each class has two components, with equal initial values for all criteria. The
+# training samples are separable, so the conditional likelihood has no maximum. Its
+# training ends at ``max_iter``, with components that do not fit the density of the
+# samples.
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 

@@ -2,17 +2,17 @@
 Choosing a field by cross-validation
 ====================================
 
-A field is a scikit-learn classifier whose samples are images. It goes into a pipeline,
-and a grid search looks for the strength of the penalty and for the way to learn at
-once.
+A field is a scikit-learn classifier whose samples are images. In this example, it is
+the last step of a pipeline. A grid search selects the strength of the penalty and the
+way to learn together.
 """
 
 # %%
 # Data
 # ----
 #
-# Handwritten digits of 8 x 8 pixels, as ink and paper, under noise. Few images are
-# learned from, so that the penalty matters.
+# The data are binary images of handwritten digits of 8 x 8 pixels, with noise. There
+# are few training images, so the penalty matters.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
@@ -33,9 +33,9 @@ X_train, y_train, X_test, y_test = X[:24], y[:24], X[24:324], y[24:324]
 # The search
 # ----------
 #
-# ``NodeTransformer`` applies a transformer of rows to the features of all nodes. The
-# parameters of a field are those of any estimator: the penalty ``C``, the way to learn,
-# and the inference that predicts.
+# ``NodeTransformer`` applies a transformer to the features of all nodes. The grid has
+# the usual parameters of a field: the inverse strength ``C`` of the penalty, the way to
+# learn, and the inference that predicts.
 pipeline = Pipeline(
     [
         ("scale", NodeTransformer(StandardScaler())),
@@ -56,7 +56,7 @@ print("best:", search.best_params_)
 print(f"right on new images: {100 * search.score(X_test, y_test):.2f} %")
 
 # %%
-# Learning by the best labeling (SPA) has no penalty, hence the one point.
+# Learning by the best labeling (SPA) has no penalty, so it has a single point.
 results = search.cv_results_
 figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 ways = np.asarray(results["param_field__learning"])
@@ -72,10 +72,10 @@ ax.legend()
 plt.show()
 
 # %%
-# What the best one sees
-# ----------------------
+# Predictions of the best field
+# -----------------------------
 #
-# Displays take the whole search: the pipeline inside prepares the features.
+# Displays accept the fitted search; its pipeline prepares the features.
 figure, axes = plt.subplots(3, 5, figsize=(10, 6), layout="constrained")
 for row, i in zip(axes, (0, 7, 12), strict=True):
     FieldDisplay.from_estimator(

@@ -2,10 +2,10 @@
 The same features, alone and in a field
 =======================================
 
-Looking around helps any classifier: give it windows of features, and it smooths by
-itself. What does a field add then? Here logistic regression and a field see the same
-features, windows included, on signals, activities and textures. Errors are those of
-examples that neither has seen.
+Any classifier can use context: with features of a window around each node, it smooths
+its predictions. This example shows what a field adds. Logistic regression and a field
+get the same features, including windows, on signals, activities and textures. Errors
+are measured on new examples.
 """
 
 # %%
@@ -31,7 +31,7 @@ def rows(X):
 
 
 def compare(name, X, y, n_train):
-    """Share of wrong nodes of both, on the examples after the first n_train."""
+    """Return predictions of both models for the examples after the first n_train."""
     labels = np.concatenate([np.ravel(part) for part in y[:n_train]])
     truth = np.concatenate([np.ravel(part) for part in y[n_train:]])
     alone = LogisticRegression(max_iter=1000).fit(rows(X[:n_train]), labels)
@@ -47,7 +47,7 @@ def compare(name, X, y, n_train):
 # %%
 # Phases of a signal
 # ------------------
-# Three phases take turns, each for 3 to 7 steps. The field learns their order.
+# Three phases follow each other, each for 3 to 7 steps. The field learns their order.
 y = np.empty((200, 30), dtype=int)
 for labels in y:
     phases = (rng.integers(3) + np.arange(10)) % 3
@@ -60,9 +60,10 @@ for reach in (0, 2, 4):
 
 
 # %%
-# Activities by an accelerometer
-# ------------------------------
-# Nobody runs straight after a rest. Series have different lengths.
+# Activities from an accelerometer
+# --------------------------------
+# Some activities never follow each other: nobody runs directly after resting. The
+# series have different lengths.
 def series(n_steps):
     states = np.zeros(n_steps, dtype=int)
     for t in range(1, n_steps):
@@ -81,7 +82,8 @@ for width in (1, 5, 15):
 # %%
 # Textures
 # --------
-# Mosaics of three grains; features are contrast and edges at two scales.
+# The images are mosaics of three textures. Features are contrast and edges at two
+# scales.
 smooth = gaussian_filter(rng.normal(size=(24, 24, 24, 3)), (0, 4, 4, 0))
 grains = [
     gaussian_filter(rng.normal(size=(24, 24, 24)), (0, s, s)) for s in (0.5, 1, 1.5)
@@ -103,11 +105,11 @@ for ax, title, image in zip(axes, titles, [images[12], *labels, y[12]], strict=T
 plt.show()
 
 # %%
-# All of them
+# All results
 # -----------
-# The larger the window, the less there is left for the field to add, and windows that
-# are too large harm both. The field errs least, since it knows of labels and not of
-# features alone.
+# The larger the window, the less the field adds, and windows that are too large
+# increase the errors of both models. The field makes the fewest errors, because it
+# models the labels of neighbours, not only their features.
 figure, ax = plt.subplots(figsize=(8, 3.2), layout="constrained")
 for place, (alone, together) in enumerate(errors.values()):
     ax.plot([100 * alone, 100 * together], [place, place], color="0.7", zorder=1)

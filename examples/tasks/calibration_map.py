@@ -1,4 +1,4 @@
-"""Are the probabilities right, and where is a field unsure?"""
+"""Check the calibration of probabilities, and map the uncertainty of a field."""
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -16,7 +16,7 @@ share, mean = calibration_curve(y[8:].ravel(), proba[..., 1].ravel(), n_bins=5)
 for predicted, observed in zip(mean, share, strict=True):
     print(f"predicted {predicted:.2f}, observed {observed:.2f}")
 
-entropy = -(proba * np.log(proba)).sum(axis=-1)  # a map for each image
+entropy = -(proba * np.log(proba)).sum(axis=-1)  # entropy of each pixel
 wrong = field.predict(X[8:]) != y[8:]
 print(f"entropy where wrong {entropy[wrong].mean():.2f}")
 print(f"entropy where right {entropy[~wrong].mean():.2f}")

@@ -1,4 +1,4 @@
-"""Let neighbours correct a classifier that labels every pixel by itself."""
+"""Correct a pixel classifier by a field over neighbouring pixels."""
 
 import numpy as np
 from scipy.ndimage import gaussian_filter

@@ -1,4 +1,4 @@
-"""Labels that are partly missing, and errors that cost differently."""
+"""Learn from partly missing labels, with different costs of errors."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ rng = np.random.default_rng(0)
 y = np.zeros((10, 16, 16), dtype=int)
 y[:, 5:11, 4:12] = 1  # a lesion
 X = y[..., np.newaxis] + rng.normal(size=(*y.shape, 1))
-partly = np.where(rng.random(y.shape) < 0.5, -1, y)  # half is not annotated
+partly = np.where(rng.random(y.shape) < 0.5, -1, y)  # half of the labels are missing
 
-for cost in (None, [[0, 10], [1, 0]]):  # cost[predicted, true]: to overlook costs ten
+for cost in (None, [[0, 10], [1, 0]]):  # cost[predicted, true]: a miss costs 10
     field = DRFClassifier(missing_label=-1, cost=cost, edge_features="constant")
     labels = field.fit(X[:6], partly[:6]).predict(X[6:])
     found = np.mean(labels[y[6:] == 1] == 1)

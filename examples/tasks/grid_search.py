@@ -1,4 +1,4 @@
-"""Search over how a field is learned and how it is inferred."""
+"""Search over ways to learn a field and over inferences."""
 
 import numpy as np
 from sklearn.model_selection import GridSearchCV

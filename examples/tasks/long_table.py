@@ -1,4 +1,4 @@
-"""A long table with a row for each time step: cut by track, predict, put back."""
+"""Split a long table into sequences, predict, and add predictions to its rows."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Several labels for each scene, which go together or exclude each other."""
+"""Predict several labels for each scene, which occur together or exclude each other."""
 
 import numpy as np
 from sklearn.metrics import f1_score
@@ -7,7 +7,7 @@ from sklearn_crf import MultiLabelField
 
 rng = np.random.default_rng(0)
 names = ["beach", "sea", "city", "night"]
-kind = rng.integers(2, size=400)  # at the coast, or in town
+kind = rng.integers(2, size=400)  # 0 or 1: coast or town
 chance = np.array([[0.8, 0.9, 0.1, 0.1], [0.05, 0.1, 0.9, 0.5]])
 Y = (rng.random((400, 4)) < chance[kind]).astype(int)
 X = Y @ rng.normal(size=(4, 6)) + rng.normal(scale=2, size=(400, 6))

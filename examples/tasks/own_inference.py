@@ -1,4 +1,4 @@
-"""An inference of your own: label nodes in order, each given those before it."""
+"""Define an inference that labels nodes in order, each given the nodes before it."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Keep a fitted field in a file, and load it without running code of the file."""
+"""Save a fitted field to a file, and load it without executing code from the file."""
 
 import tempfile
 from pathlib import Path
@@ -16,7 +16,7 @@ field = TRWCRF().fit(X, y)
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "field.skops"
     skops.io.dump(field, path)
-    # look at the types of a file before you trust them
+    # inspect the types in a file before trusting them
     types = skops.io.get_untrusted_types(file=path)
     again = skops.io.load(path, trusted=types)
     print(f"{path.stat().st_size / 1024:.0f} kB, trusted: {types}")

@@ -1,4 +1,4 @@
-"""Labels of the lowest energy for the matching costs of a stereo pair."""
+"""Find the labels of lowest energy for the matching costs of a stereo pair."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Tag words from dictionaries of features, and see which weights were learned."""
+"""Tag words from dictionaries of features, and show the learned weights."""
 
 from sklearn_crf import TRWCRF
 from sklearn_crf.inspection import top_features, top_transitions

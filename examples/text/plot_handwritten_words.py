@@ -2,17 +2,17 @@
 Handwritten words: letters read together
 ========================================
 
-Handwritten digits are hard to tell apart one by one, and easier in a word, where not
-every digit follows every other. A chain learns from words which do. Features on its
-edges go further: what follows a digit may depend on where it stands.
+Handwritten digits are hard to classify one by one. They are easier in a word, where
+only some pairs of digits follow each other. A chain learns these pairs from words. With
+edge features, the pairs may also depend on the position in the word.
 """
 
 # %%
 # Words of digits
 # ---------------
 #
-# Twelve codes of six digits, every digit one from scikit-learn's bundled set and under
-# noise. The words to test on are the same codes in other handwriting.
+# Words are twelve codes of six digits. Each digit is an image from the digits data set
+# of scikit-learn, with noise. Test words have the same codes, with other images.
 import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse as sp
@@ -40,13 +40,13 @@ y, y_test = codes[rng.integers(12, size=150)], codes[rng.integers(12, size=300)]
 X, X_test = written(y, slice(None, 900)), written(y_test, slice(900, None))
 
 # %%
-# Alone, in a chain, in a chain that counts
-# -----------------------------------------
+# Digits alone, chains, and chains with positions
+# -----------------------------------------------
 #
-# Rows of pixels alone are logistic regression. An array of words is read as chains,
-# with a weight for each pair of digits. The third field gives every edge a sparse
-# feature that says which of the five edges of its word it is: by default it has weights
-# for those pairs of digits alone that occur there.
+# On rows of pixels, the model is logistic regression. An array of words is read as
+# chains, with a weight for each pair of digits. In the third field, a sparse feature of
+# each edge encodes its position among the five edges of a word. By default, a position
+# has weights only for pairs of digits that occur there in training.
 chain = [[t, t + 1] for t in range(5)]
 
 
@@ -74,7 +74,7 @@ print(
 )
 
 # %%
-# Words that the field without edges gets wrong, and what each field reads.
+# The picture shows words that the field without edges misreads, with all predictions.
 wrong = np.flatnonzero((found["alone"] != y_test).any(axis=1))[:4]
 figure, axes = plt.subplots(len(wrong), 1, figsize=(5.6, 5.4), layout="constrained")
 for ax, i in zip(axes, wrong, strict=True):

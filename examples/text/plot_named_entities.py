@@ -2,19 +2,20 @@
 Names in sentences: features as dictionaries
 ============================================
 
-A tagger marks the words that name a person or a place. Features of a word are a
-dictionary of whatever one can think of;
-:class:`~sklearn_crf.preprocessing.SequenceVectorizer` makes sparse chains of them.
-Labels follow the scheme IOB2: ``B-PER`` begins a person, ``I-PER`` goes on, ``O`` is no
-name, and ``forbidden="IOB2"`` keeps predictions inside it.
+A tagger marks the words that name a person or a place. The features of a word are a
+dictionary with any keys;
+:class:`~sklearn_crf.preprocessing.SequenceVectorizer` converts lists of dictionaries to
+sparse chains. Labels follow the IOB2 scheme: ``B-PER`` is the first word of a person,
+``I-PER`` a further word, and ``O`` a word outside names. ``forbidden="IOB2"`` excludes
+label sequences that are not valid in this scheme.
 """
 
 # %%
 # Sentences
 # ---------
 #
-# They are made from a few patterns. Most names of the test sentences do not occur in
-# training, and in some sentences nobody took care of capitals.
+# Sentences are generated from a few patterns. Most names of the test sentences do not
+# occur in training, and some sentences have no capital letters.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.pipeline import make_pipeline
@@ -80,8 +81,8 @@ X = {part: [features(words) for words in sentences] for part, sentences in X.ite
 # Training
 # --------
 #
-# The pipeline takes lists of dictionaries and lists of tags. Entities count as right if
-# all of their words are.
+# The pipeline takes lists of dictionaries and lists of tags. An entity counts as
+# correct only if all of its words are correct.
 field = TRWCRF(
     pairwise=PairwiseTables("full", forbidden="IOB2"), edge_features="constant"
 )
@@ -89,11 +90,11 @@ tagger = make_pipeline(SequenceVectorizer(), field).fit(X["train"], y["train"])
 print(sequence_classification_report(y["test"], tagger.predict(X["test"])))
 
 # %%
-# What was learned
-# ----------------
+# Learned weights
+# ---------------
 #
-# Weights have the names of features and labels, and tables show which label follows
-# which. What is forbidden is white.
+# The display names the weights of features and labels. The table shows the score of
+# each pair of successive labels; forbidden pairs are white.
 for weight in top_features(tagger, 6):
     print(weight)
 PairwiseTablesDisplay.from_estimator(tagger)

@@ -19,8 +19,8 @@ _GAUSSIAN_STD = 0.3
 def make_binary_shapes() -> Any:
     """Generate four binary images of 64 x 64 pixels with thin strokes, corners and small holes.
 
-    They replace the base images of Kumar & Hebert (2003), which are not available. They are computed by arithmetic,
-    with equal results on every machine.
+    They stand in for the base images of Kumar & Hebert (2003), which are not available. The package draws them by
+    arithmetic, with equal results on every machine.
 
     Returns
     -------
@@ -124,6 +124,7 @@ class _Canvas:
         """Draw a line through points, with round ends."""
         for (x0, y0), (x1, y1) in pairwise(points):
             dx, dy = x1 - x0, y1 - y0
+            # ``length`` and ``distance`` are squared; ``along`` is the share of the segment up to the nearest point.
             length = max(dx * dx + dy * dy, 1e-12)
             along = np.clip(((self.x - x0) * dx + (self.y - y0) * dy) / length, 0, 1)
             distance = (self.x - x0 - along * dx) ** 2 + (self.y - y0 - along * dy) ** 2
@@ -143,7 +144,7 @@ class _Canvas:
 
 
 def _key(canvas: _Canvas) -> _Canvas:
-    """Draw a key: a ring with a pierced bow, a thin shaft and teeth of one to three pixels."""
+    """Draw a key: a ring with four holes, a diagonal shaft and four teeth; beside it a square frame with a dot."""
     canvas.disc(18, 18, 14)
     canvas.disc(18, 18, 8, ink=False)
     for x, y in ((18, 7), (7, 18), (18, 29), (29, 18)):
@@ -158,7 +159,7 @@ def _key(canvas: _Canvas) -> _Canvas:
 
 
 def _tree(canvas: _Canvas) -> _Canvas:
-    """Draw a tree: a trunk whose branches thin out to one pixel, with leaves and a few hollow fruits."""
+    """Draw a tree: a trunk on roots, branches that thin out to 1.5 pixels, and three hollow fruits."""
     canvas.polygon([(29, 63), (36, 63), (34, 36), (31, 36)])
     canvas.stroke([(20, 62), (30, 58), (35, 58), (46, 62)], 2)
     _branch(canvas, (32.5, 40.0), -np.pi / 2, 14.0, 3.6, 5)
@@ -178,7 +179,7 @@ def _branch(canvas, start, angle, length, width, depth):
 
 
 def _gear(canvas: _Canvas) -> _Canvas:
-    """Draw a gear: a toothed wheel with spokes, bolt holes and a square axle."""
+    """Draw a gear: a rim with twelve teeth and nine holes, five spokes, and a hub with a square hole."""
     for k in range(12):
         angle = 2 * np.pi * k / 12
         c, s = np.cos(angle), np.sin(angle)
@@ -198,7 +199,7 @@ def _gear(canvas: _Canvas) -> _Canvas:
 
 
 def _spiral(canvas: _Canvas) -> _Canvas:
-    """Draw a spiral that winds inwards and thins from four pixels to one, in a frame with open corners."""
+    """Draw a spiral that thins inwards from 4.2 to 1.5 pixels; each corner has an angle bracket and a square."""
     turns = np.linspace(0, 1, 400)
     angle = 2 * np.pi * 3.2 * turns
     radius = 24 * (1 - turns) + 1.5

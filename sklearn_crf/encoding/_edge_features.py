@@ -1,4 +1,4 @@
-"""Features of edges: by name, computed from those of nodes, scaled and weighted."""
+"""Edge features: registered functions, computation from node features, scaling, and weighted sums."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from sklearn_crf.kernels.graphs.graphs import weighted_differences as sum_of_dif
 
 
 def difference(x_tail, x_head):
-    """Edge features ``[1, |x_i - x_j|]``."""
+    """Return the edge features ``[1, |x_i - x_j|]``."""
     # x_tail, x_head: (E, F); returns: (E, 1 + F)
     if sp.issparse(x_tail):
         raise ValueError(
@@ -29,24 +29,24 @@ def difference(x_tail, x_head):
 
 
 def constant(x_tail, x_head):
-    """Edge features ``[1]``: pairwise terms that do not depend on the data."""
+    """Return the edge features ``[1]``, with which pairwise scores do not depend on the data."""
     # x_tail, x_head: ndarray or CSR of shape (E, F); returns: (E, 1)
     return np.ones((x_tail.shape[0], 1), dtype=x_tail.dtype)
 
 
-#: Edge features by name; see :func:`register_edge_features`.
+#: Functions of edge features by name; see :func:`register_edge_features`.
 EDGE_FEATURES = {"difference": difference, "constant": constant}
 
 
 def register_edge_features(name: str, function: Callable[..., Any]) -> None:
-    """Give edge features a name, so that ``edge_features=name`` finds them.
+    """Register a function of edge features under a name that ``edge_features=name`` finds.
 
     Parameters
     ----------
     name : str
     function : callable(x_tail, x_head) -> ndarray or CSR of shape (E, R)
-        Gets the features (E, F) of the two ends of each edge; row e of the result may depend on row e alone.
-        A function of a module can be pickled, a lambda cannot.
+        Takes the features (E, F) of the first and of the second nodes of the edges. Row e of the result may depend on
+        row e of the arguments alone. A function of a module can be pickled, a lambda cannot.
 
     Raises
     ------
@@ -71,8 +71,8 @@ def register_edge_features(name: str, function: Callable[..., Any]) -> None:
 
 
 def edge_feature_function(edge_features):
-    """The function behind ``edge_features``: a registered name or a callable."""
-    # returns (E, R)
+    """Return the function of edge features, given a registered name or the function itself."""
+    # the function returns (E, R)
     if callable(edge_features):
         return edge_features
     function = EDGE_FEATURES.get(edge_features) if isinstance(edge_features, str) else None
@@ -84,7 +84,7 @@ def edge_feature_function(edge_features):
 
 @dataclass(frozen=True)
 class _OfInputs:
-    """Features of edges by those of nodes that X has, without the two that say which nodes are first and last."""
+    """Function of edge features that leaves out the two node features that mark first and last nodes of sequences."""
 
     function: Callable
 
@@ -93,17 +93,18 @@ class _OfInputs:
 
 
 def of_inputs(function):
-    """Return a function of the features that X has, for nodes with two features more."""
+    """Return a function of edge features for nodes with two additional features, which it leaves out."""
     return function if function is constant else _OfInputs(function)
 
 
 def scaled_edges(features, edge_type, scale):
-    """Features of edges over the scale of their type, (n_edge_types, R); in their precision."""
+    """Divide edge features by the scales of their edge type, (n_edge_types, R), in the precision of the features."""
     return features / scale.astype(features.dtype)[0 if edge_type is None else edge_type]
 
 
 def weighted_edges(features, edge_type, weights):
-    """Sums of the features of edges by weights, (n_edge_types, R), of their types; in their precision."""
+    """Compute the weighted sum of the features of each edge, by the weights of its type, (n_edge_types, R)."""
+    # returns: (E,), in the precision of the features
     sums = features @ weights.T.astype(features.dtype)
     if edge_type is None or len(weights) == 1:
         return sums[:, 0]
@@ -111,8 +112,8 @@ def weighted_edges(features, edge_type, weights):
 
 
 def weighted_differences(node_features, edges, edge_type, weights):
-    """Sums of the features that :func:`difference` makes, by weights, (n_edge_types, R), of the types of edges."""
-    # node_features: (N, F); edges: (E, 2); edge_type: (E,) or None
+    """Compute the weighted sums of :func:`weighted_edges` for the edge features of :func:`difference`."""
+    # node_features: (N, F); edges: (E, 2); edge_type: (E,) or None; weights: (n_edge_types, R); returns: (E,)
     if isinstance(node_features, np.ndarray) and node_features.flags.c_contiguous:
         sums = np.empty(len(edges), dtype=node_features.dtype)
         kind = np.empty(0, dtype=np.int32) if edge_type is None or len(weights) == 1 else edge_type
@@ -123,11 +124,11 @@ def weighted_differences(node_features, edges, edge_type, weights):
 
 
 def compute_edge_features(function, node_features, edges):
-    """Edge features of a graph, checked."""
+    """Compute the edge features of a graph by a function, and check them."""
     # node_features: (N, F); edges: (E, 2)
-    # returns (E, R), in the precision of ``node_features``
+    # returns: (E, R), in the precision of ``node_features``
     if function is constant:
-        # Nothing of the nodes is looked up.
+        # Avoid the copy of the node features of both ends.
         return np.ones((len(edges), 1), dtype=node_features.dtype)
     if isinstance(node_features, OperatorFeatures):
         raise ValueError(
@@ -135,7 +136,7 @@ def compute_edge_features(function, node_features, edges):
             "use edge_features='constant', or give each Example edge_features of its own."
         )
     if function is difference and isinstance(node_features, np.ndarray) and node_features.flags.c_contiguous:
-        # The same numbers without arrays of the features at both ends.
+        # Compute the differences without copies of the node features of both ends.
         values = np.empty((len(edges), 1 + node_features.shape[1]), dtype=node_features.dtype)
         if absolute_differences(node_features, np.ascontiguousarray(edges, dtype=np.int32), values):
             return values
@@ -153,7 +154,7 @@ def compute_edge_features(function, node_features, edges):
 
 
 def one_computed_edge(function, node_features):
-    """Features of one edge by a function, to find out their number and whether they are sparse."""
-    # returns (1, R)
-    # node_features: (N, F), of one node or more; the first is tried on itself
+    """Compute the features of one edge, which show their number and whether they are sparse."""
+    # node_features: (N, F) with N >= 1; the edge joins the first node with itself
+    # returns: (1, R)
     return compute_edge_features(function, node_features[:1], np.zeros((1, 2), dtype=np.int32))

@@ -1,4 +1,4 @@
-"""X as features on graphs, whatever form it came in, and its outline, on which weights depend."""
+"""X converted to features on graphs, and an outline of it with the properties on which weights depend."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """X as features on graphs, and how predictions go back.
+    """X as features on graphs, with the information that converts predictions to the layout of X.
 
-    There are three layouts. ``"nodes"`` is plain scikit-learn data, every row an isolated node. ``"array"`` is
-    one array of equal lattices. ``"list"`` is anything ragged, or a list of :class:`~sklearn_crf.Example`.
-    :func:`encode_X` makes it.
+    There are three layouts. ``"nodes"`` is plain scikit-learn data: every row is an isolated node. ``"array"`` is an
+    array of lattices of equal shape. ``"list"`` is a list of lattices of any shapes, or of
+    :class:`~sklearn_crf.Example`. :func:`encode_X` creates objects of this class.
     """
 
     layout: str
@@ -33,18 +33,18 @@ class Encoded:
     edge_feature_function: Callable  # callable
     n_edge_types: int
     n_node_types: int = 1
-    array: Any = None  # of the layouts "nodes" and "array"
-    graph: Any = None  # Graph, of the layout "array"
+    array: Any = None  # features, for the layouts "nodes" and "array"
+    graph: Any = None  # Graph that all examples share, for the layout "array"
     edge_type: str | np.ndarray | None = None  # {"offset", "tied"} or (E,)
     node_type: np.ndarray | None = None  # (N,)
-    items: Any = None  # sequence of Example, of the layout "list", as shapes are
+    items: Any = None  # sequence of Example, for the layout "list"; so are the shapes
     shapes: Any = None
     feature_names: np.ndarray | None = None
-    has_boundaries: bool = False  # whether the last two features say which nodes are the first and last of sequences
+    has_boundaries: bool = False  # whether the last two features mark the first and last nodes of sequences
 
     @cached_property
     def representatives(self):
-        """Examples of a ``"list"`` that have between them whatever one of all has besides nodes; else none."""
+        """Examples that show the properties of a ``"list"``: all, or the first of a ChainList. Else empty."""
         if self.items is None:
             return []
         return self.items[:1] if isinstance(self.items, ChainList) else self.items
@@ -56,19 +56,19 @@ class Encoded:
 
     @property
     def is_sparse(self):
-        """Whether features are sparse, of one example at least."""
+        """Whether the node features of any example are sparse."""
         if self.layout == "list":
             return any(is_sparse_matrix(example.node_features) for example in self.representatives)
         return sp.issparse(self.array)
 
     @property
     def has_operators(self):
-        """Whether features are linear operators, of one example at least."""
+        """Whether the node features of any example are a linear operator."""
         return any(isinstance(example.node_features, OperatorFeatures) for example in self.representatives)
 
     @cached_property
     def examples(self):
-        """List of :class:`~sklearn_crf.Example`; None for plain rows, which need no object each."""
+        """List of :class:`~sklearn_crf.Example`; None for plain rows, for which it would cost time."""
         if self.layout == "array":
             features = self.array.reshape(self.n_examples, self.graph.n_nodes, self.n_features)
             return [trusted_example(x, self.graph, edge_type=self.edge_type) for x in features]
@@ -76,12 +76,12 @@ class Encoded:
 
     @property
     def has_factors(self):
-        """Whether an example has factors besides nodes and edges."""
+        """Whether any example has factors besides nodes and edges."""
         return any(example.has_factors for example in self.representatives)
 
     @property
     def n_nodes(self):
-        """Number of nodes of all examples."""
+        """Total number of nodes of all examples."""
         if isinstance(self.items, ChainList):
             return int(self.items.lengths.sum())
         if self.layout == "list":
@@ -90,7 +90,7 @@ class Encoded:
 
     @cached_property
     def n_edges(self):
-        """Number of edges of all examples."""
+        """Total number of edges of all examples."""
         if isinstance(self.items, ChainList):
             return self.n_nodes - self.n_examples
         if self.layout == "list":
@@ -99,22 +99,22 @@ class Encoded:
 
     @cached_property
     def n_edge_features(self):
-        """Number R of features of an edge, also where examples have no edges; 0 for plain rows."""
+        """Dimension R of the features of an edge, also if no example has edges; 0 for plain rows."""
         return 0 if self.layout == "nodes" else self._some_edge_features.shape[1]
 
     @property
     def has_own_edges(self):
-        """Whether an example brings features of edges."""
+        """Whether any example has given edge features, which are not computed from node features."""
         return any(example.edge_features is not None for example in self.representatives)
 
     @property
     def has_differences(self):
-        """Whether all features of edges are differences of the features of their nodes."""
+        """Whether all edge features are computed by :func:`difference`."""
         return self.edge_feature_function in (difference, of_inputs(difference)) and not self.has_own_edges
 
     @cached_property
     def has_sparse_edges(self):
-        """Whether features of edges are sparse, those of one example at least or computed ones."""
+        """Whether the given edge features of any example, or the computed ones, are sparse."""
         if any(is_sparse_matrix(example.edge_features) for example in self.representatives):
             return True
         return self.layout != "nodes" and sp.issparse(self._some_edge_features)
@@ -130,28 +130,28 @@ class Encoded:
         return one_computed_edge(self.edge_feature_function, nodes)
 
     def label_shape(self, i):
-        """Shape of the labels of example i."""
+        """Return the shape of the labels of example i."""
         if self.layout == "list":
             return self.shapes[i]
         return self.array.shape[1:-1]
 
     def features_of(self, start, stop):
-        """Features of the nodes of some examples of an ``"array"``, one example after the other."""
+        """Return the node features of examples ``start`` to ``stop`` of an ``"array"``, concatenated."""
         # returns: (n_nodes, n_features), or SharedRows
         return self.array[start:stop].reshape(-1, self.n_features)
 
     def n_together(self, max_nodes):
-        """Examples of an ``"array"`` that a batch of so many nodes takes."""
+        """Return the number of examples of an ``"array"`` in a batch of at most ``max_nodes`` nodes."""
         return max(1, max_nodes // self.graph.n_nodes)
 
     def with_edge_features(self, name):
-        """The same examples with other computed features of edges."""
+        """Return a copy with another function of computed edge features."""
         function = edge_feature_function(name)
         return replace(self, edge_feature_function=of_inputs(function) if self.has_boundaries else function)
 
 
 class _EncodedRowFields(Encoded):
-    """Those of :class:`RowFields`, whose edges have a constant and no features."""
+    """Encoded :class:`RowFields`: fields that share a graph, with one row of features for all nodes of a field."""
 
     def features_of(self, start, stop):
         return SharedRows(self.array[start:stop, 0], self.graph.n_nodes)
@@ -166,13 +166,13 @@ class _EncodedRowFields(Encoded):
 
 
 def n_inputs(encoded):
-    """Number of features that X has."""
+    """Return the number of features of X, without features that mark first and last nodes."""
     # encoded: Encoded or Outline
     return encoded.n_features - 2 * encoded.has_boundaries
 
 
 def record_input(encoded, estimator):
-    """Set ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_``, at the end of a fit that succeeded."""
+    """Set ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_`` of an estimator after a successful fit."""
     # encoded: Encoded or Outline
     estimator.n_features_in_ = n_inputs(encoded)
     estimator.lattice_ndim_ = encoded.lattice_ndim
@@ -183,7 +183,7 @@ def record_input(encoded, estimator):
 
 
 def encode_row_fields(X):
-    """Read :class:`RowFields`."""
+    """Encode :class:`RowFields`."""
     return _EncodedRowFields(
         layout="array",
         n_examples=len(X),
@@ -201,7 +201,7 @@ def encode_row_fields(X):
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """Properties of encoded examples, which may be elsewhere in parts, that the weights of a field depend on."""
+    """Properties of encoded examples on which the weights of a field depend; the examples may be in shards."""
 
     n_features: int
     lattice_ndim: int | None
@@ -222,12 +222,13 @@ class Outline:
 
     @classmethod
     def of(cls, encoded: Encoded) -> "Outline":
-        """The outline of some examples."""
+        """Return the outline of encoded examples."""
         return cls(**{name: getattr(encoded, name) for name in cls.__dataclass_fields__})
 
     @classmethod
     def joined(cls, parts: "Sequence[Outline]", names: Sequence[str]) -> "Outline":
-        """The outline of all examples."""
+        """Return the outline of the examples of all parts, after checking that the parts agree."""
+        # names: names of the parts, for errors
         first = parts[0]
         for part, name in zip(parts[1:], names[1:], strict=True):
             for field, what in _SHARED.items():
@@ -246,7 +247,7 @@ class Outline:
         )
 
     def with_edge_features(self, name: str) -> "Outline":
-        """The same outline with other computed features of edges, as :meth:`Encoded.with_edge_features`."""
+        """Return the outline with another function of computed edge features, as :meth:`Encoded.with_edge_features`."""
         if self.has_own_edges:
             return self
         function = edge_feature_function(name)
@@ -254,6 +255,7 @@ class Outline:
         return replace(self, n_edge_features=made.shape[1], has_differences=function is difference)
 
 
+# Properties that must be equal in all shards, with their names in errors.
 _SHARED = {
     "n_features": "number of features",
     "lattice_ndim": "number of lattice axes",

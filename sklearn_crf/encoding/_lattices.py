@@ -1,4 +1,4 @@
-"""The lattice rule: what X may be, and the examples it stands for."""
+"""Encoding of X by the lattice rule, with its checks."""
 
 from copy import copy
 from dataclasses import replace
@@ -38,14 +38,14 @@ def encode_X(
     allow_factors=False,
     allow_empty=False,
 ):
-    """Read X by the lattice rule: the last axis of an example holds features, those before it are its lattice."""
+    """Encode X by the lattice rule: the last axis of an example holds features, and the axes before it its lattice."""
     # connectivity: int or (n_offsets, lattice_ndim), default=1; edge_features: str or callable, default="difference"
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
     if isinstance(X, RowFields):
         return encode_row_fields(X)
     if lattice_ndim is None and not reset:
-        # Without it, one image given to a field of images would be read as a set of chains.
+        # Without the number of axes of fit, a single image (H, W, F) would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
     X, names = aligned_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
@@ -81,7 +81,7 @@ def _are_chains(layout, X):
 
 
 def _warn_of_names(names, estimator):
-    """Scikit-learn's warnings where frames and arrays alternate between fit and prediction."""
+    """Warn as scikit-learn does if only one of fit and prediction has a data frame."""
     name = type(estimator).__name__
     fitted = hasattr(estimator, "feature_names_in_")
     if fitted and names is None:
@@ -99,7 +99,7 @@ def _encode_nodes(X, function, dtype, estimator, reset):
     if estimator is None:
         X = check_array(X, input_name="X", **options)
     elif reset:
-        # On a copy, so that a fit that fails later leaves a fitted estimator as it was.
+        # Validate with a copy, so that a fit that fails later does not change a fitted estimator.
         probe = copy(estimator)
         X = validated_rows(probe, X, reset=True, **options)
         feature_names = getattr(probe, "feature_names_in_", None)
@@ -140,7 +140,7 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
 
 
 def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features):
-    # n_features: those of fit, where examples may have no nodes; None where they may not
+    # n_features: number of features of fit if examples may have no nodes, else None
     ndim = X[0].ndim - 1
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
     joinable = ChainList.of(X, dtype, n_jobs) if np.ndim(connectivity) == 0 else None
@@ -175,7 +175,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
 
 
 def _filled(X, n_features):
-    """The examples with nodes: all, unless some may have none."""
+    """Return the examples that have nodes; X itself if all have nodes or must have them (n_features is None)."""
     if n_features is None or not any(0 in x.shape[:-1] for x in X):
         return X
     return [x for x in X if 0 not in x.shape[:-1]]
@@ -200,7 +200,7 @@ def _encode_examples(X, function, dtype, n_features):
         n_features=n_features,
         lattice_ndim=None,
         edge_feature_function=function,
-        # Thousands of examples may share their graph and types.
+        # Look only once at graphs and types that thousands of examples may share.
         n_edge_types=max(map(_n_edge_types, {(id(names_edge_types(x)), id(x.graph)): x for x in items}.values())),
         n_node_types=max(map(_n_types, {id(x.node_type): x.node_type for x in items}.values())),
         items=items,
@@ -260,7 +260,7 @@ def _common_dtype(arrays, dtype):
 
 @np.errstate(invalid="ignore", over="ignore")
 def _require_finite_examples(X):
-    """Raise where features of nodes or edges are not finite; those of short examples are looked at together."""
+    """Raise ValueError if node or edge features are not finite; short examples are checked together, to save time."""
     for start in range(0, len(X), _tuning.EXAMPLES_TOGETHER):
         lot = X[start : start + _tuning.EXAMPLES_TOGETHER]
         arrays = {id(part): part for x in lot for part in (x.node_features, x.edge_features) if part is not None}
@@ -273,7 +273,7 @@ def _require_finite_examples(X):
 
 
 def _distinct_rows(array):
-    """An array, or its first row alone where the others are views of that."""
+    """Return an array, or only its first row if all rows are views of the same memory."""
     return array[:1] if type(array) is np.ndarray and array.ndim == 2 and array.strides[0] == 0 else array
 
 
@@ -286,13 +286,13 @@ def _are_short_and_finite(arrays):
 
 
 def _require_finite(x, name, parts=None):
-    """Raise if x is not finite, naming the first of its (index, part) pairs that is not."""
+    """Raise ValueError if x is not finite, naming the first of its parts, pairs (index, part), that is not finite."""
     if isinstance(x, OperatorFeatures):
         x.check(name)
         return
     values = x.data if is_sparse_matrix(x) else x
     if values.flags.c_contiguous:
-        # There may be thousands of short sequences, and a product checks no floating-point flags.
+        # For thousands of short sequences, this product is faster than NumPy's sum, which checks floating-point flags.
         flat = values.reshape(-1)
         with np.errstate(over="ignore"):
             if np.isfinite(flat.dot(flat)):

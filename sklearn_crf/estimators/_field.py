@@ -1,4 +1,4 @@
-"""Fields whose scores are linear in features: reading, planning, training and storing of a fit."""
+"""Base of the estimators whose scores are linear in features: parameters, ``fit`` and ``partial_fit``."""
 
 from dataclasses import field
 from functools import partial
@@ -31,119 +31,130 @@ from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables
 
 @options
 class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    r"""Fits of a field whose scores are linear in features on a graph.
+    r"""Base of the trainable fields whose scores are linear in the features of nodes and edges.
 
     Parameters
     ----------
     C : float, default=1.0
-        Inverse strength of the penalty in :math:`\tfrac12 \lVert w \rVert^2 + C \sum_i \ell_i`; intercepts are free,
-        but for margins, which penalise them as those of centred features. Learning by "spa", "mma" and "cd" has no
-        penalty, or with ``solver="bundle"`` one on the distance to the start. ``C = 1 / (2 c2)`` in terms of CRFsuite.
+        Inverse strength of the penalty in :math:`\tfrac12 \lVert w \rVert^2 + C \sum_i \ell_i`. Intercepts are not
+        penalised, except by margins, which penalise the intercepts of centred features. Learning by "spa", "mma" and
+        "cd" has no penalty, except with ``solver="bundle"``, which penalises the distance to the initial weights.
+        Compared with CRFsuite, ``C = 1 / (2 c2)``.
     learning : str, Learning or Objective, default="likelihood"
-        How the weights are found. Likelihoods:
+        Loss that determines the weights. Likelihoods:
 
-        - "likelihood": maximum likelihood, exact where that is affordable on all examples, as on chains and narrow
-          graphs, and by "relaxation" elsewhere; "exact" is exact everywhere, by junction trees.
-        - "coupled": by the inference that predicts (Kumar et al. 2005): "pma" where that gives marginals, "spa" where
+        - "likelihood": maximum likelihood, exact if exact inference is affordable on all examples, as on chains and
+          narrow graphs, otherwise "relaxation"; "exact": exact on all graphs, by junction trees.
+        - "coupled": matched to the inference that predicts (Kumar et al. 2005): "pma" if it gives marginals, "spa" if
           it gives best labelings.
-        - "pma": the marginals of the inference that predicts (pseudo-marginal approximation); "spa": its best labeling
-          (saddle point approximation); "mma": each node's likeliest state (maximum marginal approximation); "cd":
-          Gibbs sweeps from the truth (contrastive divergence).
-        - "relaxation": a convex upper bound on the log-partition, by messages that go on from step to step (recipe 1
-          of Jancsary 2012); "edge_probabilities": the least such bound over distributions of spanning trees (recipe
-          2); "reparameterization": the bound as the least over all ways to share scores out among trees (recipe 3);
-          "joint_relaxation": the same in one problem over weights and shares (recipe 4); "dual_relaxation": the same in
-          the marginals of one example after the other (recipe 5, with ``fit_intercept=False``).
-        - "piecewise": each node and each edge by itself; "shared_pieces": each edge by itself with a share of the
-          scores of its nodes; "pseudolikelihood" or "pl": each node given its true neighbours: without inference.
-        - "loopy", "mean_field": the Bethe free energy of belief propagation; the lower bound of mean field.
-        - "truncated": the loss of the marginals after ten sweeps, which also predict (Domke 2013).
+        - "pma": gradient from the marginals of the inference that predicts (pseudo-marginal approximation); "spa": from
+          its best labeling (saddle point approximation); "mma": from each node's most probable state (maximum marginal
+          approximation); "cd": from Gibbs sweeps that begin at the true labels (contrastive divergence).
+        - "relaxation": a convex upper bound on the log-partition, by messages with warm starts between steps (recipe 1
+          of Jancsary 2012); "edge_probabilities": the minimum of this bound over distributions of spanning trees
+          (recipe 2); "reparameterization": the bound as a minimum over all ways to divide scores among trees (recipe
+          3); "joint_relaxation": minimises this bound jointly over weights and divisions (recipe 4);
+          "dual_relaxation": its dual in the marginals, one example at a time (recipe 5, with
+          ``fit_intercept=False``).
+        - Without inference: "piecewise", which normalises each node and each edge by itself; "shared_pieces", which
+          normalises each edge with a share of the scores of its nodes; "pseudolikelihood" or "pl", which normalises
+          each node given its true neighbours.
+        - "loopy": the Bethe free energy of belief propagation; "mean_field": the lower bound of mean field.
+        - "truncated": a loss of the marginals after ten sweeps, which also predict (Domke 2013).
 
-        Margins, whose scores are no log-probabilities:
+        Margins, whose scores are not log-probabilities:
 
-        - "max_margin": the maximum itself, by whatever finds best labelings.
-        - "relaxed_margin": the maximum over the local polytope, whose fractional solutions take part (M3N recipe 2).
-        - "smoothed_margin": the same plus a temperature times an entropy, a smooth problem (recipe 1);
-          "reparameterized_margin" and "joint_margin": the same over shares of scores (recipes 3 and 4); "dual_margin":
-          the relaxed margin in the marginals of one example after the other (recipe 5).
+        - "max_margin": the maximum over labelings, by an inference that finds best labelings.
+        - "relaxed_margin": the maximum over the local polytope, including fractional solutions (M3N recipe 2).
+        - "smoothed_margin": the relaxed margin plus a temperature times an entropy, which is smooth (recipe 1);
+          "reparameterized_margin" and "joint_margin": the smoothed margin over divisions of scores (recipes 3 and 4);
+          "dual_margin": the dual of the relaxed margin in the marginals, one example at a time (recipe 5).
 
-        And "contrastive": the truth is to be probable among sets of labelings, which grow (Vickrey 2010). Or an object
-        of :mod:`sklearn_crf.learning`, whose options are reachable as ``learning__cost`` and so on; or an
-        :class:`~sklearn_crf.objectives.Objective` of your own.
+        "contrastive" makes the true labels probable among sets of labelings, which grow in rounds (Vickrey 2010).
+        ``learning`` can also be an object of :mod:`sklearn_crf.learning`, with nested parameters such as
+        ``learning__cost``, or a user-defined :class:`~sklearn_crf.objectives.Objective`.
     solver : str, Solver or PlaneSolver, default="auto"
-        What moves the weights. Smooth losses: "lbfgs"; "gradient", steps along the gradient; "sgd", stochastic gradient
-        steps over mini-batches of examples. "auto" is L-BFGS where the loss has a value, else gradient steps; with
-        "spa", "mma" and "cd" the steps that their options describe, and "spa" has "bundle", which proves how far it is
-        from the optimum. Margins: "cutting_plane", which keeps the worst labelings of each example (n-slack);
-        "frank_wolfe", which keeps one combination of them, in less memory, quicker to a rough solution and slower to an
-        accurate one; "bmrm", the bundle method, one plane for each pass over all examples (1-slack), deterministic;
-        "one_slack", the same with planes of known labelings as long as those will do; "subgradient", the steps of
-        Pegasos; "auto" is one of the bundle methods up to 1,000 weights and without edges, otherwise Frank-Wolfe.
-        Margins at a temperature have "lbfgs" alone. Or an object of :mod:`sklearn_crf.learning`, whose options are
-        reachable as ``solver__l1_ratio`` and so on.
+        Optimisation method. Smooth losses: "lbfgs"; "gradient", gradient descent; "sgd", stochastic gradient descent
+        over mini-batches of examples. "auto" is L-BFGS if the loss has a value, else gradient descent. With "spa",
+        "mma" and "cd", "auto" takes the steps that their options describe. "spa" also has "bundle", which bounds the
+        distance to the optimum.
+
+        Margins: "cutting_plane", which keeps the most violating labelings of each example (n-slack); "frank_wolfe",
+        which keeps one combination of them, needs less memory, and is faster to a rough solution but slower to an
+        accurate one; "bmrm", the bundle method, deterministic, with one cutting plane for each pass over all examples
+        (1-slack); "one_slack", the bundle method with cutting planes from known labelings as long as they suffice;
+        "subgradient", the steps of Pegasos. "auto" is a bundle method for at most 1,000 weights, for data without
+        edges, for :class:`~sklearn_crf.Shards` and for most sparse features, otherwise Frank-Wolfe. Margins with a
+        temperature only have "lbfgs".
+
+        ``solver`` can also be an object of :mod:`sklearn_crf.learning`, with nested parameters such as
+        ``solver__l1_ratio``.
     inference : str or Inference, default="auto"
-        What predicts, and learns where the loss asks for marginals or labelings. "auto" goes with ``learning``: each
-        node's best state under its marginals, exact ones where they are affordable and otherwise those of training;
-        with margins the best labeling. "mpm" is each node's best state, "map" the best labeling (Viterbi on chains,
-        minimum cuts for two classes); or another name of the user guide (:ref:`choosing_inference`); or an
-        :class:`~sklearn_crf.inference.Inference`, cloned, whose options are reachable as ``inference__max_iter``.
+        Inference that predicts; it also learns, if the loss needs marginals or labelings. "auto" depends on
+        ``learning``. It predicts each node's most probable state, by exact marginals if they are affordable, otherwise
+        by the marginals of training. With margins it predicts the best labeling. "mpm" predicts each node's most
+        probable state, and "map" the best labeling (Viterbi on chains, minimum cuts for two classes). The user guide
+        lists further names (:ref:`choosing_inference`). ``inference`` can also be an
+        :class:`~sklearn_crf.inference.Inference`, which is cloned, with nested parameters such as
+        ``inference__max_iter``.
     cost : array-like of shape (n_classes, n_classes), optional
-        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes`` if that is given, else of
-        ``classes_``. Labels of least expected cost under the marginals are predicted (Jancsary 2012, Eq. 42 to 47);
-        margins are learned under it. None is one for every error.
+        ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` if it is given, else
+        of ``classes_``. Predictions minimise the expected cost under the marginals (Jancsary 2012, Eq. 42 to 47).
+        Margins use these costs in training. None means a cost of 1 for every error.
     weights : {"auto", "all", "seen"}, default="all"
-        Whether every feature has a weight for every label, or for those only that occur with it in training; with
-        "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only. "auto" has
-        those that occur for sparse features of edges, and for features of nodes where all were more than 100,000
-        weights; not with two classes, plain rows, unlabelled nodes, :class:`~sklearn_crf.Shards` or ``partial_fit``.
+        Pairs of a feature and a label that have weights: all pairs, or only pairs seen in training. With "seen", pairs
+        of labels that no edge joins in training have no weight either. "seen" needs sparse features. "auto" keeps the
+        seen pairs of sparse edge features, and of node features if all pairs were more than 100,000 weights. It keeps
+        all pairs of node features with two classes, plain rows, unlabelled nodes, :class:`~sklearn_crf.Shards` or
+        ``partial_fit``.
     class_weight : dict, "balanced" or None, default=None
-        Weights of classes, "balanced" in inverse proportion to the weighted numbers of their nodes. Where the loss is a
-        sum over nodes ("pseudolikelihood", "piecewise") or has a cost of errors they are factors of its nodes, in
-        margins of their costs. Every other learning weighs an example by the mean over its nodes, and ``predict``
-        weighs marginals: see :ref:`weights`.
+        Weights of classes. "balanced" weights are inversely proportional to the weighted numbers of nodes. If the loss
+        is a sum over nodes ("pseudolikelihood", "piecewise") or has costs of errors, the weights multiply the loss or
+        the cost of each node. Every other learning weights an example by the mean over its nodes, and ``predict``
+        multiplies marginals by the weights: see :ref:`weights`.
     pairwise : str or PairwiseTables, default="auto"
-        Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
-        :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
-        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction. "auto"
-        is "full" on chains, and elsewhere "ising" for two classes and "potts" for more.
-        "associative" is "auto" with weights that are not negative, for margins: equal labels are never worse and
-        minimum cuts stay exact throughout training; edge features must not be negative either.
+        Form of the pairwise tables: "auto", "ising", "potts", "symmetric" or "full", see
+        :func:`~sklearn_crf.potentials.pairwise_form`. A :class:`~sklearn_crf.potentials.PairwiseTables` can also set a
+        separate ``C`` for edges, forbid pairs of labels, and let tables of a lattice differ by direction. "auto" is
+        "full" on chains; elsewhere it is "ising" for two classes and "potts" for more. "associative" is "auto" with
+        nonnegative weights, for margins: equal labels are never penalised, and minimum cuts are exact throughout
+        training. Edge features must then be nonnegative, too.
     edge_features : str or callable, default="auto"
-        Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
-        name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features. "auto" is
+        Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`. Other values are a
+        registered name, or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features. "auto" is
         "constant" on chains, for sparse features and for linear operators, and elsewhere "difference". With
-        ``pairwise="full"`` it is "difference" only on images and volumes of two classes and several features. The
-        penalty counts the weights of differences in units of the root mean square of each over the training edges, so
-        that it means the same for any units of X; with "symmetric" and "full" of at least 1, as for nodes.
+        ``pairwise="full"`` it is "difference" only on images and volumes with two classes and several features. The
+        penalty counts the weight of each difference in units of its root mean square over the training edges, so it
+        does not depend on the units of X. With "symmetric" and "full" this unit is at least 1.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
-        Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
+        Neighbours on a lattice: 1 joins neighbours along the axes, 2 adds diagonals; or an array of offsets.
     fit_intercept : bool, default=True
-        Whether nodes have a constant term.
+        Whether unary scores have a constant term.
     max_iter : int, default=200
-        Most iterations; epochs where steps are made for mini-batches, planes of the bundle method, iterations of the
-        last round of "contrastive".
+        Maximum number of iterations: epochs of solvers with mini-batches, cutting planes of the bundle method,
+        iterations of the last round of "contrastive".
     tol : float or "auto", default="auto"
-        Largest entry of the gradient per labelled node at which training stops, 1e-4 with "auto". Where it is loose,
-        training goes on until the last quarter of the iterations lowered the objective by at most 1 %. Margins stop at
-        a duality gap of this share of the objective, 0.01 with "auto", and 0.5 with Frank-Wolfe, whose bound is the
-        last to get better: by then its weights label about as well as later ones, but ``converged_`` is False unless
-        the gap is 0.01.
+        Training stops if the largest entry of the gradient per labelled node is at most this tolerance, 1e-4 with
+        "auto". With a loose tolerance, training continues until the last quarter of the iterations lowered the
+        objective by at most 1 %. Margins stop at a duality gap of this share of the objective. With "auto" it is 0.01,
+        and 0.5 with Frank-Wolfe, whose bound improves slowly: its weights then predict about as well as later ones,
+        but ``converged_`` is False unless the gap is 0.01.
     missing_label : object, default=None
-        Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. Likelihoods sum over them,
-        "spa", "mma" and "cd" complete them, and so do margins, in rounds of training; "pseudolikelihood" and
-        "contrastive" leave out unlabelled nodes and their neighbours.
+        Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. Likelihoods sum over missing
+        labels. "spa", "mma" and "cd" complete them; margins complete them in rounds of training. "pseudolikelihood"
+        and "contrastive" leave out unlabelled nodes and their neighbours.
     classes : array-like, optional
-        All classes, where some may be missing from the training labels.
+        All classes; needed if some may be missing from the training labels.
     lattice_ndim : int, optional
-        Number of lattice axes of an example; None reads it from X.
+        Number of lattice axes of an example; None infers it from X.
     warm_start : bool, default=False
-        Start from the last fit's weights, also from those of a fit that was interrupted. Of the solvers of margins
-        only the bundle method can; the sets of "contrastive" are built anew.
+        Start from the weights of the last fit, even if it was interrupted. Of the solvers of margins only the bundle
+        method supports this. "contrastive" does not keep its sets of labelings.
     random_state : int, RandomState instance or None, default=None
-        For random starts, the order of mini-batches, and the labelings that learning draws. With None those labelings
-        are the same in every fit: defaults give the same result twice.
+        Determines random initial weights, the order of mini-batches, and the labelings that learning draws. With None
+        these labelings are the same in every fit, so fits with default parameters are reproducible.
     n_jobs : int, default=None
-        Threads over examples, then inside large ones. Results do not depend on it.
+        Number of threads, over examples and within large examples. Results do not depend on it.
     verbose : int, default=0
         Whether progress is shown.
 
@@ -151,85 +162,91 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     ----------
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), or CSR matrix
-        With a leading axis of node types where examples have several. Where features have weights for labels that
-        occur with them alone, a CSR matrix of shape (n_classes, n_features), columns of node types side by side, of
-        the nonzero weights.
+        Weights of node features. If examples have several node types, a leading axis holds them. If only seen pairs of
+        features and labels have weights, it is a CSR matrix of shape (n_classes, n_features) with the nonzero weights,
+        the columns of node types side by side.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
-        Row by row of the table for ``pairwise="full"``: of the label of an edge's first node, then its second's. For
-        sparse edge features a CSR matrix of shape (n_table_weights, n_edge_types * n_edge_features), columns of edge
-        types side by side, of the nonzero weights.
+        Weights of edge features. For ``pairwise="full"`` a table is stored row by row; rows are labels of an edge's
+        first node, columns of its second. For sparse edge features, a CSR matrix of shape
+        (n_table_weights, n_edge_types * n_edge_features) with the nonzero weights, the columns of edge types side by
+        side.
     loss_curve_ : ndarray of shape (n_iter_,)
-        The regularised objective at every iteration; NaN for learning without one (MMA, CD). Of margins, at every plane
-        of the bundle method, or the best of those worked out at the epochs ``checks_``.
+        Regularised objective at every iteration; NaN for learning without an objective (MMA, CD). For margins, the
+        objective at every cutting plane of the bundle method, or the best value found up to each epoch in ``checks_``.
     error_curve_ : ndarray of shape (n_iter_,)
-        Wrong training labels by the inference that learns, weighted; NaN where none runs. Not for margins.
+        Weighted number of wrong training labels by the inference that learns; NaN for learning without inference. Not
+        for margins.
     gradient_norm_curve_ : ndarray of shape (n_iter_,)
-        Euclidean norm of the gradient per labelled node, by weights for features as X has them. Not for margins.
+        Euclidean norm of the gradient per labelled node, by the weights of unscaled features. Not for margins.
     coef_path_, gradient_path_ : ndarray of shape (n_iter_, n_coef)
-        All weights and gradients, flat, for models of few weights; else empty. Not for margins.
+        Flat weights and gradients at every iteration, for models with few weights; else empty. Not for margins.
     n_iter_ : int
-        Iterations, of all rounds of "contrastive".
+        Number of iterations, over all rounds of "contrastive".
     converged_ : bool
-        Whether training came to its own end, with an inference that did; of margins, at a duality gap that is proven;
-        False where examples held out ended it.
+        Whether training met its tolerance, with an inference that converged; for margins, at a proven duality gap.
+        False if held-out examples stopped training.
     stop_reason_ : str
-        Why it ended.
+        Reason why training stopped.
     best_iter_ : int or None
-        The iteration whose weights are kept, from 0; None where they are a mean or several vote.
+        Iteration whose weights are kept, counted from 0; None if the weights are a mean, or if several vote.
     training_path_ : str
-        The fast path that evaluated the objective, such as "chains"; "general" where none is for the data. The general
-        way evaluates where a path declines: at scores that range too widely, and for the mini-batches of some solvers.
+        Fast path that evaluated the objective, such as "chains", or "general" if the data have no fast path. The
+        general method is also used where a fast path is not available: if scores range too widely, and for the
+        mini-batches of some solvers.
     duality_gap_ : float
-        Upper bound on the suboptimality of the objective, of margins and of "spa" with ``solver="bundle"``; NaN
-        elsewhere. Frank-Wolfe, whose bound falls at the speed of the least penalty, gives weights of features in large
-        units at least 1e-3 C times the nodes of an example, counted in units of spread one: the gap and ``loss_curve_``
-        are then of the objective with that penalty.
+        Upper bound on the suboptimality of the objective, for margins and for "spa" with ``solver="bundle"``; NaN
+        otherwise. The convergence of Frank-Wolfe depends on the smallest penalty. It therefore penalises weights of
+        features with large values by at least 1e-3 C times the number of nodes of an example, for features scaled to
+        unit spread. The gap and ``loss_curve_`` then refer to the objective with this penalty.
     validation_scores_ : ndarray of shape (n_iter_,)
-        Share of right labels among the examples held out, at every iteration; empty where none were.
+        Share of correct labels of the held-out examples at every iteration; empty if there are none.
     voters_ : ndarray of shape (n_voters, n_coef) or None
-        Weights that vote at prediction, for ``select="voted"``; ``coef_`` and the others are then their mean.
+        Weight vectors that vote at prediction, for ``select="voted"``. ``coef_`` and the other weights are their mean.
     dual_curve_, checks_, inference_calls_curve_ : ndarray
-        Of margins: the dual value, the planes, epochs or iterations made, and the inferences for one example asked for,
-        at the moments of ``loss_curve_``.
+        For margins, at each entry of ``loss_curve_``: the dual value; the number of cutting planes, epochs or
+        iterations; the number of inferences for single examples.
     n_inference_calls_ : int
-        Of margins: inferences in all.
+        For margins: total number of inferences.
     n_rounds_, n_assignments_ : int
-        Of "contrastive": rounds of generation, and labelings in all sets at the end. Of margins with missing labels
-        ``n_rounds_`` is the number of rounds of completing these; curves and ``duality_gap_`` are then of the best
-        round, whose completed problem is convex, while the whole one has a stationary point there.
+        For "contrastive": number of rounds of generation, and number of labelings in all sets at the end. For margins
+        with missing labels, ``n_rounds_`` is the number of rounds that complete labels. The curves and
+        ``duality_gap_`` are then of the best round, whose problem with completed labels is convex. Its weights are a
+        stationary point of the problem with missing labels.
     n_generated_, round_starts_ : ndarray of int
-        Of "contrastive": labelings that were new in each round, and where in ``loss_curve_`` the sets have grown.
+        For "contrastive": number of new labelings of each round, and the indices of ``loss_curve_`` at which the sets
+        grew.
     learning_ : str
-        The learning that was used: "exact" or "relaxation" for "likelihood", "pma" or "spa" for "coupled".
+        Learning that was used: "exact" or "relaxation" for "likelihood", "pma" or "spa" for "coupled".
     inference_ : str
-        The inference that predicts with ``inference="auto"``: "mpm", "trw", "map" or the class of another. Otherwise
-        the parameter, or the class of an object.
+        Inference that predicts. With ``inference="auto"`` it is "mpm", "trw", "map" or the name of a class. Otherwise
+        it is the parameter, or the name of the class of an object.
     decision_weight_ : ndarray of shape (n_classes,) or None
-        Factors of the marginals by which ``predict`` decides, where ``class_weight`` weighs whole examples.
+        Factors by which ``predict`` multiplies the marginals, if ``class_weight`` weights whole examples.
     has_cycles_, has_factors_ : bool
-        Whether a training example has a cycle, and factors besides nodes and edges.
+        Whether any training example has cycles, and whether any has factors besides nodes and edges.
     exact_is_affordable_ : bool
-        Whether exact inference is affordable on all training examples, where a choice depends on it.
+        Whether exact inference is affordable on all training examples, if an automatic choice depends on it.
     boundary_coef_ : ndarray of shape (2, n_columns) or (2, n_node_types, n_columns), or None
-        Weights of the first and of the last nodes of sequences, ``boundary_weights=True`` of
-        :class:`~sklearn_crf.potentials.PairwiseTables`, in the form of ``intercept_``.
+        Weights of the first and of the last nodes of sequences, each in the form of ``intercept_``, with
+        ``boundary_weights=True`` of :class:`~sklearn_crf.potentials.PairwiseTables`.
     n_edge_types_ : int
-        Edge types that have weights. Only for sparse edge features.
+        Number of edge types that have weights. Only for sparse edge features.
     factor_coef_ : dict of str to ndarray of shape (n_factor_features, n_listed + 1)
-        Weights of each type of factors, of its listed joint states and, last, of all others.
+        For each type of factors: weights of its listed joint states, then the weight of all other joint states.
     factor_states_ : dict of str to ndarray of shape (n_listed, arity)
-        The listed joint states of each type, those seen in training, as columns of ``classes_``.
+        For each type of factors: the joint states seen in training, as indices into ``classes_``.
     factor_shapes_ : dict of str to ndarray of shape (arity,)
-        Numbers of states of the nodes of each type.
+        For each type of factors: number of states of each of its nodes.
     partial_fit_state_ : dict
-        State for the next ``partial_fit``, if that was the last call.
+        State for the next ``partial_fit``, if the last training was by ``partial_fit``.
     n_features_in_ : int
-        Features of a node.
+        Number of features of a node.
     lattice_ndim_ : int or None
-        Lattice axes of the training examples, which prediction requires; None for a list of ``Example``.
+        Number of lattice axes of the training examples, which X must have at prediction; None for a list of
+        ``Example``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Only for data frames.
+        Names of the features; only for data frames.
     """
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
@@ -256,7 +273,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
-    # Objects that parameters take in place of a name, for errors.
+    # Examples of objects that parameters accept instead of a name, for error messages.
     _objects: ClassVar[dict[str, str]] = {
         "learning": "Relaxation()",
         "solver": "LBFGS()",
@@ -294,7 +311,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return tags
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters, also those of an object that is one: ``learning__step_size=0.2``.
+        """Set parameters, also nested parameters of objects, such as ``learning__step_size=0.2``.
 
         Parameters
         ----------
@@ -330,21 +347,21 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, sparse matrix, list of examples, or Shards
-            Plain rows ``(n, F)``, as which one sequence ``(T, F)`` is read too; chains ``(n, T, F)``, images
-            ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists of such examples of any sizes, or a list of
-            :class:`~sklearn_crf.Example`. Or all of the training data as :class:`~sklearn_crf.Shards`.
+            Plain rows ``(n, F)``, chains ``(n, T, F)``, images ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, a list
+            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`. :class:`~sklearn_crf.Shards`
+            hold X, y and weights. A single sequence ``(T, F)`` is read as plain rows.
         y : array-like
-            Labels of the nodes: the shape of X without its last axis, or a list of arrays. None for Shards.
+            Labels of the nodes, in the shape of X without its last axis, or a list of arrays. None for Shards.
         sample_weight : array-like of shape (n_examples,), optional
             One weight per example.
         node_weight : sequence of array-like, optional
-            For each example an array of the shape of its labels: factors of the loss of each node, or of its cost. Only
-            where the loss is a sum over nodes (pseudolikelihood, pieces of nodes) or has a cost of nodes.
+            For each example, an array in the shape of its labels, which multiplies the loss or the cost of each node.
+            It needs a loss that is a sum over nodes (such as "pseudolikelihood"), or that has costs of nodes.
         X_val : array-like, sparse matrix, or list of examples, optional
-            Examples that choose among the iterates of training, see ``early_stopping`` of
+            Validation examples, by which training chooses one of its iterates, see ``early_stopping`` of
             :class:`~sklearn_crf.learning.PseudoMarginalTraining`.
         y_val : array-like, optional
-            Their labels.
+            Labels of the validation examples.
 
         Returns
         -------
@@ -358,7 +375,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @fits
     def _fit(self, X, y, *given):
-        """Read, plan, train and store; return what interrupted training if the weights so far are kept, else None."""
+        """Fit; return the interruption of training if its weights are kept, else None."""
         parameters = FieldParameters.of(self)
         given, held_out = held_out_examples(parameters, X, y, *given)
         data = parameters.read(*given)
@@ -374,8 +391,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Continue training with more examples, by one pass of stochastic steps over them.
 
-        The weights are averages over all steps so far of adaptive gradient steps for mini-batches of 8 examples, down
-        the objective of all examples so far: an example passed twice counts twice. They approximate those of ``fit``.
+        Each step is an adaptive gradient step for a mini-batch of 8 examples. The objective contains all examples
+        passed so far; an example passed twice counts twice. The weights are averages over all steps. They approximate
+        the weights of ``fit`` on all examples.
 
         Parameters
         ----------
@@ -384,7 +402,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         y : array-like
             Labels of the nodes.
         classes : array-like of shape (n_classes,), optional
-            All classes, at the first call, unless the parameter of that name has them.
+            All classes; required at the first call, unless the parameter ``classes`` is set.
         sample_weight : array-like of shape (n_examples,), optional
             One weight per example.
 
@@ -397,8 +415,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _store(self, encoded, attributes):
-        """Set the fitted attributes, once everything that can fail has happened."""
-        # encoded: the input that a first fit has seen
+        """Set the fitted attributes, after all steps that can fail."""
+        # encoded: the encoded input of a first fit, or None
         if encoded is not None:
             record_input(encoded, self)
         self.__dict__.pop("partial_fit_state_", None)

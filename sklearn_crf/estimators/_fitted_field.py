@@ -1,4 +1,4 @@
-"""A field as its parameters and fitted attributes describe it: resolved once, for one fit or one prediction."""
+"""Parameters and fitted attributes of a field, resolved to objects for one fit or one prediction."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -21,10 +21,10 @@ from sklearn_crf.potentials import PairwiseTables, WeightLayout, pairwise_form
 
 @dataclass(frozen=True, eq=False)
 class FieldParameters:
-    """The parameters of an estimator as the objects that they stand for."""
+    """Parameters of an estimator, with names replaced by the objects that they stand for."""
 
-    given: Any  # a copy of the estimator, which nothing changes: parameters, and attributes if it is fitted
-    learning: Learning  # a new object, with the costs in the order of the classes
+    given: Any  # copy of the estimator, never modified: its parameters, and its fitted attributes if any
+    learning: Learning  # new object, whose costs are in the order of the classes
     tables: PairwiseTables
 
     @classmethod
@@ -51,7 +51,7 @@ class FieldParameters:
         return TrainingExamples(self.reader(), X, y, sample_weight, node_weight, self.given.classes)
 
     def reader(self) -> Reader:
-        """Return what reads X and y."""
+        """Return the reader of X and y."""
         given = self.given
         return Reader(
             given,
@@ -69,7 +69,7 @@ class FieldParameters:
         return self.tables.boundary_weights
 
     def plan(self, data: Any) -> FitPlan:
-        """Return the plan of a fit, as far as it is known before the examples are in batches."""
+        """Return the plan of a fit, with what is known before the examples are put into batches."""
         given, learning = self.given, self.learning
         learning.check_labels(data.labels)
         classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
@@ -97,11 +97,11 @@ class FieldParameters:
         )
 
     def weight_layout(self, classes: np.ndarray, lattice_ndim: int | None) -> WeightLayout:
-        """Return which weights examples with some number of lattice axes have, None for lists of Example."""
+        """Return the layout of the weights for examples with ``lattice_ndim`` axes, None for lists of Example."""
         tables, weights = self.tables, self.given.weights
         form = "auto" if tables.form == "associative" else tables.form
         if tables.form == "auto" and lattice_ndim == 1:
-            # It may matter which label comes first.
+            # In a sequence it may matter which of two labels comes first.
             form = "full"
         return WeightLayout(
             form=pairwise_form(form, len(classes)),
@@ -117,7 +117,7 @@ class FieldParameters:
         )
 
     def decision_cost(self, decoding: NamedInference, classes: np.ndarray) -> np.ndarray:
-        """Return the costs by which labels are predicted, (K, K)."""
+        """Return the costs of errors under which labels are predicted, (K, K), after checking them."""
         if decoding.rule == "map":
             raise ValueError(
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
@@ -129,7 +129,8 @@ class FieldParameters:
         return cost
 
     def fitted(self, encoded: Any = None, attributes: dict[str, Any] | None = None) -> "FittedField":
-        """Return the fitted field of these parameters: of the attributes given, or of those that were there."""
+        """Return the fitted field of these parameters and of new fitted attributes, or of the present attributes."""
+        # encoded: training examples of the new attributes
         given = self.given
         if attributes is not None:
             given = _copied(given)
@@ -140,9 +141,9 @@ class FieldParameters:
 
 @dataclass(frozen=True, eq=False)
 class FittedField(FieldParameters):
-    """A fitted field: its weights, the potentials of X under them, and the labels and marginals of nodes."""
+    """A fitted field: gives its weights, its potentials, and labels and marginals of nodes."""
 
-    temperature: float = 1.0  # By which scores are divided besides the one that was learned
+    temperature: float = 1.0  # divides the scores, in addition to the learned temperature
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
@@ -151,7 +152,7 @@ class FittedField(FieldParameters):
         return super().of(estimator)
 
     def at_temperature(self, temperature: float) -> "FittedField":
-        """Return the field whose scores are divided by a temperature."""
+        """Return a copy of the field whose scores are divided by a temperature."""
         return replace(self, temperature=temperature)
 
     @property
@@ -161,38 +162,38 @@ class FittedField(FieldParameters):
 
     @cached_property
     def facts(self) -> Facts:
-        """The facts of the training examples."""
+        """Facts of the training examples, on which the choices of learning and inference depend."""
         return Facts.of_fitted(self.given)
 
     @cached_property
     def layout(self) -> WeightLayout:
-        """Which weights the field has."""
+        """Layout of the weights."""
         return self.weight_layout(self.classes, self.given.lattice_ndim_)
 
     @property
     def decoding(self) -> NamedInference:
-        """A new object of the inference that predicts, and its decoding rule."""
+        """Inference that predicts, as a new object, with its decoding rule."""
         return self.learning.decoding(self.given.inference, self.facts)
 
     @property
     def has_boundaries(self) -> bool:
-        """Whether the first and the last nodes of sequences have weights of their own, which fit decided."""
+        """Whether the first and the last nodes of sequences got weights of their own in ``fit``."""
         return getattr(self.given, "boundary_coef_", None) is not None
 
     def reader(self) -> Reader:
-        """Return what reads X with the features of edges that "auto" stood for in fit, in whatever form X is now."""
+        """Return the reader of X, with the edge features that "auto" stood for in ``fit``, whatever the form of X."""
         return replace(super().reader(), of_fit="constant" if self.given.edge_coef_.shape[1] == 1 else "difference")
 
     def potentials(self, encoded: Any = None) -> Any:
-        """Return the potentials of the weights, for the features of some encoded X."""
+        """Return the potentials of the fitted weights for the features of an encoded X."""
         return self.layout.fitted_potentials(self.given, encoded)
 
     def weights(self, potentials: Any) -> np.ndarray:
-        """Return the weights as a flat vector of potentials."""
+        """Return the weights as the flat vector that potentials take."""
         return self.layout.flat(self.given, potentials)
 
     def labeler(self, inference: str | Inference | None = None) -> Labeler:
-        """Return what labels nodes under the weights, by the inference of a method call."""
+        """Return the labeler of nodes, by the given inference, or by the inference of the field if None."""
         learning, own = self.learning, self.decoding
         decides = learning.has_distribution and self.given.cost is not None
         return Labeler(
@@ -207,7 +208,7 @@ class FittedField(FieldParameters):
         )
 
     def encode_y(self, y: Any, encoded: Any, name: str = "y", *, allow_unknown: bool = True) -> Any:
-        """Return the columns of labels; those of labels that are not classes are the number of classes."""
+        """Return the index of the class of each label; the number of classes stands for labels that are not classes."""
         options = {"missing_label": self.given.missing_label, "classes": self.classes, "name": name}
         return encoding.encode_y(y, encoded, allow_unknown=allow_unknown, **options).labels
 
@@ -221,9 +222,10 @@ class FittedField(FieldParameters):
         joined_nodes: int = 1,
         **options: Any,
     ) -> tuple[Any, Any, Any, np.ndarray]:
-        """Encoded X, its batches, with labels if some are given by an argument of that name, potentials, weights."""
-        # allow_unknown: whether labels that are not classes get the column n_classes
-        # joined_nodes: up to which an inference takes graphs with cycles together
+        """Return the encoded X, its batches, the potentials and the flat weights."""
+        # labels: labels of the nodes of the batches, or None; name: the argument that gave them, for errors
+        # allow_unknown: whether labels that are not classes are encoded as n_classes
+        # joined_nodes: number of nodes up to which the inference takes graphs with cycles together
         reader = self.reader()
         encoded = reader.with_edge_features(reader.encode(X, reset=False), self.classes)
         potentials = self.potentials(encoded)
@@ -237,38 +239,38 @@ class FittedField(FieldParameters):
         return encoded, batches, potentials, self.weights(potentials)
 
     def _joined_packing(self, encoded, joined_nodes):
-        """How batches are made where an inference takes graphs with cycles together, up to a number of nodes."""
+        """Return the options of batches that join graphs with cycles up to a number of nodes."""
         has_factors = encoded.has_factors or bool(getattr(self.given, "factor_coef_", {}))
         if joined_nodes == 1 or has_factors or encoded.has_sparse_edges or encoded.has_operators:
             return {}
         return {"max_cyclic_nodes": joined_nodes, "mixes_forests": False}
 
     def columns(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
-        """Encoded X, its batches, and the column of each node's label for every batch."""
+        """Return the encoded X, its batches, and for every batch the predicted class index of each node."""
         labeler = self.labeler(inference)
         joined = labeler.joined_nodes()
         encoded, batches, potentials, weights = self.prepare(X, evidence, joined_nodes=joined, is_pending=True)
         return encoded, batches, labeler.columns(batches, potentials, self._voters(weights))
 
     def marginals(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
-        """Encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
+        """Return the encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
         labeler = self.labeler(inference)
         joined = labeler.joined_nodes(labels=False)
         encoded, batches, potentials, weights = self.prepare(X, evidence, joined_nodes=joined, is_pending=True)
         return encoded, batches, labeler.marginals(batches, potentials, self._voters(weights))
 
     def _voters(self, weights):
-        """Flat weight vectors that predict together; one unless training kept several."""
+        """Return the flat weight vectors that vote at prediction: one, unless training kept several."""
         voters = getattr(self.given, "voters_", None)
         return [weights] if voters is None else list(voters)
 
     def labels(self, X: Any, evidence: Any = None, inference: Any = None) -> np.ndarray:
-        """Return the label of every node in the layout of X."""
+        """Return the predicted label of every node, in the layout of X."""
         encoded, batches, columns = self.columns(X, evidence, inference)
         return encoding.decode(encoded, columns, batches, classes=self.classes, n_jobs=self.given.n_jobs)
 
     def right_nodes(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
-        """Return the weight of the correctly predicted nodes, and of all labelled ones."""
+        """Return the total weight of the correctly predicted nodes, and of all labelled nodes."""
         encoded, _, columns = self.columns(X)
         truth = self.encode_y(y, encoded)
         weight = encoding.validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
@@ -277,14 +279,14 @@ class FittedField(FieldParameters):
 
 
 def share_of_right(right: float, total: float) -> float:
-    """Return the share of nodes that are labelled right, of the weight of these and of all labelled ones."""
+    """Return the share of correctly predicted nodes, given their weight and the weight of all labelled nodes."""
     if not total:
         raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
     return right / total
 
 
 def _copied(estimator):
-    """Return an object of the class of an estimator with its parameters and attributes."""
+    """Return a shallow copy of an estimator, made without calling its constructor."""
     found = object.__new__(type(estimator))
     vars(found).update(vars(estimator))
     return found

@@ -1,4 +1,4 @@
-"""Examples in shards: training of a field on them, and its predictions for them."""
+"""Training of a field on examples in shards, which are encoded where the shards are."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -23,13 +23,13 @@ from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling
 
 
 def gather(reader, shards: Shards, y, sample_weight, node_weight):
-    """The training examples of a fit, encoded where their shards are."""
+    """Return the training examples of a fit, encoded where their shards are."""
     refuse_labels(y, sample_weight, node_weight)
     return ShardedExamples(reader, shards)
 
 
 class ShardedExamples:
-    """Examples that are encoded where their shards are; this object holds their common properties."""
+    """Training examples in shards. The shards encode them; this object holds their common properties."""
 
     node_weight: list | None = None
     are_sharded = True
@@ -37,7 +37,7 @@ class ShardedExamples:
     def __init__(self, reader, shards: Shards):
         self.shards = shards
         field = reader.estimator
-        # Callbacks stay in this process: the copy has none.
+        # Callbacks stay in this process, so the shards get a copy of the estimator without them.
         self._reader = reader = replace(reader, estimator=type(field)(**field.get_params(deep=False)))
         found = shards.map(_survey, reader)
         names = [part.name for part in found]
@@ -62,7 +62,7 @@ class ShardedExamples:
             raise ValueError(f"Examples with {what} have to be in memory, not in Shards: pass X and y.")
 
     def pack(self, plan):
-        """Let the shards make their batches; return the plan that knows the graphs of all examples."""
+        """Let the shards make their batches; return the plan completed with the facts of all examples."""
         if plan.layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
         classes = self.labels.classes_
@@ -79,28 +79,28 @@ class ShardedExamples:
         return plan
 
     def _bulk(self, scaling):
-        """Bulk of the features of nodes and of edges that have other units."""
+        """Return robust centres and spreads of the node and the edge features whose units change."""
         parts = self.shards.map(_measure_bulk, (self._parts, scaling))
         return tuple(map(FeatureBulk.joined, zip(*parts, strict=True)))
 
     def risk(self, plan, objective):
-        """The empirical risk, which the shards work out."""
+        """Return the empirical risk, which the shards evaluate."""
         make_risk = partial(_shard_risk, self._parts, objective)
         return ShardedRisk(self.shards, make_risk, objective, self.potentials, plan.seed)
 
     def of_each(self, function):
-        """Results of a function of the encoded examples and the batches of each shard, once there are potentials."""
+        """Return the results of ``function(encoded, batches)`` for every shard; call :meth:`pack` first."""
         return self.shards.map(_of_shard, (self._parts, function))
 
     def finish(self):
-        """Release memory of the shards that only training needs."""
-        # What a cluster kept has gone with it, and the fit that it interrupted is over.
+        """Release the memory of the shards that only training needs."""
+        # A cluster that is gone has nothing left to release.
         with suppress(ClusterGoneError):
             self.shards.map(_drop_all, None)
 
 
 class _Survey(NamedTuple):
-    """Result of one pass over a shard."""
+    """Properties of a shard that are found before training."""
 
     name: str
     outline: encoding.Outline
@@ -112,7 +112,7 @@ class _BatchPlan(NamedTuple):
     """Information that a shard needs to put its examples into batches."""
 
     reader: object
-    draft: FitPlan  # By which batches are made
+    draft: FitPlan  # plan by which batches are made, before the facts of all examples are known
     plan: FitPlan
     outline: encoding.Outline
     classes: np.ndarray
@@ -131,7 +131,7 @@ def _survey(shard, reader):
 
 
 def _count_of_classes(shard, request):
-    """Weight of the nodes of each class in a shard, (K,)."""
+    """Return the weight of the nodes of each class in a shard, (K,)."""
     reader, classes = request
     X, y, weight = shard.load()
     with shard.named_in_errors():
@@ -141,7 +141,7 @@ def _count_of_classes(shard, request):
 
 
 def _by_kind(labels):
-    """Arrays of strings and arrays of numbers, apart: together they would become strings."""
+    """Return arrays of strings and arrays of other labels separately: concatenated, all would become strings."""
     strings = [found for found in labels if len(found) and found.dtype.kind in "US"]
     others = [found for found in labels if len(found) and found.dtype.kind not in "US"]
     return [found for found in (strings, others) if found]
@@ -168,7 +168,7 @@ def _of_shard(shard, request):
 
 
 def _summarise(shard, plan):
-    # Batches of a fit before this one, with other parameters, may still be there.
+    # Remove batches of an earlier fit with other parameters.
     _drop_all(shard, None)
     batches = _shard_batches(shard, plan)
     return plan.draft.facts_of(batches, plan.potentials), FeatureScaling.moments(batches, plan.potentials)
@@ -186,7 +186,7 @@ def _shard_risk(parts, objective, shard):
         objective = objective.objective(shard.cache["encoded"], batches, parts.potentials, shard.number)
     # Batch numbers start at 0 in every shard, so each shard needs its own seed.
     own_seed = int(np.random.SeedSequence([plan.seed, shard.number]).generate_state(1)[0])
-    # The workers of a cluster have a thread for each of their tasks.
+    # Each worker of a cluster runs one thread per task.
     n_jobs = plan.n_jobs if shard.is_local else 1
     return FastRisk(objective, parts.potentials, batches, n_jobs=n_jobs, seed=own_seed)
 

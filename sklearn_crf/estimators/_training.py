@@ -1,4 +1,4 @@
-"""Training of a field by a plan: to its end, or by one pass of stochastic steps over some examples."""
+"""Training of a field: ``fit`` until a stopping rule holds, and ``partial_fit`` by one pass of stochastic steps."""
 
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ from sklearn_crf.potentials import FeatureScaling
 
 
 def train(parameters, data, plan, held_out, callbacks):
-    """Train by a plan."""
+    """Train by a plan; return the record of training."""
     potentials, scaling = data.potentials, data.scaling
     objective = plan.learning.objective(plan, data)
     require_node_losses(plan, data, objective)
@@ -85,7 +85,7 @@ _COUNTS = {
 
 
 def _former_weights(parameters, encoded, labels, potentials):
-    """Flat weights of the last fit for a warm start; None for a cold one."""
+    """Return the flat weights of the last fit for a warm start, or None for a cold start."""
     if not (parameters.given.warm_start and hasattr(parameters.given, "coef_")):
         return None
     former = parameters.fitted()
@@ -108,7 +108,7 @@ def _former_weights(parameters, encoded, labels, potentials):
 
 
 def partial_fit(parameters, X, y, classes, sample_weight):
-    """Make one pass over X; return the input of a first call, else None, and the fitted attributes."""
+    """Make one pass over X; return the encoded X of a first call (None for later calls) and the fitted attributes."""
     field = parameters.given
     classes = partial_fit_classes(field, classes)
     is_first = not hasattr(field, "classes_")
@@ -118,7 +118,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     reader = parameters if is_first else known
     examples = TrainingExamples(reader.reader(), X, y, sample_weight, None, classes, reset=is_first)
     plan = parameters.plan(examples)
-    # Later calls may bring what does not occur in this one.
+    # Keep all weights: later calls may bring pairs of a feature and a label that do not occur in this call.
     plan = replace(plan, layout=plan.layout._replace(seen_only=False))
     layout = plan.layout
     is_rows = examples.encoded.layout == "nodes"
@@ -137,7 +137,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     plan.learning.check_batches(examples.batches, plan)
     objective = plan.learning.objective(plan, examples)
     require_node_losses(plan, examples, objective)
-    # One pass has no gradient of all examples, by which an inner problem could become more accurate.
+    # A solver tightens inner problems as the gradient over all examples shrinks; one pass has no such gradient.
     objective.settle(0.0)
     risk = examples.risk(plan, objective)
     start = np.zeros(potentials.n_coef) if is_first else known.weights(potentials)
@@ -181,11 +181,11 @@ def _check_examples(field, encoded):
 
 
 def _count_differences(field, examples, potentials):
-    """Let the penalty count differences in units of their typical size, and warn of features that are far from 0."""
+    """Set the units in which the penalty counts edge differences, and warn of features that are far from 0."""
     moments = FeatureScaling.moments(examples.batches, potentials)
     least_size = least_size_of_differences(examples.encoded, potentials.form)
     scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, least_size=least_size)
-    # The scale of features does not matter to steps of adaptive length.
+    # Steps of adaptive length do not depend on the scale of features, so only the penalty is rescaled.
     FeatureScaling(edge_size=scaling.edge_size).rescale_penalty(potentials)
     if not scaling.is_identity and scaling.center.any():
         warn_caller(
@@ -196,7 +196,7 @@ def _count_differences(field, examples, potentials):
 
 
 class HeldOutExamples(NamedTuple):
-    """Examples that training does not see, which choose one of its iterates."""
+    """Validation examples, by which training chooses one of its iterates."""
 
     X: object
     y: object
@@ -204,11 +204,12 @@ class HeldOutExamples(NamedTuple):
     n_iter_no_change: int
 
     def scores(self, parameters, encoded, fitted_now, n_coef):
-        """Their scores at every iterate; ``fitted_now`` gives the fitted attributes of flat weights."""
+        """Return the :class:`HeldOutScores` of a training run, which score flat weights on these examples."""
+        # fitted_now: function that returns the fitted attributes of flat weights
         fitted = parameters.fitted(encoded, fitted_now(np.zeros(n_coef)))
         try:
             own, batches, potentials, _ = fitted.prepare(self.X)
-            # A label that training did not have is never predicted: its nodes are errors.
+            # Nodes with a label that did not occur in training always count as errors.
             truth = make_batches(own, fitted.encode_y(self.y, own, "y_val"))
         except ValueError as error:
             raise ValueError(f"X_val and y_val, the examples held out: {error}") from error
@@ -230,7 +231,7 @@ class HeldOutExamples(NamedTuple):
 
 
 def held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val):
-    """The training examples of a fit with their weights, and :class:`HeldOutExamples` or None."""
+    """Return the training examples of a fit with their weights, and :class:`HeldOutExamples` or None."""
     learning = parameters.learning
     given = X, y, sample_weight, node_weight
     if (X_val is None) != (y_val is None):
@@ -250,8 +251,8 @@ def held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val
 
 
 def split_examples(X, y, weights, learning, random_state):
-    """Training examples, weights of these, and :class:`HeldOutExamples`, a random part of them."""
-    # weights: tuple of sequences with an entry for each example, or None; the first is that of examples
+    """Split examples at random; return training examples, their labels, their weights, and :class:`HeldOutExamples`."""
+    # weights: tuple of sequences with an entry for each example, or of None; the first is sample_weight
     if y is None:
         raise ValueError(
             "early_stopping=True holds out a part of X and y, got y=None: with Shards pass X_val and y_val."

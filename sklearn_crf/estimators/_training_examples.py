@@ -1,4 +1,4 @@
-"""Training examples of a field in memory: in batches, with potentials for them, and in units that suit training."""
+"""Training examples in memory: encoding, batches, potentials, and units of features that suit training."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -23,35 +23,36 @@ from sklearn_crf.potentials import (
     with_feature_columns,
 )
 
-# Numbers in the statistics of the nodes of a batch with sparse features (512 KB).
+# Maximum size of the node statistics of a batch with sparse features: 512 KB of float64 numbers.
 _MOST_STATISTICS = 2**16
 
-# Most numbers in the tables of a batch whose examples differ in weight, of as many as nodes (32 MB).
+# Maximum size of the pairwise tables of a batch whose examples differ in weight: 32 MB of float64 numbers, counted as
+# if each node were an example.
 _MOST_TABLES = 2**22
 
-# Threads that share batches evenly.
+# Number of threads for which batches of equal size are made.
 _SHARING = 4
 
 
-# Sums of weighted losses stay finite.
+# With weights up to this, sums of weighted losses stay finite.
 _LARGEST_WEIGHT = 1e100
 
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Reads X and y as the parameters of an estimator say."""
+    """Reader of X and y by the parameters of an estimator."""
 
-    estimator: Any  # Whose tags and names of features validation asks for
-    edge_features: Any  # The parameter
-    has_full_tables: bool  # Whether each pair of labels has a weight for each feature of edges on any graph
+    estimator: Any  # validation reads its tags and feature names
+    edge_features: Any  # the parameter of the estimator
+    has_full_tables: bool  # whether each pair of labels has a weight for each edge feature
     edge_types: str
     takes_factors: bool
-    class_weight: Any  # The parameter, or the weights themselves by class
-    has_boundaries: bool  # Whether nodes have features that say which are the first and last of sequences
-    of_fit: str | None = None  # What "auto" stood for in a fit, in whatever form X is now
+    class_weight: Any  # the parameter of the estimator, or a dict of the weights by class
+    has_boundaries: bool  # whether two features mark the first and last nodes of sequences
+    of_fit: str | None = None  # edge features that "auto" stood for in fit; None before
 
     def encode(self, X, *, reset):
-        """Encode X, with the features of edges if they do not depend on the classes."""
+        """Encode X, with its final edge features unless "auto" has to choose them by the classes."""
         field = self.estimator
         encoded = encoding.encode_X(
             X,
@@ -61,7 +62,7 @@ class Reader:
             edge_types=self.edge_types,
             estimator=field,
             reset=reset,
-            # In training the error says which ways of learning take factors.
+            # In training, a later error says which ways of learning take factors.
             allow_factors=reset or self.takes_factors,
             allow_empty=not reset,
         )
@@ -72,33 +73,34 @@ class Reader:
         return isinstance(self.edge_features, str) and self.edge_features == "auto"
 
     def with_edge_features(self, encoded, classes):
-        """Return encoded examples, or their outline, with the features of edges that suit their classes."""
+        """Return encoded examples or their outline with the edge features that "auto" stands for."""
         if not self._is_automatic:
             return encoded
         return encoded.with_edge_features(self.of_fit or self._automatic_edge_features(encoded, len(classes)))
 
     def _automatic_edge_features(self, encoded, n_classes):
-        """Name the features of edges that "auto" stands for on encoded examples, or their outline."""
+        """Return the name of the edge features that "auto" stands for, given encoded examples or their outline."""
         if encoded.is_sparse or encoded.has_operators or encoded.lattice_ndim == 1:
-            # Neighbours in a sequence follow each other, be they alike or not.
+            # In a sequence, neighbours are in order, so their labels are related even if their features differ.
             return "constant"
         if not self.has_full_tables:
             return "difference"
-        # Tables of more classes would have too many weights, and one feature's differences repeat the nodes' noise.
+        # With more than two classes the tables would have too many weights. Differences of a single feature repeat the
+        # noise of the nodes.
         suits = (encoded.lattice_ndim or 0) > 1 and encoding.n_inputs(encoded) > 1 and n_classes == 2
         return "difference" if suits else "constant"
 
 
 class TrainingExamples:
-    """Encoded examples in memory, their labels and, once they are packed, their batches."""
+    """Encoded examples in memory, their labels, and after :meth:`pack` their batches."""
 
     # X, y, sample_weight, node_weight: as in ``fit``
     # classes: all classes, or None
-    # reset: whether the field has not seen any before
-    # class_weight: (K,), or None where the field has none; on shards balanced weights come by their classes
-    # node_weight: (n_nodes,) of each example, or None
-    # scaling: units of the features in the batches, once there are potentials
-    # are_sharded: whether the examples are in shards, and not here
+    # reset: whether these are the first examples of the field
+    # class_weight: (K,), or None if the field has no class weights
+    # node_weight: list of arrays (n_nodes,), one for each example, or None
+    # scaling: units of the features in the batches, set by :meth:`pack`
+    # are_sharded: whether the examples are in shards, not in this object
 
     are_sharded = False
 
@@ -121,9 +123,9 @@ class TrainingExamples:
         )
 
     def batch(self, plan, whole=None, packing=None):
-        """Put examples into batches, in the form that suits the examples of all shards."""
-        # whole: outline of all shards, if these are the examples of one
-        # packing: maximum sizes of batches by their names in ``make_batches``; None leaves them to the plan
+        """Put the examples into batches, in a form that is the same for all shards."""
+        # whole: outline of the examples of all shards; None if the examples are not in shards
+        # packing: maximum sizes of batches, arguments of ``make_batches``; None takes the sizes of the plan
         weight, node_weight = self._weight, self.node_weight
         if self.class_weight is not None and not plan.learning.class_costs:
             of_nodes = _weights_of_labels(self.class_weight, self.labels.labels)
@@ -139,7 +141,7 @@ class TrainingExamples:
         prepare = preparation(self.encoded if whole is None else whole)
         packing = self._packing(plan) if packing is None else packing
         if weight is not None and np.ptp(weight):
-            # Each weight has tables of its own; sparse features of edges make one for each edge in any case.
+            # Examples of different weight have tables of their own. Sparse edge features give each edge a table anyway.
             n_tables = 1 if self.encoded.has_sparse_edges else max(self.encoded.n_edge_features, 1)
             most = max(1, _MOST_TABLES // (n_tables * max(len(self.labels.classes_), 1) ** 2))
             packing = packing | {"max_nodes": min(packing["max_nodes"], most)}
@@ -149,7 +151,7 @@ class TrainingExamples:
         self.batches = batches if node_weight is None else with_node_weights(node_weight, batches)
 
     def _packing(self, plan):
-        """Largest sizes of batches: those of the plan, fewer nodes where sparse features come with many classes."""
+        """Return the maximum sizes of batches; with sparse features and many classes batches have fewer nodes."""
         packing = plan.learning.packing(plan, self.encoded)
         if not self.encoded.is_sparse:
             return packing
@@ -157,12 +159,12 @@ class TrainingExamples:
         n_nodes = self.encoded.n_nodes
         n_batches = -(-n_nodes // most)
         if n_batches > _SHARING and most > 1:
-            # As many for each thread: the others wait for one that has a batch more.
+            # Give all threads equally many batches: otherwise they wait for a thread with one more.
             most = -(-n_nodes // (_SHARING * round(n_batches / _SHARING)))
         return packing | {"max_nodes": most}
 
     def pack(self, plan):
-        """Put the examples into batches in units that suit training; return the plan that knows their graphs."""
+        """Put the examples into batches in units that suit training; return the plan completed with their facts."""
         self.batch(plan)
         self.potentials = training_potentials(plan.layout, self.encoded, self.labels.classes_, self.batches)
         plan = plan.on(plan.facts_of(self.batches, self.potentials), self.encoded, self.potentials)
@@ -175,16 +177,17 @@ class TrainingExamples:
         return plan
 
     def risk(self, plan, objective):
-        """The empirical risk of the batches."""
+        """Return the empirical risk of the batches."""
         return FastRisk(objective, self.potentials, self.batches, n_jobs=plan.n_jobs, seed=plan.seed)
 
     def finish(self):
-        """Release memory that only training needs."""
+        """Do nothing; examples in shards release memory in their method of this name."""
 
 
 def scaling_for_training(plan, encoded, moments, potentials, bulk_of):
-    """Units that suit the training examples; the penalty of the potentials is for these from now on."""
-    # encoded: Encoded or Outline; bulk_of(scaling): the bulk of those features of nodes and edges that have other units
+    """Return units of features that suit the training examples, and rescale the penalty of the potentials to them."""
+    # encoded: Encoded or Outline
+    # bulk_of: function of a FeatureScaling that returns robust centres and spreads of the features whose units change
     if moments is not None:
         warn_of_minute_features(moments[0], plan.C)
     scaling = FeatureScaling.for_training(
@@ -200,13 +203,13 @@ def scaling_for_training(plan, encoded, moments, potentials, bulk_of):
 
 
 def least_size_of_differences(encoded, form):
-    """Return the least size in which the penalty counts differences on edges, or None for other edge features."""
-    # A table of one weight compares labels alone.
+    """Return the least unit in which the penalty counts edge differences, or None for other edge features."""
+    # A table of one weight only says whether labels are equal, so its unit needs no lower limit.
     return float(form.n_weights > 1) if encoded.has_differences else None
 
 
 def require_node_losses(plan, examples, objective):
-    """Raise ValueError where nodes have weights, but the loss is not a sum over nodes."""
+    """Raise ValueError if nodes have weights but the loss is not a sum over nodes."""
     if examples.node_weight is not None and not objective.weighs_nodes:
         raise ValueError(
             f"node_weight weighs nodes, but the loss of learning={plan.learning.name!r} is not a sum over nodes and "
@@ -216,12 +219,12 @@ def require_node_losses(plan, examples, objective):
 
 
 def _by_example(labels):
-    """Columns of the labels of each example, of plain rows together."""
+    """Return a list of label arrays: one for each example, or a single array of all plain rows."""
     return [labels] if isinstance(labels, np.ndarray) else labels
 
 
 def count_of_classes(labels, weight):
-    """Weight of the labelled nodes of each class, (K,)."""
+    """Return the total weight of the labelled nodes of each class, (K,)."""
     # labels: EncodedLabels; weight: (n_examples,) or None
     parts = _by_example(labels.labels)
     counts = encoding.counts_of_nodes(labels.labels, weight, None) or [np.ones(len(own)) for own in parts]
@@ -230,13 +233,13 @@ def count_of_classes(labels, weight):
 
 
 def _weights_of_labels(class_weight, labels):
-    """The weight of the class of each node, 1 without a label, in the form of the labels."""
+    """Return a list of arrays with the weight of the class of each node, 1 for unlabelled nodes."""
     by_label = np.append(class_weight, 1.0)
     return [by_label[own] for own in _by_example(labels)]
 
 
 def _means_of_labelled(of_nodes, labels):
-    """Mean over the labelled nodes of each example, 1 for one without any: (n_examples,)."""
+    """Return the mean weight of the labelled nodes of each example, 1 if it has no labelled nodes: (n_examples,)."""
     if isinstance(labels, np.ndarray):
         return of_nodes[0]
     labelled = [own >= 0 for own in labels]
@@ -244,25 +247,26 @@ def _means_of_labelled(of_nodes, labels):
 
 
 def _counts_any(labels, weight, node_weight):
-    """Whether some labelled node has a positive weight."""
+    """Return whether any labelled node has a nonzero weight."""
     counts = encoding.counts_of_nodes(labels, weight, node_weight)
     return any(bool(np.any(own[known >= 0])) for own, known in zip(counts, _by_example(labels), strict=True))
 
 
-# With more weights of nodes than this, those of what never occurs in training cost more time than they are worth.
+# With more node weights than this, weights of pairs that never occur in training cost more time than they are worth.
 _MANY_WEIGHTS = 100_000
 
 
 def have_many_weights(encoded, n_classes, batches):
-    """Whether automatic weights are those of features and labels that occur together."""
+    """Return whether ``weights="auto"`` keeps only the weights of features and labels that occur together."""
     n_weights = encoded.n_features * encoded.n_node_types * n_classes
-    # Rows are those of logistic regression; shards, whose batches are elsewhere, do not know each other's labels.
+    # Plain rows keep all weights, as in logistic regression. Examples in shards (no batches here) keep all weights,
+    # since no shard knows the labels of the others.
     may = bool(batches) and encoded.layout != "nodes" and n_classes > 2 and n_weights > _MANY_WEIGHTS
     return may and all(np.all(batch.labels >= 0) for batch in batches)
 
 
 def preparation(encoded):
-    """Function that converts an example to the form that is fastest for many passes."""
+    """Return the function that converts an example to the form that is fastest for many passes."""
     if encoded.has_sparse_edges:
         return partial(with_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1))
     if encoded.is_sparse:
@@ -271,7 +275,7 @@ def preparation(encoded):
 
 
 def training_potentials(layout, encoded, classes, batches):
-    """Potentials for training on prepared batches."""
+    """Return the potentials for training on prepared batches."""
     pairwise = _pairwise_potentials(layout, encoded, classes, batches)
     if not encoded.has_factors:
         return pairwise
@@ -310,7 +314,7 @@ def _pairwise_potentials(layout, encoded, classes, batches):
 
 
 def _edge_pairs(layout, batches, n_features):
-    """Pairs of a sparse feature of edges and a weight of their tables."""
+    """Return the pairs of a sparse edge feature and a table weight that have weights."""
     if not layout.seen_only_on_edges:
         return FeaturePairs.all(n_features, layout.form.n_weights)
     seen = ((batch.example.edge_features, _table_weights(batch, layout.form)) for batch in batches)
@@ -318,7 +322,7 @@ def _edge_pairs(layout, batches, n_features):
 
 
 def _seen_on_edges(batches, n_classes):
-    """Pairs of labels that occur on an edge, (K, K) of bool."""
+    """Return a mask of the pairs of labels that occur on an edge, (K, K) bool."""
     seen = np.zeros((n_classes, n_classes), dtype=bool)
     for batch in batches:
         tail, head, _ = batch.labelled_edges()
@@ -327,14 +331,14 @@ def _seen_on_edges(batches, n_classes):
 
 
 def _table_weights(batch, form):
-    """Index of the table weight that the labels of each edge select, -1 for none."""
+    """Return the index of the table weight that the labels of each edge select, or -1 if they select no weight."""
     tail, head = batch.counted_labels[batch.example.graph.edges.T]
     known = (tail >= 0) & (head >= 0) & (form.sign[tail, head] != 0)
     return np.where(known, form.index[tail, head], -1)
 
 
 def require_allowed(layout, batches, classes):
-    """Raise ValueError where labels are forbidden, as a pair on an edge or at an end."""
+    """Raise ValueError if the labels of an edge or of an end of a chain are forbidden."""
     for batch in batches if layout.forbidden is not None else ():
         tail, head, first_node = batch.labelled_edges()
         wrong = np.flatnonzero(layout.forbidden[tail, head])
@@ -351,6 +355,6 @@ def require_allowed(layout, batches, classes):
 
 
 def _breaks(layout, batch, node, what, option=None):
-    """Return the error for the labels of the example of a node."""
+    """Return the error for forbidden labels of the sequence that contains a node."""
     member = np.searchsorted(batch.node_ptr, node, side="right") - 1
     return ValueError(f"Sequence {batch.members[member]} {what}, which {option or layout.forbidden_by} rules out.")

@@ -1,4 +1,4 @@
-"""ContrastiveCRF: contrastive objectives and constraint generation."""
+"""ContrastiveCRF: fields trained by contrastive objectives and constraint generation."""
 
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
@@ -6,45 +6,48 @@ from sklearn_crf.estimators._classifier import FieldClassifier
 
 @options(learning="contrastive")
 class ContrastiveCRF(FieldClassifier):
-    r"""Conditional random field trained to tell the truth from sets of other labelings.
+    r"""Conditional random field trained to distinguish the true labeling from sets of other labelings.
 
-    One sequence is given as ``X[np.newaxis]`` and ``y[np.newaxis]``: X of shape ``(T, F)`` with y of shape ``(T,)`` are
-    plain rows, nodes without edges.
+    Pass a single sequence as ``X[np.newaxis]`` and ``y[np.newaxis]``. X of shape ``(T, F)`` with y of shape ``(T,)``
+    are plain rows: nodes without edges.
 
     .. math::
         \min_w \; \tfrac12 \lVert w \rVert^2 - C \sum_i \sum_{j: y_i \in S_j} w_j(x_i)
             \log \frac{\exp(\mathrm{score}_w(x_i, y_i))}{\sum_{y \in S_j} \exp(\mathrm{score}_w(x_i, y))}
 
-    The score is that of :class:`DRFClassifier`. The truth is to be probable among the labelings of each set
-    :math:`S_j`, which needs their scores alone and no partition function. A set of all labelings is the likelihood,
-    sets of the states of one node are the pseudolikelihood. Sets of labelings far from the truth compare what local
-    methods cannot; contrastive constraint generation finds them: it optimises, looks for labelings that the model
-    likes, adds them to the set of their example, and repeats until none is new. Unlike a margin this calibrates
-    probabilities. Where rounds end before that, the weights of the round are kept that labels the training examples
-    best, by the inference that predicts. With :class:`~sklearn_crf.Shards` in place of X and y each shard generates the
-    labelings of its own examples, and keeps them.
+    The scores are defined as for :class:`DRFClassifier`. The objective makes the true labeling probable among the
+    labelings of each set :math:`S_j`. It needs the scores of these labelings, and no partition function. With one set
+    of all labelings it is the likelihood; with a set for each node, which varies the state of this node, it is the
+    pseudolikelihood. Local methods do not use labelings far from the truth. Contrastive constraint generation finds
+    such labelings: it optimises, searches for labelings with high scores, adds them to the set of their example, and
+    repeats until no labeling is new. Unlike a margin, the objective calibrates probabilities. If the maximum number of
+    rounds is reached, the kept weights are from the round that labels the training examples best, by the inference
+    that predicts. With :class:`~sklearn_crf.Shards` in place of X and y, each shard generates and keeps the labelings
+    of its own examples.
 
     Parameters
     ----------
     learning : str, Learning or Objective, default="contrastive"
-        How the weights are found. "contrastive" begins with the sets of the pseudolikelihood. Or a
-        :class:`~sklearn_crf.learning.ContrastiveTraining`, which names other sets to begin with (``init``), what finds
-        further labelings (``generator``: max-product by default; iterated conditional modes, Gibbs sampling, labelings
-        of most violated constraints, or nothing), how many and when; its options are reachable as
-        ``learning__generator``, ``learning__max_rounds`` and so on. The other names are those of :class:`TRWCRF`.
+        Loss that determines the weights. "contrastive" begins with the sets of the pseudolikelihood. A
+        :class:`~sklearn_crf.learning.ContrastiveTraining` can choose other initial sets (``init``), the method that
+        finds further labelings (``generator``: max-product by default; iterated conditional modes, Gibbs sampling,
+        labelings of most violated constraints, or None), and their number and times. It has nested parameters such as
+        ``learning__generator`` and ``learning__max_rounds``. The other names are those of :class:`TRWCRF`.
     inference : str or Inference, default="auto"
-        What predicts, as in :class:`DRFClassifier`: "auto" chooses each node's best state under its marginals, exact
-        ones or those of tree-reweighted belief propagation; with more than 20,000 nodes to learn from and a penalty of
-        edges that training chose, the best labeling where that is right on more of these nodes. The paper found "icm"
-        better than max-product.
+        Inference that predicts, as in :class:`DRFClassifier`. "auto" predicts each node's most probable state, by exact
+        marginals or by tree-reweighted belief propagation. With more than 20,000 training nodes and a penalty of edges
+        that training chose, it predicts the best labeling if this is correct on more training nodes. The paper found
+        "icm" better than max-product.
     pairwise : str or PairwiseTables, default="auto"
-        Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
-        :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
-        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction. "auto"
-        is "full" on chains, and elsewhere "ising" for two classes and "potts" for more. Without a ``C`` of edges,
-        where labelings are generated for examples with cycles by rounds, edges have a thousandth of ``C`` to a
-        millionth, whichever makes the sets to begin with, which overrate edges, label training examples best. Up to
-        20,000 nodes a training with ``C`` itself comes after it, and the better of the two is kept.
+        Form of the pairwise tables: "auto", "ising", "potts", "symmetric" or "full", see
+        :func:`~sklearn_crf.potentials.pairwise_form`. A :class:`~sklearn_crf.potentials.PairwiseTables` can also set a
+        separate ``C`` for edges, forbid pairs of labels, and let tables of a lattice differ by direction. "auto" is
+        "full" on chains; elsewhere it is "ising" for two classes and "potts" for more.
+
+        The initial sets overrate edges. Therefore, if labelings of examples with cycles are generated in rounds and no
+        ``C`` for edges is given, edges get between a thousandth and a millionth of ``C``: the value with which
+        training on the initial sets labels the training examples best. With at most 20,000 nodes, a second training
+        uses ``C`` itself for edges, and the better of the two is kept.
 
     References
     ----------
@@ -62,7 +65,7 @@ class ContrastiveCRF(FieldClassifier):
     >>> ContrastiveCRF(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.9
     True
 
-    Pseudolikelihood alone overrates the neighbours here, so that one label takes all nodes:
+    Pseudolikelihood alone overrates the neighbours here, so all nodes get the same label:
 
     >>> from sklearn_crf.learning import ContrastiveTraining
     >>> alone = ContrastiveCRF(learning=ContrastiveTraining(generator=None))

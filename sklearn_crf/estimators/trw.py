@@ -1,4 +1,4 @@
-"""TRWCRF: conditional random fields trained by maximum likelihood or convex relaxations of it."""
+"""TRWCRF: conditional random fields trained by maximum likelihood or by convex relaxations of it."""
 
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
@@ -8,20 +8,22 @@ from sklearn_crf.estimators._classifier import FieldClassifier
 class TRWCRF(FieldClassifier):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 
-    One sequence is given as ``X[np.newaxis]`` and ``y[np.newaxis]``: X of shape ``(T, F)`` with y of shape ``(T,)`` are
-    plain rows, nodes without edges.
+    Pass a single sequence as ``X[np.newaxis]`` and ``y[np.newaxis]``. X of shape ``(T, F)`` with y of shape ``(T,)``
+    are plain rows: nodes without edges.
 
     .. math::
         \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i \bigl( \log Z(\theta_i) - \mathrm{score}(y_i; \theta_i) \bigr),
         \qquad \theta_i = B(x_i) w,
 
-    with the exact :math:`\log Z` on chains, trees and graphs of low tree width, which makes the linear-chain
-    conditional random field of sequence taggers, and elsewhere with a convex upper bound on it,
+    where :math:`\theta_i` are the scores of example i, linear in the weights w. On chains, trees and graphs of low tree
+    width, :math:`\log Z` is exact; on chains this is the linear-chain conditional random field of sequence taggers.
+    Elsewhere, a convex upper bound replaces it, such as
 
     .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau),
 
-    or another approximation. Node features may be sparse, with millions of columns, and weights may be restricted to
-    pairs of a feature and a label seen in training.
+    the maximum over the marginals :math:`\tau` in the local polytope L of their expected score plus an approximate
+    entropy :math:`\tilde H`. Node features may be sparse, with millions of columns. Weights may be restricted to pairs
+    of a feature and a label seen in training.
 
     References
     ----------

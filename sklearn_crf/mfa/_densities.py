@@ -1,12 +1,15 @@
-"""Log-densities of factor analysers for blocks of rows, by Woodbury's identity and the determinant lemma.
+"""Log-densities of mixtures of factor analysers, by Woodbury's identity and the matrix determinant lemma.
 
-With ``D = Psi^-1`` and ``L' D L = Q diag(e) Q'`` (p x p), let ``V = D L Q (1 + e)^-1/2``. Then
+A component has a mean ``mu``, loadings ``L`` (d x p), a diagonal noise covariance ``Psi``, and the covariance
+``Sigma = L L' + Psi``. Let ``D = Psi^-1``, let ``L' D L = Q diag(e) Q'`` be an eigendecomposition (p x p), and let
+``V = D L Q diag(1 + e)^-1/2``. Then
 
     Sigma^-1 = D - V V',        log det Sigma = sum log Psi + sum log(1 + e),
     log N(x) = const + (D mu)' x - x' D x / 2 + |V'(x - mu)|^2 / 2
 
-so that a single matrix product with the data gives the densities of all components, and no d x d matrix is formed.
-An eigendecomposition is used because a Cholesky factorisation of ``I + L' D L`` could fail.
+where const does not depend on ``x``. A single matrix product with the data gives the linear and the projected terms of
+all components, and no d x d matrix is formed. An eigendecomposition is used because rounding can make a Cholesky
+factorisation of ``I + L' D L`` fail.
 """
 
 from itertools import pairwise
@@ -22,16 +25,17 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 class Precisions(NamedTuple):
-    """Factors of the inverse covariances, ``Sigma_s^-1 = diag(inverse_noise_s) - V_s V_s'``."""
+    """Terms of the inverse covariance of each of S components: ``Sigma_s^-1 = diag(inverse_noise_s) - V_s V_s'``."""
 
     inverse_noise: np.ndarray  # (S, d)
-    projections: np.ndarray  # V, (S, d, p)
-    rotations: np.ndarray  # R, (S, p, p): Sigma^-1 L = V R and (I + L' D L)^-1 = R'R
-    log_det: np.ndarray  # (S,)
+    projections: np.ndarray  # (S, d, p), the matrices V
+    # (S, p, p), the matrices R = diag(1 + e)^-1/2 Q', for which Sigma^-1 L = V R and (I + L' D L)^-1 = R' R
+    rotations: np.ndarray
+    log_det: np.ndarray  # (S,), log det Sigma
 
 
 def precisions(params):
-    """Return the factors of the inverse covariance of every component."""
+    """Return the terms of the inverse covariance of every component."""
     group = params.noise_group
     inverse_noise = np.exp(-params.log_noise)[group]
     scaled = inverse_noise[:, :, None] * params.loadings
@@ -44,10 +48,11 @@ def precisions(params):
 
 
 class ScoreForms(NamedTuple):
-    """Linear forms that turn a block of rows into ``log P(c, s, x)`` of every component.
+    """Coefficients of ``log P(c, s, x)``, the joint log-density of class, component and sample.
 
-    ``linear[s]`` has p rows for ``V_s'(x - mu_s)`` and one row for the part of the score that is linear in ``x``. The
-    forms act on rows with a 1 appended.
+    ``linear[s]`` is multiplied by a sample with a 1 appended. Its first p rows give ``V_s'(x - mu_s)``. Its last row
+    gives the linear term of the log-density and the constant. The quadratic term takes ``inverse_noise``, which
+    components of a noise group share.
     """
 
     linear: np.ndarray  # (S, p + 1, d + 1)
@@ -57,12 +62,12 @@ class ScoreForms(NamedTuple):
 
     @property
     def arrays(self):
-        """Arrays that the kernels need."""
+        """Arrays that the Cython functions take."""
         return self.linear, self.inverse_noise, self.noise_group
 
 
 def score_forms(params):
-    """Compute the linear forms of a model, once per pass over the data."""
+    """Compute the coefficients of the joint log-densities of a model."""
     prec = precisions(params)
     n_all, n_features, n_factors = params.loadings.shape
     projections = np.swapaxes(prec.projections, 1, 2)
@@ -78,10 +83,11 @@ def score_forms(params):
 
 
 def blocks_of_columns(n_samples, n_rows_per_sample):
-    """Return slices that split samples into blocks, so that the scratch arrays of a block stay small.
+    """Return slices that split samples into blocks whose temporary arrays are small.
 
-    The blocks depend on shapes only, not on the number of threads, so that sums over blocks are reproducible.
+    The blocks depend on the two arguments and not on the number of threads, so sums over blocks are reproducible.
     """
+    # n_rows_per_sample: numbers of the temporary arrays for each sample
     size = int(np.clip(BLOCK_NUMBERS // max(n_rows_per_sample, 1), 128, 8192))
     n_blocks = max(1, -(-n_samples // size))
     edges = np.linspace(0, n_samples, n_blocks + 1).astype(int)
@@ -89,7 +95,7 @@ def blocks_of_columns(n_samples, n_rows_per_sample):
 
 
 def with_ones(X):
-    """Return the rows of ``X`` (n, d) as columns with a 1 appended, (d + 1, n) float64."""
+    """Return the transpose of ``X`` (n, d) with a row of ones appended, (d + 1, n) float64."""
     block = np.empty((X.shape[1] + 1, X.shape[0]))
     block[:-1] = X.T
     block[-1] = 1
@@ -97,7 +103,11 @@ def with_ones(X):
 
 
 def missing_patterns(X, n_jobs=1):
-    """Group rows by their observed features; return pairs of features and rows."""
+    """Group the rows of ``X`` by their observed features.
+
+    Return a list of pairs: the indices of the observed features, and the indices of the rows that observe them. If no
+    value is missing, the features are a full slice.
+    """
     # X: (n, d)
     ranges = fixed_ranges(len(X), max(1, X.size // NUMBERS_OF_A_TASK))
     found = map_tasks(lambda ends, n_threads: bool(np.isnan(X[slice(*ends)]).any()), ranges, n_jobs)
@@ -111,12 +121,12 @@ def missing_patterns(X, n_jobs=1):
 
 
 def centred_forms(params, X, n_jobs=1):
-    """Yield the forms, rows, features and shift of each group of rows with equal observed features.
+    """Yield score forms, rows, observed features and shift of each group of rows with equal observed features.
 
-    The forms apply to ``samples - shift``. The shift is the mean of the component means: scores expand ``(x - mu)^2``,
-    which would lose digits if all data were far from the origin.
+    The score forms apply to ``samples - shift``, where the shift is the weighted mean of the component means. Without
+    the shift, data far from the origin would lose digits, because the scores expand ``(x - mu)^2``.
     """
-    # rows and features: a full slice, or index arrays
+    # rows: index array; observed features: index array, or a full slice if no value is missing
     shift = np.einsum("s,sj->j", np.exp(params.log_prior[:, None] + params.log_weights).ravel(), params.means)
     centred = params.rescale(-shift, np.ones_like(shift))
     for observed, rows in missing_patterns(X, n_jobs) if len(X) else ():
@@ -124,11 +134,12 @@ def centred_forms(params, X, n_jobs=1):
 
 
 def scan(params, X, visit, n_jobs, rows):
-    """Call ``visit(rows, forms, samples, shift)`` on blocks of the given rows with equal observed features.
+    """Call ``visit(rows, forms, samples, shift)`` for blocks of the given rows; a block shares its observed features.
 
-    Threads process blocks concurrently, so that ``visit`` must only write to its own rows.
+    Threads process blocks concurrently, so ``visit`` must write only to the rows that it is given.
     """
-    # samples: (n, d), the observed features of the rows
+    # rows of scan: indices of rows of X; rows of visit: the indices of a block
+    # samples: (n_rows, n_observed), the observed features of the block
     n_all, n_features, n_factors = params.loadings.shape
     for forms, members, observed, shift in centred_forms(params, X[rows], n_jobs):
 
@@ -140,10 +151,11 @@ def scan(params, X, visit, n_jobs, rows):
 
 
 def joint_log_density(params, X, n_jobs=None):
-    """Compute ``log P(c, x)``, the log of the sum of ``P(c) P(s | c) N(x; mu_s, Sigma_s)`` over the components of c."""
-    # X: (n, d); returns: (n, C)
+    """Compute the logarithm of ``P(c, x) = sum_s P(c) P(s | c) N(x; mu_s, Sigma_s)``, over the components s of c."""
+    # X: (n, d); returns: (n, n_classes)
     out = np.empty((len(X), len(params.log_weights)))
     for forms, rows, observed, shift in centred_forms(params, X, n_jobs):
+        # The Cython function takes None for all rows and all features.
         some = (None, None) if isinstance(observed, slice) else (rows, observed)
         with single_threaded_blas():
             class_scores(X, *some, shift, *forms.arrays, out, thread_count(n_jobs))
@@ -151,9 +163,12 @@ def joint_log_density(params, X, n_jobs=None):
 
 
 def _posteriors(forms, samples, shift):
-    """Return ``P(c, s | x)`` of every component and sample, (S, n), and ``(V'(x - mu), linear)``, (S, p + 1, n)."""
+    """Return the posterior ``P(c, s | x)`` of every component, (S, n), and the projected samples, (S, p + 1, n).
+
+    The projected samples are ``V'(x - mu)`` in the first p rows, and the linear term of the log-density in the last.
+    """
     linear = forms.linear
-    # Squares of extremely distant samples overflow; the caller checks for the resulting NaN.
+    # Squares of extremely distant samples overflow to infinity, which ends in NaN; the caller checks for NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         block = with_ones(samples - shift)
         projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)
@@ -168,7 +183,7 @@ def _posteriors(forms, samples, shift):
 
 
 def factor_means(params, X, n_jobs=None):
-    """Compute ``E[z | x] = sum_s P(s | x) (I + L_s' D L_s)^-1 L_s' D (x - mu_s)``."""
+    """Compute the mean of the factors, ``E[z | x] = sum_s P(s | x) (I + L_s' D_s L_s)^-1 L_s' D_s (x - mu_s)``."""
     # X: (n, d); returns: (n, p)
     out = np.empty((len(X), params.loadings.shape[2]))
 

@@ -11,26 +11,28 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import OperatorFeatures, SharedRows, with_fields, with_scaled_edges
 from sklearn_crf.potentials._feature_bulk import FeatureBulk
 
-# A feature is centred if its mean is more standard deviations from 0 than this (constant features: if |mean| > this).
+# A feature is centred if its mean is more than this many standard deviations from 0. A constant feature is centred if
+# the absolute value of its mean is larger than this.
 _FAR = 10.0
 
-# Range of standard deviations in which a feature keeps its unit. A smaller one is only scaled if the penalty of its
-# weight is as small.
+# A feature whose standard deviation is in this range keeps its unit. A feature with a smaller standard deviation is
+# only scaled if the curvature of the penalty along its weight is small, too.
 _SMALL, _LARGE = 1e-2, 10.0
 
-# Range of a feature below which a penalty of usual strength may suppress it.
+# Features whose range is smaller than this may be suppressed by a penalty of usual strength.
 _MINUTE = 1e-3
 
+# Number of rows that are converted to float64 at once.
 _ROWS = 8192
 
-# Ratio of unit to robust spread above which a feature has outliers.
+# A feature has outliers if its unit is more than this many times its robust spread.
 _LONG_TAIL = 10.0
 
 
 class FeatureMoments(NamedTuple):
-    """Number, mean, spread and range of the features of nodes or edges, for each type."""
+    """Total weight of rows, and mean, spread and range of each feature, for each type of nodes or edges."""
 
-    number: np.ndarray  # (n_types,)
+    number: np.ndarray  # (n_types,), total weight of the rows
     mean: np.ndarray  # (n_types, n_features), float64
     squares: np.ndarray  # (n_types, n_features), float64, sums of squared deviations
     low: np.ndarray  # (n_types, n_features), float64
@@ -45,7 +47,7 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
-        """Return the moments of dense edge features, weighted as the loss weighs the examples of edges.
+        """Return the moments of dense edge features, where each edge has the weight of its example in the loss.
 
         Edges without features are not counted. Neither are edges of components without a labelled node.
         """
@@ -60,9 +62,9 @@ class FeatureMoments(NamedTuple):
         return cls.joined([none, *(found for each in lists for found in each)])
 
     def _of_part(self, values, kind, weight):
-        """Return a list of moments, each of a bounded number of rows."""
+        """Return a list of moments, one for each block of rows."""
         if isinstance(values, SharedRows):
-            # Nodes of all types share the rows.
+            # Nodes of all types share the rows, so their moments are equal.
             alone = self._of([(values.rows, None, None)], 1, values.shape[1])
             return [FeatureMoments(*(np.repeat(each, values.n_sharing, axis=0) for each in alone))]
         return [self._seen(*rows) for rows in _rows(values, kind, weight)]
@@ -71,7 +73,7 @@ class FeatureMoments(NamedTuple):
         found = FeatureMoments(*(np.array(each) for each in self))
         one = len(self.number) == 1
         for t in [0] if one else np.unique(kind):
-            # Sums along contiguous columns are several times as fast as sums over short rows.
+            # Sums along contiguous memory are several times as fast as sums over short rows.
             columns = np.ascontiguousarray((rows if one else rows[kind == t]).T)
             own = None if weight is None else weight if one else weight[kind == t]
             found.number[t] = columns.shape[1] if own is None else own.sum()
@@ -87,7 +89,7 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[FeatureMoments]") -> "FeatureMoments":
-        """Return the moments of all parts together, combined in their order."""
+        """Return the moments of all parts together; the order of parts determines rounding."""
         total = parts[0]
         for part in parts[1:]:
             number = total.number + part.number
@@ -128,7 +130,7 @@ def _require_squares(largest):
 
 
 def _rows(values, kind, weight=None):
-    """Yield blocks of rows of features in float64, with their types and their weights."""
+    """Yield blocks of rows in float64, with the type and the weight of each row."""
     for start in range(0, len(values), _ROWS):
         part = slice(start, start + _ROWS)
         rows = np.asarray(values[part], dtype=np.float64)
@@ -137,7 +139,10 @@ def _rows(values, kind, weight=None):
 
 
 def _weights_of_edges(batch):
-    """Weight of the example of each edge, 0 where no labelled node is connected with it; None where all are 1."""
+    """Return the weight of each edge in the loss, or None if all are 1.
+
+    It is the weight of the example of the edge, or 0 if the connected component of the edge has no labelled node.
+    """
     graph, labels = batch.example.graph, batch.labels
     tails = graph.edges[:, 0]
     members = np.searchsorted(batch.node_ptr, tails, side="right") - 1
@@ -151,7 +156,7 @@ def _weights_of_edges(batch):
 
 
 def _rescaled(values, kind, center, scale):
-    """Return rows minus the centre of their type, divided by its scale."""
+    """Return rows minus the centre of their type, divided by the scale of their type."""
     if isinstance(values, SharedRows):
         # Nodes of all types share the rows, so they share centre and scale.
         return values.with_rows(_rescaled(values.rows, None, center, scale))
@@ -168,18 +173,22 @@ class FeatureScaling:
 
     .. math:: x'_j = (x_j - m_j) / s_j, \qquad w'_j = s_j w_j, \qquad b' = b + \sum_j m_j w_j
 
-    Scores do not change, and neither does the objective with a penalty of :math:`(w'_j / s_j)^2`. The curvatures of the
-    objective along the weights become more alike, and a tolerance has a similar meaning for all entries of the
-    gradient. Features that need no change have :math:`m_j = 0, s_j = 1`.
+    Feature j is centred by :math:`m_j` and divided by its unit :math:`s_j`; :math:`w_j` is its weight and b the
+    intercept. Scores do not change. With a penalty of :math:`(w'_j / s_j)^2` the objective does not change either. The
+    curvatures of the objective along the weights become more alike, and a tolerance has a similar meaning for all
+    entries of the gradient. Features that need no change have :math:`m_j = 0, s_j = 1`.
 
-    Weights of differences on edges have the penalty :math:`(d_j w_j)^2`, with the root mean square :math:`d_j` of the
-    difference. It has the same meaning for all units of X. Tables that tell states apart say something of single nodes,
-    too: there :math:`d_j` is at least 1, so that they are never penalised less than the weights of nodes.
+    Weights of differences on edges have the penalty :math:`(d_j w_j)^2`, where :math:`d_j` is the root mean square of
+    difference j over the edges. This penalty does not depend on the units of X. Tables with more than one weight also
+    contain information on single nodes. For them :math:`d_j` is at least 1, so that their weights are never penalised
+    less than the weights of nodes.
     """
 
-    # center, scale: (n_node_types, n_features), or None; edge_scale: (n_edge_types, n_edge_features), or None
+    # center, scale: (n_node_types, n_features), or None if no feature changes
+    # edge_scale: (n_edge_types, n_edge_features), or None if no feature changes
     # tail, edge_tail: units divided by robust spreads, with the shapes of ``scale`` and ``edge_scale``, or None
-    # edge_size: root mean squares of differences, (n_edge_types, n_edge_features), or None for other edge features
+    # edge_size: sizes d_j in which the penalty counts differences, (n_edge_types, n_edge_features); None for other edge
+    # features
 
     def __init__(self, center: Any = None, scale: Any = None, edge_scale: Any = None, edge_size: Any = None):
         self.center = center
@@ -191,10 +200,10 @@ class FeatureScaling:
 
     @staticmethod
     def moments(batches: list, potentials: Any, n_jobs: int | None = 1) -> tuple[FeatureMoments, FeatureMoments] | None:
-        """Return the moments of node and edge features, or None for sparse features and operators."""
+        """Return the moments of node and edge features, or None for sparse features and linear operators."""
         if potentials.by_columns or any(isinstance(b.example.node_features, OperatorFeatures) for b in batches):
             return None
-        # Node features come first: edge features are computed from them, and errors should name node features.
+        # Node features come first: edge features are computed from them, and errors should name the node feature.
         of_nodes = FeatureMoments.of_nodes(batches, potentials.n_node_types, n_jobs)
         return of_nodes, FeatureMoments.of_edges(batches, potentials.n_edge_types, potentials.n_edge_features)
 
@@ -208,13 +217,14 @@ class FeatureScaling:
         bulk_of: "Callable[[FeatureScaling], tuple[FeatureBulk, FeatureBulk]] | None" = None,
         least_size: float | None = None,
     ) -> "FeatureScaling":
-        """Return the units that suit some training data."""
+        """Return the scaling that suits the training examples with these moments."""
         # bulk_of: function of a FeatureScaling that returns robust centres and spreads, see :meth:`bulk`
-        # least_size: least root mean square in which the penalty counts differences; None for other edge features
+        # least_size: lower limit of the sizes in which the penalty counts differences; None for other edge features
         if moments is None:
             return cls()
         nodes, edges = moments
-        # Approximate curvature of the penalty along a weight, relative to the curvature of the loss.
+        # Approximate curvature of the penalty along a weight, relative to the curvature of the loss for a feature of
+        # variance 1. 4 is the inverse of the largest variance of a binary label.
         penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
         is_far = fit_intercept & (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
         scale = _units(nodes, nodes.deviation, penalty)
@@ -234,13 +244,13 @@ class FeatureScaling:
         return scaling
 
     def bulk(self, batches: list, potentials: Any) -> tuple[FeatureBulk, FeatureBulk]:
-        """Return robust centres and spreads of the node and edge features with changed units."""
+        """Return robust centres and spreads of the node features and the edge features whose units change."""
         wanted, wanted_of_edges = np.any(self.scale != 1, axis=0), np.any(self.edge_scale != 1, axis=0)
         of_edges = FeatureBulk.of_edges(batches, potentials.n_edge_types, wanted_of_edges)
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
 
     def _measure_tails(self, nodes, edges, penalties, fit_intercept, penalises_intercept):
-        """Find the features with outliers, and centre them at their robust centre."""
+        """Set the tails, and centre features with outliers at their robust centre if it is far from 0."""
         tail = _tails(self.scale, nodes, penalties[0])
         self.tail, self.edge_tail = tail, _tails(self.edge_scale, edges, penalties[1])
         if fit_intercept:
@@ -249,11 +259,11 @@ class FeatureScaling:
 
     @property
     def is_identity(self) -> bool:
-        """Whether all features keep their units."""
+        """Whether all features keep their units and centres."""
         return self.center is None
 
     def rescale_penalty(self, potentials: Any) -> None:
-        """Set the penalty of potentials for weights in these units."""
+        """Set the penalty of potentials so that it applies to weights in these units."""
         linear = _linear_part(potentials)
         linear.feature_scale, linear.edge_scale = self.scale, self.edge_scale
         if self.edge_size is not None:
@@ -323,19 +333,19 @@ def _parts(potentials, flat):
 
 
 def _units(moments, deviation, penalty):
-    """Return the units of features: the square root of the curvature along their weights if far from 1, else 1."""
+    """Return the units of features: the root of the curvature along the weight if it is far from 1, else 1."""
     curvature = np.sqrt(deviation**2 + penalty)
     return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)
 
 
 def _tails(scale, bulk, penalty):
-    """Return the units divided by robust spreads for features with outliers, else 1."""
+    """Return the unit divided by the robust spread for each feature with outliers, and 1 for other features."""
     tail = scale / np.hypot(bulk.spread, np.sqrt(penalty))
     return np.where((scale != 1) & (tail > _LONG_TAIL), tail, 1.0)
 
 
 def warn_of_minute_features(moments: FeatureMoments, C: float) -> None:
-    """Warn of features so small that the penalty suppresses the effect of their weights."""
+    """Warn of features whose range is so small that the penalty suppresses their effect."""
     information = C * moments.number.sum() * moments.deviation**2
     minute = np.any(moments.varies & (moments.high < moments.low + _MINUTE) & (information < 1), axis=0)
     if minute.any():

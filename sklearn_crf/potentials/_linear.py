@@ -11,7 +11,8 @@ from sklearn_crf._threads import out_of_turn
 from sklearn_crf.encoding import Encoded, SharedRows, trusted_example, weighted_sums_of_edges
 from sklearn_crf.models import EdgeLayout, PairwiseModel, model_with_layout
 
-# Maximum number of edges for which models share a layout. Beyond, memory matters more than the saved time.
+# Maximum number of edges of a copied edge layout that is kept for all models of an example. For more edges, the memory
+# of the copy matters more than the time that it saves.
 _MOST_KEPT_EDGES = 2**16
 
 
@@ -24,27 +25,35 @@ class LinearWeights(NamedTuple):
 
 
 class LinearPotentials:
-    r"""Scores linear in features, theta = B(x) w, and the adjoint B(x)'.
+    r"""Scores theta = B(x) w, linear in the weights w, and the adjoint B(x)' of this linear map.
 
     .. math::
         u_{s, k} = w_{t_s, k}^\top x_s + b_{t_s, k}, \qquad
         \theta_{t, r} = \mathrm{form}(v_{t, r}), \qquad w_{e r} = \mu_r(x_i, x_j)
 
+    :math:`u_{s, k}` is the unary score of node s in state k, with the features :math:`x_s` and the type :math:`t_s` of
+    the node. :math:`\theta_{t, r}` is the pairwise table of edge type t and edge feature r, made from its weights
+    :math:`v_{t, r}`. The scores of edge e = (i, j) are the sum of these tables, each multiplied by the value
+    :math:`w_{e r}` of its feature.
+
     Two classes share one weight vector: the unary scores are :math:`-z/2` and :math:`+z/2` for
-    :math:`z = w^\top x + b`, so that a field without edges is logistic regression (Kumar et al. 2005, Eq. 3).
+    :math:`z = w^\top x + b`. A field without edges is thus logistic regression (Kumar et al. 2005, Eq. 3).
     """
 
-    # forbidden: (K, K) of bool; forbidden_ends: (2, K) of bool
+    # forbidden: (K, K) of bool, pairs of states, or None
+    # forbidden_ends: (2, K) of bool, states of the first and of the last nodes of chains, or None
 
-    #: Whether examples must be :meth:`prepared`, with features stored by column.
+    #: Whether examples must be converted to features stored by column before use.
     by_columns = False
     #: Whether edge features may be sparse.
     takes_sparse_edges = False
-    #: (n_node_types, n_features) or None: units of node features, chosen by :class:`FeatureScaling`.
+    #: Units of the node features, (n_node_types, n_features), set by :class:`FeatureScaling`; None if all are 1.
     feature_scale = None
-    #: (n_edge_types, n_edge_features) or None: units of edge features, divided by the units of the penalty.
+    #: Units of the edge features, divided by the sizes in which the penalty counts them:
+    #: (n_edge_types, n_edge_features), or None if all are 1.
     edge_scale = None
-    #: Arrays of these shapes, or None: units divided by the robust spread of the feature.
+    #: Units of node and edge features, divided by the robust spread of each feature, in the shapes of ``feature_scale``
+    #: and ``edge_scale``; None if they were not measured.
     feature_tail = edge_tail = None
 
     def __init__(
@@ -76,7 +85,7 @@ class LinearPotentials:
     def check(self, encoded: Encoded, name: str) -> None:
         """Raise ValueError if examples have types, states or features that training examples did not have."""
         for i, example in enumerate(encoded.representatives):
-            # Weights of unknown types would be read beyond the end of the array.
+            # An unknown node type would index the weights beyond the end of their array.
             has_more_types = encoded.n_node_types > self.n_node_types and example.node_type is not None
             if has_more_types and example.node_type.max() >= self.n_node_types:
                 raise ValueError(
@@ -132,7 +141,7 @@ class LinearPotentials:
 
     @property
     def penalty(self):
-        """Factors of the squared weights in the penalty, (n_coef,) float64: 0 for intercepts, else 1 in its units."""
+        """Factor of each squared weight in the penalty, (n_coef,) float64: 0 for intercepts, else 1 / unit squared."""
         factors = np.ones(self.n_coef)
         self.unpack(factors).intercept[...] = 0.0
         if self.feature_scale is not None:
@@ -143,7 +152,7 @@ class LinearPotentials:
 
     @property
     def tails(self):
-        """Unit of each weight's feature divided by its robust spread, (n_coef,) float64: 1 without outliers."""
+        """Unit of the feature of each weight, divided by its robust spread; (n_coef,) float64, 1 without outliers."""
         lengths = np.ones(self.n_coef)
         if self.feature_tail is not None:
             self.unpack(lengths).coef[...] *= self.feature_tail[:, np.newaxis]
@@ -166,18 +175,18 @@ class LinearPotentials:
         return model_with_layout(example.graph, unary, tables, edges)
 
     def unary(self, coef, example):
-        """Return the unary scores of :meth:`model`, before labels of ends are forbidden."""
+        """Return the unary scores of :meth:`model`, without the -inf of labels forbidden at the ends of chains."""
         # coef: (n_coef,); returns: (N, K)
         unary = self._unary(self.unpack(np.asarray(coef)), example)
         return unary.astype(example.node_features.dtype, copy=False)
 
     def kept_edges(self, example):
-        """Return an edge layout, checked once, that models of an example share for all weights, or None."""
+        """Return the edge layout that all models of an example share, checked once, or None if it is not kept."""
         is_shared = example.stores_edges and example.n_states is None and not example.has_factors
         if not is_shared or not example.graph.n_edges:
             return None
         (n_types, n_features), edge_type, edge_weight = self.edge_layout(example)
-        # A layout with only types needs no copy, so it is kept for any number of edges.
+        # A layout of edge types without edge weights makes no copy, so it is kept for any number of edges.
         if example.graph.n_edges > _MOST_KEPT_EDGES and (edge_type is None or edge_weight is not None):
             return None
         dtype = example.node_features.dtype
@@ -191,7 +200,7 @@ class LinearPotentials:
         )
 
     def scores_and_tables(self, coef, example):
-        """Return the unary scores and tables of :meth:`model`, without the checks of a model."""
+        """Return the unary scores and the pairwise tables of :meth:`model`, without checking them."""
         # coef: (n_coef,); returns: unary: (N, K); tables: (T, R, K, K)
         unary, tables = self._scores_and_tables(coef, example, self._unary)
         return unary, tables.astype(unary.dtype, copy=False)
@@ -221,7 +230,8 @@ class LinearPotentials:
         return unary
 
     def _forbids_by_a_feature(self, example):
-        """Return whether forbidden pairs need an additional edge feature, which is 1 everywhere."""
+        """Return whether forbidden pairs need an additional table, whose edge feature is 1 on all edges."""
+        # A single table can hold -inf itself if its feature is positive on all edges.
         if self.forbidden is None or self.takes_sparse_edges or not example.graph.n_edges:
             return False
         if self.n_edge_features > 1:
@@ -234,9 +244,11 @@ class LinearPotentials:
         return tables if self.forbidden is None else np.where(self.forbidden, -np.inf, tables)
 
     def inference_model(self, coef, example):
-        """Return a model for inference only, with one feature per edge if tables have a single weight.
+        """Return a model for inference only, with the scores of :meth:`model`.
 
-        Scores are those of :meth:`model`, with less memory and time. Derivatives by the tables differ.
+        If each table has a single weight and nothing is forbidden, the edge features are summed to one feature, which
+        saves memory and time. Derivatives by the tables of this model are not derivatives by the tables of
+        :meth:`model`.
         """
         # coef: (n_coef,)
         one_feature = self.n_edge_features == 1 or not example.graph.n_edges
@@ -282,12 +294,14 @@ class LinearPotentials:
         parts.edge_coef[...] = self._edge_gradient(tables)
 
     def _edge_gradient(self, tables):
-        """Return the derivative by the weights of tables (..., T, R, K, K), except the table of forbidden pairs."""
+        """Return the derivative by the edge weights, given the derivative by the tables, (..., T, R, K, K)."""
+        # The additional table of forbidden pairs has no weights.
         return self.form.adjoint(tables[..., : self.n_edge_features, :, :])
 
     def pullback_each(self, example, statistics, node_ptr):
-        """Return :meth:`pullback` for each of several scalars; every node and edge belongs to one scalar."""
-        # node_ptr: (m + 1,); returns: (m, n_coef), float64
+        """Return the derivative by the weights for each of m joined graphs, where :meth:`pullback` returns the sum."""
+        # statistics.tables: (m, T, R, K, K)
+        # node_ptr: (m + 1,), first node of each graph, then the number of nodes; returns: (m, n_coef), float64
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
         columns, edge_coef = self._columns(statistics.unary), self._edge_gradient(statistics.tables)
         for gradient, own, ends in zip(gradients, edge_coef, pairwise(node_ptr.tolist()), strict=True):
@@ -306,9 +320,9 @@ class LinearPotentials:
         return scores
 
     def _unary_of_parts(self, weights, example):
-        """Return unary scores of joined graphs, bitwise equal to those of each graph with cycles alone."""
+        """Return the unary scores of joined graphs, bitwise equal to each graph's own scores if one has cycles."""
         parts = example.graph.parts
-        # The rounding of dense matrix products depends on the number of rows, so process parts separately.
+        # The rounding of dense matrix products depends on the number of rows, so each graph has its own product.
         is_dense = isinstance(example.node_features, np.ndarray | SharedRows)
         if len(parts) == 1 or example.graph.is_forest or not is_dense:
             return self._unary(weights, example)
@@ -320,19 +334,19 @@ class LinearPotentials:
         return np.concatenate(found)
 
     def _columns(self, unary):
-        """Return derivatives by columns of scores, given derivatives by the scores of states."""
+        """Return the derivative by columns of scores, (N, n_columns), given the derivative by unary scores, (N, K)."""
         if self.n_columns < self.n_classes:
             return (unary[:, 1:] - unary[:, :1]) * unary.dtype.type(0.5)
         return unary
 
     def _columns_of_scores(self, weights, example):
-        """Return the columns of scores from features and intercepts, (N, n_columns)."""
+        """Return features times weights plus intercepts, (N, n_columns)."""
         if isinstance(example.node_features, SharedRows):
             scores = example.node_features.scores(weights.coef)
             if self.fit_intercept:
                 scores.reshape(-1, weights.intercept.size)[...] += weights.intercept.ravel().astype(scores.dtype)
             return scores
-        # For one type, avoid a copy, which takes longer than the product for large images.
+        # With one node type, avoid selecting rows: for large images this copy takes longer than the product.
         if self.n_node_types == 1:
             return self._product(weights, 0, example.node_features)
         scores = np.zeros((example.n_nodes, self.n_columns), dtype=example.node_features.dtype)
@@ -341,7 +355,7 @@ class LinearPotentials:
         return scores
 
     def _product(self, weights, node_type, features):
-        """Return the columns of scores of some nodes for the weights of one type."""
+        """Return the columns of scores of nodes of one type."""
         with out_of_turn():
             columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
         if self.fit_intercept:
@@ -349,7 +363,7 @@ class LinearPotentials:
         return columns
 
     def _pull_nodes(self, parts, example, columns, nodes=slice(None)):
-        """Write the derivative by the node weights, given derivatives by the columns of scores of some nodes."""
+        """Write the derivative by the node weights, given the derivative by the columns of scores of ``nodes``."""
         features = example.node_features[nodes]
         if isinstance(features, SharedRows):
             parts.coef[...], by_constant = features.gradient(columns)
