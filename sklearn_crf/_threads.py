@@ -172,7 +172,7 @@ class _SharedItems:
     def _work(self, goes_on):
         """Work on items until no item is left or ``goes_on()`` is False."""
         try:
-            # Numbers ascend, so that all items after an error can be skipped.
+            # Items are taken in ascending order, so that all items after an error can be skipped.
             while goes_on() and (i := self._next()) < self.n_items and not self.errors and not self.interrupted:
                 _current.cancelled = _Cancellation(self, i)
                 try:

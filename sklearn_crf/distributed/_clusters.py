@@ -174,7 +174,7 @@ class DaskExecutor(ClusterExecutor):
     @contextmanager
     def _cluster_named_in_errors(self):
         chosen = self.client.direct_to_workers
-        # Actors use the current client, which may belong to another cluster, and its way to reach workers.
+        # Actors reach workers through the current client, which may belong to another cluster.
         with super()._cluster_named_in_errors(), self.client.as_current():
             self.client.direct_to_workers = self._calls_directly
             try:

@@ -97,7 +97,7 @@ class Field(NamedTuple):
 
 
 def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False):
-    """Return the field of a model for sums or maxima, and the score subtracted from each node's unary row.
+    """Return the field for sum-product or max-product messages, and the score subtracted from each node's unary row.
 
     Messages for sums are stored as probabilities if the range of the model's scores permits it (in double precision if
     single precision does not suffice), else as scores.
@@ -334,7 +334,7 @@ def _with_potts_factors(field: Field) -> Field:
 
 
 def takes_odds(field: Field) -> bool:
-    """Return whether messages of a field can be log-odds with a gain in speed.
+    """Return whether messages of a field can be stored as log-odds, and are faster that way.
 
     Plain belief propagation on probabilities needs no exponentials and is faster without log-odds.
     """

@@ -165,7 +165,7 @@ class PlannedSets(Objective):
 
 
 def _nodes_of_growing_sets(batch, init):
-    """Return a mask of the nodes of examples whose sets may grow: those with edges, or all if init is "empty".
+    """Return a mask of the nodes of examples whose contrastive sets may grow: with edges, or all if init is "empty".
 
     In an example without edges the initial objective already is the likelihood.
     """

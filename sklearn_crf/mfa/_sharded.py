@@ -103,7 +103,7 @@ def _with_weights_of_classes(shards, reading):
     for classes, own in found:
         count[np.searchsorted(names, classes)] += own
     weights = class_weights(reading.class_weight, names, count).tolist()
-    # A class of weight zero has no samples that count, but still has a name.
+    # A class of weight zero stays among the classes, although none of its samples counts.
     classes = names if reading.classes is None else reading.classes
     return replace(reading, classes=classes, class_weight=dict(zip(names.tolist(), weights, strict=True)))
 

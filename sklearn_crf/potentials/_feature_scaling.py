@@ -141,17 +141,18 @@ def _rows(values, kind, weight=None):
 def _weights_of_edges(batch):
     """Return the weight of each edge in the loss, or None if all are 1.
 
-    It is the weight of the example of the edge, or 0 if the connected component of the edge has no labelled node.
+    It is the weight of the example of the edge, times the largest weight of a labelled node in the connected component
+    of the edge, or 0 if no node there is labelled.
     """
     graph, labels = batch.example.graph, batch.labels
     tails = graph.edges[:, 0]
     members = np.searchsorted(batch.node_ptr, tails, side="right") - 1
     weight = np.ones(len(tails)) if batch.weight is None else batch.weight[members]
-    if labels is not None and np.any(labels < 0):
-        has_label = np.bincount(graph.component[labels >= 0], minlength=graph.n_components) > 0
-        weight = weight * has_label[graph.component[tails]]
-    if batch.node_weight is not None:
-        weight = weight * batch.node_weight[graph.edges].mean(axis=1)
+    if batch.node_weight is not None or (labels is not None and np.any(labels < 0)):
+        own = np.ones(graph.n_nodes) if batch.node_weight is None else batch.node_weight
+        largest = np.zeros(graph.n_components)
+        np.maximum.at(largest, graph.component, own if labels is None else own * (labels >= 0))
+        weight = weight * largest[graph.component[tails]]
     return None if np.all(weight == 1) else weight
 
 

@@ -77,7 +77,7 @@ class SparsePotentials(LinearPotentials):
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
         columns = self._columns(statistics.unary)
         edge_coef = self._edge_gradient(statistics.tables)
-        # Features are stored by column and cannot be restricted to some nodes, so set other statistics to zero.
+        # Features are stored by column, so that rows cannot be selected: set the statistics of other nodes to zero.
         for i, (start, stop) in enumerate(pairwise(node_ptr)):
             parts = self.unpack(gradients[i])
             alone = np.zeros_like(columns)

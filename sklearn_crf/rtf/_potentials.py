@@ -407,7 +407,7 @@ class _GradientSums:
         ]
 
     def add(self, image, statistics):
-        """Add the derivative of one image, given the derivative by its field."""
+        """Add the gradient of one image, given the derivatives of its loss by the image's Gaussian model."""
         linear, values, square = contiguous(statistics)
         types = []
         for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):

@@ -349,7 +349,7 @@ class TightenBound(Inference):
 
 
 def _start(scores, trees, init):
-    """Return the initial deviations of the scores of trees from even shares."""
+    """Return how far the initial scores of each tree deviate from an even split of the scores among the trees."""
     if init is None:
         return np.zeros(scores.size)
     former = init.trees

@@ -251,7 +251,10 @@ def _prefix_tree(states):
 
 
 def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
-    """Return the layers of all factors with several nodes, and the cell of each leaf (-1 - t: default of table t)."""
+    """Return the layers of all factors with several nodes, and the table cell of each leaf.
+
+    A negative cell -1 - t stands for the default value of table t.
+    """
     tables = _Tables(model)
     table_of, arities, slot_node, n_before, child_ptr = [], [], [], [], []
     for factors, scope in model.by_arity():
