@@ -7,32 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import MAX_INT32, as_integer
+from sklearn_crf.potentials import ENTITY_SCHEMES
 
-
-class _Scheme(NamedTuple):
-    """Prefixes of the tokens of an entity in one scheme, by their position."""
-
-    single: str  # the only token of an entity
-    first: str
-    inside: str
-    last: str
-    after_same: str = ""  # prefix of a first token if and only if an entity of its kind ends just before it
-    before_same: str = ""  # prefix of a last token if and only if an entity of its kind begins just after it
-
-    @property
-    def prefixes(self):
-        used = {"O", *self.single, *self.first, *self.inside, *self.last, *self.after_same, *self.before_same}
-        return "".join(prefix for prefix in "IOBESLU" if prefix in used)
-
-
-_SCHEMES = {
-    "IOB1": _Scheme("I", "I", "I", "I", after_same="B"),
-    "IOB2": _Scheme("B", "B", "I", "I"),
-    "IOE1": _Scheme("I", "I", "I", "I", before_same="E"),
-    "IOE2": _Scheme("E", "I", "I", "E"),
-    "IOBES": _Scheme("S", "B", "I", "E"),
-    "BILOU": _Scheme("U", "B", "I", "L"),
-}
 _ENDS = "ELSU"  # prefixes after which an entity ends
 _BEGINS = "BSU"  # prefixes that begin a new entity after any token
 _MODES = ("lenient", "strict")
@@ -105,16 +81,16 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
             start = t
         before = here
         prefixes.append(here[0])
-    return found if mode == "lenient" else _valid_entities(found, prefixes, _SCHEMES[scheme])
+    return found if mode == "lenient" else _valid_entities(found, prefixes, ENTITY_SCHEMES[scheme])
 
 
 def _parts_of(label, name, scheme):
     """Return the prefix and the kind of a label; an error calls it by name."""
-    prefix, _, kind = str(label).partition("-")
-    known = _SCHEMES[scheme].prefixes
-    if prefix not in known or len(prefix) != 1:
+    parts = ENTITY_SCHEMES[scheme].parts_of(label)
+    if parts is None:
+        known = ENTITY_SCHEMES[scheme].prefixes
         raise ValueError(f"{name} is {label!r}, not a label of {scheme}: labels must begin with {known}.")
-    return prefix, kind
+    return parts
 
 
 def _goes_on(before, here):
@@ -135,28 +111,9 @@ def _valid_entities(found, prefixes, scheme):
     """Return the entities whose labels follow the scheme."""
     return [
         entity
-        for entity, wanted in zip(found, _prefixes_of(found, scheme), strict=True)
+        for entity, wanted in zip(found, scheme.prefixes_of(found), strict=True)
         if prefixes[entity.start : entity.stop] == wanted
     ]
-
-
-def _prefixes_of(found, scheme):
-    """Return the prefixes of the tokens of each entity in a scheme; entities must be sorted by start."""
-
-    def touches(a, b):
-        return a.kind == b.kind and a.stop == b.start
-
-    prefixes = []
-    for i, entity in enumerate(found):
-        size = entity.stop - entity.start
-        wanted = [scheme.single] if size == 1 else [scheme.first, *[scheme.inside] * (size - 2), scheme.last]
-        # Two adjacent entities of one kind are separated by a prefix of the second or of the first, never of both.
-        if scheme.after_same and i > 0 and touches(found[i - 1], entity):
-            wanted[0] = scheme.after_same
-        if scheme.before_same and i + 1 < len(found) and touches(entity, found[i + 1]):
-            wanted[-1] = scheme.before_same
-        prefixes.append(wanted)
-    return prefixes
 
 
 def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: str = "IOB2") -> list[str]:
@@ -200,7 +157,7 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
                 f"{entity} begins inside the entity before it, which ends at {stop}: entities must not overlap."
             )
         stop = entity.stop
-    for entity, prefixes in zip(ordered, _prefixes_of(ordered, _SCHEMES[scheme]), strict=True):
+    for entity, prefixes in zip(ordered, ENTITY_SCHEMES[scheme].prefixes_of(ordered), strict=True):
         ending = f"-{entity.kind}" if entity.kind else ""
         labels[entity.start : entity.stop] = [prefix + ending for prefix in prefixes]
     return labels
@@ -215,8 +172,8 @@ def _as_entity(given):
 
 def _require_scheme(scheme):
     """Raise ValueError unless ``scheme`` is the name of a scheme."""
-    if not (isinstance(scheme, str) and scheme in _SCHEMES):
-        raise ValueError(f"scheme must be one of {sorted(_SCHEMES)}, got {scheme!r}.")
+    if not (isinstance(scheme, str) and scheme in ENTITY_SCHEMES):
+        raise ValueError(f"scheme must be one of {sorted(ENTITY_SCHEMES)}, got {scheme!r}.")
 
 
 def entity_scores(

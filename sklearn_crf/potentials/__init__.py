@@ -1,5 +1,6 @@
 """Potentials: functions from weights and features to models, with their adjoints."""
 
+from sklearn_crf.potentials._entity_schemes import ENTITY_SCHEMES
 from sklearn_crf.potentials._factor_types import FactorType, check_factors, factor_types
 from sklearn_crf.potentials._factors import FactorPotentials
 from sklearn_crf.potentials._feature_bulk import FeatureBulk

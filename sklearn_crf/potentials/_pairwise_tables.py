@@ -1,7 +1,7 @@
 """Forms of pairwise tables, which are parameterised by a few weights, and their options in estimators."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
@@ -9,6 +9,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn_crf._numbers import C_INTERVAL, as_array
 from sklearn_crf._threads import cached_property
 from sklearn_crf._versions import HoldsOptions
+from sklearn_crf.potentials._entity_schemes import ENTITY_SCHEMES
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,54 +138,23 @@ def pairwise_form(name, n_classes):
     return PairwiseForm(name, *PAIRWISE_FORMS[name](n_classes))
 
 
-class _EntityScheme(NamedTuple):
-    """Rules of an entity scheme for prefixes of successive labels."""
-
-    prefixes: str
-    after: dict  # key: prefix that must follow a label of the same kind with one of the prefixes in the value
-    before: dict  # key: prefix that must be followed by a label of the same kind with a prefix in the value
-
-
-#: Entity schemes by name.
-ENTITY_SCHEMES = {
-    "IOB1": _EntityScheme("BI", {"B": "BI"}, {}),
-    "IOB2": _EntityScheme("BI", {"I": "BI"}, {}),
-    "IOE1": _EntityScheme("IE", {}, {"E": "IE"}),
-    "IOE2": _EntityScheme("IE", {}, {"I": "IE"}),
-    "IOBES": _EntityScheme("BIES", {"I": "BI", "E": "BI"}, {"B": "IE", "I": "IE"}),
-    "BILOU": _EntityScheme("BILU", {"I": "BI", "L": "BI"}, {"B": "IL", "I": "IL"}),
-}
-
-
 def _invalid_transitions(scheme, classes):
     """Return masks of the successive pairs of labels, and of the labels at ends, that an entity scheme forbids."""
     # classes: (K,) of str; returns: pairs: (K, K), bool; ends: (2, K), bool
     rules = ENTITY_SCHEMES[scheme]
-    parts = [_prefix_and_kind(label, scheme) for label in classes.tolist()]
+    parts = [rules.parts_of(label) for label in classes.tolist()]
+    if None in parts:
+        raise ValueError(
+            f"forbidden={scheme!r} needs labels that begin with one of {[*rules.prefixes]}, such as "
+            f"'{rules.first}-PER', got the class {classes.tolist()[parts.index(None)]!r}; list the forbidden pairs of "
+            "labels instead."
+        )
     # Before the start and after the end of a sequence, the label counts as outside of entities.
     outside = ("O", "")
-    pairs = np.array([[not _may_follow(before, after, rules) for after in parts] for before in parts])
-    first = [not _may_follow(outside, label, rules) for label in parts]
-    last = [not _may_follow(label, outside, rules) for label in parts]
+    pairs = np.array([[not rules.may_follow(before, after) for after in parts] for before in parts])
+    first = [not rules.may_follow(outside, label) for label in parts]
+    last = [not rules.may_follow(label, outside) for label in parts]
     return pairs, np.array([first, last])
-
-
-def _prefix_and_kind(label, scheme):
-    prefix, _, kind = str(label).partition("-")
-    prefixes = ENTITY_SCHEMES[scheme].prefixes
-    if len(prefix) != 1 or prefix not in "O" + prefixes:
-        raise ValueError(
-            f"forbidden={scheme!r} needs labels that begin with one of {[*prefixes, 'O']}, such as "
-            f"'{prefixes[0]}-PER', got the class {label!r}; list the forbidden pairs of labels instead."
-        )
-    return prefix, kind
-
-
-def _may_follow(before, after, rules):
-    is_same = before[1] == after[1]
-    if after[0] in rules.after and not (is_same and before[0] in rules.after[after[0]]):
-        return False
-    return before[0] not in rules.before or (is_same and after[0] in rules.before[before[0]])
 
 
 class PairwiseTables(HoldsOptions):
