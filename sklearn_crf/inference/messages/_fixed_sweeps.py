@@ -12,7 +12,8 @@ from sklearn_crf.inference._field import initial_messages
 from sklearn_crf.inference._local_search import local_arguments, table_buffers
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing, field_for_sums
-from sklearn_crf.kernels.messages.fixed_sweeps import sweep_mean_field, sweep_messages
+from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
+from sklearn_crf.kernels.messages.fixed_sweeps import sweep_mean_field, sweep_messages, sweep_odds
 from sklearn_crf.models import Statistics
 
 #: Losses of marginals and their codes in the kernel.
@@ -152,6 +153,12 @@ class FixedSweeps(Inference):
             marginals = np.empty((n_kept, n_nodes, model.n_columns))
             sweep_mean_field(*local_arguments(model), marginals, how, n_threads)
             return how
+        if _takes_log_odds(model):
+            trees = np.zeros(0) if self.method == "loopy" else edge_probabilities_of(model.graph, self.edge_probabilities)
+            weight = np.zeros((0, model.tables.shape[1]), model.dtype) if model.edge_weight is None else model.edge_weight
+            edges = model.tables, model.edge_type, weight, trees, tuple(model.graph.incidence)
+            sweep_odds(model.unary, *edges, how, n_threads)
+            return how
         field = self._field(model)
         messages = np.empty((n_kept, *(start := initial_messages(field)).shape), start.dtype)
         messages[0] = start
@@ -163,6 +170,15 @@ class FixedSweeps(Inference):
         """Return the arrays of a model for the message passing that `method` names."""
         trees = TRWMessagePassing(self.edge_probabilities)
         return field_for_sums(LoopyBP() if self.method == "loopy" else trees, model)
+
+
+def _takes_log_odds(model: Any) -> bool:
+    """Return whether each message is a single number: all nodes have two states, and scores are finite."""
+    if model.n_columns != 2 or model.n_states is not None:
+        return False
+    # Rounding errors of larger scores exceed one.
+    most = 1 / np.finfo(model.dtype).eps
+    return all(bool(np.abs(scores).max(initial=0.0) <= most) for scores in (model.unary, model.tables))
 
 
 def _components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -34,11 +34,30 @@ cdef extern from "messages/fixed_sweeps.hpp" namespace "crf" nogil:
         Real* messages
         void run(const Threads&) except +
 
+    cdef cppclass OddsTables[Real]:
+        int64_t n_features
+        const int32_t* edge_type
+        const Real* tables
+        const Real* edge_weight
+
     cdef cppclass SweptMeanField[Real](SweptLoss):
         LocalModel[Real] model
         int64_t n_nodes, n_types
         double* marginals
         const int32_t* rank
+        void run(const Threads&) except +
+
+cdef extern from "messages/swept_odds.hpp" namespace "crf" nogil:
+    cdef cppclass SweptOdds[Real](SweptLoss):
+        const int64_t* ptr
+        const int32_t* neighbor
+        const int32_t* half_edge
+        const int32_t* reverse
+        OddsTables[Real] of_edges
+        const double* appearance
+        const Real* scores
+        const int32_t* rank
+        int64_t n_nodes, n_edges, n_types
         void run(const Threads&) except +
 
 
@@ -81,6 +100,38 @@ def sweep_messages(
     swept.scores, swept.rank = &scores[0, 0], &rank[0]
     swept.n_slots, swept.n_types, swept.largest_degree = messages.shape[1], how.tables.shape[1], largest_degree
     swept.messages = &messages[0, 0, 0] if messages.shape[1] else NULL
+    with nogil:
+        swept.run(threads)
+
+
+def sweep_odds(
+    const floating[:, ::1] scores,  # IN (N, 2) scores of nodes, finite
+    const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2), finite
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or empty: all are 1
+    const double[::1] appearance,  # IN (E,) edge appearance probabilities, or empty: all are 1
+    tuple incidence,  # IN the incidence of the graph
+    object how,  # IN OUT the fields of SweepArguments
+    int n_threads,
+):
+    """Run sweeps of belief propagation between nodes of two states; with a loss, compute its gradient as well."""
+    cdef:
+        SweptOdds[floating] swept
+        Threads threads = threads_of(n_threads)
+        const int64_t[::1] ptr
+        const int32_t[::1] neighbor, half_edge, reverse, rank = how.rank
+    ptr, neighbor, half_edge, reverse = incidence
+    open_loss(&swept, how)
+    swept.n_nodes, swept.n_edges, swept.n_types = scores.shape[0], edge_type.shape[0], tables.shape[0]
+    swept.ptr, swept.scores, swept.rank = &ptr[0], &scores[0, 0], &rank[0]
+    swept.neighbor = &neighbor[0] if swept.n_edges else NULL
+    swept.half_edge = &half_edge[0] if swept.n_edges else NULL
+    swept.reverse = &reverse[0] if swept.n_edges else NULL
+    swept.of_edges.n_features = tables.shape[1]
+    swept.of_edges.tables = &tables[0, 0, 0, 0] if tables.shape[0] and tables.shape[1] else NULL
+    swept.of_edges.edge_type = &edge_type[0] if swept.n_edges else NULL
+    swept.of_edges.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] and edge_weight.shape[1] else NULL
+    swept.appearance = &appearance[0] if appearance.shape[0] else NULL
     with nogil:
         swept.run(threads)
 
