@@ -163,7 +163,7 @@ class LBFGS(Solver):
             else:
                 history_size = _LONG_HISTORY if len(start) <= _FEW_WEIGHTS else _SHORT_HISTORY
                 minimize, options = minimize_lbfgs, {"history_size": history_size, "noise": objective.noise}
-                if not objective.is_settled:
+                if objective.gains_from_scaling:
                     options["scaling"] = scaling_at(problem, start)
             options.update(tol=run.tol, most_left=SHARE_LEFT, callback=callback)
             result = minimize(problem.evaluate, start, max_iter=run.max_iter + 1 - record.n_iter, **options)

@@ -164,6 +164,11 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         return True
 
     @property
+    def gains_from_scaling(self) -> bool:
+        """Whether a solver should estimate the curvature at the start, which saves more passes than it costs."""
+        return not self.is_settled
+
+    @property
     def noise(self) -> float:
         """Relative noise of values, from an inner problem that is solved to a tolerance."""
         return 0.0

@@ -103,7 +103,8 @@ def scaling_by_differences(
 ) -> np.ndarray:
     r"""Compute a scaling in which a function has about equal curvature in all directions near a point.
 
-    .. math:: A = V \max(\Lambda, \mathrm{floor} \cdot \lambda_{\max})^{-1/2}, \qquad \nabla^2 f(x_0) = V \Lambda V^\top
+    .. math:: A = V \max(|\Lambda|, \mathrm{floor} \cdot |\lambda|_{\max})^{-1/2}, \qquad
+        \nabla^2 f(x_0) = V \Lambda V^\top
     """
     # fun: callable; x0: (n,); returns: (n, n)
     start = _iterates.checked_start(x0)
@@ -116,7 +117,9 @@ def scaling_by_differences(
     curvature, directions = np.linalg.eigh((hessian + hessian.T) / 2)
     if not len(start) or curvature[-1] <= 0:
         return np.eye(len(start))
-    return directions / np.sqrt(np.maximum(curvature, floor * curvature[-1]))
+    # Steps along negative curvature, of functions that are not convex, must have a moderate length too.
+    curvature = np.abs(curvature)
+    return directions / np.sqrt(np.maximum(curvature, floor * curvature.max()))
 
 
 def _checked_scaling(scaling, bounded):

@@ -86,6 +86,11 @@ class TestLBFGS:
         stopped = minimize_lbfgs(fun, np.ones(6), tol=0, scaling=scaling, callback=lambda point: point.nit == 2)
         assert (stopped.nit, stopped.message) == (2, "STOP: by the callback")
 
+    def test_scaling_by_the_size_of_negative_curvature(self):
+        curvature = np.array([4.0, -0.25, 1.0])
+        scaling = scaling_by_differences(lambda x: (0.5 * curvature @ x**2, curvature * x), np.ones(3))
+        assert_allclose(scaling @ scaling.T, np.diag(1 / np.abs(curvature)), atol=1e-8)
+
     def test_scaling_of_what_is_not_convex_is_none(self):
         assert_allclose(scaling_by_differences(lambda x: (-x @ x, -2 * x), np.ones(3)), np.eye(3))
         assert_allclose(scaling_by_differences(lambda x: (0.0, np.full(3, np.nan)), np.ones(3)), np.eye(3))

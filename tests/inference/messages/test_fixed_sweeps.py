@@ -10,6 +10,7 @@ from sweep_reference import swept_loss
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import LoopyBP, MeanField, TreeInference, TRWMessagePassing
+from sklearn_crf.inference.messages import _fixed_sweeps
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference.messages._fixed_sweeps import SWEEP_LOSSES, FixedSweeps
 from sklearn_crf.models import PairwiseModel, with_table_of_each_edge
@@ -171,18 +172,19 @@ def test_statistics_sum_marginals_of_edges(method, rng):
     assert_allclose(pairs.sum(axis=(1, 2)), 1)
 
 
+@pytest.mark.parametrize("n_states", [2, 3])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_bits_do_not_depend_on_threads(method, dtype, rng):
+def test_bits_do_not_depend_on_threads(method, dtype, n_states, rng):
     graph = Graph(6000, [[3 * i + a, 3 * i + b] for i in range(2000) for a, b in ((0, 1), (1, 2), (0, 2))])
-    model = random_model(graph, 3, rng)
+    model = random_model(graph, n_states, rng)
     model = replace(
         model,
         unary=model.unary.astype(dtype),
         tables=model.tables.astype(dtype),
         edge_weight=model.edge_weight.astype(dtype),
     )
-    labels = rng.integers(3, size=graph.n_nodes).astype(np.int32)
+    labels = rng.integers(n_states, size=graph.n_nodes).astype(np.int32)
     sweeps = FixedSweeps(method=method, n_sweeps=3)
     one, *others = (sweeps.loss_through_sweeps(model, labels, "clique", n_threads=n) for n in (1, 2, 7))
     assert len(one.tables) > 1
@@ -205,6 +207,40 @@ def test_parts_are_apart(method, rng):
     )
     sweeps = FixedSweeps(method=method, n_sweeps=2)
     assert_allclose(sweeps.marginals(both).unary[:9], sweeps.marginals(model).unary, atol=1e-13)
+
+
+@pytest.mark.parametrize("loss", SWEEP_LOSSES)
+@pytest.mark.parametrize("method", ["trw", "loopy"])
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_log_odds_equal_messages_of_both_states(graph, scale, method, loss, rng, monkeypatch):
+    model = random_model(GRAPHS[graph], 2, rng, n_features=2, scale=scale)
+    for array in (model.unary, model.tables, model.edge_weight):
+        array.setflags(write=False)
+    labels = rng.integers(-1, 2, size=model.n_nodes).astype(np.int32)
+    sweeps = FixedSweeps(method=method, n_sweeps=6)
+    single, marginals = sweeps.loss_through_sweeps(model, labels, loss), sweeps.marginals(model)
+    monkeypatch.setattr(_fixed_sweeps, "_takes_log_odds", lambda model: False)
+    double, usual = sweeps.loss_through_sweeps(model, labels, loss), sweeps.marginals(model)
+    assert_allclose(single.beliefs, double.beliefs, atol=1e-10)
+    assert_allclose(single.terms, double.terms, rtol=1e-11, atol=1e-10)
+    assert_allclose(single.unary, double.unary, atol=1e-9)
+    assert_allclose(single.tables.sum(axis=0), double.tables.sum(axis=0), atol=1e-9)
+    assert_allclose(marginals.unary, usual.unary, atol=1e-10)
+    assert_allclose(marginals.tables, usual.tables, atol=1e-9)
+
+
+@pytest.mark.parametrize("value", [-np.inf, 1e90])
+@pytest.mark.parametrize("method", ["trw", "loopy"])
+def test_two_states_of_extreme_scores(method, value, rng):
+    model = random_model(lattice((3, 3)), 2, rng)
+    unary = model.unary.copy()
+    unary[4, 1] = value
+    found = FixedSweeps(method=method).loss_through_sweeps(
+        replace(model, unary=unary), np.zeros(9, np.int32), "univariate"
+    )
+    assert_allclose(found.beliefs[4], [value < 0, value > 0])
+    assert np.all(np.isfinite(found.unary))
 
 
 def test_single_precision_is_close(rng):
