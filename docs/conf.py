@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 import inspect
 import json
-import os
 import pkgutil
 import re
 import shutil
@@ -13,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import matplotlib
+from docutils import nodes
 
 matplotlib.use("Agg")
 
@@ -34,6 +34,7 @@ version = release = sklearn_crf.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.extlinks",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "matplotlib.sphinxext.plot_directive",
@@ -41,16 +42,13 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-# Links to the documentation of these projects need their object inventories, which are read over the network.
-if os.environ.get("SKLEARN_CRF_INTERSPHINX"):
-    extensions.append("sphinx.ext.intersphinx")
-    intersphinx_mapping = {
-        "python": ("https://docs.python.org/3", None),
-        "numpy": ("https://numpy.org/doc/stable", None),
-        "scipy": ("https://docs.scipy.org/doc/scipy", None),
-        "sklearn": ("https://scikit-learn.org/stable", None),
-        "matplotlib": ("https://matplotlib.org/stable", None),
-    }
+extlinks = {"doi": ("https://doi.org/%s", "doi:%s"), "arxiv": ("https://arxiv.org/abs/%s", "arXiv:%s")}
+# Pages of other projects have regular addresses, so that links to them need no inventory from the network.
+OTHER_PROJECTS = {
+    "numpy": "https://numpy.org/doc/stable/reference/generated/{}.html",
+    "scipy": "https://docs.scipy.org/doc/scipy/reference/generated/{}.html",
+    "sklearn": "https://scikit-learn.org/stable/modules/generated/{}.html",
+}
 templates_path = ["_templates"]
 # The gallery's pages of run times would load scripts over the network.
 exclude_patterns = ["_build", "_templates", "sg_execution_times.rst", "**/sg_execution_times.rst"]
@@ -186,6 +184,15 @@ def escape_types(app, what, name, obj, options, lines):
             lines[number] = entry + colon + re.sub(r"(?<=\w)_(?!\w)|\*", r"\\\g<0>", kind)
 
 
+def link_to_other_project(app, env, node, contnode):
+    """Return a link to the page of a class or function of another project, or None."""
+    target = node["reftarget"]
+    address = OTHER_PROJECTS.get(target.partition(".")[0])
+    if address and node["reftype"] in ("class", "func"):
+        return nodes.reference("", "", contnode, internal=False, refuri=address.format(target))
+    return None
+
+
 # The pages are listed by name, because the cached environment of an earlier build does not contain new pages.
 autosummary_generate = write_api_pages()
 
@@ -289,5 +296,6 @@ warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive", 
 
 
 def setup(app):
+    app.connect("missing-reference", link_to_other_project)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", escape_types, priority=1)  # before numpydoc's

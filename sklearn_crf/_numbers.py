@@ -127,6 +127,8 @@ def require_numbers(values: Any, name: str) -> None:
         return
     if kind == "c":
         raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
+    if kind in "US" and values.ndim == 0:
+        raise ValueError(f"{name} must hold numbers, got the string {values.item()!r}: pass the values.")
     kinds = {type(value) for value in values.ravel()} if kind == "O" else {values.dtype.type}
     for found, (needed, *types) in _NO_NUMBERS.items():
         if any(issubclass(each, tuple(types)) for each in kinds):

@@ -20,7 +20,7 @@ from sklearn_crf import (
     restore,
     solve,
 )
-from sklearn_crf.inference import resolve_inference
+from sklearn_crf.inference import AutoMap, resolve_inference
 from sklearn_crf.learning import MaxMargin
 from sklearn_crf.metrics import entity_scores, flatten_nodes
 from sklearn_crf.models import PairwiseModel
@@ -274,6 +274,16 @@ WRONG = {
     # -- Models and metrics ---------------------------------------------------------------------------------------
     "a score of +inf": (lambda: PairwiseModel(Graph(1, []), [[np.inf, 0]], np.zeros((0, 2, 2))), "unary must"),
     "tables of another size": (lambda: PairwiseModel(Graph(1, []), [[0.0, 0]], np.zeros((1, 3, 3))), "tables must"),
+    "edges in place of a graph": (
+        lambda: PairwiseModel([[0, 1]], np.zeros((2, 2)), np.zeros((1, 2, 2))),
+        r"graph must be a Graph, got list: use Graph\(n_nodes, edges\)",
+    ),
+    "scores in place of a model": (lambda: AutoMap().map(np.zeros((2, 2))), "For arrays of scores, call .*solve"),
+    "the name of a photograph": (lambda: restore("photo.png"), "got the string 'photo.png': pass the values"),
+    "labels to refine": (
+        lambda: refine(MASK, np.zeros((4, 5, 3), np.uint8)),
+        r"image has shape \(4, 5, 3\), but probabilities are for a lattice of shape \(4,\)",
+    ),
     "metrics of other shapes": (lambda: flatten_nodes([[0, 1]], [[0, 1, 1]]), r"y_pred\[0\] has shape \(3,\)"),
     "entities of flat labels": (lambda: entity_scores(["B-A"], ["B-A"]), "counted in sequences of labels"),
     "an unknown learning rule": (lambda: DRFClassifier(learning="sgd").fit(ROWS, [0, 1, 0, 1]), "learning"),

@@ -11,6 +11,7 @@ tagger = make_pipeline(SequenceVectorizer(), TRWCRF())
 tagger.fit(X, tags)
 new = ["Anna", "likes", "Rome"]
 [found] = tagger.predict([[{"word": word} for word in new]])
+plt.figure(figsize=(6, 1.6))
 for x, tag in enumerate(found):
-    plt.text(x / 3, 0.5, f"{new[x]}\n{tag}", fontsize=30)
+    plt.text(x / 3, 0.2, f"{new[x]}\n{tag}", fontsize=30)
 plt.axis("off")

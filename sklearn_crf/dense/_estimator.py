@@ -136,9 +136,9 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     References
     ----------
     .. [1] P. Krähenbühl & V. Koltun (2011). Efficient inference in fully connected CRFs with Gaussian edge potentials.
-       Advances in Neural Information Processing Systems 24, 109-117.
-    .. [2] P. Krähenbühl & V. Koltun (2013). Parameter learning and convergent inference for dense random fields.
-       ICML, 513-521.
+       Advances in Neural Information Processing Systems 24, 109-117. :arxiv:`1210.5644`.
+    .. [2] P. Krähenbühl & V. Koltun (2013). Parameter learning and convergent inference for dense random fields. ICML,
+       513-521.
 
     Examples
     --------

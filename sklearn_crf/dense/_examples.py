@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
@@ -58,7 +58,7 @@ class DenseExample:
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "_range_of_type", range_of_type(self.image))
         if self.image is not None:
-            object.__setattr__(self, "image", _checked_image(self.image, scores))
+            object.__setattr__(self, "image", checked_image(self.image, scores))
         if self.spacing is not None:
             spacing = as_reals(self.spacing, "spacing")
             if spacing.shape != (scores.ndim - 1,) or not np.all(np.isfinite(spacing) & (spacing > 0)):
@@ -263,7 +263,7 @@ def _as_floats(values, name):
     return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
 
 
-def _checked_image(image, scores):
+def checked_image(image: Any, scores: np.ndarray) -> np.ndarray:
     image = _as_floats(image, "image")
     lattice = scores.shape[:-1]
     if image.shape == lattice:

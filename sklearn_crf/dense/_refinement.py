@@ -78,7 +78,7 @@ def refine(
     References
     ----------
     P. Krähenbühl & V. Koltun (2011). Efficient inference in fully connected CRFs with Gaussian edge potentials.
-    Advances in Neural Information Processing Systems 24, 109-117.
+    Advances in Neural Information Processing Systems 24, 109-117. :arxiv:`1210.5644`.
 
     Examples
     --------
@@ -102,6 +102,9 @@ def refine(
 
     def refined(probabilities, image):
         try:
+            if image is not None:  # a lattice of another shape explains wrong sums
+                _examples.checked_image(image, probabilities)
+            _check_sums(probabilities)
             example = _examples.DenseExample(np.log(np.maximum(probabilities, clip)), image, spacing)
         except ValueError as error:
             raise ValueError(str(error).replace("scores are", "probabilities are")) from error
@@ -157,6 +160,10 @@ def _checked(probabilities):
         probabilities = probabilities.astype(np.float32)
     if probabilities.ndim < 2 or 0 in probabilities.shape:
         raise ValueError(f"probabilities must have the shape (*lattice, n_classes), got {probabilities.shape}.")
+    return probabilities
+
+
+def _check_sums(probabilities: np.ndarray) -> None:
     total = probabilities.sum(axis=-1, dtype=np.float64)
     wrong = ~(np.abs(total - 1) <= SUM_TOL)
     if wrong.any():
@@ -167,4 +174,3 @@ def _checked(probabilities):
         )
     if probabilities.min() < 0:
         raise ValueError(f"probabilities must not be negative, found {probabilities.min():.4g}.")
-    return probabilities

@@ -34,8 +34,8 @@ class TrainingTraceDisplay:
 
     References
     ----------
-    S. Kumar, J. August, M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
-    Fields: An Empirical Study. EMMCVPR 2005, Figure 1.
+    S. Kumar, J. August, M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative Fields: An
+    Empirical Study. EMMCVPR 2005, :doi:`10.1007/11585978_11`, Figure 1.
 
     Examples
     --------

@@ -74,7 +74,7 @@ class Shards:
     def __init__(self, paths: Iterable, load: Callable[[Any], tuple], client: Any = None) -> None:
         paths = [paths] if isinstance(paths, str) else list(paths)
         if not callable(load):
-            raise ValueError(f"load must be a function of a path, got {load!r}.")
+            raise ValueError(f"load must be a function of a path, got {type(load).__name__}.")
         self._hold(
             [Shard(k, f"shard {path!s}", partial(load, path)) for k, path in enumerate(paths)], client, keep=False
         )

@@ -51,7 +51,7 @@ class M3NClassifier(FieldClassifier):
     J. Jancsary. Approximate Discriminative Training of Graphical Models. PhD thesis, TU Wien, 2012.
 
     S. Lacoste-Julien, M. Jaggi, M. Schmidt, P. Pletscher. Block-Coordinate Frank-Wolfe Optimization for Structural
-    SVMs. ICML 2013.
+    SVMs. ICML 2013, :arxiv:`1207.4747`.
 
     Examples
     --------

@@ -4,6 +4,7 @@ from sklearn_crf.graphs._component_trees import ComponentTrees
 from sklearn_crf.graphs._covering import covering_probabilities, covering_trees, snakes
 from sklearn_crf.graphs._graph import (
     Graph,
+    check_graph,
     disjoint_union,
     from_adjacency,
     lattice,

@@ -305,6 +305,14 @@ def trusted_graph(
     return graph
 
 
+def check_graph(graph: Any) -> None:
+    """Raise TypeError unless the graph of a model is a Graph."""
+    if not isinstance(graph, Graph):
+        raise TypeError(
+            f"graph must be a Graph, got {type(graph).__name__}: use Graph(n_nodes, edges), or lattice(shape)."
+        )
+
+
 def lists_edges(graph: Graph) -> bool:
     """Return whether the edges are stored as an array. If not, the graph is a lattice with edges in lattice order."""
     return "edges" in graph.__dict__

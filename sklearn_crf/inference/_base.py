@@ -376,11 +376,13 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             raise ValueError(f"{name} cannot do task {task!r}; it can do: {able}.")
         if not isinstance(model, self.takes):
             taken = " or ".join(kind.__name__ for kind in self.takes)
-            others = ", ".join(_takers(type(model), task)) or "no algorithm"
-            raise TypeError(
-                f"model must be a {taken} for {name}, got {type(model).__name__}. These algorithms accept it for task "
-                f"{task!r}: {others}."
+            others = ", ".join(_takers(type(model), task))
+            advice = (
+                f"These algorithms accept it for task {task!r}: {others}."
+                if others
+                else "For arrays of scores, call sklearn_crf.solve or sklearn_crf.marginals."
             )
+            raise TypeError(f"model must be a {taken} for {name}, got {type(model).__name__}. {advice}")
         for option, needed in (_COMMON_OPTIONS | self._ranges).items():
             if hasattr(self, option):
                 check_option(getattr(self, option), option, needed.holds, needed.needed, kind=needed.kind)

@@ -249,10 +249,10 @@ class EM(MixtureSolver):
     Zoubin Ghahramani, Geoffrey E. Hinton. The EM Algorithm for Mixtures of Factor Analyzers. Technical report, 1997.
 
     Michael E. Tipping, Christopher M. Bishop. Probabilistic Principal Component Analysis. Journal of the Royal
-    Statistical Society B 61, 1999 (loadings for given noise).
+    Statistical Society B 61, 1999, :doi:`10.1111/1467-9868.00196` (loadings for given noise).
 
     Ravi Varadhan, Christophe Roland. Simple and Globally Convergent Methods for Accelerating the Convergence of Any EM
-    Algorithm. Scandinavian Journal of Statistics 35, 2008 (scheme S3).
+    Algorithm. Scandinavian Journal of Statistics 35, 2008, :doi:`10.1111/j.1467-9469.2007.00585.x` (scheme S3).
 
     Examples
     --------

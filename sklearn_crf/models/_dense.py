@@ -40,7 +40,7 @@ class DenseModel(ChecksPickles):
     References
     ----------
     P. Krähenbühl & V. Koltun (2011). Efficient inference in fully connected CRFs with Gaussian edge potentials.
-    Advances in Neural Information Processing Systems 24, 109-117.
+    Advances in Neural Information Processing Systems 24, 109-117. :arxiv:`1210.5644`.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from scipy.sparse.linalg import LinearOperator
 from sklearn_crf._numbers import as_reals, as_scores
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
-from sklearn_crf.graphs import Graph
+from sklearn_crf.graphs import Graph, check_graph
 from sklearn_crf.kernels.gaussian.gaussian import graph_product, stencil_product
 from sklearn_crf.models._edge_layout import check_edge_type
 from sklearn_crf.models._pairwise import score_terms
@@ -77,6 +77,7 @@ class GaussianModel(ChecksPickles):
     precision_operator: LinearOperator | None = None
 
     def __post_init__(self):
+        check_graph(self.graph)
         n_nodes, n_edges = self.graph.n_nodes, self.graph.n_edges
         h = as_scores(self.h, "h", may_forbid=False)
         h = h[:, None] if h.ndim == 1 else h

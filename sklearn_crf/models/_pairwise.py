@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn_crf._numbers import as_integers, as_scores
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
-from sklearn_crf.graphs import Graph
+from sklearn_crf.graphs import Graph, check_graph
 from sklearn_crf.kernels.labelings import count_pairs, labeling_terms
 from sklearn_crf.models._edge_layout import EdgeLayout
 
@@ -161,6 +161,7 @@ class PairwiseModel(ChecksPickles):
     _kept: ClassVar[dict[Hashable, Any]]  # set on every model: cache of data derived from its EdgeLayout
 
     def __post_init__(self):
+        check_graph(self.graph)
         unary = as_scores(self.unary, "unary")
         n_nodes, n_edges = self.graph.n_nodes, self.graph.n_edges
         if unary.ndim != 2 or len(unary) != n_nodes or unary.shape[1] < 1:

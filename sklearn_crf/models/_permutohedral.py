@@ -66,8 +66,8 @@ class PermutohedralFilter:
 
     References
     ----------
-    A. Adams, J. Baek & M. A. Davis (2010). Fast high-dimensional filtering using the permutohedral lattice.
-    Computer Graphics Forum 29, 753-762.
+    A. Adams, J. Baek & M. A. Davis (2010). Fast high-dimensional filtering using the permutohedral lattice. Computer
+    Graphics Forum 29, 753-762. :doi:`10.1111/j.1467-8659.2009.01645.x`.
 
     Examples
     --------

@@ -43,6 +43,7 @@ __all__ = [
     "BlockLikelihood",
     "ContrastiveSets",
     "GibbsGenerator",
+    "Likelihood",
     "Loss",
     "MapGenerator",
     "Objective",

@@ -69,7 +69,7 @@ def minimize_owlqn(
 
     References
     ----------
-    G. Andrew, J. Gao. Scalable training of L1-regularized log-linear models. ICML 2007.
+    G. Andrew, J. Gao. Scalable training of L1-regularized log-linear models. ICML 2007, :doi:`10.1145/1273496.1273501`.
 
     Examples
     --------

@@ -82,7 +82,7 @@ def subgradient(
     References
     ----------
     S. Shalev-Shwartz, Y. Singer, N. Srebro and A. Cotter. Pegasos: Primal Estimated sub-GrAdient SOlver for SVM.
-    Mathematical Programming 127, 2011.
+    Mathematical Programming 127, 2011, :doi:`10.1007/s10107-010-0420-4`.
 
     Examples
     --------

@@ -82,7 +82,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
     References
     ----------
-    D. H. Wolpert. Stacked Generalization. Neural Networks, 1992.
+    D. H. Wolpert. Stacked Generalization. Neural Networks, 1992, :doi:`10.1016/S0893-6080(05)80023-1`.
 
     Examples
     --------

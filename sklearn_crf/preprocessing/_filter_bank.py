@@ -173,7 +173,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
     References
     ----------
     M. Varma and A. Zisserman. A Statistical Approach to Texture Classification from Single Images. International
-    Journal of Computer Vision 62, 2005 (the RFS bank).
+    Journal of Computer Vision 62, 2005, :doi:`10.1007/s11263-005-4635-4` (the RFS bank).
 
     Examples
     --------

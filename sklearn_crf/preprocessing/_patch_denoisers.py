@@ -97,8 +97,9 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
 
     References
     ----------
-    R. Coifman and D. Donoho. Translation-Invariant De-Noising. Wavelets and Statistics, 1995. O. Guleryuz. Weighted
-    Averaging for Denoising With Overcomplete Dictionaries. IEEE Transactions on Image Processing 16, 2007 (weights).
+    R. Coifman and D. Donoho. Translation-Invariant De-Noising. Wavelets and Statistics, 1995,
+    :doi:`10.1007/978-1-4612-2544-7_9`. O. Guleryuz. Weighted Averaging for Denoising With Overcomplete Dictionaries.
+    IEEE Transactions on Image Processing 16, 2007 (weights).
 
     Examples
     --------
@@ -186,8 +187,9 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
 
     References
     ----------
-    A. Buades, B. Coll and J.-M. Morel. A Non-Local Algorithm for Image Denoising. CVPR 2005. B. Goossens, H. Luong,
-    A. Pizurica and W. Philips. An Improved Non-Local Denoising Algorithm. LNLA 2008 (weights).
+    A. Buades, B. Coll and J.-M. Morel. A Non-Local Algorithm for Image Denoising. CVPR 2005,
+    :doi:`10.1109/CVPR.2005.38`. B. Goossens, H. Luong, A. Pizurica and W. Philips. An Improved Non-Local Denoising
+    Algorithm. LNLA 2008 (weights).
 
     Examples
     --------
@@ -283,7 +285,8 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
     References
     ----------
     K. Dabov, A. Foi, V. Katkovnik and K. Egiazarian. Image Denoising by Sparse 3-D Transform-Domain Collaborative
-    Filtering. IEEE Transactions on Image Processing 16, 2007 (the second step; the pilot is another).
+    Filtering. IEEE Transactions on Image Processing 16, 2007, :doi:`10.1109/TIP.2007.901238` (the second step; the
+    pilot is another).
 
     Examples
     --------

@@ -107,7 +107,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     References
     ----------
     Y. Chen and T. Pock. Trainable nonlinear reaction diffusion: a flexible framework for fast and effective image
-    restoration. IEEE Transactions on Pattern Analysis and Machine Intelligence 39(6), 2017.
+    restoration. IEEE Transactions on Pattern Analysis and Machine Intelligence 39(6), 2017,
+    :doi:`10.1109/TPAMI.2016.2596743`.
 
     Examples
     --------

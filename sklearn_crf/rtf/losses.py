@@ -150,8 +150,9 @@ def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8)
     References
     ----------
     Z. Wang, A. Bovik, H. Sheikh and E. Simoncelli. Image Quality Assessment: From Error Visibility to Structural
-    Similarity. IEEE Transactions on Image Processing 13, 2004. With windows of 8 x 8 pixels: Z. Wang and E. Simoncelli.
-    Maximum differentiation (MAD) competition. Journal of Vision 8, 2008.
+    Similarity. IEEE Transactions on Image Processing 13, 2004, :doi:`10.1109/TIP.2003.819861`. With windows of 8 x 8
+    pixels: Z. Wang and E. Simoncelli. Maximum differentiation (MAD) competition. Journal of Vision 8, 2008,
+    :doi:`10.1167/8.12.8`.
 
     Examples
     --------
@@ -217,7 +218,7 @@ def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[floa
     References
     ----------
     Z. Wang and Q. Li. Information Content Weighting for Perceptual Image Quality Assessment. IEEE Transactions on Image
-    Processing 20, 2011.
+    Processing 20, 2011, :doi:`10.1109/TIP.2010.2092435`.
 
     Examples
     --------

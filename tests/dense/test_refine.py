@@ -189,8 +189,12 @@ def test_many_images_are_no_volume():
 
 def test_invalid_input():
     probabilities, image, _ = picture()
-    with pytest.raises(ValueError, match=r"at pixel \(0, 0\) they add up"):
+    with pytest.raises(
+        ValueError, match=r"probabilities are for a lattice of shape \(3, 20\)"
+    ):
         refine(probabilities.transpose(2, 0, 1), image)
+    with pytest.raises(ValueError, match=r"at pixel \(0, 0\) they add up"):
+        refine(2 * probabilities, image)
     with pytest.raises(ValueError, match=r"at pixel \(0, 3\) they add up to nan"):
         refine(np.where(np.arange(24)[:, np.newaxis] == 3, np.nan, probabilities), image)
     with pytest.raises(ValueError, match="must not be negative"):

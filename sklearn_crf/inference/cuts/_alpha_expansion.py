@@ -244,8 +244,9 @@ class AlphaExpansion(_MoveMaking):
 
     References
     ----------
-    Y. Boykov, O. Veksler, R. Zabih. Fast approximate energy minimization via graph cuts. TPAMI 2001.
-    C. Rother, S. Kumar, V. Kolmogorov, A. Blake. Digital tapestry. CVPR 2005 (truncation).
+    Y. Boykov, O. Veksler, R. Zabih. Fast approximate energy minimization via graph cuts. TPAMI 2001,
+    :doi:`10.1109/34.969114`. C. Rother, S. Kumar, V. Kolmogorov, A. Blake. Digital tapestry. CVPR 2005,
+    :doi:`10.1109/CVPR.2005.130` (truncation).
 
     Examples
     --------
@@ -305,7 +306,8 @@ class AlphaBetaSwap(_MoveMaking):
 
     References
     ----------
-    Y. Boykov, O. Veksler, R. Zabih. Fast approximate energy minimization via graph cuts. TPAMI 2001.
+    Y. Boykov, O. Veksler, R. Zabih. Fast approximate energy minimization via graph cuts. TPAMI 2001,
+    :doi:`10.1109/34.969114`.
 
     Examples
     --------

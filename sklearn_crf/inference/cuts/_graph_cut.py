@@ -57,8 +57,9 @@ class GraphCut(Inference):
 
     References
     ----------
-    V. Kolmogorov, R. Zabih. What energy functions can be minimized via graph cuts? TPAMI 2004.
-    V. Kolmogorov, C. Rother. Minimizing nonsubmodular functions with graph cuts: a review. TPAMI 2007.
+    V. Kolmogorov, R. Zabih. What energy functions can be minimized via graph cuts? TPAMI 2004,
+    :doi:`10.1109/TPAMI.2004.1262177`. V. Kolmogorov, C. Rother. Minimizing nonsubmodular functions with graph cuts: a
+    review. TPAMI 2007, :doi:`10.1109/TPAMI.2007.1031`.
 
     Examples
     --------

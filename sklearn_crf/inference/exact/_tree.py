@@ -34,8 +34,8 @@ class TreeInference(EdgeMarginals, Inference):
 
     References
     ----------
-    J. Pearl. Probabilistic Reasoning in Intelligent Systems, 1988, chapter 4. L. Rabiner. A tutorial on hidden
-    Markov models, Proc. IEEE 77, 1989, section III for chains.
+    J. Pearl. Probabilistic Reasoning in Intelligent Systems, 1988, chapter 4. L. Rabiner. A tutorial on hidden Markov
+    models, Proc. IEEE 77, 1989, :doi:`10.1109/5.18626`, section III for chains.
 
     Examples
     --------

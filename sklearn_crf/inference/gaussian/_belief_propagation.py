@@ -52,9 +52,9 @@ class GaussianBP(GaussianInference):
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 41. Y. Weiss and W. T. Freeman.
-    Correctness of Belief Propagation in Gaussian Graphical Models of Arbitrary Topology. Neural Computation 13, 2001.
-    D. M. Malioutov, J. K. Johnson and A. S. Willsky. Walk-Sums and Belief Propagation in Gaussian Graphical Models.
-    Journal of Machine Learning Research 7, 2006.
+    Correctness of Belief Propagation in Gaussian Graphical Models of Arbitrary Topology. Neural Computation 13, 2001,
+    :doi:`10.1162/089976601750541769`. D. M. Malioutov, J. K. Johnson and A. S. Willsky. Walk-Sums and Belief
+    Propagation in Gaussian Graphical Models. Journal of Machine Learning Research 7, 2006.
 
     Examples
     --------

@@ -44,8 +44,9 @@ class ConjugateGradient(_base.GaussianInference):
 
     References
     ----------
-    J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 38 and Eq. (232). C. Bekas,
-    E. Kokiopoulou and Y. Saad. An estimator for the diagonal of a matrix. Applied Numerical Mathematics 57, 2007.
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 38 and Eq. (232). C. Bekas, E.
+    Kokiopoulou and Y. Saad. An estimator for the diagonal of a matrix. Applied Numerical Mathematics 57, 2007,
+    :doi:`10.1016/j.apnum.2007.01.003`.
 
     Examples
     --------

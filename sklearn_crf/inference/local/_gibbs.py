@@ -110,8 +110,8 @@ class GibbsSampler(GibbsChains):
 
     References
     ----------
-    S. Geman and D. Geman. Stochastic Relaxation, Gibbs Distributions, and the Bayesian Restoration of Images.
-    IEEE Transactions on Pattern Analysis and Machine Intelligence 6, 1984.
+    S. Geman and D. Geman. Stochastic Relaxation, Gibbs Distributions, and the Bayesian Restoration of Images. IEEE
+    Transactions on Pattern Analysis and Machine Intelligence 6, 1984, :doi:`10.1109/TPAMI.1984.4767596`.
 
     Examples
     --------

@@ -78,7 +78,8 @@ class ICM(Inference):
 
     References
     ----------
-    J. Besag. On the Statistical Analysis of Dirty Pictures. Journal of the Royal Statistical Society B 48, 1986.
+    J. Besag. On the Statistical Analysis of Dirty Pictures. Journal of the Royal Statistical Society B 48, 1986,
+    :doi:`10.1111/j.2517-6161.1986.tb01412.x`.
 
     Examples
     --------

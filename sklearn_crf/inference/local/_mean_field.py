@@ -60,8 +60,8 @@ class MeanField(Inference):
 
     References
     ----------
-    M. J. Wainwright and M. I. Jordan. Graphical Models, Exponential Families, and Variational Inference.
-    Foundations and Trends in Machine Learning 1, 2008, section 5.
+    M. J. Wainwright and M. I. Jordan. Graphical Models, Exponential Families, and Variational Inference. Foundations
+    and Trends in Machine Learning 1, 2008, :doi:`10.1561/2200000001`, section 5.
 
     Examples
     --------

@@ -85,11 +85,12 @@ class LargeNeighborhoodSearch(Inference):
 
     References
     ----------
-    F. Hamze and N. de Freitas. From fields to trees. UAI 2004 (trees given the rest). A. Selby. Efficient
-    subgraph-based sampling of Ising-type models with frustration. arXiv:1409.3934, 2014 (subgraphs of low tree width).
-    S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi. Optimization by simulated annealing. Science 220, 1983.
-    G. Papandreou and A. Yuille. Perturb-and-MAP random fields. ICCV 2011 (noise). R. Tinos, D. Whitley, F. Chicano.
-    Partition crossover for pseudo-Boolean optimization. FOGA 2015 (parts). D. Pisinger and S. Ropke. Large neighborhood
+    F. Hamze and N. de Freitas. From fields to trees. UAI 2004, :arxiv:`1207.4149` (trees given the rest). A. Selby.
+    Efficient subgraph-based sampling of Ising-type models with frustration. arXiv:1409.3934, 2014 (subgraphs of low
+    tree width). S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi. Optimization by simulated annealing. Science 220, 1983,
+    :doi:`10.1126/science.220.4598.671`. G. Papandreou and A. Yuille. Perturb-and-MAP random fields. ICCV 2011,
+    :doi:`10.1109/ICCV.2011.6126242` (noise). R. Tinos, D. Whitley, F. Chicano. Partition crossover for pseudo-Boolean
+    optimization. FOGA 2015, :doi:`10.1145/2725494.2725497` (parts). D. Pisinger and S. Ropke. Large neighborhood
     search. Handbook of Metaheuristics, 2010.
 
     Examples

@@ -89,7 +89,8 @@ class IncMP(SubgradientMap):
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Figure 26. A. Nedic, D. P. Bertsekas.
-    Incremental subgradient methods for nondifferentiable optimization. SIAM J. Optimization 12, 2001.
+    Incremental subgradient methods for nondifferentiable optimization. SIAM J. Optimization 12, 2001,
+    :doi:`10.1137/S1052623499362111`.
 
     Examples
     --------

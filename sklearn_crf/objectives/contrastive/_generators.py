@@ -111,7 +111,8 @@ class GibbsGenerator(Generator):
 
     References
     ----------
-    T. Tieleman. Training Restricted Boltzmann Machines using Approximations to the Likelihood Gradient. ICML 2008.
+    T. Tieleman. Training Restricted Boltzmann Machines using Approximations to the Likelihood Gradient. ICML 2008,
+    :doi:`10.1145/1390156.1390290`.
 
     Examples
     --------

@@ -112,7 +112,8 @@ class Blur(Degradation):
 
     References
     ----------
-    U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013.
+    U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013,
+    :doi:`10.1109/CVPR.2013.84`.
 
     Examples
     --------

