@@ -285,6 +285,7 @@ if any(EXAMPLES.glob("*/plot_*.py")):
         "show_memory": False,
         "remove_config_comments": True,
         "abort_on_example_error": True,
+        "capture_repr": ("_repr_html_",),  # the value of a last line, such as a legend, is no result
     }
 else:
     # The index page links to the gallery even if there are no examples.

@@ -33,7 +33,7 @@ X, y, _ = make_noisy_digits(40, random_state=0)
 # inference predicts with every fitted estimator.
 estimators = {
     "PMA": DRFClassifier(learning="pma", inference="mpm"),
-    "SPA": DRFClassifier(learning="spa", solver="bundle", inference="map"),
+    "SPA": DRFClassifier(learning="spa", inference="map"),
     "PL": DRFClassifier(learning="pl", inference="icm"),
     "PL, C=0.01 of edges": DRFClassifier(
         learning="pl", inference="icm", pairwise=PairwiseTables(C=0.01)
@@ -52,6 +52,8 @@ for learning, decoding, score, p in rows:
 # %%
 # Matching pairs are framed. A star marks pairs that are significantly worse than the
 # best pair at the 5 % level. The test accounts for the selection of the best pair.
+# Pseudolikelihood predicts well only by ICM, which like its training looks at each node
+# given its neighbours.
 CouplingAuditDisplay.from_results(audit.results)
 plt.show()
 

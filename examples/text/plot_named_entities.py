@@ -96,6 +96,6 @@ print(sequence_classification_report(y["test"], tagger.predict(X["test"])))
 # The display names the weights of features and labels. The table shows the score of
 # each pair of successive labels; forbidden pairs are white.
 for weight in top_features(tagger, 6):
-    print(weight)
+    print(f"{weight.feature:12}{weight.label:8}{weight.weight:+.2f}")
 PairwiseTablesDisplay.from_estimator(tagger)
 plt.show()
