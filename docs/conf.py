@@ -246,15 +246,14 @@ write_capabilities()
 
 def write_learnings():
     """Write the table of all values of ``learning``, from the attributes of their classes."""
-    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 15 20 40 15 10", ""]
-    rows = [["name", "class", "loss", "needs", "gives"]]
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 22 43 20 15", ""]
+    rows = [["name", "loss", "needs", "gives"]]
     for name, kind in LEARNINGS.items():
         needs = [f"every label: {kind.why_not['missing labels']}"] if kind.needs_labels else []
         needs += [] if kind.takes_factors else [f"no larger factors: {kind.why_not['factors']}"]
         rows.append(
             [
-                f'``"{name}"``',
-                f":class:`~sklearn_crf.learning.{kind.__name__}`",
+                f':class:`"{name}" <sklearn_crf.learning.{kind.__name__}>`',
                 inspect.getdoc(kind).split("\n\n")[0].replace("\n", " "),
                 "; ".join(needs),
                 "probabilities" if kind.has_distribution else "best labelings",
