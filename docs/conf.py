@@ -187,9 +187,9 @@ def escape_types(app, what, name, obj, options, lines):
 
 def link_to_other_project(app, env, node, contnode):
     """Return a link to the page of a class or function of another project, or None."""
-    target = node["reftarget"]
+    target = node.get("reftarget", "")
     address = OTHER_PROJECTS.get(target.partition(".")[0])
-    if address and node["reftype"] in ("class", "func"):
+    if address and node.get("reftype") in ("class", "func"):
         return nodes.reference("", "", contnode, internal=False, refuri=address.format(target))
     return None
 
