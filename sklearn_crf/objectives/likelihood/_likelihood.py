@@ -53,22 +53,24 @@ class Likelihood(Objective):
     needs = frozenset({"marginals"})
     missing = "marginalised"
 
-    def __init__(self, inference=None):
+    def __init__(self, inference: Inference | None = None) -> None:
         self.inference = inference
 
     @property
-    def exact_on(self):  # type: ignore[override]
+    def exact_on(self) -> str | None:  # type: ignore[override]
         """Graphs on which the inference is exact."""
         return None if self.inference is None else self.inference.exact_on
 
     @property
-    def takes_turns(self):  # type: ignore[override]
+    def takes_turns(self) -> bool:  # type: ignore[override]
         return self.inference is not None and self.inference.takes_turns
 
-    def is_exact_for(self, model):
+    def is_exact_for(self, model: Any) -> bool:
         return self.inference is not None and self.inference.is_exact_for(model)
 
-    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+    def loss_statistics(
+        self, model: Any, labels: np.ndarray, *, state: Any = None, seed: int = 0, n_threads: int = 1
+    ) -> Loss:
         # Approximate inference starts cold, as in prediction. Loopy belief propagation may have several fixed points.
         # With warm starts it could follow a branch that prediction never finds, and a line search that returns to a
         # point could find another value there. Exact inference gives the same result from any start; its state holds
