@@ -15,7 +15,7 @@ from sklearn_crf.learning._batch_labels import (
     marginals_of,
     weighed_marginals,
 )
-from sklearn_crf.learning._chain_labels import PREDICTION_PATHS
+from sklearn_crf.learning._prediction_paths import PREDICTION_PATHS
 from sklearn_crf.objectives import at_temperature
 from sklearn_crf.objectives.fast_paths import applying
 
@@ -108,10 +108,15 @@ class Labeler:
         return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
 
     def _found_at_once(self, batches, potentials, voters, inference, rule):
-        """Return the result of the first applicable fast path for each batch, or None for a batch without result."""
+        """Return the result of the first fast path that has one for each batch, or None for a batch without result."""
+        found = [None] * len(batches)
         for path in applying(PREDICTION_PATHS, self, batches, potentials, voters, rule):
-            return path(self, batches, potentials, voters[0], inference, rule).found(self.n_jobs)
-        return [None] * len(batches)
+            missing = [i for i, part in enumerate(found) if part is None]
+            some = [batches[i] for i in missing]
+            parts = path(self, some, potentials, voters[0], inference, rule).found(self.n_jobs) if some else []
+            for i, part in zip(missing, parts, strict=True):
+                found[i] = part
+        return found
 
     def _mapped(self, run, found, batches, inference):
         """Fill the missing results by a function of a batch, and return all results."""

@@ -30,16 +30,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import cached_property, map_tasks, thread_count
-from sklearn_crf.inference import LoopyBP, TRWMessagePassing
-from sklearn_crf.inference._field import Messages
-from sklearn_crf.inference.messages._labelled_graphs import LabelledGraphs, LinearScores, are_settled_together
-from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
+from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf.objectives._base import Loss
-from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue, tables_by_weight, total_of, weighted_loss
+from sklearn_crf.objectives._risk import EmpiricalRisk, tables_by_weight, total_of, weighted_loss
 from sklearn_crf.objectives.contrastive._contrastive_sets import SetsOfBatches
-from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._pass_over_chains import PassOverChains
+from sklearn_crf.objectives.likelihood._pass_over_graphs import PassOverGraphs
 from sklearn_crf.objectives.likelihood._pass_over_nodes import (
     NodePass,
     NodesGivenNeighbours,
@@ -50,7 +46,6 @@ from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives.margin._forest_planes import ForestPlanes, SparseForestPlanes
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, risk_in_blocks
-from sklearn_crf.potentials import LinearPotentials
 
 # Number of batches whose statistics are kept until the pullback
 _N_TOGETHER = 8
@@ -87,100 +82,6 @@ class PooledPullback:
             risk.potentials.add_pullbacks(gradient, examples, statistics, self._ranges, n_jobs=risk.n_jobs)
             parts.extend(part._replace(statistics=None) for part in weighted)
         return total_of(parts, gradient)
-
-
-class PassOverGraphs:
-    """Risk of likelihoods on labelled graphs with dense features, by message passing in one kernel call.
-
-    Batches are left to the general way if messages do not converge without damping, if scores range too widely, or if
-    the kernel does not support their graphs.
-    """
-
-    name = "graphs"
-    objectives = (Likelihood, RelaxedLikelihood)
-
-    def __init__(self, risk: EmpiricalRisk) -> None:
-        algorithm = _messages_of(risk.objective)
-        is_chosen = [are_settled_together(batch, algorithm) for batch in risk.batches]
-        edges = [risk.edges_of(i) if chosen else None for i, chosen in enumerate(is_chosen)]
-        self._graphs = LabelledGraphs(risk.batches, edges, algorithm)
-
-    @staticmethod
-    def applies(objective: Any, potentials: Any, batches: list) -> bool:
-        """Return whether undamped message passing on labelled nodes with dense features supports some batch."""
-        if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
-            return False
-        algorithm = _messages_of(objective)
-        if type(algorithm) not in (LoopyBP, TRWMessagePassing) or algorithm.damping or not potentials.n_features:
-            return False
-        return any(are_settled_together(batch, algorithm) for batch in batches)
-
-    def value_grad(self, risk: EmpiricalRisk, coef: np.ndarray, members: Any) -> RiskValue:
-        """Return the risk of all or some batches."""
-        members = range(len(risk.batches)) if members is None else members
-        states = {i: _Start.of(risk, i) for i in members if i in self._graphs.batches}
-        chosen = [i for i, start in states.items() if not start.is_damped]
-        parts, gradients = [], []
-        if chosen:
-            algorithm = _messages_of(risk.objective)
-            scores = LinearScores.of(risk.potentials, coef, self._graphs.dtype)
-            # A quarter of the sweeps, as oscillating messages would use all sweeps.
-            limits = algorithm.tol, -(-algorithm.max_iter // 4), thread_count(risk.n_jobs)
-            sums, chosen, settled = self._graphs.excess(chosen, [states[i].messages for i in chosen], scores, *limits)
-            part, gradient = _pulled_back(risk.potentials, sums)
-            parts, gradients = [part], [gradient]
-            for i, messages in zip(chosen, settled, strict=True):
-                risk.carried[i] = states[i].kept(risk.objective, messages)
-        others = [i for i in members if i not in set(chosen)]
-        parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
-        for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
-            # A batch that has not converged once is not tried again by the kernel. The general way always starts cold.
-            risk.carried[i] = _Start(is_damped=True), None
-        return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
-
-
-class _Start(NamedTuple):
-    """Messages from which inference of a batch starts, taken from its last evaluation if the objective keeps them."""
-
-    messages: Messages | None = None
-    fallback: Any = None  # state of the fallback algorithm
-    is_damped: bool = False
-
-    @classmethod
-    def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
-        """Return the start that a risk carries for a batch."""
-        # All labels are known, so there is no second state.
-        free = (risk.carried[i] or (None, None))[0]
-        return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
-
-    def kept(self, objective: Any, messages: Messages) -> tuple | None:
-        """Return the state that the risk carries to the next evaluation after messages have converged."""
-        if type(objective) is Likelihood:
-            return None
-        return (_Start(messages, self.fallback) if _has_fallback(objective) else messages), None
-
-
-def _has_fallback(objective: Any) -> bool:
-    return type(objective.inference) is MarginalsWithFallback
-
-
-def _messages_of(objective: Any) -> Any:
-    """Return the message passing of an objective, or its inference if that has no fallback."""
-    return objective.inference.messages if _has_fallback(objective) else objective.inference
-
-
-def _pulled_back(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
-    """Return the RiskValue without gradient, and the gradient, from the sums of the kernel."""
-    gradient = np.zeros(potentials.n_coef)
-    own, n_columns = potentials.unpack(gradient), potentials.n_columns
-    ends = np.cumsum([2, n_columns, n_columns * potentials.n_features])
-    by_intercept, by_features, by_tables = np.split(sums, ends)[1:]
-    own.coef[0] = by_features.reshape(n_columns, -1)
-    if potentials.fit_intercept:
-        own.intercept[0] = by_intercept
-    shape = potentials.n_edge_types, potentials.n_edge_features, potentials.n_classes, potentials.n_classes
-    own.edge_coef[...] = potentials.form.adjoint(by_tables.reshape(shape))
-    return RiskValue(float(sums[0]), None, float(sums[1]), converged=True, n_nonsubmodular=0), gradient
 
 
 class PassOfSets:

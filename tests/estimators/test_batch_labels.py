@@ -7,8 +7,8 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example, M3NClassifier
-from sklearn_crf.learning import Relaxation, _chain_labels
-from sklearn_crf.learning._chain_labels import ChainLabels
+from sklearn_crf.learning import Relaxation, _prediction_paths
+from sklearn_crf.learning._prediction_paths import ChainLabels
 from sklearn_crf.objectives.fast_paths import general_path_only
 from sklearn_crf.potentials import PairwiseTables
 
@@ -212,6 +212,6 @@ def test_marginals_of_costly_decisions_are_made_in_lots(monkeypatch):
     X, y = chains(3, 1, n=3000)
     costly = TRWCRF(cost=[[0, 1, 9], [1, 0, 9], [1, 1, 0]], max_iter=5, tol=10.0).fit(X[:40], y[:40])
     found = costly.predict(X)
-    monkeypatch.setattr(_chain_labels, "_MOST_KEPT", 1)
+    monkeypatch.setattr(_prediction_paths, "_MOST_KEPT", 1)
     for one, other in zip(found, costly.predict(X), strict=True):
         assert_array_equal(one, other)

@@ -1,7 +1,8 @@
-// Relaxed likelihood of labelled graphs by tree-reweighted messages, and its gradient by all weights, in one call.
+// Relaxed likelihood of labelled graphs by tree-reweighted messages, and its gradient by all weights, in one call; or
+// the marginals of graphs without labels.
 //
 // The messages of each connected component are updated until they converge. One thread processes an example from its
-// scores to its statistics.
+// scores to its statistics or marginals. The result of an example does not depend on the other examples.
 #pragma once
 
 #include <atomic>
@@ -31,11 +32,12 @@ struct GraphBatch {
     std::intptr_t edge_weight;  // (E, R) or null
     std::intptr_t divided_weight;  // (E, R) edge weights divided by edge appearance probabilities
     std::intptr_t appearance;  // (E,)
-    std::intptr_t labels;  // (N,)
+    std::intptr_t labels;  // (N,) or null if only marginals are requested
     std::intptr_t kinds, kind_type, kind_weight;  // (E,) kinds of edges, (n,) type and (n, R) weight of each kind; or null
     i64 n_kinds;
-    std::intptr_t given, found;  // (2E, K) initial messages, or null; final messages
-    i64 n_edges, largest_degree, is_large;  // large graphs are connected, and their sweeps are extrapolated
+    std::intptr_t given, found;  // (2E, K) initial messages, or null; final messages, or null if labels are null
+    std::intptr_t marginals;  // (N, K) found marginals of nodes, or null if there are labels
+    i64 is_large;  // large graphs are connected, and their sweeps are extrapolated
 
     template <class Number>
     static Number* at(std::intptr_t address) {
@@ -68,7 +70,7 @@ struct GraphRisk {
     const i64* blocks;  // (n_blocks + 1,) first example of each block
     i64 n_blocks;
     double* sums;  // (n_blocks, n_sums)
-    unsigned char* failed;  // (n_batches,) whether messages did not converge, or the score range is too wide
+    unsigned char* failed;  // (n_examples,) whether messages did not converge, or the score range is too wide
 
     i64 n_columns() const { return n_classes == 2 ? 1 : n_classes; }  // 1 for two states: the score difference
 
@@ -76,43 +78,23 @@ struct GraphRisk {
     i64 n_sums() const { return 2 + n_columns() * (1 + features.n_features) + table_size(); }
 
     void run(const Threads& threads) {
-        is_wide.assign(n_batches, 0);
         std::vector<std::atomic<bool>> gave_up(n_batches);
         for (auto& each : gave_up) each = false;
-        threads.share(n_batches, [&](i64 b) { gave_up[b] = !measure(b); });
         threads.share(n_blocks, [&](i64 block) {
             double* own = sums + block * n_sums();
             std::fill_n(own, n_sums(), 0.0);
             for (i64 i = blocks[block]; i < blocks[block + 1]; i++) {
+                // The loss of a batch needs all of its examples.
                 std::atomic<bool>& has_failed = gave_up[examples[i].batch];
-                if (!has_failed && !Example(*this, examples[i], weight[i], own).run()) has_failed = true;
+                const bool is_needed = !has_failed || !batches[examples[i].batch].labels;
+                failed[i] = !is_needed || !Example(*this, examples[i], weight[i], own).run();
+                if (failed[i]) has_failed = true;
             }
         });
-        for (i64 b = 0; b < n_batches; b++) failed[b] = gave_up[b];
     }
 
 private:
-    std::vector<char> is_wide;  // for each batch, whether a message may have a probability below 1/100
-
     i64 table_size() const { return n_types * n_features * n_classes * n_classes; }
-
-    // Whether message probabilities of a batch are safe from underflow.
-    bool measure(i64 b) {
-        const GraphBatch& batch = batches[b];
-        const auto* type = GraphBatch::at<const i32>(batch.edge_type);
-        const auto* weights = GraphBatch::at<const Real>(batch.divided_weight);
-        const auto* appearance = GraphBatch::at<const Real>(batch.appearance);
-        double largest = 0, most = 0;
-        for (i64 e = 0; e < batch.n_edges; e++) {
-            double own = 0;
-            for (i64 r = 0; r < n_features; r++)
-                own += std::fabs(double(weights[e * n_features + r])) * spread[type[e] * n_features + r];
-            largest = std::max(largest, own);
-            most = std::max(most, double(appearance[e]));
-        }
-        is_wide[b] = largest * most > kWide;
-        return batch.largest_degree * (largest + std::log(double(n_classes))) + largest <= largest_range;
-    }
 
     // Computes the messages, loss and gradient of an example. Its arrays are indexed by the numbers of the batch.
     struct Example {
@@ -124,6 +106,8 @@ private:
         const i64 K, C, first, n, first_slot, n_slots, n_own_edges;
         const i64* ptr;
         const i32 *half_edge, *labels;
+        i64 largest_degree = 0;
+        bool is_wide = false;  // whether a message may have a probability below 1/100
 
         Example(const GraphRisk& risk, const GraphExample& own, double weight, double* sums)
             : risk(risk), batch(risk.batches[own.batch]), own(own), weight(weight), sums(sums), K(risk.n_classes),
@@ -137,10 +121,29 @@ private:
             return GraphBatch::at<Number>(address);
         }
 
-        // Computes node scores, messages and sums. Returns false if messages do not converge.
+        // Whether message probabilities are safe from underflow.
+        bool measure() {
+            const auto* type = at<const i32>(batch.edge_type);
+            const auto* weights = at<const Real>(batch.divided_weight);
+            const auto* appearance = at<const Real>(batch.appearance);
+            double largest = 0, most = 0;
+            for (i64 e = own.first_edge; e < own.last_edge; e++) {
+                double range = 0;
+                for (i64 r = 0; r < risk.n_features; r++)
+                    range += std::fabs(double(weights[e * risk.n_features + r])) * risk.spread[type[e] * risk.n_features + r];
+                largest = std::max(largest, range);
+                most = std::max(most, double(appearance[e]));
+            }
+            for (i64 s = first; s < first + n; s++) largest_degree = std::max(largest_degree, ptr[s + 1] - ptr[s]);
+            is_wide = largest * most > kWide;
+            return largest_degree * (largest + std::log(double(K))) + largest <= risk.largest_range;
+        }
+
+        // Computes node scores, messages, and sums or marginals. Returns false if messages do not converge.
         bool run() {
+            if (!measure()) return false;
             const auto scores = workspace<Real>(n * C);
-            const auto derivative = workspace<double>(n * C);
+            const auto derivative = workspace<double>(labels ? n * C : 0);
             const auto* rows = at<const Real>(batch.features) + first * risk.features.n_features;
             risk.features.scores(rows, n, C, C, scores.get());
             for (i64 s = 0; s < n; s++)
@@ -154,7 +157,7 @@ private:
             double* by_tables = by_features + C * risk.features.n_features;
             const bool settled = C == 1 ? run_odds(scores.get(), derivative.get(), by_tables)
                                         : run_rows(scores.get(), derivative.get(), by_tables);
-            if (!settled) return false;
+            if (!settled || !labels) return settled;
             for (i64 s = 0; s < n; s++)
                 for (i64 k = 0; k < C; k++) by_intercept[k] += derivative[s * C + k];
             risk.features.pull(rows, n, C, C, derivative.get(), by_features, true);
@@ -198,7 +201,7 @@ private:
         bool run_odds(const Real* scores, double* derivative, double* by_tables) const {
             constexpr i64 padding = 2 * kLongest;
             const i64 n_padded = n_slots + padding;
-            const auto numbers = workspace<Real>(n + 3 * n_padded + batch.largest_degree + padding);
+            const auto numbers = workspace<Real>(n + 3 * n_padded + largest_degree + padding);
             const auto wide = workspace<double>(2 * n + n_slots + 2 * n_own_edges);
             Real *unary = numbers.get(), *odds = unary + n, *coupling = odds + n_padded, *power = coupling + n_padded;
             double *belief = wide.get(), *soft = belief + n, *offset = soft + n, *joint = offset + n_slots;
@@ -228,6 +231,7 @@ private:
                                         coupling - first_slot, power - first_slot, nullptr, odds - first_slot,
                                         at<const i32>(batch.order), at<const i32>(batch.rank), 0.0, power + n_padded};
             if (!settle(sweep, odds, 1, 1, LOG_ODDS)) return false;
+            if (!labels) return write_marginals(unary, odds, belief);
             OddsConversion<Real>::to_probabilities(odds, offset, n_slots, at<Real>(batch.found) + 2 * first_slot, 2);
             double loss = add_nodes(scores, unary, odds, belief, soft, derivative);
             loss += add_pairs(odds, joint, rest, belief, soft, by_tables);
@@ -254,6 +258,20 @@ private:
                     start[slot * width + a] = a < K ? std::max(given[slot * K + a], least) : Real(0);
         }
 
+        // Log-odds of a node with all of its messages.
+        double belief_of(i64 s, const Real* unary, const Real* odds) const {
+            double belief = unary[s];
+            for (i64 q = ptr[first + s] - first_slot; q < ptr[first + s + 1] - first_slot; q++) belief += odds[q];
+            return belief;
+        }
+
+        bool write_marginals(const Real* unary, const Real* odds, double* belief) const {
+            for (i64 s = 0; s < n; s++) belief[s] = belief_of(s, unary, odds);
+            const std::vector<double> no_offset(n);
+            OddsConversion<Real>::to_probabilities(belief, no_offset.data(), n, at<Real>(batch.marginals) + 2 * first, 2);
+            return true;
+        }
+
         // Contributions of nodes to the loss. Writes their log-odds to belief and log(1 + exp(log-odds)) to soft.
         double add_nodes(const Real* scores, const Real* unary, const Real* odds, double* belief, double* soft,
                          double* derivative) const {
@@ -262,8 +280,7 @@ private:
                 const i64 count = std::min(kAtOnce, n - start);
                 for (i64 j = 0; j < kAtOnce; j++) {
                     const i64 s = start + std::min(j, count - 1);
-                    belief[s] = unary[s];
-                    for (i64 q = ptr[first + s] - first_slot; q < ptr[first + s + 1] - first_slot; q++) belief[s] += odds[q];
+                    belief[s] = belief_of(s, unary, odds);
                     small[j] = -std::fabs(belief[s]);
                 }
                 exponentiate_all_double(small, kAtOnce);
@@ -330,6 +347,11 @@ private:
             return loss;
         }
 
+        // Copies rows without their padding.
+        void copy_rows(const Real* rows, i64 n_rows, i64 width, Real* out) const {
+            for (i64 i = 0; i < n_rows; i++) std::copy_n(rows + i * width, K, out + i * K);
+        }
+
         // Messages as rows of probabilities.
         bool run_rows(const Real* scores, double* derivative, double* by_tables) const {
             const i64 lanes = 16 / i64(sizeof(Real)), W = (K + lanes - 1) / lanes * lanes, R = risk.n_features;
@@ -339,7 +361,7 @@ private:
             double *work = wide.get(), *log_z = work + (6 + 2 * K) * W, *pairs = log_z + n;
             for (i64 s = 0; s < n; s++) log_z[s] = row_below_best<Real>(scores + s * K, K, W, unary + s * W);
             double loss = 0;
-            for (i64 s = 0; s < n; s++) loss += log_z[s] - scores[s * K + labels[first + s]];
+            for (i64 s = 0; s < n && labels; s++) loss += log_z[s] - scores[s * K + labels[first + s]];
             exponentiate_all<Real>(unary, n * W);
             if (batch.given) copy_given(at<const Real>(batch.given) + K * first_slot, W, messages);
             for (i64 slot = 0; slot < n_slots && !batch.given; slot++)
@@ -350,18 +372,21 @@ private:
             sweep.nodes = at<const i32>(batch.order);
             sweep.rank = at<const i32>(batch.rank);
             sweep.damping = 0;
-            sweep.open(messages - first_slot * W, n_slots, work, risk.is_wide[own.batch]);
+            sweep.open(messages - first_slot * W, n_slots, work, is_wide);
             if (!settle(sweep, messages, K, W, PROBABILITIES)) return false;
-            auto* found = at<Real>(batch.found) + first_slot * K;
-            for (i64 slot = 0; slot < n_slots; slot++) std::copy_n(messages + slot * W, K, found + slot * K);
             Beliefs<Real> of_messages;
             of_messages.field = sweep.field;
             of_messages.messages = messages - first_slot * W;
             of_messages.beliefs = beliefs - first * W;
             of_messages.row_totals = nullptr;
             of_messages.open(work);
-            std::fill_n(pairs, risk.n_types * R * K * W, 0.0);
             if (of_messages.of_nodes(log_z - first, first, first + n) >= 0) return false;
+            if (!labels) {
+                copy_rows(beliefs, n, W, at<Real>(batch.marginals) + first * K);
+                return true;
+            }
+            copy_rows(messages, n_slots, W, at<Real>(batch.found) + first_slot * K);
+            std::fill_n(pairs, risk.n_types * R * K * W, 0.0);
             if (of_messages.add_statistics(pairs, false, log_z - first, first, first + n) >= 0) return false;
             for (i64 row = 0; row < risk.n_types * R * K; row++)
                 for (i64 b = 0; b < K; b++) by_tables[row * K + b] += weight * pairs[row * W + b];
@@ -445,7 +470,7 @@ private:
         // Tables are stored for both directions of an edge, or once if long rows can be read transposed.
         void set_tables(Field<Real>& field, i64 n_kinds, bool own_kinds, Factors& factors) const {
             const i64 W = field.width, size = K * W;
-            const bool once = own_kinds && W * i64(sizeof(Real)) > 2 * ROWS_VECTOR_BYTES && batch.largest_degree <= K;
+            const bool once = own_kinds && W * i64(sizeof(Real)) > 2 * ROWS_VECTOR_BYTES && largest_degree <= K;
             const i64 n_stored = once ? n_kinds : 2 * n_kinds;
             if (n_stored * size > kMostStored) return;
             Field<Real> kinds = field;

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Relaxed likelihood of labelled graphs by tree-reweighted messages, in one call for all batches."""
+"""Relaxed likelihood or marginals of graphs by tree-reweighted messages, in one call for all batches."""
 
 from cython cimport floating
 from libc.stdint cimport int64_t, uint8_t
@@ -40,7 +40,7 @@ cdef extern from "messages/graph_risk.hpp" namespace "crf" nogil:
 
 
 def risk_of_graphs(
-    const int64_t[:, ::1] batches,  # IN (n_batches, 22) the fields of GraphBatch
+    const int64_t[:, ::1] batches,  # IN (n_batches, 21) the fields of GraphBatch
     const int64_t[:, ::1] examples,  # IN (n_examples, 7) the fields of GraphExample
     const double[::1] weight,  # IN (n_examples,)
     const int64_t[::1] blocks,  # IN (n_blocks + 1,) first example of each block; a block lies within one batch
@@ -56,10 +56,13 @@ def risk_of_graphs(
     tuple plan,  # the fields of SweepPlan
     int64_t most_bytes,  # memory limit of extrapolations
     double[:, ::1] sums,  # OUT (n_blocks, S) loss, errors, gradients of intercepts, features and tables (T, R, K, K)
-    uint8_t[::1] failed,  # OUT (n_batches,) whether messages did not converge, or the score range is too wide
+    uint8_t[::1] failed,  # OUT (n_examples,) whether messages did not converge, or the score range is too wide
     int n_threads,
 ):
-    """Compute the loss and gradient of each block of examples; sums of failed batches are undefined."""
+    """Compute the loss and gradient of each block of examples, or marginals of graphs without labels.
+
+    Sums of batches with failed examples, and marginals of failed examples, are undefined.
+    """
     cdef:
         GraphRisk[floating] risk
         Threads threads = threads_of(n_threads)

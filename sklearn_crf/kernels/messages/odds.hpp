@@ -151,7 +151,9 @@ struct OddsConversion {
         std::fill(odds + n, odds + n_padded, Real(1));
     }
 
-    static void to_probabilities(const Real* odds, const double* offset, i64 n, Real* messages, i64 width) {
+    // odds: (n,), of any precision; messages: (n, width), written in the first two columns
+    template <class Number>
+    static void to_probabilities(const Number* odds, const double* offset, i64 n, Real* messages, i64 width) {
         double x[kAtOnce], small[kAtOnce];
         for (i64 start = 0; start < n; start += kAtOnce) {
             const i64 count = std::min(kAtOnce, n - start);

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from sklearn_crf.inference.messages._labelled_graphs import _kinds
+from sklearn_crf.inference.messages._swept_graphs import _kinds
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

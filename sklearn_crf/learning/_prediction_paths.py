@@ -1,23 +1,33 @@
-"""Fast prediction for chains that share a transition table and for single nodes: one kernel call for all batches."""
+"""Fast paths of prediction: one kernel call from features to labels or marginals for many batches.
+
+``PREDICTION_PATHS`` lists them, in the form of ``FAST_PATHS`` of :mod:`~sklearn_crf.objectives.fast_paths`: chains that
+share a transition table and single nodes, and graphs with cycles by message passing. A path returns None for a batch
+that it declines.
+"""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sklearn_crf._threads import single_threaded_blas, thread_count
+from sklearn_crf._threads import map_tasks, single_threaded_blas, thread_count
 from sklearn_crf.encoding import chain_features
 from sklearn_crf.graphs import trusted_graph
 from sklearn_crf.inference.exact._chains import BestTransitions, Transitions
+from sklearn_crf.inference.messages._swept_graphs import LinearScores, SweptGraphs, are_swept
 from sklearn_crf.kernels.chains.inference import predict_chains
-from sklearn_crf.learning._batch_labels import of_largest
-from sklearn_crf.models import PairwiseModel
+from sklearn_crf.learning._batch_labels import marginals_of, of_largest
+from sklearn_crf.models import EdgeLayout, PairwiseModel
 from sklearn_crf.objectives.likelihood._pass_over_chains import cuts_of_blocks
+from sklearn_crf.objectives.likelihood._pass_over_graphs import messages_of, supports_sweeps, sweeps_to_try
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 # Maximum number of marginals in memory at a time if only labels are requested.
 _MOST_KEPT = 2**22
+# Maximum number of nodes whose arrays are in memory at a time: sixteen threads have two images of 90 x 90 pixels each.
+_MOST_NODES = 2**18
 
 
 class ChainLabels:
@@ -153,4 +163,81 @@ def _blocks(pointers, starts, n_classes):
     return np.concatenate(blocks)
 
 
-PREDICTION_PATHS = (ChainLabels,)
+class GraphLabels:
+    """Fast path that computes labels or marginals of batches of graphs by sequential sweeps in one kernel call.
+
+    Examples whose messages do not converge without damping, or whose scores range too widely, are predicted from their
+    models. The prediction of an example does not depend on the other examples.
+    """
+
+    name = "graphs"
+    objectives = None
+
+    def __init__(
+        self, labeler: Any, batches: list, potentials: Any, weights: np.ndarray, inference: Any, rule: str
+    ) -> None:
+        # rule: "mpm" for the labels with the largest gain, "marginals" for the marginals
+        self._labeler, self._batches, self._potentials, self._weights = labeler, batches, potentials, weights
+        self._inference, self._rule = inference, rule
+
+    @staticmethod
+    def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
+        """Return whether this path can predict: marginals by undamped messages, no labels known, one weight vector."""
+        if rule == "map" or len(voters) > 1 or labeler.temperature != 1 or not batches:
+            return False
+        algorithm = messages_of(labeler.able("marginals"))
+        if batches[0].labels is not None or not supports_sweeps(potentials, algorithm):
+            return False
+        return any(_is_swept(batch, algorithm) for batch in batches)
+
+    def found(self, n_jobs: int | None) -> list[np.ndarray | None]:
+        """Return the labels or marginals of every batch, with None for each batch that the kernel does not support."""
+        algorithm = messages_of(self._inference)
+        found: list[np.ndarray | None] = [None] * len(self._batches)
+        chosen = [i for i, batch in enumerate(self._batches) if _is_swept(batch, algorithm)]
+        sizes = np.cumsum([0, *(self._batches[i].example.n_nodes for i in chosen)])
+        lots = np.unique(np.searchsorted(sizes, np.arange(0, sizes[-1], _MOST_NODES), side="right") - 1)
+        for start, stop in pairwise([*lots.tolist(), len(chosen)]):
+            lot = chosen[start:stop]
+            for i, part in zip(lot, self._predict(lot, algorithm, n_jobs), strict=True):
+                found[i] = part
+        return found
+
+    def _predict(self, lot, algorithm, n_jobs):
+        """Return the labels or marginals of some batches."""
+        batches = [self._batches[i] for i in lot]
+        with single_threaded_blas():
+            edges = map_tasks(partial(_edges_of, self._potentials), batches, n_jobs)
+            graphs = SweptGraphs(batches, edges, algorithm, n_jobs)
+            scores = LinearScores.of(self._potentials, self._weights, graphs.dtype)
+            found = graphs.marginals(scores, algorithm.tol, sweeps_to_try(algorithm), thread_count(n_jobs))
+            parts = [(batch, *found[k]) for k, batch in enumerate(batches)]
+            return map_tasks(self._completed, parts, n_jobs)
+
+    def _completed(self, part, n_threads):
+        """Return the labels or marginals of a batch, with the marginals of failed examples computed from its model."""
+        batch, marginals, failed = part
+        marginals = marginals.astype(np.float64, copy=False)
+        if failed.any():
+            model = self._labeler, self._potentials, self._weights, batch, self._inference
+            nodes = np.repeat(failed != 0, np.diff(batch.node_ptr))
+            marginals[nodes] = marginals_of(*model, n_threads)[1][nodes]
+        if self._rule == "marginals":
+            return marginals
+        return of_largest(self._labeler.gain(marginals, batch.node_ptr))
+
+
+def _is_swept(batch, algorithm):
+    # Chains of a list may still have to be joined.
+    return hasattr(batch.example, "graph") and are_swept(batch.example, algorithm)
+
+
+def _edges_of(potentials, batch, n_threads):
+    """Return the layout of the edges of a batch."""
+    example = batch.example
+    (n_types, n_features), edge_type, edge_weight = potentials.edge_layout(example)
+    n_edges, dtype = example.graph.n_edges, example.node_features.dtype
+    return EdgeLayout.of(edge_type, edge_weight, n_edges, n_types, n_features, dtype)
+
+
+PREDICTION_PATHS: tuple[Any, ...] = (ChainLabels, GraphLabels)

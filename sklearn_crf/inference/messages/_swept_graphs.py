@@ -1,11 +1,12 @@
-"""Losses of labelled graphs, whose messages one kernel call updates until they converge."""
+"""Losses and marginals of graphs with cycles, whose messages one kernel call updates until they converge."""
 
+from itertools import pairwise
 from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import cached_property
+from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf.encoding import Batch
 from sklearn_crf.inference._field import LARGEST_RANGE, Messages
 from sklearn_crf.inference.messages import _tuning
@@ -17,8 +18,8 @@ from sklearn_crf.kernels.factors import range_of_tables
 from sklearn_crf.kernels.messages.graph_risk import risk_of_graphs
 from sklearn_crf.models import EdgeLayout, are_potts
 
-# Columns of the addresses of given and of found messages in the kernel's rows.
-_GIVEN, _FOUND = 17, 18
+# Columns of the addresses of kinds of edges, of given and found messages, and of marginals, in the kernel's rows.
+_KINDS, _GIVEN, _FOUND, _MARGINALS = 13, 17, 18, 19
 
 
 class LinearScores(NamedTuple):
@@ -45,14 +46,23 @@ class ExcessOverLabels(NamedTuple):
     messages: list  # messages of each of these batches, as stored for warm starts
 
 
-class LabelledGraphs:
-    """Batches of labelled graphs with cycles and dense features, in the form that the kernel expects."""
+class SweptGraphs:
+    """Batches of graphs with cycles and dense features, in the form that the kernel expects."""
 
-    def __init__(self, batches: list[Batch], edges: list[EdgeLayout | None], algorithm: MessagePassing) -> None:
-        self.batches = {}
-        for i, (batch, layout) in enumerate(zip(batches, edges, strict=True)):
-            if layout is not None:
-                self.batches[i] = _GraphArrays(batch, layout, algorithm)
+    def __init__(
+        self,
+        batches: list[Batch],
+        edges: list[EdgeLayout | None],
+        algorithm: MessagePassing,
+        n_jobs: int | None,
+    ) -> None:
+        # edges: layout of each batch, or None to leave the batch out
+        chosen = [i for i, layout in enumerate(edges) if layout is not None]
+
+        def arrays_of(i, n_threads):
+            return _GraphArrays(batches[i], edges[i], algorithm)
+
+        self.batches = dict(zip(chosen, map_tasks(arrays_of, chosen, n_jobs), strict=True))
         self.dtype = next(iter(self.batches.values())).dtype if self.batches else np.dtype(np.float64)
         self._nodes_of_block = ceil(sum(each.n_nodes for each in self.batches.values()) / _tuning.N_PARTS)
 
@@ -65,32 +75,53 @@ class LabelledGraphs:
         max_iter: int,
         n_threads: int,
     ) -> ExcessOverLabels:
-        """Return losses and derivatives of the batches whose messages converge; starts may be None."""
-        n_types, n_features, n_classes, _ = scores.tables.shape
-        spread = np.empty(n_types * n_features)
-        range_of_tables(scores.tables.reshape(len(spread), -1), spread)
+        """Return losses and derivatives of labelled batches whose messages converge; starts may be None."""
         # Messages that were stored as scores could not be represented as probabilities.
         given = [None if each is None or each.as_scores else each.values for each in starts]
         given = [None if each is None else np.ascontiguousarray(each, dtype=self.dtype) for each in given]
         # New arrays, because given messages must not change if messages do not converge.
+        n_classes = scores.tables.shape[3]
         messages = [np.empty((2 * self.batches[i].n_edges, n_classes), self.dtype) for i in chosen]
-        layout = [self.batches[i].rows(k, self._nodes_of_block) for k, i in enumerate(chosen)]
+        sums, failed = self._run(chosen, {_GIVEN: given, _FOUND: messages}, scores, tol, max_iter, n_threads)
+        is_sound = [not each.any() for each in failed]
+        settled = np.flatnonzero(is_sound)
+        found = [Messages(messages[k], as_scores=False) for k in settled]
+        total = np.concatenate([part for part, sound in zip(sums, is_sound, strict=True) if sound] or [sums[0][:0]])
+        return ExcessOverLabels(total.sum(axis=0), [chosen[k] for k in settled], found)
+
+    def marginals(
+        self, scores: LinearScores, tol: float, max_iter: int, n_threads: int
+    ) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Return node marginals of all batches, and for each example whether its messages did not converge."""
+        chosen, n_classes = list(self.batches), scores.tables.shape[3]
+        found = [np.empty((self.batches[i].n_nodes, n_classes), self.dtype) for i in chosen]
+        _, failed = self._run(chosen, {_MARGINALS: found}, scores, tol, max_iter, n_threads)
+        return dict(zip(chosen, zip(found, failed, strict=True), strict=True))
+
+    def _run(self, chosen, arrays, scores, tol, max_iter, n_threads):
+        """Run the kernel; return the sums of the blocks and the failures of the examples of each chosen batch."""
+        # arrays: lists of arrays of the chosen batches, by the column of their addresses
+        n_types, n_features, n_classes, _ = scores.tables.shape
+        spread = np.empty(n_types * n_features)
+        range_of_tables(scores.tables.reshape(len(spread), -1), spread)
+        is_potts = are_potts(scores.tables)
+        by_kind = n_classes > 2 and not is_potts
+        layout = [self.batches[i].rows(k, self._nodes_of_block, by_kind) for k, i in enumerate(chosen)]
         rows, examples, weight, blocks = (list(part) for part in zip(*layout, strict=True))
-        for row, start, end in zip(rows, given, messages, strict=True):
-            row[_GIVEN], row[_FOUND] = _address(start), _address(end)
+        for column, each in arrays.items():
+            for row, array in zip(rows, each, strict=True):
+                row[column] = _address(array)
         firsts = np.cumsum([0, *map(len, examples)])
         bounds = np.concatenate([*(own + first for own, first in zip(blocks, firsts, strict=False)), firsts[-1:]])
         sums = np.empty((len(bounds) - 1, 2 + len(scores.weights) + scores.weights.size + scores.tables.size))
-        failed = np.empty(len(chosen), dtype=np.uint8)
+        failed = np.empty(firsts[-1], dtype=np.uint8)
         risk_of_graphs(
             np.array(rows), np.concatenate(examples), np.concatenate(weight), bounds, n_classes, *scores,
-            are_potts(scores.tables), spread.reshape(n_types, n_features), LARGEST_RANGE[self.dtype], tol, max_iter,
+            is_potts, spread.reshape(n_types, n_features), LARGEST_RANGE[self.dtype], tol, max_iter,
             sweep_plan(), _tuning.MOST_BYTES, sums, failed, n_threads,
         )  # fmt: skip
-        is_sound = np.repeat(failed == 0, [len(own) for own in blocks])
-        settled = np.flatnonzero(failed == 0)
-        found = [Messages(messages[k], as_scores=False) for k in settled]
-        return ExcessOverLabels(sums[is_sound].sum(axis=0), [chosen[k] for k in settled], found)
+        ends = np.cumsum([len(own) for own in blocks])[:-1]
+        return np.split(sums, ends), [failed[start:stop] for start, stop in pairwise(firsts)]
 
 
 class _GraphArrays:
@@ -103,15 +134,16 @@ class _GraphArrays:
         if is_reweighted:
             probabilities = edge_probabilities_of(graph, algorithm.edge_probabilities)
         self.dtype, self.n_nodes, self.n_edges = example.node_features.dtype, graph.n_nodes, graph.n_edges
-        self._largest_degree, self._is_large = graph.largest_degree, is_reweighted and is_large(graph)
+        self._is_large = is_reweighted and is_large(graph)
         divided = (1.0 if edges.edge_weight is None else edges.edge_weight) / probabilities[:, None]
         divided = np.ascontiguousarray(divided, dtype=self.dtype)
         order, rank, ranges = components_in_order(graph)
         self._arrays = [
             np.ascontiguousarray(example.node_features), *graph.incidence, order, rank, ranges, edges.edge_type,
-            edges.edge_weight, divided, probabilities.astype(self.dtype), np.asarray(batch.labels, dtype=np.int32),
-            *_kinds(edges.edge_type, divided, len(batch.node_ptr) - 1),
+            edges.edge_weight, divided, probabilities.astype(self.dtype),
+            None if batch.labels is None else np.asarray(batch.labels, dtype=np.int32),
         ]  # fmt: skip
+        self._edge_type, self._divided = edges.edge_type, divided
         node_ptr = batch.node_ptr
         first_edge = np.append(0, np.cumsum(np.bincount(
             np.searchsorted(node_ptr, graph.edges[:, 0], side="right") - 1, minlength=len(node_ptr) - 1
@@ -124,20 +156,33 @@ class _GraphArrays:
 
     def __getstate__(self) -> dict[str, Any]:
         # Exclude addresses, because copies, possibly in other processes, have other addresses.
-        return {name: value for name, value in self.__dict__.items() if name != "_row"}
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_row")}
+
+    @cached_property
+    def _kinds(self) -> tuple:
+        return _kinds(self._edge_type, self._divided, len(self._node_ptr) - 1)
 
     @cached_property
     def _row(self) -> np.ndarray:
-        n_kinds = 0 if self._arrays[-1] is None else len(self._arrays[-1])
-        addresses = [_address(each) for each in self._arrays]
-        return np.array([*addresses, n_kinds, 0, 0, self.n_edges, self._largest_degree, self._is_large], dtype=np.int64)
+        return np.array([*map(_address, self._arrays), *[0] * 7, self._is_large], dtype=np.int64)
 
-    def rows(self, number: int, nodes_of_block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    @cached_property
+    def _row_by_kind(self) -> np.ndarray:
+        kind, types, weights = self._kinds
+        row = self._row.copy()
+        row[_KINDS:_GIVEN] = _address(kind), _address(types), _address(weights), 0 if types is None else len(types)
+        return row
+
+    def rows(
+        self, number: int, nodes_of_block: int, by_kind: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the kernel's row of the batch, rows and weights of its examples, and the starts of blocks of them."""
+        # by_kind: whether edges of one kind share their factors
         self._examples[:, 0] = number
         wanted = np.arange(0, self.n_nodes, nodes_of_block)
         blocks = np.unique(np.searchsorted(self._node_ptr[:-1], wanted))
-        return self._row.copy(), self._examples, self._weight, blocks
+        row = self._row_by_kind if by_kind else self._row
+        return row.copy(), self._examples, self._weight, blocks
 
 
 def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple:
@@ -152,13 +197,21 @@ def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple
 
 
 def are_settled_together(batch: Batch, algorithm: MessagePassing) -> bool:
-    """Return whether a batch contains labelled graphs with cycles whose sweeps are sequential."""
-    example, graph = batch.example, batch.example.graph
-    if example.has_factors or example.n_states is not None or not example.stores_edges or graph.is_forest:
+    """Return whether a batch contains labelled graphs that are swept and whose edge features are stored."""
+    has_labels = batch.labels is not None and np.min(batch.labels, initial=0) >= 0
+    return has_labels and batch.example.stores_edges and are_swept(batch.example, algorithm)
+
+
+def are_swept(example: Any, algorithm: MessagePassing) -> bool:
+    """Return whether an example contains graphs with cycles and dense features whose sweeps are sequential."""
+    if example.has_factors or example.n_states is not None or example.graph.is_forest:
         return False
-    if not isinstance(example.node_features, np.ndarray) or batch.labels is None or np.min(batch.labels, initial=0) < 0:
+    if not isinstance(example.node_features, np.ndarray):
         return False
-    return algorithm.schedule != "convergent" and choose_schedule(algorithm.schedule, graph) is SCHEDULES["sequential"]
+    return (
+        algorithm.schedule != "convergent"
+        and choose_schedule(algorithm.schedule, example.graph) is SCHEDULES["sequential"]
+    )
 
 
 def _address(array: np.ndarray | None) -> int:

@@ -1,0 +1,113 @@
+"""Likelihoods of labelled graphs with cycles: all batches in one kernel call, from features to gradients."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import map_tasks, thread_count
+from sklearn_crf.inference import LoopyBP, TRWMessagePassing
+from sklearn_crf.inference._field import Messages
+from sklearn_crf.inference.messages._swept_graphs import LinearScores, SweptGraphs, are_settled_together
+from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
+from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue, total_of
+from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
+from sklearn_crf.potentials import LinearPotentials
+
+
+def messages_of(inference: Any) -> Any:
+    """Return the message passing of an inference with a fallback, or the inference itself if it has no fallback."""
+    return inference.messages if type(inference) is MarginalsWithFallback else inference
+
+
+def supports_sweeps(potentials: Any, algorithm: Any) -> bool:
+    """Return whether the kernel of graphs supports an algorithm, and potentials with dense features."""
+    if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
+        return False
+    return type(algorithm) in (LoopyBP, TRWMessagePassing) and not algorithm.damping and potentials.n_features > 0
+
+
+def sweeps_to_try(algorithm: Any) -> int:
+    """Return a quarter of the sweeps of an algorithm, because oscillating messages would use all of them."""
+    return -(-algorithm.max_iter // 4)
+
+
+class PassOverGraphs:
+    """Risk of likelihoods on labelled graphs with dense features, by message passing in one kernel call.
+
+    Batches are left to the general way if messages do not converge without damping, if scores range too widely, or if
+    the kernel does not support their graphs.
+    """
+
+    name = "graphs"
+    objectives = (Likelihood, RelaxedLikelihood)
+
+    def __init__(self, risk: EmpiricalRisk) -> None:
+        algorithm = messages_of(risk.objective.inference)
+        is_chosen = [are_settled_together(batch, algorithm) for batch in risk.batches]
+        edges = [risk.edges_of(i) if chosen else None for i, chosen in enumerate(is_chosen)]
+        self._graphs = SweptGraphs(risk.batches, edges, algorithm, risk.n_jobs)
+
+    @staticmethod
+    def applies(objective: Any, potentials: Any, batches: list) -> bool:
+        """Return whether undamped message passing on labelled nodes with dense features supports some batch."""
+        algorithm = messages_of(objective.inference)
+        return supports_sweeps(potentials, algorithm) and any(are_settled_together(b, algorithm) for b in batches)
+
+    def value_grad(self, risk: EmpiricalRisk, coef: np.ndarray, members: Any) -> RiskValue:
+        """Return the risk of all or some batches."""
+        members = range(len(risk.batches)) if members is None else members
+        states = {i: _Start.of(risk, i) for i in members if i in self._graphs.batches}
+        chosen = [i for i, start in states.items() if not start.is_damped]
+        parts, gradients = [], []
+        if chosen:
+            algorithm = messages_of(risk.objective.inference)
+            scores = LinearScores.of(risk.potentials, coef, self._graphs.dtype)
+            limits = algorithm.tol, sweeps_to_try(algorithm), thread_count(risk.n_jobs)
+            sums, chosen, settled = self._graphs.excess(chosen, [states[i].messages for i in chosen], scores, *limits)
+            part, gradient = _pulled_back(risk.potentials, sums)
+            parts, gradients = [part], [gradient]
+            for i, messages in zip(chosen, settled, strict=True):
+                risk.carried[i] = states[i].kept(risk.objective, messages)
+        others = [i for i in members if i not in set(chosen)]
+        parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
+        for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
+            # A batch that has not converged once is not tried again by the kernel. The general way always starts cold.
+            risk.carried[i] = _Start(is_damped=True), None
+        return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
+
+
+class _Start(NamedTuple):
+    """Messages from which inference of a batch starts, taken from its last evaluation if the objective keeps them."""
+
+    messages: Messages | None = None
+    fallback: Any = None  # state of the fallback algorithm
+    is_damped: bool = False
+
+    @classmethod
+    def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
+        """Return the start that a risk carries for a batch."""
+        # All labels are known, so there is no second state.
+        free = (risk.carried[i] or (None, None))[0]
+        return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
+
+    def kept(self, objective: Any, messages: Messages) -> tuple | None:
+        """Return the state that the risk carries to the next evaluation after messages have converged."""
+        if type(objective) is Likelihood:
+            return None
+        has_fallback = type(objective.inference) is MarginalsWithFallback
+        return (_Start(messages, self.fallback) if has_fallback else messages), None
+
+
+def _pulled_back(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
+    """Return the RiskValue without gradient, and the gradient, from the sums of the kernel."""
+    gradient = np.zeros(potentials.n_coef)
+    own, n_columns = potentials.unpack(gradient), potentials.n_columns
+    ends = np.cumsum([2, n_columns, n_columns * potentials.n_features])
+    by_intercept, by_features, by_tables = np.split(sums, ends)[1:]
+    own.coef[0] = by_features.reshape(n_columns, -1)
+    if potentials.fit_intercept:
+        own.intercept[0] = by_intercept
+    shape = potentials.n_edge_types, potentials.n_edge_features, potentials.n_classes, potentials.n_classes
+    own.edge_coef[...] = potentials.form.adjoint(by_tables.reshape(shape))
+    return RiskValue(float(sums[0]), None, float(sums[1]), converged=True, n_nonsubmodular=0), gradient
