@@ -144,6 +144,11 @@ class Encoded:
         """Return the number of examples of an ``"array"`` in a batch of at most ``max_nodes`` nodes."""
         return max(1, max_nodes // self.graph.n_nodes)
 
+    @property
+    def copied_graph(self):
+        """Graph of which all examples are copies with equal tables, or None."""
+        return None
+
     def with_edge_features(self, name):
         """Return a copy with another function of computed edge features."""
         function = edge_feature_function(name)
@@ -160,6 +165,10 @@ class _EncodedRowFields(Encoded):
         share = self.n_examples // _tuning.N_BATCHES
         least, most = (times * max_nodes // self.graph.n_nodes for times in (_tuning.LEAST_TIMES, _tuning.MOST_TIMES))
         return max(1, min(max_nodes, max(least, min(most, share))))
+
+    @property
+    def copied_graph(self):
+        return self.graph
 
     def with_edge_features(self, name):
         return self

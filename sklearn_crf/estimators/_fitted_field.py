@@ -219,13 +219,13 @@ class FittedField(FieldParameters):
         *,
         name: str = "evidence",
         allow_unknown: bool = False,
-        joined_nodes: int = 1,
+        joined_by: Inference | None = None,
         **options: Any,
     ) -> tuple[Any, Any, Any, np.ndarray]:
         """Return the encoded X, its batches, the potentials and the flat weights."""
         # labels: labels of the nodes of the batches, or None; name: the argument that gave them, for errors
         # allow_unknown: whether labels that are not classes are encoded as n_classes
-        # joined_nodes: number of nodes up to which the inference takes graphs with cycles together
+        # joined_by: inference for which graphs with cycles are joined as far as it supports, or None
         reader = self.reader()
         encoded = reader.with_edge_features(reader.encode(X, reset=False), self.classes)
         potentials = self.potentials(encoded)
@@ -234,29 +234,31 @@ class FittedField(FieldParameters):
         if labels is not None or name != "evidence":
             known = self.encode_y(labels, encoded, name, allow_unknown=allow_unknown)
         prepare = potentials.prepared_once if potentials.by_columns else encoding.tie_constant_edges
-        options |= self._joined_packing(encoded, joined_nodes)
+        options |= self._joined_packing(encoded, joined_by)
         batches = encoding.make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, self.weights(potentials)
 
-    def _joined_packing(self, encoded, joined_nodes):
-        """Return the options of batches that join graphs with cycles up to a number of nodes."""
+    def _joined_packing(self, encoded, inference):
+        """Return the options of batches that join graphs with cycles as far as an inference supports."""
         has_factors = encoded.has_factors or bool(getattr(self.given, "factor_coef_", {}))
-        if joined_nodes == 1 or has_factors or encoded.has_sparse_edges or encoded.has_operators:
+        if inference is None or has_factors or encoded.has_sparse_edges or encoded.has_operators:
             return {}
-        return {"max_cyclic_nodes": joined_nodes, "mixes_forests": False}
+        graph = encoded.copied_graph
+        joined = inference.joined_nodes if graph is None else inference.joined_copies(graph, len(self.classes))
+        return {} if joined == 1 else {"max_cyclic_nodes": joined, "mixes_forests": False}
 
     def columns(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
         """Return the encoded X, its batches, and for every batch the predicted class index of each node."""
         labeler = self.labeler(inference)
-        joined = labeler.joined_nodes()
-        encoded, batches, potentials, weights = self.prepare(X, evidence, joined_nodes=joined, is_pending=True)
+        joined_by = labeler.joined_by()
+        encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
         return encoded, batches, labeler.columns(batches, potentials, self._voters(weights))
 
     def marginals(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
         """Return the encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
         labeler = self.labeler(inference)
-        joined = labeler.joined_nodes(labels=False)
-        encoded, batches, potentials, weights = self.prepare(X, evidence, joined_nodes=joined, is_pending=True)
+        joined_by = labeler.joined_by(labels=False)
+        encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
         return encoded, batches, labeler.marginals(batches, potentials, self._voters(weights))
 
     def _voters(self, weights):
@@ -274,7 +276,7 @@ class FittedField(FieldParameters):
         encoded, _, columns = self.columns(X)
         truth = self.encode_y(y, encoded)
         weight = encoding.validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
-        batches = encoding.make_batches(encoded, truth, **self._joined_packing(encoded, self.labeler().joined_nodes()))
+        batches = encoding.make_batches(encoded, truth, **self._joined_packing(encoded, self.labeler().joined_by()))
         return right_nodes(columns, batches, encoding.summable_weight(weight))
 
 

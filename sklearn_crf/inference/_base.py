@@ -12,6 +12,7 @@ from sklearn_crf._numbers import as_integer, check_choice, check_option
 from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._reports import warn_unconverged, without_convergence
 from sklearn_crf._versions import HoldsOptions
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._local_search import climbed
 from sklearn_crf.inference._proofs import Proof, moved, near_zero
@@ -281,6 +282,10 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         graphs. 1 means that the algorithm does not support it.
         """
         return 1
+
+    def joined_copies(self, graph: Graph, n_states: int) -> int:
+        """Return the maximum number of nodes up to which copies of a graph with equal tables are processed jointly."""
+        return self.joined_nodes
 
     def transitions_of_chains(self, model: Any, rule: str) -> Any:
         """Return forms of a model's table for labelling many chains in one kernel call, without a model of each.

@@ -57,9 +57,9 @@ class Labeler:
         """Return the model of a batch clamped to its known labels."""
         return given(self.scores(potentials, weights, batch), batch.labels)
 
-    def joined_nodes(self, *, labels: bool = True) -> int:
-        """Return the number of nodes up to which graphs with cycles are batched, for labels or for marginals."""
-        return 1 if labels and not self.by_marginals else self.able("marginals").joined_nodes
+    def joined_by(self, *, labels: bool = True) -> Inference | None:
+        """Return the inference that may process several graphs jointly, for labels or for marginals, or None."""
+        return None if labels and not self.by_marginals else self.able("marginals")
 
     def columns(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
         """Return the label of every node as a column, by batch, by a vote of one or several weight vectors."""

@@ -320,10 +320,13 @@ class LinearPotentials:
         return scores
 
     def _unary_of_parts(self, weights, example):
-        """Return the unary scores of joined graphs, bitwise equal to each graph's own scores if one has cycles."""
+        """Return the unary scores of joined graphs, bitwise equal to each graph's own scores if one has cycles.
+
+        Fields that share one row of features among their nodes are many and small, and have one product for all.
+        """
         parts = example.graph.parts
         # The rounding of dense matrix products depends on the number of rows, so each graph has its own product.
-        is_dense = isinstance(example.node_features, np.ndarray | SharedRows)
+        is_dense = isinstance(example.node_features, np.ndarray)
         if len(parts) == 1 or example.graph.is_forest or not is_dense:
             return self._unary(weights, example)
         found, start = [], 0

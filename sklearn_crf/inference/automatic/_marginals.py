@@ -7,6 +7,7 @@ from sklearn.base import clone
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import convergence_left_to_caller
 from sklearn_crf.inference.automatic import _phases, _tuning
 from sklearn_crf.inference.automatic._base import Automatic, AutoState, joined_parts
@@ -82,6 +83,10 @@ class AutoMarginals(Automatic):
 
     def is_exact_for(self, model: Any) -> bool:
         return exact_inference(model, budget=self.budget) is not None
+
+    def joined_copies(self, graph: Graph, n_states: int) -> int:
+        exact = exact_inference(graph, n_states, budget=self.budget)
+        return 1 if exact is None else exact.joined_copies(graph, n_states)
 
     def _node_marginals(self, model, n_threads):
         if isinstance(model, PairwiseModel) and model.graph.is_forest:

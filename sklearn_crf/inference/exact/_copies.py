@@ -96,6 +96,12 @@ def _as_marginals(model, unary, kind, pairs, terms):
     return Marginals(unary, Statistics(unary, tables), float(terms.sum()), terms, bound="exact", n_iter=1)
 
 
+def is_enumerated(graph, n_states, n_cells_of):
+    """Return whether the joint states of a graph are few, and summing over them is faster than elimination."""
+    size = n_joint_states(np.full(graph.n_nodes, n_states))
+    return size <= _tuning.MOST_ENUMERATED and size <= _tuning.PRODUCTS_OF_A_CELL * n_cells_of(graph, n_states)
+
+
 def marginals_by_enumeration(model, n_cells_of):
     r"""Return marginals of copies of a small dense graph, or None if elimination is cheaper or sums may underflow.
 
@@ -109,9 +115,7 @@ def marginals_by_enumeration(model, n_cells_of):
     if copied is None:
         return None
     part, kind, tables = copied
-    n_states = np.full(part.n_nodes, model.n_columns)
-    size = n_joint_states(n_states)
-    if size > _tuning.MOST_ENUMERATED or size > _tuning.PRODUCTS_OF_A_CELL * n_cells_of(part, model.n_columns):
+    if not is_enumerated(part, model.n_columns, n_cells_of):
         return None
     joint = _Enumeration(part, tables)
     if joint.range > WIDEST_RANGE:

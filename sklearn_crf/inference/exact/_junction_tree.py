@@ -10,10 +10,11 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import Infeasible, Labeling, marginals_by_factors
 from sklearn_crf.inference.exact import _tuning
-from sklearn_crf.inference.exact._copies import marginals_by_enumeration
+from sklearn_crf.inference.exact._copies import is_enumerated, marginals_by_enumeration
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_numbers
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
 from sklearn_crf.inference.exact._reduction import Reduction
@@ -251,6 +252,9 @@ class JunctionTree(EdgeMarginals, Inference):
             return self._buckets(model, None, "conditional").plan.n_cells.sum()
 
         return graph.keep(("cells of elimination", n_states, self.max_width, self.max_memory), counted)
+
+    def joined_copies(self, graph: Graph, n_states: int) -> int:
+        return _tuning.MOST_JOINED if is_enumerated(graph, n_states, self._cells_of) else 1
 
     def _map(self, model, *, init=None, n_threads=1):
         buckets = self._buckets(model, init, "best")

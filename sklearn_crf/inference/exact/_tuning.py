@@ -30,3 +30,7 @@ UNIFORM_BUDGET = 2**20
 # Maximum number of joint states of a graph that is enumerated, and of states in memory for all copies at once. More
 # take more memory; fewer cost more calls.
 MOST_ENUMERATED = 2**20
+
+# Maximum number of nodes of the copies of a graph that are enumerated together for prediction. More nodes take more
+# memory, and threads share fewer batches; fewer nodes take longer per node.
+MOST_JOINED = 1024
