@@ -16,6 +16,7 @@ from sklearn_crf._threads import map_tasks, single_threaded_blas, thread_count
 from sklearn_crf.encoding import chain_features
 from sklearn_crf.graphs import trusted_graph
 from sklearn_crf.inference.exact._chains import BestTransitions, Transitions
+from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._swept_graphs import LinearScores, SweptGraphs, are_swept
 from sklearn_crf.kernels.chains.inference import predict_chains
 from sklearn_crf.learning._batch_labels import marginals_of, of_largest
@@ -26,8 +27,6 @@ from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 # Maximum number of marginals in memory at a time if only labels are requested.
 _MOST_KEPT = 2**22
-# Maximum number of nodes whose arrays are in memory at a time: sixteen threads have two images of 90 x 90 pixels each.
-_MOST_NODES = 2**18
 
 
 class ChainLabels:
@@ -196,7 +195,7 @@ class GraphLabels:
         found: list[np.ndarray | None] = [None] * len(self._batches)
         chosen = [i for i, batch in enumerate(self._batches) if _is_swept(batch, algorithm)]
         sizes = np.cumsum([0, *(self._batches[i].example.n_nodes for i in chosen)])
-        lots = np.unique(np.searchsorted(sizes, np.arange(0, sizes[-1], _MOST_NODES), side="right") - 1)
+        lots = np.unique(np.searchsorted(sizes, np.arange(0, sizes[-1], _tuning.MOST_SWEPT), side="right") - 1)
         for start, stop in pairwise([*lots.tolist(), len(chosen)]):
             lot = chosen[start:stop]
             for i, part in zip(lot, self._predict(lot, algorithm, n_jobs), strict=True):

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.inference import LoopyBP, TRWMessagePassing
-from sklearn_crf.learning import _prediction_paths
+from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.learning._prediction_paths import GraphLabels
 from sklearn_crf.objectives.fast_paths import general_path_only
 
@@ -79,7 +79,7 @@ def test_the_same_bits_for_any_threads_and_lots_and_companions(n_classes, monkey
     found = field.predict_proba(X)
     single = [field.predict_proba([x])[0] for x in X]
     many = [field.set_params(n_jobs=n_jobs).predict_proba(X) for n_jobs in (2, 3, 16)]
-    monkeypatch.setattr(_prediction_paths, "_MOST_NODES", 1)
+    monkeypatch.setattr(_tuning, "MOST_SWEPT", 1)
     for other in (single, *many, field.predict_proba(X)):
         for one, own in zip(found, other, strict=True):
             assert_array_equal(one, own)

@@ -47,3 +47,7 @@ SMALLEST_SHARE = 4096
 # Number of parts of labelled graphs whose sums are separate, whatever the number of threads: sixteen threads have eight
 # each. More parts take longer to add up (benchmarks/speed/threads.py).
 N_PARTS = 128
+
+# Maximum number of nodes of the graphs that are predicted in one call, whose arrays are in memory: sixteen threads have
+# two images of 90 x 90 pixels each.
+MOST_SWEPT = 2**18
