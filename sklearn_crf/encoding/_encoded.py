@@ -15,6 +15,7 @@ from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._edge_features import difference, edge_feature_function, of_inputs, one_computed_edge
 from sklearn_crf.encoding._examples import trusted_example
 from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows
+from sklearn_crf.graphs import Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +146,7 @@ class Encoded:
         return max(1, max_nodes // self.graph.n_nodes)
 
     @property
-    def copied_graph(self):
+    def copied_graph(self) -> Graph | None:
         """Graph of which all examples are copies with equal tables, or None."""
         return None
 
@@ -167,7 +168,7 @@ class _EncodedRowFields(Encoded):
         return max(1, min(max_nodes, max(least, min(most, share))))
 
     @property
-    def copied_graph(self):
+    def copied_graph(self) -> Graph | None:
         return self.graph
 
     def with_edge_features(self, name):

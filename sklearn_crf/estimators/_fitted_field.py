@@ -238,7 +238,7 @@ class FittedField(FieldParameters):
         batches = encoding.make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, self.weights(potentials)
 
-    def _joined_packing(self, encoded, inference):
+    def _joined_packing(self, encoded: Any, inference: Inference | None) -> dict[str, Any]:
         """Return the options of batches that join graphs with cycles as far as an inference supports."""
         has_factors = encoded.has_factors or bool(getattr(self.given, "factor_coef_", {}))
         if inference is None or has_factors or encoded.has_sparse_edges or encoded.has_operators:

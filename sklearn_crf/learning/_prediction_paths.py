@@ -202,7 +202,7 @@ class GraphLabels:
                 found[i] = part
         return found
 
-    def _predict(self, lot, algorithm, n_jobs):
+    def _predict(self, lot: list[int], algorithm: Any, n_jobs: int | None) -> list[np.ndarray]:
         """Return the labels or marginals of some batches."""
         batches = [self._batches[i] for i in lot]
         with single_threaded_blas():
@@ -213,7 +213,7 @@ class GraphLabels:
             parts = [(batch, *found[k]) for k, batch in enumerate(batches)]
             return map_tasks(self._completed, parts, n_jobs)
 
-    def _completed(self, part, n_threads):
+    def _completed(self, part: tuple, n_threads: int) -> np.ndarray:
         """Return the labels or marginals of a batch, with the marginals of failed examples computed from its model."""
         batch, marginals, failed = part
         marginals = marginals.astype(np.float64, copy=False)
@@ -226,12 +226,12 @@ class GraphLabels:
         return of_largest(self._labeler.gain(marginals, batch.node_ptr))
 
 
-def _is_swept(batch, algorithm):
+def _is_swept(batch: Any, algorithm: Any) -> bool:
     # Chains of a list may still have to be joined.
     return hasattr(batch.example, "graph") and are_swept(batch.example, algorithm)
 
 
-def _edges_of(potentials, batch, n_threads):
+def _edges_of(potentials: Any, batch: Any, n_threads: int) -> EdgeLayout:
     """Return the layout of the edges of a batch."""
     example = batch.example
     (n_types, n_features), edge_type, edge_weight = potentials.edge_layout(example)

@@ -1,11 +1,13 @@
 """Exact marginals of many copies of one graph with equal tables, such as the labels of each row in multi-label data."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._threads import out_of_turn, own_workspace, single_threaded_blas
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._chains import WIDEST_RANGE
@@ -96,7 +98,7 @@ def _as_marginals(model, unary, kind, pairs, terms):
     return Marginals(unary, Statistics(unary, tables), float(terms.sum()), terms, bound="exact", n_iter=1)
 
 
-def is_enumerated(graph, n_states, n_cells_of):
+def is_enumerated(graph: Graph, n_states: int, n_cells_of: Callable[[Graph, int], float]) -> bool:
     """Return whether the joint states of a graph are few, and summing over them is faster than elimination."""
     size = n_joint_states(np.full(graph.n_nodes, n_states))
     return size <= _tuning.MOST_ENUMERATED and size <= _tuning.PRODUCTS_OF_A_CELL * n_cells_of(graph, n_states)

@@ -57,12 +57,13 @@ class SweptGraphs:
         n_jobs: int | None,
     ) -> None:
         # edges: layout of each batch, or None to leave the batch out
-        chosen = [i for i, layout in enumerate(edges) if layout is not None]
+        chosen = [(i, layout) for i, layout in enumerate(edges) if layout is not None]
 
-        def arrays_of(i, n_threads):
-            return _GraphArrays(batches[i], edges[i], algorithm)
+        def arrays_of(part: tuple[int, EdgeLayout], n_threads: int) -> tuple[int, "_GraphArrays"]:
+            i, layout = part
+            return i, _GraphArrays(batches[i], layout, algorithm)
 
-        self.batches = dict(zip(chosen, map_tasks(arrays_of, chosen, n_jobs), strict=True))
+        self.batches = dict(map_tasks(arrays_of, chosen, n_jobs))
         self.dtype = next(iter(self.batches.values())).dtype if self.batches else np.dtype(np.float64)
         self._nodes_of_block = ceil(sum(each.n_nodes for each in self.batches.values()) / _tuning.N_PARTS)
 
@@ -98,7 +99,9 @@ class SweptGraphs:
         _, failed = self._run(chosen, {_MARGINALS: found}, scores, tol, max_iter, n_threads)
         return dict(zip(chosen, zip(found, failed, strict=True), strict=True))
 
-    def _run(self, chosen, arrays, scores, tol, max_iter, n_threads):
+    def _run(
+        self, chosen: list[int], arrays: dict, scores: LinearScores, tol: float, max_iter: int, n_threads: int
+    ) -> tuple[list, list]:
         """Run the kernel; return the sums of the blocks and the failures of the examples of each chosen batch."""
         # arrays: lists of arrays of the chosen batches, by the column of their addresses
         n_types, n_features, n_classes, _ = scores.tables.shape
