@@ -16,6 +16,7 @@ from sklearn_crf.inference.automatic._error_estimate import estimated_error
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.local._gibbs import GibbsSampler
+from sklearn_crf.inference.local._tempering import tempered_marginals
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel
@@ -33,10 +34,14 @@ class AutoMarginals(Automatic):
     of up to 2,000 nodes whose factors are at most pairs. The marginals of all fixed points are then averaged, weighted
     by their partition functions. ``method`` of the result names the algorithms used.
 
+    If the estimated error of belief propagation is above 0.05, the rest of the budget goes to parallel tempering: Gibbs
+    chains at 24 temperatures that exchange their labels. The result with the smaller estimated error is returned.
+    Tempering needs finite scores of pairs, and a budget for 300 sweeps (about 500 nodes of two states by default).
+
     If the result is not exact, ``error`` estimates the error of the marginals, and an estimate above 0.05 causes a
-    warning. For the estimate, the beliefs in the neighbourhoods of 16 nodes are summed exactly and compared with
-    the marginals. In large models, the comparison uses messages on parts of the model around these nodes. Budgets
-    "step" and "fast", which are for many calls, skip the estimate.
+    warning. For the estimate of belief propagation, the beliefs in the neighbourhoods of 16 nodes are summed exactly
+    and compared with the marginals. In large models, the comparison uses messages on parts of the model around these
+    nodes. Budgets "step" and "fast", which are for many calls, skip the estimate.
 
     Samples are exact if marginals are, and Gibbs samples otherwise. For factor graphs they are always exact, by
     :class:`JunctionTree`.
@@ -112,19 +117,34 @@ class AutoMarginals(Automatic):
 
     def _by_messages(self, model, init, n_threads):
         """Return marginals by belief propagation, with an estimated error unless options are for many calls."""
-        found = self._unestimated(model, AutoState.of(init, "LoopyBP"), n_threads)
-        found = found._replace(state=AutoState("LoopyBP", found.state))
-        if not self.search or self.budget in ("step", "fast"):
-            return found
-        damping = max(self.damping, _tuning.DAMPING)
-        error = estimated_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
-        if found.converged and error is not None and error > _tuning.MOST_ERROR:
+        with convergence_left_to_caller():
+            found = self._unestimated(model, AutoState.of(init, "LoopyBP"), n_threads)
+        state = AutoState("LoopyBP", found.state)
+        if self.search and self.budget not in ("step", "fast"):
+            damping = max(self.damping, _tuning.DAMPING)
+            error = estimated_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
+            found = found._replace(error=error)
+            if error is not None and error > _tuning.MOST_ERROR:
+                sampled = tempered_marginals(model, Budget.of(self.budget).most_cells, n_threads)
+                if sampled is not None and sampled.error < error:
+                    found = sampled
+        self._warn(found)
+        return found._replace(state=state)
+
+    def _warn(self, found):
+        """Warn of marginals that have not converged, or have a large estimated error."""
+        if not found.converged:
+            n_sweeps = found.n_iter - _tuning.N_AVERAGED_PARTS * _tuning.SWEEPS_OF_A_PART
             warn_unconverged(
-                f"Marginals of belief propagation have an average error of {error:.2g}, estimated from exact "
-                f"marginals around some nodes: increase budget (now {self.budget!r}) for exact marginals, or use "
-                'sampling, inference="gibbs".'
+                f"Messages of belief propagation did not converge in {n_sweeps} sweeps, so marginals are averages over "
+                'further sweeps: use inference="trw" for marginals of a convex bound, "gibbs" for sampling, or '
+                f"AutoMarginals with a larger max_iter (now {self.max_iter})."
             )
-        return found._replace(error=error)
+        elif found.error is not None and found.error > _tuning.MOST_ERROR:
+            warn_unconverged(
+                f"Marginals have an average error of {found.error:.2g}, estimated for {found.method}: increase budget "
+                f'(now {self.budget!r}) for exact marginals, or use sampling, inference="gibbs".'
+            )
 
     def _unestimated(self, model, init, n_threads):
         """Return marginals by belief propagation, without an estimated error."""
@@ -158,11 +178,6 @@ class AutoMarginals(Automatic):
             if again.converged:
                 return again._replace(method=method, n_iter=n_iter), inference
             found = _averaged(clone(inference).set_params(max_iter=_tuning.SWEEPS_OF_A_PART), model, again, n_threads)
-        warn_unconverged(
-            f"Messages of belief propagation did not converge in {n_iter} sweeps, so marginals are averages over "
-            'further sweeps: use inference="trw" for marginals of a convex bound, "gibbs" for sampling, or '
-            f"AutoMarginals with a larger max_iter (now {self.max_iter})."
-        )
         n_iter += _tuning.N_AVERAGED_PARTS * _tuning.SWEEPS_OF_A_PART
         found = found._replace(method=f"{method}, averaged", n_iter=n_iter)
         return found, inference

@@ -158,7 +158,7 @@ class GibbsSampler(GibbsChains):
         seed = rng.randint(np.iinfo(np.int64).max, dtype=np.int64)
         chains = []
         for number, labels in enumerate(self._starts(model, init, rng)):
-            chain = swept(_LabelChain(model, nearest_allowed(model, labels), seed, number, run), self.burn_in)
+            chain = swept(LabelChain(model, nearest_allowed(model, labels), seed, number, run), self.burn_in)
             # Allowed labels remain allowed in later sweeps.
             if not is_feasible(model, chain.values):
                 raise ValueError(
@@ -189,10 +189,10 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
         if frozen.shape != labels.shape:
             raise ValueError(f"frozen must have shape {labels.shape}, got {frozen.shape}.")
     with range_runner(n_threads) as run:
-        return swept(_LabelChain(model, labels, seed, 0, run, frozen), n_sweeps).values
+        return swept(LabelChain(model, labels, seed, 0, run, frozen), n_sweeps).values
 
 
-class _LabelChain:
+class LabelChain:
     """A Markov chain: its labels, which change in place, and its position in the stream of random numbers."""
 
     def __init__(self, model, labels, seed, number, run, frozen=None):

@@ -37,3 +37,11 @@ DEFAULT_SWEEPS, DEFAULT_WORK = 30_000, 1e9
 # Number of nodes per block in float64 sums over the nodes of a dense model. Larger blocks exceed the cache, smaller
 # blocks cost more calls. Results depend on it bit by bit.
 SUMMED_NODES = 4096
+
+# Parallel tempering: number of ladders, of temperatures in each, and of rounds that adapt the temperatures, each with
+# twice the sweeps of the former. More temperatures suit larger models, but labels take longer to pass them. With fewer
+# sweeps than the minimum, results are worse than those of belief propagation (benchmarks/quality/auto_limits.py).
+N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300
+
+# Added to each share of rejected exchanges when temperatures are adapted, so that no two temperatures coincide.
+LEAST_REJECTED = 1e-3

@@ -1,0 +1,197 @@
+"""Parallel tempering: Gibbs chains at several temperatures that exchange their labels."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+from scipy.special import logsumexp
+
+from sklearn_crf._threads import range_runner
+from sklearn_crf.graphs import disjoint_union
+from sklearn_crf.inference._local_search import random_labels, table_buffers
+from sklearn_crf.inference._results import Marginals
+from sklearn_crf.inference.local import _tuning
+from sklearn_crf.inference.local._gibbs import LabelChain
+from sklearn_crf.models import (
+    FactorGraph,
+    FactorStatistics,
+    PairwiseModel,
+    Statistics,
+    add_cells,
+    pairwise_model_of,
+    with_table_of_each_edge,
+)
+
+
+def tempered_marginals(model: PairwiseModel | FactorGraph, most_cells: float, n_threads: int = 1) -> Marginals | None:
+    """Return marginals by parallel tempering, or None if the work is too much or factors have more than two nodes."""
+    if isinstance(model, PairwiseModel):
+        return _by_ladders(model, most_cells, n_threads)
+    if model.arity.max(initial=0) > 2:
+        return None
+    pairs = with_table_of_each_edge(pairwise_model_of(model))
+    found = _by_ladders(pairs, most_cells, n_threads)
+    return None if found is None else found._replace(statistics=_factor_statistics(model, pairs, found))
+
+
+def _factor_statistics(model, pairs, found):
+    """Convert the statistics of the pairwise model of a factor graph, in which every edge has its own table."""
+    log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
+    number = {edge: e for e, edge in enumerate(map(tuple, pairs.graph.edges.tolist()))}
+    for factors, scope in model.by_arity():
+        if scope.shape[1] == 0:
+            values = np.ones(len(factors))
+        elif scope.shape[1] == 1:
+            values = found.unary[scope[:, 0]]
+        else:
+            ends = list(map(tuple, scope.tolist()))
+            of_pairs = found.tables[:, 0]
+            values = np.stack([of_pairs[number[e]] if e in number else of_pairs[number[e[::-1]]].T for e in ends])
+        for states in np.ndindex(values.shape[1:]):
+            used = np.flatnonzero(np.all(np.less(states, model.n_states[scope]), axis=1))
+            cells = model.cells(factors[used], np.tile(np.array(states, dtype=np.int64), (len(used), 1)))
+            weights = values[(used, *states)].astype(np.float64)
+            add_cells(model, factors[used], cells, weights, log_table, table_default)
+    return FactorStatistics(log_table, table_default)
+
+
+def _by_ladders(model, most_cells, n_threads):
+    r"""Return marginals by two ladders of Gibbs chains, or None if pairs are forbidden or the work is too much.
+
+    .. math:: p_r(y) \propto \exp(\beta_r \, \mathrm{score}(y)), \qquad 0 = \beta_0 < \dots < \beta_R = 1
+
+    After each sweep, neighbouring chains of a ladder exchange their labels with the probability that keeps all
+    distributions as they are. Labels travel from independent draws to the model, so that chains do not stay in one mode
+    of a model with strong edges. The inverse temperatures are adapted until exchanges are equally frequent everywhere
+    (S. Syed et al. Non-reversible parallel tempering. J. Royal Statistical Society B 84, 2022). ``log_z`` adds up the
+    ratios of the partition functions of neighbouring chains. ``error`` is half the difference between the marginals of
+    the two ladders, which start from different labels.
+    """
+    # most_cells: limit of the work, in cells of elimination, each of which takes the time of a state in a sweep
+    n_copies = _tuning.N_LADDERS * _tuning.N_TEMPERATURES
+    cells = n_copies * model.n_columns * (model.n_nodes + model.graph.n_edges / 8)
+    n_sweeps = int(most_cells / max(cells, 1))
+    if n_sweeps < _tuning.FEWEST_TEMPERED_SWEEPS or not np.all(np.isfinite(model.tables)):
+        return None
+    with range_runner(n_threads) as run:
+        ladders = _Ladders(model, run)
+        length = n_sweeps // 2**_tuning.N_ADAPTATIONS
+        for _ in range(_tuning.N_ADAPTATIONS):
+            ladders.adapt(ladders.round(length).rejected)
+            length *= 2
+        return ladders.round(length).marginals(model)
+
+
+class _Ladders:
+    """Gibbs chains at several temperatures, several ladders side by side in one model."""
+
+    def __init__(self, model, run):
+        self.model = replace(model, unary=model.unary.astype(np.float64), tables=model.tables.astype(np.float64))
+        self.run, self.rng = run, np.random.RandomState(0)
+        self.n_ladders, self.n_nodes = _tuning.N_LADDERS, model.n_nodes
+        # The difference between successive temperatures grows with the temperature.
+        self.betas = np.linspace(0, 1, _tuning.N_TEMPERATURES) ** 2
+        n_warm = len(self.betas) - 1
+        self.graphs = [disjoint_union([model.graph] * (n * self.n_ladders)) for n in (n_warm, 1)]
+        labels = [random_labels(model, self.rng) for _ in range(self.n_ladders * len(self.betas))]
+        self.labels = np.reshape(labels, (self.n_ladders, len(self.betas), self.n_nodes))
+        self.tables = self.model.edge_tables()
+        self.n_rounds = 0
+
+    def adapt(self, rejected):
+        """Choose inverse temperatures between which exchanges are rejected equally often."""
+        # rejected: (n_temperatures - 1,), shares of rejected exchanges
+        barrier = np.concatenate(([0.0], np.cumsum(rejected + _tuning.LEAST_REJECTED)))
+        self.betas = np.interp(np.linspace(0, barrier[-1], len(barrier)), barrier, self.betas)
+        self.betas[[0, -1]] = 0.0, 1.0
+
+    def round(self, n_sweeps):
+        """Sweep all chains at constant temperatures and return the record."""
+        betas = np.tile(self.betas[:-1], self.n_ladders), np.ones(self.n_ladders)
+        labels = self.labels[:, :-1], self.labels[:, -1]
+        warm, cold = (self._chain(k, *own) for k, own in enumerate(zip(betas, labels, strict=True)))
+        record = _Round(self.model, self.betas, n_sweeps, self.n_ladders)
+        step = np.diff(self.betas)
+        for sweep in range(n_sweeps):
+            warm.sweep()
+            cold.sweep(record.totals, record.buffers)
+            self.labels[:, :-1] = warm.values.reshape(self.n_ladders, -1, self.n_nodes)
+            self.labels[:, -1] = cold.values.reshape(self.n_ladders, -1)
+            scores = record.scores[sweep] = self._scores()
+            kept = np.exp(np.minimum(step * (scores[:, :-1] - scores[:, 1:]), 0))
+            record.rejected += 1 - kept.mean(axis=0)
+            # Even and odd pairs take turns, so that labels move in one direction until they are rejected.
+            is_due = (np.arange(len(step)) + sweep) % 2 == 0
+            ladder, lower = np.nonzero(is_due & (self.rng.uniform(size=kept.shape) < kept))
+            moved = self.labels[ladder, lower]
+            self.labels[ladder, lower] = self.labels[ladder, lower + 1]
+            self.labels[ladder, lower + 1] = moved
+            warm.values[:] = self.labels[:, :-1].ravel()
+            cold.values[:] = self.labels[:, -1].ravel()
+        self.n_rounds += 1
+        record.rejected /= n_sweeps
+        return record
+
+    def _chain(self, number, betas, labels):
+        """Return the warm chains (number 0) or the cold chains (1), as a chain of copies of the model."""
+        model, n_copies = self.model, len(betas)
+        allowed = np.isfinite(model.unary)
+        unary = np.where(allowed, betas[:, None, None] * np.where(allowed, model.unary, 0.0), -np.inf)
+        weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
+        copies = PairwiseModel(
+            self.graphs[number],
+            unary.reshape(-1, model.n_columns),
+            model.tables,
+            np.tile(model.edge_type, n_copies),
+            (betas[:, None, None] * weight).reshape(-1, weight.shape[1]),
+            n_states=None if model.n_states is None else np.tile(model.n_states, n_copies),
+        )
+        return LabelChain(copies, np.ravel(labels).astype(np.int32), 0, 2 * self.n_rounds + number, self.run)
+
+    def _scores(self):
+        """Return the scores of the labels of all chains under the model, (n_ladders, n_temperatures)."""
+        tails, heads = self.model.graph.edges.T
+        labels, edge = self.labels, np.arange(len(tails))
+        nodes = self.model.unary[np.arange(self.n_nodes), labels].sum(axis=2)
+        return nodes + self.tables[edge, labels[..., tails], labels[..., heads]].sum(axis=2)
+
+
+class _Round:
+    """Record of sweeps at constant temperatures."""
+
+    def __init__(self, model, betas, n_sweeps, n_ladders):
+        self.betas, self.n_ladders = betas, n_ladders
+        n_nodes, n_columns = model.unary.shape
+        self.totals = np.zeros((n_ladders * n_nodes, n_columns))
+        self.buffers = table_buffers(model, len(self.totals))
+        self.scores = np.empty((n_sweeps, n_ladders, len(betas)))
+        self.rejected = np.zeros(len(betas) - 1)
+
+    def marginals(self, model):
+        """Return the marginals of the model, averaged over sweeps and ladders."""
+        n_sweeps = len(self.scores)
+        by_ladder = self.totals.reshape(self.n_ladders, model.n_nodes, model.n_columns) / n_sweeps
+        unary = by_ladder.mean(axis=0)
+        error = 0.5 * np.abs(by_ladder - unary).sum(axis=2).mean()
+        log_z = self._log_z(model)
+        unary = unary.astype(model.dtype)
+        return Marginals(
+            unary,
+            Statistics(unary, self.buffers.sum(axis=0) / (n_sweeps * self.n_ladders)),
+            log_z=log_z,
+            log_z_terms=np.full(model.n_nodes, log_z / model.n_nodes),
+            bound=None,
+            n_iter=n_sweeps,
+            method="parallel tempering",
+            error=float(error),
+        )
+
+    def _log_z(self, model):
+        """Return the estimated log-partition function: steps from zero scores to the scores of the model."""
+        total = float(np.log(np.isfinite(model.unary).sum(axis=1)).sum())
+        scores = self.scores.reshape(-1, len(self.betas))
+        for (r, lower), (_, upper) in pairwise(enumerate(self.betas)):
+            up = logsumexp((upper - lower) * scores[:, r])
+            down = logsumexp((lower - upper) * scores[:, r + 1])
+            total += 0.5 * float(up - down)
+        return total
