@@ -59,7 +59,7 @@ html_static_path = ["_static"]
 html_favicon = "_static/logo.svg"
 html_css_files = ["site.css"]
 html_show_sourcelink = False
-html_search_scorer = "search_scores.js"
+html_search_scorer = str(DOCS / "search_scores.js")  # a relative path would start at the current folder
 html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": False,
