@@ -10,6 +10,8 @@ from sklearn_crf.models import (
     FactorGraph,
     FactorStatistics,
     PairwiseModel,
+    SegmentModel,
+    SegmentStatistics,
     Statistics,
     check_labels,
     pairwise_statistics,
@@ -232,6 +234,9 @@ class Refuted(Infeasible):
         return type(self), (self.nodes,)
 
 
+# Type of the statistics of each type of model.
+_STATISTICS = {PairwiseModel: Statistics, FactorGraph: FactorStatistics, SegmentModel: SegmentStatistics}
+
 # Tolerance for the sums of node marginals, for both data types.
 _ROUNDING = 1e-3
 
@@ -261,9 +266,8 @@ def checked_labeling(found: Any, model: Any, *arguments: Any, **options: Any) ->
 def checked_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -> Any:
     """Check marginals of a model; return them with node marginals in the data type of the model."""
     _require_type(found, "marginals", Marginals)
-    _require_type(
-        found.statistics, "Marginals.statistics", FactorStatistics if isinstance(model, FactorGraph) else Statistics
-    )
+    kind = next((kind for of_model, kind in _STATISTICS.items() if isinstance(model, of_model)), Statistics)
+    _require_type(found.statistics, "Marginals.statistics", kind)
     unary = checked_node_marginals(found.unary, model)
     changed = {
         name: as_finite(value, name, getattr(model, name).shape)

@@ -255,7 +255,8 @@ def kept_with_layout(model: PairwiseModel, key: Hashable, make: Callable[[], Any
     return model._kept.setdefault(key, make()) if kept is None else kept
 
 
-def with_unary(model: PairwiseModel, unary: Any) -> PairwiseModel:
+@singledispatch
+def with_unary(model: Any, unary: Any) -> Any:
     """Return a copy of a model with other unary scores, of the same shape and precision."""
     model = _copied(model)
     object.__setattr__(model, "unary", np.ascontiguousarray(as_scores(unary, "unary")))

@@ -11,7 +11,7 @@ from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Infeasible, Refuted
 from sklearn_crf.inference.automatic._cost import Budget, shares_of_components
 from sklearn_crf.inference.exact._tree import TreeInference
-from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components
+from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, model_of_components
 
 
 class AutoState(NamedTuple):
@@ -41,7 +41,7 @@ class Automatic(Inference):
     takes_turns_on_forests = True
     _starts_from: ClassVar[tuple[type, ...]] = (AutoState,)
     exact_on = "forest"
-    takes = (PairwiseModel, FactorGraph)
+    takes = (PairwiseModel, FactorGraph, SegmentModel)
     budget: str = "default"
 
     def _check_model(self, model):

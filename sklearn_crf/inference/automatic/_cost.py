@@ -2,7 +2,7 @@
 
 from math import isfinite
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
@@ -18,9 +18,10 @@ from sklearn_crf.inference.exact._elimination import (
 )
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._reduction import Reduction
+from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.kernels.exact.plans import Elimination, min_fill_order, separators_of
-from sklearn_crf.models import FactorGraph, PairwiseModel
+from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel
 
 
 class Budget(NamedTuple):
@@ -120,9 +121,17 @@ def exact_inference(
         unary = np.zeros((structure.n_nodes, n_states), dtype=np.float32)
         structure = PairwiseModel(structure, unary, np.zeros((1, n_states, n_states)))
     limits = Budget.of(budget)
-    if isinstance(structure, PairwiseModel) and structure.graph.is_forest:
-        return TreeInference()
+    found = by_recursion(structure)
+    if found is not None:
+        return found
     return limits.junction_tree() if (shares_of_components(structure, limits) >= 0).all() else None
+
+
+def by_recursion(model: Any) -> Inference | None:
+    """Return the exact algorithm for a forest or for chains with segments, None for other models."""
+    if isinstance(model, SegmentModel):
+        return SegmentInference()
+    return TreeInference() if isinstance(model, PairwiseModel) and model.graph.is_forest else None
 
 
 def shares_of_components(model: PairwiseModel | FactorGraph, budget: Budget) -> np.ndarray:

@@ -6,11 +6,10 @@ from sklearn.base import clone
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._options import options
 from sklearn_crf.inference.automatic._base import Automatic, AutoState, joined_parts
-from sklearn_crf.inference.automatic._cost import Budget
+from sklearn_crf.inference.automatic._cost import Budget, by_recursion
 from sklearn_crf.inference.automatic._portfolio import best_of_portfolio
 from sklearn_crf.inference.cuts._graph_cut import exact_cut, n_not_submodular
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
-from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
 from sklearn_crf.inference.messages._trws import TRWS
@@ -112,8 +111,9 @@ class AutoMap(Automatic):
                 return LoopyBP()
             is_small = n_joint_states(model.n_states) <= self.enumerates
             return BruteForce() if is_small else None
-        if model.graph.is_forest:
-            return TreeInference()
+        found = by_recursion(model)
+        if found is not None:
+            return found
         if n_labelings(model.graph.n_nodes, model.n_columns) <= self.enumerates:
             return BruteForce()
         return None

@@ -11,15 +11,14 @@ from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import convergence_left_to_caller
 from sklearn_crf.inference.automatic import _phases, _tuning
 from sklearn_crf.inference.automatic._base import Automatic, AutoState, joined_parts
-from sklearn_crf.inference.automatic._cost import Budget, exact_inference
+from sklearn_crf.inference.automatic._cost import Budget, by_recursion, exact_inference
 from sklearn_crf.inference.automatic._error_estimate import estimated_error
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
-from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.local._gibbs import GibbsSampler
 from sklearn_crf.inference.local._tempering import tempered_marginals
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
-from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel
+from sklearn_crf.models import FactorGraph, FactorStatistics
 
 
 @options(kw_only=False)
@@ -94,13 +93,14 @@ class AutoMarginals(Automatic):
         return 1 if exact is None else exact.joined_copies(graph, n_states)
 
     def _node_marginals(self, model, n_threads):
-        if isinstance(model, PairwiseModel) and model.graph.is_forest:
-            return TreeInference()._node_marginals(model, n_threads)
-        return super()._node_marginals(model, n_threads)
+        chosen = by_recursion(model)
+        return super()._node_marginals(model, n_threads) if chosen is None else chosen._node_marginals(model, n_threads)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        if isinstance(model, PairwiseModel) and model.graph.is_forest:
-            return TreeInference()._marginals(model, n_threads=n_threads)._replace(method="TreeInference", error=0.0)
+        chosen = by_recursion(model)
+        if chosen is not None:
+            found = chosen._marginals(model, n_threads=n_threads)
+            return found._replace(method=type(chosen).__name__, error=0.0)
         if isinstance(model, FactorGraph) and is_forest_of_factors(model):
             return LoopyBP()._marginals(model)._replace(method="LoopyBP", state=None, error=0.0)
         budget = Budget.of(self.budget)

@@ -1,0 +1,93 @@
+"""Exact inference on chains that score the durations of runs."""
+
+from typing import ClassVar
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from sklearn_crf._threads import out_of_turn
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._results import Labeling, Marginals, Refuted
+from sklearn_crf.inference.exact import _tuning
+from sklearn_crf.kernels.chains.segments import best_labels, sample_labels, segment_marginals
+from sklearn_crf.models import SegmentModel, SegmentStatistics, score
+
+# Least number of nodes of a block of chains, the unit of work of a thread.
+_NODES_OF_A_BLOCK = 1024
+
+
+class SegmentInference(Inference):
+    r"""Exact inference on chains that score the durations of runs (semi-Markov chains).
+
+    .. math::
+        \beta_s(k) = \sum_{e \ge s} \exp\Bigl( \sum_{t = s}^{e} u_t(k) + \sum_{t = s + 1}^{e} \theta_t(k, k)
+            + \delta_{k, \min(e - s + 1, D)} \Bigr) \sum_{l \ne k} \exp(\theta_{e + 1}(k, l)) \, \beta_{e + 1}(l)
+
+    :math:`\beta_s(k)` sums over all labelings of the nodes from s on in which a run of label k begins at s, with a
+    maximum in place of the sum for the best labeling. The runs that are still open are kept by their durations up to D,
+    so a node takes O(K (K + D)) time. Memory is O(K) for each node, and O(K D) besides. All sums are log-sum-exp.
+
+    Source: S. Sarawagi, W. Cohen. Semi-Markov conditional random fields for information extraction. NIPS 2004.
+    """
+
+    tasks = frozenset({"map", "marginals", "sample"})
+    _starts_from: ClassVar[tuple[type, ...]] = ()
+    takes = (SegmentModel,)
+    exact_on = "any"
+
+    def _map(self, model, *, init=None, n_threads=1):
+        labels = np.empty(model.n_nodes, dtype=np.int32)
+        self._call(best_labels, model, _fields_of(model), labels, n_threads)
+        best = score(model, labels)
+        return Labeling(labels, best, bound=best)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        unary, terms = np.empty_like(model.unary), np.empty(model.n_nodes)
+        n_sums = model.tables.size + model.durations.size
+        fields = _fields_of(model, n_sums)
+        sums = np.zeros((max(len(fields[-1]) - 1, 1), n_sums))
+        self._call(segment_marginals, model, fields, unary, terms, sums, n_threads)
+        tables, durations = np.split(sums[0], [model.tables.size])
+        statistics = SegmentStatistics(
+            unary, tables.reshape(model.tables.shape), durations.reshape(model.durations.shape)
+        )
+        return Marginals(unary, statistics, float(terms.sum()), terms, bound="exact", n_iter=1)
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        rng = check_random_state(random_state)
+        labels = np.empty((n_samples, model.n_nodes), dtype=np.int32)
+        fields, step = _fields_of(model), max(1, _tuning.UNIFORM_BUDGET // max(model.n_nodes, 1))
+        for first in range(0, n_samples, step):
+            drawn = labels[first : first + step]
+            self._call(sample_labels, model, fields, rng.random_sample(drawn.shape), drawn, n_threads)
+        return labels
+
+    def _call(self, kernel, model, fields, *arguments):
+        """Call a kernel; raise the error for a chain whose labelings are all forbidden."""
+        if not model.n_nodes:
+            return
+        with out_of_turn():
+            failed = kernel(*fields, *arguments)
+        if failed >= 0:
+            raise Refuted(list(range(*model.graph.chain_ptr[failed : failed + 2])))
+
+
+def _fields_of(model, n_sums=0):
+    """Return the arrays of a model that kernels read, and the first chain of each block."""
+    # n_sums: number of sums that each block adds up; they must not take longer than the nodes of the block
+    pairwise, ptr = model.pairwise, model.graph.chain_ptr
+    if ptr is None:
+        return (np.zeros(1, dtype=np.int64),)
+    weight = np.zeros((0, 1), model.dtype) if pairwise.edge_weight is None else pairwise.edge_weight
+    size = max(_NODES_OF_A_BLOCK, n_sums // model.n_columns)
+    wanted = np.linspace(0, model.n_nodes, max(model.n_nodes // size, 1) + 1)
+    return (
+        model.unary,
+        ptr.astype(np.int64, copy=False),
+        pairwise.tables.astype(np.float64, copy=False),
+        pairwise.edge_type,
+        weight,
+        model.durations.astype(np.float64, copy=False),
+        model.duration_type,
+        np.unique(np.searchsorted(ptr, wanted)).astype(np.int64, copy=False),
+    )

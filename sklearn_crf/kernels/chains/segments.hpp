@@ -1,0 +1,468 @@
+// Chains that score the runs of labels (semi-Markov chains): sums, best labelings and samples over all segmentations.
+//
+// A run is a maximal sequence of consecutive nodes with one label. A recursion over the nodes keeps, for each state, the
+// scores of the labelings whose last run is still open, by the number of nodes of this run. They lie in a ring: a new
+// run takes the slot of the run that has just reached the largest duration, which joins all longer runs. A node thus
+// takes O(K (K + D)) operations. All sums are log-sum-exp in double precision, so that scores of any size can be handled.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "chains.hpp"
+#include "core/pool.hpp"
+#include "core/types.hpp"
+#include "rows.h"
+
+namespace crf {
+
+// Consecutive chains with scores of nodes, of edges and of the durations of runs.
+template <class Real>
+struct SegmentChains {
+    i64 n_chains;
+    const i64* ptr;  // (n_chains + 1,) first node of each chain; an edge joins each other node to the node before
+    i64 n_states, n_durations, n_tables, n_features;
+    const Real* unary;  // (N, K)
+    const double* tables;  // (T, R, K, K)
+    const i32* edge_type;  // (E,)
+    const Real* edge_weight;  // (E, R), or null for ones
+    const double* durations;  // (S, K, D) scores of runs of 1, 2, ... nodes; the last also holds for all longer runs
+    const i32* duration_type;  // (n_chains,)
+    const i64* blocks;  // (n_blocks + 1,) first chain of each block of work
+    i64 n_blocks;
+
+    i64 n_nodes(i64 c) const { return ptr[c + 1] - ptr[c]; }
+
+    i64 longest(i64 block) const {
+        i64 most = 1;
+        for (i64 c = blocks[block]; c < blocks[block + 1]; ++c) most = std::max(most, n_nodes(c));
+        return most;
+    }
+};
+
+// Scores of one chain in double precision.
+template <class Real>
+class SegmentChain {
+public:
+    SegmentChain(const SegmentChains<Real>& chains, i64 number)
+        : n_nodes(chains.n_nodes(number)), c(chains), K(c.n_states), first(c.ptr[number]), first_edge(first - number),
+          mixed(c.edge_weight ? K * K : 0) {}
+
+    const i64 n_nodes;
+
+    double own(i64 s, i64 a) const { return double(c.unary[(first + s) * K + a]); }
+
+    i64 edge(i64 s) const { return first_edge + s - 1; }
+
+    // The table of the edge that leads to node s.
+    const double* table(i64 s) {
+        const double* tables = c.tables + c.edge_type[edge(s)] * c.n_features * K * K;
+        if (!c.edge_weight) return tables;
+        std::fill(mixed.begin(), mixed.end(), 0.0);
+        for (i64 r = 0; r < c.n_features; ++r) {
+            const double weight = c.edge_weight[edge(s) * c.n_features + r];
+            // A table with -inf has a positive weight.
+            for (i64 p = 0; p < K * K && weight != 0; ++p) mixed[p] += weight * tables[r * K * K + p];
+        }
+        return mixed.data();
+    }
+
+private:
+    const SegmentChains<Real>& c;
+    const i64 K, first, first_edge;
+    std::vector<double> mixed;
+};
+
+inline i64 whole_vectors(i64 n) { return (n + 3) / 4 * 4; }
+
+// Recursion over the nodes of a chain, in either direction: open runs by state and number of nodes.
+template <bool is_max>
+class OpenRuns {
+public:
+    const i64 K, D, L, W, V;  // L: slots of the ring; W, V: durations and states padded to whole vectors
+    std::vector<double> weight, total;  // (K, W) share of each open run in the sum of a state, times the sum (K,)
+    std::vector<double> leaving, leaving_total;  // (K, V) the same for the state before a new run; (K,)
+    std::vector<i64> begun, source;  // (K,) for maxima: step at which the best run began; best state before
+
+    OpenRuns(i64 n_states, i64 n_durations)
+        : K(n_states), D(n_durations), L(D - 1), W(whole_vectors(D)), V(whole_vectors(K)), weight(K * W), total(V),
+          leaving(K * V), leaving_total(V), begun(K), source(K), open(K * W), window(K * 2 * L), last(K), mass(V),
+          change(V), tail_begun(K), sums(V) {}
+
+    void start(const double* durations) {
+        std::fill(open.begin(), open.end(), -kInfinity);
+        std::fill(mass.begin(), mass.end(), 1.0);
+        for (i64 a = 0; a < K; ++a) {
+            for (i64 m = 0; m < 2 * L; ++m) window[a * 2 * L + m] = durations[a * D + (2 * L - m) % L];
+            last[a] = durations[a * D + L];
+        }
+    }
+
+    // Place of slot 0 in the window of durations at a step: slot j holds runs of 1 + (2 L - offset - j) % L nodes.
+    i64 offset(i64 step) const { return L ? (L - step % L) % L : 0; }
+
+    // Number of nodes of the runs at a place of the window.
+    i64 duration_at(i64 m) const { return 1 + (2 * L - m) % L; }
+
+    // Extends all open runs to the next node and opens new ones. Returns the scores of runs that end at this node.
+    // within: (K,) score of an extension; begin: (K,) score of a run that begins here; own: (K,) score of the node
+    void step(i64 i, const double* within, const double* begin, const double* own, double* out) {
+        for (i64 a = 0; a < K && i; ++a)
+            for (i64 j = 0; j < W; ++j) open[a * W + j] += within[a];
+        join_longest(i, begin, own);
+        const i64 shift = offset(i);
+        for (i64 a = 0; a < K; ++a) {
+            const double *row = open.data() + a * W, *scores = window.data() + a * 2 * L + shift;
+            double* x = weight.data() + a * W;
+            for (i64 j = 0; j < L; ++j) x[j] = row[j] + scores[j];
+            x[L] = row[L] + last[a];
+            for (i64 j = D; j < W; ++j) x[j] = -kInfinity;
+        }
+        if constexpr (is_max) {
+            for (i64 a = 0; a < K; ++a) {
+                const double* x = weight.data() + a * W;
+                out[a] = row_max_double(x, W);
+                const i64 j = std::find(x, x + W, out[a]) - x;
+                begun[a] = j < L ? i - (i - j) % L : tail_begun[a];
+            }
+        } else {
+            sum_rows(weight.data(), W, mass.data(), total.data(), out);
+        }
+    }
+
+    // Scores of a new run of each state, given the scores of the runs of other states that end at the last node.
+    // table[a * from + b * to]: score of a run of state b after a run of state a
+    void leave(const double* out, const double* table, i64 from, i64 to, double* begin) {
+        for (i64 b = 0; b < K; ++b) {
+            double* x = leaving.data() + b * V;
+            for (i64 a = 0; a < K; ++a) x[a] = out[a] + table[a * from + b * to];
+            x[b] = -kInfinity;
+            for (i64 a = K; a < V; ++a) x[a] = -kInfinity;
+        }
+        if constexpr (is_max) {
+            for (i64 b = 0; b < K; ++b) {
+                const double* x = leaving.data() + b * V;
+                begin[b] = row_max_double(x, V);
+                source[b] = std::find(x, x + V, begin[b]) - x;
+            }
+        } else {
+            sum_rows(leaving.data(), V, nullptr, leaving_total.data(), begin);
+        }
+    }
+
+private:
+    std::vector<double> open;  // (K, W) the last of D numbers holds all runs of at least D nodes
+    std::vector<double> window, last;  // (K, 2 L) scores of durations in the order of the ring, twice; (K,) of D nodes
+    std::vector<double> mass, change;  // (V,) exp(open[L]) times mass is the sum over the runs of at least D nodes
+    std::vector<i64> tail_begun;
+    std::vector<double> sums;
+
+    // Puts new runs into the ring; the runs that give up their slots join the runs of at least D nodes.
+    void join_longest(i64 i, const double* begin, const double* own) {
+        const i64 slot = L ? i % L : 0;
+        for (i64 a = 0; a < K; ++a) {
+            double *row = open.data() + a * W, fresh = begin[a] + own[a];
+            if (L) std::swap(row[slot], fresh);
+            if constexpr (is_max) {
+                if (fresh > row[L]) {
+                    row[L] = fresh;
+                    tail_begun[a] = i - L;
+                }
+            } else {
+                change[a] = fresh > row[L] ? row[L] - fresh : fresh == -kInfinity ? fresh : fresh - row[L];
+                // Kept apart until the exponentials are known: whether the new run is the larger part.
+                sums[a] = fresh > row[L] ? 1 : 0;
+                row[L] = std::max(row[L], fresh);
+            }
+        }
+        if constexpr (!is_max) {
+            std::fill(change.begin() + K, change.end(), -kInfinity);
+            exponentiate_all_double(change.data(), V);
+            for (i64 a = 0; a < K; ++a) mass[a] = sums[a] > 0 ? mass[a] * change[a] + 1 : mass[a] + change[a];
+        }
+    }
+
+    // Log-sum-exp of K rows; the rows become exponentials. factor: (K,) of the last of D numbers, or null
+    void sum_rows(double* rows, i64 width, const double* factor, double* totals, double* out) {
+        for (i64 a = 0; a < K; ++a) {
+            double* row = rows + a * width;
+            out[a] = row_max_double(row, width);
+            const double top = out[a] > -kInfinity ? out[a] : 0;
+            for (i64 j = 0; j < width; ++j) row[j] -= top;
+        }
+        exponentiate_all_double(rows, K * width);
+        for (i64 a = 0; a < K; ++a) {
+            double* row = rows + a * width;
+            if (factor) row[L] *= factor[a];
+            totals[a] = row_sum_double(row, width);
+        }
+        for (i64 a = K; a < V; ++a) totals[a] = 1;
+        logarithms_double(totals, V, sums.data());
+        for (i64 a = 0; a < K; ++a) out[a] += sums[a];
+    }
+};
+
+// Backward recursion of one chain. Every node has a constant subtracted from its scores, so that the scores of the rest
+// of a chain stay close to zero.
+template <class Real, bool is_max>
+class RestOfChain {
+public:
+    std::vector<double> begin, after, constant;  // (n, K) from a run that begins at a node; (n, K) after a run; (n,)
+    std::vector<i32> end, next;  // (n, K) for maxima: end of the best run that begins here; best state after a run
+    std::vector<double> own, within;  // (V,) scores of a node
+    OpenRuns<is_max>& runs;
+
+    RestOfChain(i64 longest, OpenRuns<is_max>& runs)
+        : begin(longest * runs.K), after(longest * runs.K), constant(longest), end(is_max ? longest * runs.K : 0),
+          next(end.size()), own(runs.V), within(runs.V), runs(runs), K(runs.K) {}
+
+    // Returns the score of the whole chain besides the constants; -inf if every labeling is forbidden.
+    double run(SegmentChain<Real>& chain, const double* durations) {
+        const i64 n = chain.n_nodes;
+        runs.start(durations);
+        for (i64 i = 0; i < n; ++i) {
+            const i64 s = n - 1 - i;
+            double *here = begin.data() + s * K, *left = after.data() + s * K;
+            for (i64 a = 0; a < K; ++a) own[a] = chain.own(s, a);
+            if (i) {
+                const double* table = chain.table(s + 1);
+                runs.leave(here + K, table, 1, K, left);
+                for (i64 a = 0; a < K; ++a) within[a] = own[a] + table[a * K + a] - constant[s + 1];
+            } else {
+                std::fill_n(left, K, 0.0);
+            }
+            runs.step(i, within.data(), left, own.data(), here);
+            subtract_constant(s, here);
+            if constexpr (is_max)
+                for (i64 a = 0; a < K; ++a) {
+                    end[s * K + a] = i32(n - 1 - runs.begun[a]);
+                    next[s * K + a] = i32(i ? runs.source[a] : 0);
+                }
+        }
+        double best = -kInfinity, sum = 0;
+        for (i64 a = 0; a < K; ++a) best = std::max(best, begin[a]);
+        if (is_max || best == -kInfinity) return best;
+        for (i64 a = 0; a < K; ++a) sum += std::exp(begin[a] - best);
+        return best + std::log(sum);
+    }
+
+private:
+    const i64 K;
+
+    void subtract_constant(i64 s, double* here) {
+        double best = *std::max_element(here, here + K);
+        // With shortest durations, no run begins near the end.
+        if (best == -kInfinity) best = *std::max_element(own.begin(), own.begin() + K);
+        constant[s] = best > -kInfinity ? best : 0;
+        for (i64 a = 0; a < K; ++a) here[a] -= constant[s];
+    }
+};
+
+// Marginals of the nodes, and expected counts of pairs of states and of durations.
+template <class Real>
+class SegmentMarginals {
+public:
+    // posterior: (N, K); terms: (N,) of log Z; sums: (n_blocks, n_sums) tables (T, R, K, K), then durations (S, K, D)
+    SegmentMarginals(const SegmentChains<Real>& chains, Real* posterior, double* terms, double* sums, i64 n_types)
+        : c(chains), posterior(posterior), terms(terms), sums(sums), n_types(n_types) {}
+
+    i64 n_tables() const { return c.n_tables * c.n_features * c.n_states * c.n_states; }
+    i64 n_sums() const { return n_tables() + n_types * c.n_states * c.n_durations; }
+
+    // Returns a chain of which every labeling is forbidden, or -1. The first block holds the sums of all blocks.
+    i64 run(const Threads& threads) const {
+        std::vector<i64> failed(c.n_blocks, -1);
+        threads.share(c.n_blocks, [&](i64 block) { failed[block] = run_block(block); });
+        for (i64 block = 1; block < c.n_blocks; ++block)
+            for (i64 k = 0; k < n_sums(); ++k) sums[k] += sums[block * n_sums() + k];
+        for (i64 chain : failed)
+            if (chain >= 0) return chain;
+        return -1;
+    }
+
+private:
+    const SegmentChains<Real>& c;
+    Real* const posterior;
+    double *const terms, *const sums;
+    const i64 n_types;
+
+    i64 run_block(i64 block) const {
+        double* own_sums = sums + block * n_sums();
+        std::fill_n(own_sums, n_sums(), 0.0);
+        OpenRuns<false> runs(c.n_states, c.n_durations);
+        RestOfChain<Real, false> rest(c.longest(block), runs);
+        for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
+            SegmentChain<Real> chain(c, number);
+            const i64 type = c.duration_type[number] * c.n_states * c.n_durations;
+            const double total = rest.run(chain, c.durations + type);
+            if (total == -kInfinity) return number;
+            forward(chain, c.ptr[number], total, c.durations + type, runs, rest, own_sums, own_sums + n_tables() + type);
+        }
+        return -1;
+    }
+
+    void forward(SegmentChain<Real>& chain, i64 first, double log_z, const double* scores, OpenRuns<false>& runs,
+                 RestOfChain<Real, false>& rest, double* pairs, double* durations) const {
+        const i64 K = runs.K, L = runs.L, V = runs.V, W = runs.W;
+        std::vector<double> begin(V), ended(V), begins(V), ends(V), present(V), counts(K * 2 * L);
+        runs.start(scores);
+        for (i64 s = 0; s < chain.n_nodes; ++s) {
+            for (i64 a = 0; a < K; ++a) rest.own[a] = chain.own(s, a) - rest.constant[s];
+            if (s) {
+                const double* table = chain.table(s);
+                runs.leave(ended.data(), table, K, 1, begin.data());
+                for (i64 a = 0; a < K; ++a) rest.within[a] = rest.own[a] + table[a * K + a];
+            }
+            runs.step(s, rest.within.data(), begin.data(), rest.own.data(), ended.data());
+            for (i64 a = 0; a < V; ++a) {
+                begins[a] = a < K ? begin[a] + rest.begin[s * K + a] - log_z : -kInfinity;
+                ends[a] = a < K ? ended[a] + rest.after[s * K + a] - log_z : -kInfinity;
+            }
+            exponentiate_all_double(begins.data(), V);
+            exponentiate_all_double(ends.data(), V);
+            if (s) add_pairs(chain.edge(s), runs, begins.data(), present.data(), pairs);
+            const i64 shift = runs.offset(s);
+            for (i64 a = 0; a < K; ++a) {
+                present[a] += begins[a];
+                posterior[(first + s) * K + a] = Real(present[a]);
+                present[a] = std::max(present[a] - ends[a], 0.0);
+                if (!(ends[a] > 0)) continue;
+                const double* weight = runs.weight.data() + a * W;
+                const double share = ends[a] / runs.total[a];
+                double* row = counts.data() + a * 2 * L + shift;
+                for (i64 j = 0; j < L; ++j) row[j] += share * weight[j];
+                durations[a * runs.D + L] += share * weight[L];
+            }
+            terms[first + s] = rest.constant[s];
+        }
+        terms[first] += log_z;
+        for (i64 a = 0; a < K; ++a)
+            for (i64 m = 0; m < 2 * L; ++m) durations[a * runs.D + runs.duration_at(m) - 1] += counts[a * 2 * L + m];
+    }
+
+    // begins: (K,) probability that a run begins; present: (K,) that a run goes on from the node before
+    void add_pairs(i64 edge, const OpenRuns<false>& runs, const double* begins, const double* present,
+                   double* pairs) const {
+        const i64 K = runs.K, R = c.n_features;
+        double* own = pairs + c.edge_type[edge] * R * K * K;
+        for (i64 r = 0; r < R; ++r) {
+            const double feature = c.edge_weight ? double(c.edge_weight[edge * R + r]) : 1.0;
+            for (i64 b = 0; b < K; ++b) {
+                own[(r * K + b) * K + b] += feature * present[b];
+                if (!(begins[b] > 0)) continue;
+                const double share = feature * begins[b] / runs.leaving_total[b];
+                for (i64 a = 0; a < K; ++a) own[(r * K + a) * K + b] += share * runs.leaving[b * runs.V + a];
+            }
+        }
+    }
+};
+
+// Writes the best labeling of every chain. Returns a chain of which every labeling is forbidden, or -1.
+template <class Real>
+i64 best_segments(const SegmentChains<Real>& c, const Threads& threads, i32* labels) {
+    std::vector<i64> failed(c.n_blocks, -1);
+    threads.share(c.n_blocks, [&](i64 block) {
+        OpenRuns<true> runs(c.n_states, c.n_durations);
+        RestOfChain<Real, true> rest(c.longest(block), runs);
+        for (i64 number = c.blocks[block]; number < c.blocks[block + 1] && failed[block] < 0; ++number) {
+            SegmentChain<Real> chain(c, number);
+            const double* durations = c.durations + c.duration_type[number] * c.n_states * c.n_durations;
+            const i64 K = c.n_states;
+            if (rest.run(chain, durations) == -kInfinity) {
+                failed[block] = number;
+                break;
+            }
+            i64 label = std::max_element(rest.begin.begin(), rest.begin.begin() + K) - rest.begin.begin();
+            for (i64 s = 0, end; s < chain.n_nodes; s = end + 1) {
+                end = rest.end[s * K + label];
+                std::fill(labels + c.ptr[number] + s, labels + c.ptr[number] + end + 1, i32(label));
+                label = rest.next[end * K + label];
+            }
+        }
+    });
+    for (i64 chain : failed)
+        if (chain >= 0) return chain;
+    return -1;
+}
+
+// Draws an index by unnormalised log-probabilities. The uniform number becomes that of the rest within the index.
+inline i64 draw(const std::vector<double>& scores, double* uniform) {
+    const double top = *std::max_element(scores.begin(), scores.end());
+    double total = 0, before = 0;
+    for (double score : scores) total += std::exp(score - top);
+    i64 last = 0;
+    for (i64 b = 0; b < i64(scores.size()); ++b) {
+        const double share = std::exp(scores[b] - top) / total;
+        if (!(share > 0)) continue;
+        last = b;
+        if (before + share > *uniform) {
+            *uniform = std::min(std::max((*uniform - before) / share, 0.0), 1.0);
+            return b;
+        }
+        before += share;
+    }
+    *uniform = 1;
+    return last;  // by rounding
+}
+
+// Draws the last node of a run that begins at node s.
+template <class Real>
+i64 draw_end(SegmentChain<Real>& chain, const double* durations, const RestOfChain<Real, false>& rest, i64 s, i64 label,
+             double uniform) {
+    const i64 K = rest.runs.K, D = rest.runs.D;
+    double score = -rest.begin[s * K + label], before = 0;
+    i64 last = s;
+    for (i64 end = s; end < chain.n_nodes; ++end) {
+        score += chain.own(end, label) - rest.constant[end];
+        if (end > s) score += chain.table(end)[label * K + label];
+        if (score == -kInfinity) break;
+        const double share = std::exp(score + durations[std::min(end - s, D - 1)] + rest.after[end * K + label]);
+        if (!(share > 0)) continue;
+        last = end;
+        before += share;
+        if (before > uniform) break;
+    }
+    return last;
+}
+
+// Draws labelings of every chain, one uniform number in [0, 1) for each run. Returns as best_segments.
+// uniform, labels: (n_samples, N)
+template <class Real>
+i64 sample_segments(const SegmentChains<Real>& c, const Threads& threads, i64 n_samples, const double* uniform,
+                    i32* labels) {
+    std::vector<i64> failed(c.n_blocks, -1);
+    const i64 K = c.n_states, D = c.n_durations, n_nodes = c.ptr[c.n_chains];
+    threads.share(c.n_blocks, [&](i64 block) {
+        OpenRuns<false> runs(K, D);
+        RestOfChain<Real, false> rest(c.longest(block), runs);
+        std::vector<double> share(K);
+        for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
+            SegmentChain<Real> chain(c, number);
+            const double* durations = c.durations + c.duration_type[number] * K * D;
+            const i64 first = c.ptr[number], n = chain.n_nodes;
+            if (rest.run(chain, durations) == -kInfinity) {
+                failed[block] = number;
+                return;
+            }
+            for (i64 k = 0; k < n_samples; ++k) {
+                i64 label = -1;
+                for (i64 s = 0, end; s < n; s = end + 1) {
+                    double left = uniform[k * n_nodes + first + s];
+                    const double* table = s ? chain.table(s) : nullptr;
+                    for (i64 b = 0; b < K; ++b)
+                        share[b] = b == label ? -kInfinity : rest.begin[s * K + b] + (s ? table[label * K + b] : 0.0);
+                    label = draw(share, &left);
+                    end = draw_end(chain, durations + label * D, rest, s, label, left);
+                    std::fill(labels + k * n_nodes + first + s, labels + k * n_nodes + first + end + 1, i32(label));
+                }
+            }
+        }
+    });
+    for (i64 chain : failed)
+        if (chain >= 0) return chain;
+    return -1;
+}
+
+}  // namespace crf

@@ -1,0 +1,126 @@
+# distutils: language = c++
+"""Marginals, best labelings and samples of chains that score the runs of labels (semi-Markov chains)."""
+
+from cython cimport floating
+from libc.stdint cimport int32_t, int64_t
+
+from sklearn_crf.kernels.core.pool cimport Threads, threads_of
+
+cdef extern from "segments.hpp" namespace "crf" nogil:
+    cdef cppclass SegmentChains[Real]:
+        int64_t n_chains
+        const int64_t* ptr
+        int64_t n_states, n_durations, n_tables, n_features
+        const Real* unary
+        const double* tables
+        const int32_t* edge_type
+        const Real* edge_weight
+        const double* durations
+        const int32_t* duration_type
+        const int64_t* blocks
+        int64_t n_blocks
+
+    cdef cppclass SegmentMarginals[Real]:
+        SegmentMarginals(const SegmentChains[Real]&, Real*, double*, double*, int64_t)
+        int64_t run(const Threads&) except +*
+
+    int64_t best_segments[Real](const SegmentChains[Real]&, const Threads&, int32_t*) except +*
+    int64_t sample_segments[Real](
+        const SegmentChains[Real]&, const Threads&, int64_t, const double*, int32_t*
+    ) except +*
+
+
+cdef SegmentChains[floating] chains_of(
+    const floating[:, ::1] unary, const int64_t[::1] ptr, const double[:, :, :, ::1] tables,
+    const int32_t[::1] edge_type, const floating[:, ::1] edge_weight, const double[:, :, ::1] durations,
+    const int32_t[::1] duration_type, const int64_t[::1] blocks
+) noexcept nogil:
+    """Return the chains in the form that the kernels read."""
+    cdef SegmentChains[floating] made
+    made.n_chains, made.ptr = ptr.shape[0] - 1, &ptr[0]
+    made.n_states, made.n_durations = unary.shape[1], durations.shape[2]
+    made.n_tables, made.n_features = tables.shape[0], tables.shape[1]
+    made.unary = &unary[0, 0]
+    made.tables = &tables[0, 0, 0, 0] if tables.shape[0] else NULL
+    made.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
+    made.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] else NULL
+    made.durations, made.duration_type = &durations[0, 0, 0], &duration_type[0]
+    made.blocks, made.n_blocks = &blocks[0], blocks.shape[0] - 1
+    return made
+
+
+def segment_marginals(
+    const floating[:, ::1] unary,  # IN (N, K), N > 0
+    const int64_t[::1] ptr,  # IN (n_chains + 1,) first node of each chain
+    const double[:, :, :, ::1] tables,  # IN (T, R, K, K)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows for ones
+    const double[:, :, ::1] durations,  # IN (S, K, D) scores of runs by duration, the last for all longer runs
+    const int32_t[::1] duration_type,  # IN (n_chains,)
+    const int64_t[::1] blocks,  # IN (n_blocks + 1,) first chain of each block
+    floating[:, ::1] posterior,  # OUT (N, K)
+    double[::1] terms,  # OUT (N,) terms of log Z
+    double[:, ::1] sums,  # OUT (n_blocks, T R K K + S K D); the first row has the expected counts
+    int n_threads,
+):
+    """Compute the marginals; return a chain of which every labeling is forbidden, or -1."""
+    cdef:
+        SegmentChains[floating] chains = chains_of(
+            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, blocks
+        )
+        Threads threads = threads_of(n_threads)
+        int64_t failed
+    with nogil:
+        failed = SegmentMarginals[floating](
+            chains, &posterior[0, 0], &terms[0], &sums[0, 0], durations.shape[0]
+        ).run(threads)
+    return failed
+
+
+def best_labels(
+    const floating[:, ::1] unary,  # IN (N, K), N > 0; the next arguments are those of segment_marginals
+    const int64_t[::1] ptr,  # IN
+    const double[:, :, :, ::1] tables,  # IN
+    const int32_t[::1] edge_type,  # IN
+    const floating[:, ::1] edge_weight,  # IN
+    const double[:, :, ::1] durations,  # IN
+    const int32_t[::1] duration_type,  # IN
+    const int64_t[::1] blocks,  # IN
+    int32_t[::1] labels,  # OUT (N,)
+    int n_threads,
+):
+    """Find the best labeling; return a chain of which every labeling is forbidden, or -1."""
+    cdef:
+        SegmentChains[floating] chains = chains_of(
+            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, blocks
+        )
+        Threads threads = threads_of(n_threads)
+        int64_t failed
+    with nogil:
+        failed = best_segments(chains, threads, &labels[0])
+    return failed
+
+
+def sample_labels(
+    const floating[:, ::1] unary,  # IN (N, K), N > 0; the next arguments are those of segment_marginals
+    const int64_t[::1] ptr,  # IN
+    const double[:, :, :, ::1] tables,  # IN
+    const int32_t[::1] edge_type,  # IN
+    const floating[:, ::1] edge_weight,  # IN
+    const double[:, :, ::1] durations,  # IN
+    const int32_t[::1] duration_type,  # IN
+    const int64_t[::1] blocks,  # IN
+    const double[:, ::1] uniform,  # IN (n_samples, N) numbers in [0, 1)
+    int32_t[:, ::1] labels,  # OUT (n_samples, N)
+    int n_threads,
+):
+    """Draw labelings; return a chain of which every labeling is forbidden, or -1."""
+    cdef:
+        SegmentChains[floating] chains = chains_of(
+            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, blocks
+        )
+        Threads threads = threads_of(n_threads)
+        int64_t failed
+    with nogil:
+        failed = sample_segments(chains, threads, uniform.shape[0], &uniform[0, 0], &labels[0, 0])
+    return failed

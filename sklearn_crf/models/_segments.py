@@ -1,0 +1,169 @@
+"""Models of chains that score the runs of labels, also called segment models or semi-Markov models."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._numbers import as_integers, as_scores
+from sklearn_crf._own_methods import ChecksPickles
+from sklearn_crf.models._pairwise import (
+    PairwiseModel,
+    check_labels,
+    clamped,
+    labeling_statistics,
+    score_terms,
+    with_unary,
+)
+
+
+class SegmentStatistics(NamedTuple):
+    """Derivatives of a scalar by the scores of a :class:`SegmentModel`."""
+
+    unary: np.ndarray  # (N, K)
+    tables: np.ndarray  # (T, R, K, K), float64
+    durations: np.ndarray  # (S, K, D), float64
+
+    def minus(self, other):
+        """Return ``self - other``, component by component."""
+        return SegmentStatistics(*(own - its for own, its in zip(self, other, strict=True)))
+
+    def plus(self, other):
+        """Return ``self + other``, component by component."""
+        return SegmentStatistics(*(own + its for own, its in zip(self, other, strict=True)))
+
+    def scaled(self, unary_scale, scale):
+        """Return the statistics with unary statistics and sums multiplied by factors."""
+        return SegmentStatistics(self.unary * unary_scale, self.tables * scale, self.durations * scale)
+
+
+class Runs(NamedTuple):
+    """Maximal sequences of consecutive nodes with one label."""
+
+    first: np.ndarray  # (n_runs,) first node
+    chain: np.ndarray  # (n_runs,)
+    label: np.ndarray  # (n_runs,)
+    length: np.ndarray  # (n_runs,) number of nodes
+
+
+def runs_of(labels: np.ndarray, ptr: np.ndarray) -> Runs:
+    """Return the runs of labels of all chains, in order."""
+    # labels: (N,); ptr: (n_chains + 1,) first node of each chain, then N
+    begins = np.ones(len(labels), dtype=bool)
+    begins[1:] = labels[1:] != labels[:-1]
+    begins[ptr[:-1]] = True
+    first = np.flatnonzero(begins)
+    chain = np.searchsorted(ptr, first, side="right") - 1
+    return Runs(first, chain, labels[first], np.diff(first, append=len(labels)))
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentModel(ChecksPickles):
+    r"""Scores of the labelings of chains by nodes, edges and the durations of runs (semi-Markov model).
+
+    .. math::
+        \mathrm{score}(y) = \mathrm{score}_{\mathrm{pairwise}}(y)
+            + \sum_{\mathrm{runs}\ r} \delta_{c_r, k_r, \min(d_r, D)}
+
+    A run is a maximal sequence of consecutive nodes with one label :math:`k_r`; it has :math:`d_r` nodes. Labels thus
+    determine the runs. All runs of at least D nodes have the last score.
+
+    Parameters
+    ----------
+    pairwise : PairwiseModel
+        Scores of nodes and edges. Each edge leads to the next node.
+    durations : array-like of shape (K, D) or (S, K, D)
+        Scores of runs of 1, 2, ..., D nodes; kept as (S, K, D) in the precision of ``pairwise``. -inf forbids runs of a
+        duration.
+    duration_type : array-like of shape (n_chains,), optional
+        Table of durations of each chain; None stands for the first.
+
+    Raises
+    ------
+    ValueError
+        If the graph is not made of chains, or shapes do not fit, or a score is NaN, +inf, or too large.
+    """
+
+    pairwise: PairwiseModel
+    durations: np.ndarray
+    duration_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
+
+    def __post_init__(self):
+        ptr = self.graph.chain_ptr
+        if ptr is None and self.n_nodes:
+            raise ValueError("segments need chains, in which every edge joins a node to the next, in order.")
+        durations = as_scores(self.durations, "durations", self.dtype)
+        durations = durations[np.newaxis] if durations.ndim == 2 else durations
+        if durations.ndim != 3 or durations.shape[1] != self.n_columns or 0 in durations.shape:
+            raise ValueError(
+                f"durations must have shape ({self.n_columns}, n_durations), got {np.shape(self.durations)}."
+            )
+        n_chains = 0 if ptr is None else len(ptr) - 1
+        kind = np.zeros(n_chains, dtype=np.int32) if self.duration_type is None else self.duration_type
+        kind = as_integers(kind, "duration_type", shape=(n_chains,), lowest=0, highest=len(durations) - 1)
+        object.__setattr__(self, "durations", np.ascontiguousarray(durations))
+        object.__setattr__(self, "duration_type", kind)
+
+    @property
+    def graph(self):
+        """Topology."""
+        return self.pairwise.graph
+
+    @property
+    def unary(self):
+        """Scores of nodes, (N, K)."""
+        return self.pairwise.unary
+
+    @property
+    def tables(self):
+        """Pairwise tables, (T, R, K, K)."""
+        return self.pairwise.tables
+
+    @property
+    def n_nodes(self):
+        """Number of nodes, N."""
+        return self.pairwise.n_nodes
+
+    @property
+    def n_columns(self):
+        """Number of states, K."""
+        return self.pairwise.n_columns
+
+    @property
+    def dtype(self):
+        """Precision of the scores, float32 or float64."""
+        return self.pairwise.dtype
+
+    def duration_cells(self, runs):
+        """Return the table, the state and the column of the duration of each run."""
+        return self.duration_type[runs.chain], runs.label, np.minimum(runs.length, self.durations.shape[2]) - 1
+
+
+@with_unary.register
+def _with_unary(model: SegmentModel, unary):
+    return replace(model, pairwise=with_unary(model.pairwise, unary))
+
+
+@score_terms.register
+def _score_terms(model: SegmentModel, labels):
+    labels = check_labels(model, labels)
+    terms = score_terms(model.pairwise, labels)
+    if len(labels):
+        runs = runs_of(labels, model.graph.chain_ptr)
+        terms[runs.first] += model.durations[model.duration_cells(runs)]
+    return terms
+
+
+@labeling_statistics.register
+def _labeling_statistics(model: SegmentModel, labels):
+    labels = check_labels(model, labels)
+    durations = np.zeros(model.durations.shape)
+    if len(labels):
+        np.add.at(durations, model.duration_cells(runs_of(labels, model.graph.chain_ptr)), 1.0)
+    counted = labeling_statistics(model.pairwise, labels)
+    return SegmentStatistics(counted.unary, counted.tables, durations)
+
+
+@clamped.register
+def _clamped(model: SegmentModel, labels):
+    return replace(model, pairwise=clamped(model.pairwise, labels))

@@ -1,0 +1,271 @@
+"""Exact inference on chains that score the durations of runs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from finite_differences import five_point
+from numpy.testing import assert_allclose, assert_array_equal
+from segment_reference import enumerated, random_segments, score_of
+
+from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.inference import AutoMap, AutoMarginals, TreeInference, exact_inference
+from sklearn_crf.inference.exact._segments import SegmentInference
+from sklearn_crf.models import (
+    PairwiseModel,
+    SegmentModel,
+    check_allowed_states,
+    clamped,
+    labeling_statistics,
+    score,
+    score_terms,
+    with_unary,
+)
+
+SHAPES = [((5,), 3, 2), ((4, 3), 2, 3), ((1, 2, 1), 3, 1), ((6,), 1, 3), ((1,), 1, 1), ((3, 1), 4, 9), ((7,), 2, 4)]
+LAYOUTS = [{}, {"n_edge_features": 2}, {"n_edge_types": 2, "n_types": 2}, {"n_edge_features": 3, "n_edge_types": 2}]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [0.1, 1, 30, 1000])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_results_equal_enumeration(shape, scale, dtype, layout):
+    model = random_segments(*shape, scale=scale, dtype=dtype, seed=3, **layout)
+    _, scores, log_z, unary, tables, durations = enumerated(model)
+    tol = 1e-9 if dtype == np.float64 else 1e-6
+    found = SegmentInference().marginals(model)
+    assert found.unary.dtype == dtype
+    assert found.bound == "exact"
+    assert found.log_z == pytest.approx(log_z, rel=1e-12, abs=1e-10)
+    assert_allclose(found.unary, unary, atol=tol)
+    assert_allclose(found.tables, tables, atol=1e-9)
+    assert_allclose(found.statistics.durations, durations, atol=1e-9)
+    best = SegmentInference().map(model)
+    assert best.score == pytest.approx(scores.max(), rel=1e-12, abs=1e-10)
+    assert best.certified
+    assert score_of(model, best.labels) == pytest.approx(scores.max(), rel=1e-12, abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_forbidden_scores(scale, seed):
+    model = random_segments((5, 2), 3, 3, scale=scale, seed=seed, forbidden=0.25)
+    _, scores, log_z, unary, tables, durations = enumerated(model)
+    if np.isneginf(scores).all():
+        with pytest.raises(ValueError, match="infeasible"):
+            SegmentInference().marginals(model)
+        with pytest.raises(ValueError, match="infeasible"):
+            SegmentInference().map(model)
+        with pytest.raises(ValueError, match="infeasible"):
+            SegmentInference().sample(model, 3)
+        return
+    found = SegmentInference().marginals(model)
+    assert found.log_z == pytest.approx(log_z, rel=1e-12, abs=1e-10)
+    assert_allclose(found.unary, unary, atol=1e-9)
+    assert_allclose(found.tables, tables, atol=1e-9)
+    assert_allclose(found.statistics.durations, durations, atol=1e-9)
+    assert SegmentInference().map(model).score == pytest.approx(scores.max(), rel=1e-12)
+    drawn = SegmentInference().sample(model, 50, random_state=seed)
+    assert all(score(model, labels) > -np.inf for labels in drawn)
+
+
+def test_infeasible_chain_is_named():
+    model = random_segments((2, 3), 2, 2)
+    unary = model.unary.copy()
+    unary[2:, 0] = -np.inf
+    model = replace(with_unary(model, unary), durations=[[0.0, 0.0], [0.0, -np.inf]])
+    with pytest.raises(ValueError, match="every labeling of nodes 2, 3, 4 is forbidden"):
+        AutoMarginals().marginals(model)
+    with pytest.raises(ValueError, match="every labeling of nodes 2, 3, 4 is forbidden"):
+        AutoMap().map(model)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_marginals_are_derivatives(layout):
+    model = random_segments((4, 2), 3, 3, seed=5, **layout)
+    found = SegmentInference().marginals(model).statistics
+
+    def log_z(**fields):
+        durations = fields.pop("durations", model.durations)
+        return (
+            SegmentInference()
+            .marginals(SegmentModel(replace(model.pairwise, **fields), durations, model.duration_type))
+            .log_z
+        )
+
+    assert_allclose(found.unary, five_point(lambda x: log_z(unary=x), model.unary), atol=1e-8)
+    assert_allclose(found.tables, five_point(lambda x: log_z(tables=x), model.tables), atol=1e-8)
+    assert_allclose(found.durations, five_point(lambda x: log_z(durations=x), model.durations), atol=1e-8)
+
+
+def test_labelings_and_their_statistics():
+    model = random_segments((5, 3), 3, 3, seed=2, n_types=2, n_edge_features=2)
+    rng = np.random.default_rng(0)
+    for labels in rng.integers(3, size=(20, 8)):
+        assert score(model, labels) == pytest.approx(score_of(model, labels))
+        counted = labeling_statistics(model, labels)
+        total = sum(float(np.sum(getattr(model, name) * getattr(counted, name))) for name in counted._fields)
+        assert total == pytest.approx(score(model, labels))
+        parts = score_terms(model, labels)
+        first = SegmentModel(
+            PairwiseModel(
+                lattice((5,)),
+                model.unary[:5],
+                model.tables,
+                model.pairwise.edge_type[:4],
+                model.pairwise.edge_weight[:4],
+            ),
+            model.durations,
+            model.duration_type[:1],
+        )
+        assert parts[:5].sum() == pytest.approx(score(first, labels[:5]))
+
+
+@pytest.mark.parametrize("n_durations", [1, 4])
+def test_without_duration_scores_it_is_a_plain_chain(n_durations):
+    model = random_segments((30, 1, 17), 4, n_durations, scale=5, seed=1)
+    model = replace(model, durations=np.zeros((4, n_durations)))
+    found, plain = SegmentInference().marginals(model), TreeInference().marginals(model.pairwise)
+    assert found.log_z == pytest.approx(plain.log_z, rel=1e-13)
+    assert_allclose(found.unary, plain.unary, atol=1e-12)
+    assert_allclose(found.tables, plain.tables, atol=1e-11)
+    assert_allclose(found.log_z_terms[:30].sum(), plain.log_z_terms[:30].sum(), rtol=1e-13)
+    assert_array_equal(SegmentInference().map(model).labels, TreeInference().map(model.pairwise).labels)
+
+
+def expanded(model, least):
+    """Return a plain chain whose states are pairs of a label and a number of nodes, up to the least duration."""
+    n, K = model.unary.shape
+    states = [(label, d) for label in range(K) for d in range(1, least + 1)]
+    unary = np.stack([model.unary[:, label] for label, _ in states], axis=1)
+    table = np.full((len(states),) * 2, -np.inf)
+    for i, (a, d) in enumerate(states):
+        for j, (b, e) in enumerate(states):
+            goes_on, changes = a == b and e == min(d + 1, least), a != b and d == least and e == 1
+            if goes_on or changes:
+                table[i, j] = model.tables[0, 0, a, b]
+    unary[0, [d > 1 for _, d in states]] = -np.inf
+    unary[-1, [d < least for _, d in states]] = -np.inf
+    return PairwiseModel(lattice((n,)), unary, [table])
+
+
+@pytest.mark.parametrize("least", [1, 2, 5])
+def test_least_durations_equal_expanded_states(least):
+    model = random_segments((40,), 3, least, scale=4, seed=4)
+    durations = np.zeros((3, least))
+    durations[:, : least - 1] = -np.inf
+    model = replace(model, durations=durations)
+    found, wide = SegmentInference().marginals(model), TreeInference().marginals(expanded(model, least))
+    assert found.log_z == pytest.approx(wide.log_z, rel=1e-12)
+    assert_allclose(found.unary, wide.unary.reshape(40, 3, least).sum(axis=2), atol=1e-10)
+    assert_array_equal(
+        SegmentInference().map(model).labels, TreeInference().map(expanded(model, least)).labels // least
+    )
+
+
+def test_largest_duration_is_had_by_one_more_column():
+    model = random_segments((30,), 2, 4, scale=3, seed=8)
+    durations = model.durations.copy()
+    durations[..., -1] = -np.inf
+    model = replace(model, durations=durations)
+    for labels in (SegmentInference().map(model).labels, *SegmentInference().sample(model, 20, random_state=0)):
+        lengths = np.diff(np.flatnonzero(np.diff(labels, prepend=-1, append=-1)))
+        assert lengths.max() <= 3
+
+
+def test_samples_have_the_marginals():
+    model = random_segments((4, 3), 3, 3, scale=0.7, seed=6, n_types=2, n_edge_features=2)
+    found = SegmentInference().marginals(model)
+    drawn = SegmentInference().sample(model, 40_000, random_state=0)
+    assert_allclose((drawn[..., None] == np.arange(3)).mean(axis=0), found.unary, atol=0.012)
+    counts = sum(labeling_statistics(model, labels).durations for labels in drawn[:8000]) / 8000
+    assert_allclose(counts, found.statistics.durations, atol=0.03)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_same_bits_for_any_number_of_threads(dtype):
+    model = random_segments((900, 1, 3000, 40, 500, 700, 2000), 3, 6, seed=1, dtype=dtype, n_types=2)
+    first, *others = (SegmentInference().marginals(model, n_threads=n) for n in (1, 2, 5))
+    for other in others:
+        assert other.log_z == first.log_z
+        for ours, theirs in zip(first.statistics, other.statistics, strict=True):
+            assert_array_equal(ours, theirs)
+    labels = [SegmentInference().map(model, n_threads=n).labels for n in (1, 3)]
+    assert_array_equal(*labels)
+    assert_array_equal(*(SegmentInference().sample(model, 3, random_state=0, n_threads=n) for n in (1, 3)))
+    alone = []
+    for start, stop, kind in zip(*(model.graph.chain_ptr[k : k + 7] for k in (0, 1)), model.duration_type, strict=True):
+        chain = PairwiseModel(lattice((stop - start,)), model.unary[start:stop], model.tables)
+        alone.append(SegmentInference().marginals(SegmentModel(chain, model.durations[kind])).log_z)
+    assert first.log_z == pytest.approx(sum(alone), rel=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_long_chain(scale):
+    # Marginals stay normalised although their differences add up along the chain.
+    model = random_segments((100_000,), 3, 12, scale=scale, seed=0)
+    found = SegmentInference().marginals(model)
+    assert_allclose(found.unary.sum(axis=1), 1, atol=1e-8)
+    assert found.unary.min() >= 0
+    lengths = np.arange(1, 13)
+    assert found.statistics.durations.sum() > 0
+    assert (found.statistics.durations * lengths).sum() <= 100_000 + 1e-3
+    best = SegmentInference().map(model)
+    assert best.score <= found.log_z * (1 + 1e-12) + 1e-6
+
+
+def test_read_only_scores_and_known_labels():
+    model = random_segments((6,), 3, 3, seed=9)
+    for array in (model.unary, model.tables, model.durations):
+        array.setflags(write=False)
+    known = np.array([-1, 2, -1, -1, 0, -1])
+    fixed = clamped(model, known)
+    labelings, scores, *_ = enumerated(model)
+    agree = ((labelings == known) | (known < 0)).all(axis=1)
+    found = SegmentInference().marginals(fixed)
+    assert found.log_z == pytest.approx(np.logaddexp.reduce(scores[agree]))
+    assert_array_equal(found.unary[1], [0, 0, 1])
+
+
+def test_automatic_choices_take_segments():
+    model = random_segments((6, 4), 3, 3, seed=9)
+    assert isinstance(exact_inference(model), SegmentInference)
+    exact = SegmentInference().marginals(model)
+    found = AutoMarginals().marginals(model)
+    assert found.method == "SegmentInference"
+    assert found.error == 0
+    assert found.log_z == exact.log_z
+    assert_array_equal(AutoMarginals().node_marginals(model), exact.unary)
+    assert AutoMap().map(model).score == SegmentInference().map(model).score
+    assert AutoMarginals().sample(model, 3, random_state=0).shape == (3, 10)
+    with pytest.raises(TypeError, match=r"PairwiseModel for TreeInference, got SegmentModel.*SegmentInference"):
+        TreeInference().marginals(model)
+
+
+def test_no_nodes():
+    empty = SegmentModel(
+        PairwiseModel(Graph(0, np.zeros((0, 2), int)), np.zeros((0, 2)), np.zeros((1, 2, 2))), np.zeros((2, 3))
+    )
+    found = SegmentInference().marginals(empty)
+    assert found.log_z == 0
+    assert found.statistics.durations.shape == (1, 2, 3)
+    assert SegmentInference().map(empty).labels.shape == (0,)
+    assert SegmentInference().sample(empty, 2).shape == (2, 0)
+
+
+def test_wrong_models():
+    chain, loop = lattice((3,)), Graph(3, [[0, 1], [1, 2], [0, 2]])
+    pairwise = PairwiseModel(chain, np.zeros((3, 2)), np.zeros((1, 2, 2)))
+    with pytest.raises(ValueError, match="segments need chains"):
+        SegmentModel(PairwiseModel(loop, np.zeros((3, 2)), np.zeros((1, 2, 2))), np.zeros((2, 3)))
+    for shape in [(3, 3), (2,), (2, 0), (0, 2, 3)]:
+        with pytest.raises(ValueError, match=r"durations must have shape \(2, n_durations\)"):
+            SegmentModel(pairwise, np.zeros(shape))
+    with pytest.raises(ValueError, match="durations must be finite or -inf"):
+        SegmentModel(pairwise, np.full((2, 3), np.nan))
+    with pytest.raises(ValueError, match="duration_type"):
+        SegmentModel(pairwise, np.zeros((2, 3)), [1])
+    nothing = with_unary(SegmentModel(pairwise, np.zeros((2, 3))), np.full((3, 2), -np.inf))
+    with pytest.raises(ValueError, match="every state of node 0"):
+        check_allowed_states(nothing)

@@ -1,0 +1,84 @@
+"""Segment models of random scores, and their labelings scored one by one."""
+
+from itertools import groupby, product
+
+import numpy as np
+from scipy.special import logsumexp
+
+from sklearn_crf.graphs import disjoint_union, lattice
+from sklearn_crf.models import PairwiseModel, SegmentModel
+
+
+def random_segments(
+    sizes,
+    n_states,
+    n_durations,
+    *,
+    scale=1.0,
+    dtype=np.float64,
+    seed=0,
+    forbidden=0.0,
+    n_types=1,
+    n_edge_features=None,
+    n_edge_types=1,
+):
+    """Return a segment model of chains with random scores, of which a share is -inf."""
+    rng = np.random.default_rng(seed)
+    graph = disjoint_union([lattice((n,)) for n in sizes])
+
+    def scores(*shape):
+        values = scale * rng.normal(size=shape)
+        values[rng.random(shape) < forbidden] = -np.inf
+        return values.astype(dtype)
+
+    n_features = n_edge_features or 1
+    weight = None if n_edge_features is None else rng.uniform(0.1, 2, size=(graph.n_edges, n_features)).astype(dtype)
+    pairwise = PairwiseModel(
+        graph,
+        scores(graph.n_nodes, n_states),
+        scores(n_edge_types, n_features, n_states, n_states),
+        edge_type=rng.integers(n_edge_types, size=graph.n_edges),
+        edge_weight=weight,
+    )
+    types = rng.integers(n_types, size=len(sizes))
+    return SegmentModel(pairwise, scores(n_types, n_states, n_durations), types)
+
+
+def score_of(model, labels):
+    """Return the score of a labeling, summed by a plain loop."""
+    # Weighted tables in double precision, as in the kernel.
+    weight, tables, total = model.pairwise.edge_weight, model.tables.astype(np.float64), 0.0
+    weight = np.ones((model.graph.n_edges, 1)) if weight is None else weight.astype(np.float64)
+    for s, label in enumerate(labels):
+        total += float(model.unary[s, label])
+    for e, (i, j) in enumerate(model.graph.edges.tolist()):
+        total += float(weight[e] @ tables[model.pairwise.edge_type[e], :, labels[i], labels[j]])
+    for kind, label, length in runs_of_all(model, labels):
+        total += float(model.durations[kind, label, min(length, model.durations.shape[2]) - 1])
+    return total
+
+
+def runs_of_all(model, labels):
+    """Yield the table of durations, the label and the number of nodes of every run."""
+    ptr = model.graph.chain_ptr
+    for kind, start, stop in zip(model.duration_type, ptr[:-1], ptr[1:], strict=True):
+        for label, run in groupby(labels[start:stop]):
+            yield kind, label, len(list(run))
+
+
+def enumerated(model):
+    """Return the labelings, their scores, log Z, and the marginals of nodes, tables and durations."""
+    labelings = np.array(list(product(range(model.n_columns), repeat=model.n_nodes)))
+    scores = np.array([score_of(model, labels) for labels in labelings])
+    log_z = logsumexp(scores)
+    unary, durations = np.zeros(model.unary.shape), np.zeros(model.durations.shape)
+    tables, weight = np.zeros(model.tables.shape), model.pairwise.edge_weight
+    weight = np.ones((model.graph.n_edges, 1)) if weight is None else weight
+    shares = np.exp(scores - log_z) if log_z > -np.inf else np.zeros(len(scores))
+    for labels, p in zip(labelings, shares, strict=True):
+        unary[np.arange(len(labels)), labels] += p
+        for e, (i, j) in enumerate(model.graph.edges.tolist()):
+            tables[model.pairwise.edge_type[e], :, labels[i], labels[j]] += p * weight[e]
+        for kind, label, length in runs_of_all(model, labels):
+            durations[kind, label, min(length, durations.shape[2]) - 1] += p
+    return labelings, scores, log_z, unary, tables, durations
