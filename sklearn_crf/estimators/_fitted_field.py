@@ -103,6 +103,8 @@ class FieldParameters:
         if tables.form == "auto" and lattice_ndim == 1:
             # In a sequence it may matter which of two labels comes first.
             form = "full"
+        if tables.segments is not None:
+            tables.segments.check(lattice_ndim)
         return WeightLayout(
             form=pairwise_form(form, len(classes)),
             fit_intercept=self.given.fit_intercept,
@@ -113,6 +115,7 @@ class FieldParameters:
             seen_tables=weights == "seen",
             seen_only_on_edges=weights != "all",
             takes_factors=self.learning.takes_factors,
+            segments=tables.segments,
             has_boundaries=self.has_boundaries,
         )
 

@@ -131,7 +131,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
         potentials.check(examples.encoded, type(field).__name__)
         require_allowed(layout, examples.batches, classes)
     examples.potentials = potentials
-    _count_differences(field, examples, potentials)
+    _count_differences(field, examples, potentials, layout.form)
     facts = plan.facts_of(examples.batches, potentials)
     plan = plan.on(facts if former is None else Facts.joined([Facts(*former["facts"]), facts]), examples.encoded, None)
     plan.learning.check_batches(examples.batches, plan)
@@ -180,10 +180,10 @@ def _check_examples(field, encoded):
         raise ValueError(f"partial_fit of {type(field).__name__} takes no {what}: use fit.")
 
 
-def _count_differences(field, examples, potentials):
+def _count_differences(field, examples, potentials, form):
     """Set the units in which the penalty counts edge differences, and warn of features that are far from 0."""
     moments = FeatureScaling.moments(examples.batches, potentials)
-    least_size = least_size_of_differences(examples.encoded, potentials.form)
+    least_size = least_size_of_differences(examples.encoded, form)
     scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, least_size=least_size)
     # Steps of adaptive length do not depend on the scale of features, so only the penalty is rescaled.
     FeatureScaling(edge_size=scaling.edge_size).rescale_penalty(potentials)

@@ -8,12 +8,14 @@ import numpy as np
 
 from sklearn_crf import encoding
 from sklearn_crf.learning import checked_node_weights, with_node_weights
+from sklearn_crf.models import runs_of, too_short
 from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
     FactorPotentials,
     FeaturePairs,
     FeatureScaling,
     LinearPotentials,
+    SegmentPotentials,
     SparseEdgePotentials,
     SparsePotentials,
     check_factors,
@@ -277,6 +279,12 @@ def preparation(encoded):
 def training_potentials(layout, encoded, classes, batches):
     """Return the potentials for training on prepared batches."""
     pairwise = _pairwise_potentials(layout, encoded, classes, batches)
+    if layout.segments is not None:
+        if encoded.has_factors:
+            raise ValueError(
+                "segments do not support examples with factors besides nodes and edges: use segments=None."
+            )
+        return SegmentPotentials(pairwise, layout.segments)
     if not encoded.has_factors:
         return pairwise
     types = factor_types(encoded.items, batches, len(classes))
@@ -352,6 +360,28 @@ def require_allowed(layout, batches, classes):
             if len(wrong):
                 option = ("forbidden_first", "forbidden_last")[k] if layout.forbidden_by == "forbidden" else None
                 raise _breaks(layout, batch, wrong[0], f"{verb} with {classes[labels[wrong[0]]]}", option)
+    if layout.segments is not None and layout.segments.min_duration > 1:
+        for batch in batches:
+            _require_durations(layout.segments.min_duration, batch, classes)
+
+
+def _require_durations(least, batch, classes):
+    """Raise ValueError if a run of a label between two other labels is too short."""
+    labels, ptr = batch.counted_labels, batch.example.graph.chain_ptr
+    if ptr is None:
+        return  # the model says that segments need chains
+    runs = runs_of(labels, ptr)
+    # A run next to an unlabelled node may go on there.
+    is_known = np.append(labels >= 0, False)
+    is_known = (runs.label >= 0) & is_known[runs.first - 1] & is_known[runs.first + runs.length]
+    wrong = np.flatnonzero(is_known & too_short(runs, ptr, least))
+    if len(wrong):
+        run = wrong[0]
+        member = np.searchsorted(batch.node_ptr, runs.first[run], side="right") - 1
+        raise ValueError(
+            f"Sequence {batch.members[member]} contains a run of {runs.length[run]} nodes of "
+            f"{classes[runs.label[run]]}, which min_duration={least} rules out."
+        )
 
 
 def _breaks(layout, batch, node, what, option=None):

@@ -7,8 +7,10 @@ import numpy as np
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, AutoMap, GraphCut, TreeInference
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
+from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.models import (
     PairwiseModel,
+    SegmentModel,
     clamped,
     factor_graph_of,
     model_of_components,
@@ -82,6 +84,8 @@ def labels_of_most_gain(model, gain, n_threads=1):
     """
     # model: only its scores of -inf matter; None allows all labelings
     # gain: (N, n_classes) float64; returns: (N,) int32
+    if isinstance(model, SegmentModel):
+        return _labels_of_segments(model, gain, n_threads)
     is_pairwise = isinstance(model, PairwiseModel)
     if is_pairwise and model.unary.min(initial=0.0) == -np.inf:
         gain = np.where(np.isneginf(model.unary), -np.inf, gain[:, : model.n_columns])
@@ -105,6 +109,21 @@ def labels_of_most_gain(model, gain, n_threads=1):
         inference = TreeInference() if is_forest else AutoMap(bounded=True)
         labels[nodes] = inference.map(part, n_threads=n_threads).labels
     return labels
+
+
+def _labels_of_segments(model, gain, n_threads):
+    """Return :func:`labels_of_most_gain` for chains that score the durations of runs."""
+    gain = np.where(np.isneginf(model.unary), -np.inf, gain)
+    labels = of_largest(gain)
+    is_broken = np.isneginf(score_terms(model, labels))
+    if not is_broken.any():
+        return labels
+    graph = model.graph
+    durations = np.where(np.isneginf(model.durations), -np.inf, 0.0)
+    constraints = replace(model, pairwise=_with_gains(model.pairwise, gain), durations=durations)
+    allowed = SegmentInference().map(constraints, n_threads=n_threads).labels
+    in_broken = np.bincount(graph.component, is_broken, graph.n_components)[graph.component] > 0
+    return np.where(in_broken, allowed, labels)
 
 
 def _forbids_tuples(model):

@@ -35,6 +35,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         Whether every node needs a label. If not, missing labels are summed out or completed.
     takes_factors : bool
         Whether examples may have factors besides nodes and edges.
+    takes_segments : bool
+        Whether durations of runs may have scores.
     why_not : dict of str to str
         Reasons for error messages: why every node needs a label ("missing labels"), why factors are not supported
         ("factors").
@@ -70,6 +72,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     name: ClassVar[str] = "own"
     needs_labels: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = False
+    takes_segments: ClassVar[bool] = False
     why_not: ClassVar[dict[str, str]] = {}
     takes_bounds: ClassVar[bool] = False
     has_distribution: ClassVar[bool] = True
@@ -249,6 +252,11 @@ class Learning(ChecksOwnMethods, HoldsOptions):
             raise ValueError(
                 "pairwise='associative' needs a learning that can keep weights from being negative, but "
                 f"learning={self.name!r} cannot: use a margin, such as 'max_margin'."
+            )
+        if plan.layout.segments is not None and not plan.asked.takes_segments:
+            raise ValueError(
+                f"learning={self.name!r} does not support segments: use 'likelihood', 'exact', 'pma', 'spa', 'mma' or "
+                "'max_margin'."
             )
 
     def check_labels(self, labels: Any) -> None:

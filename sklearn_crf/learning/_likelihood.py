@@ -22,6 +22,7 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     convergence_left_to_caller,
 )
+from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.learning._few_labels import MAX_NODES
 from sklearn_crf.learning._learning import Learning, SmoothLearning
 from sklearn_crf.learning._margin_training import MarginRecord
@@ -68,9 +69,12 @@ class Exact(SmoothLearning):
 
     name = "exact"
     takes_factors = True
+    takes_segments = True
     start_with_cycles = "zeros"
 
     def likelihood(self, plan: FitPlan) -> Objective:
+        if plan.layout.segments is not None:
+            return Likelihood(SegmentInference())
         if not (plan.facts.have_cycles or plan.facts.have_factors):
             return Likelihood(TreeInference())
         own = plan.training_inference.inference
@@ -107,6 +111,7 @@ class MaximumLikelihood(SmoothLearning):
 
     name = "likelihood"
     takes_factors = True
+    takes_segments = True
     max_nodes: int | None = MAX_NODES
 
     def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
@@ -164,6 +169,7 @@ class PseudoMarginalTraining(SmoothLearning):
 
     name = "pma"
     takes_factors = True
+    takes_segments = True
     remedy = REMEDY
     max_nodes: int | None = MAX_NODES
 

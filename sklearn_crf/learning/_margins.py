@@ -327,6 +327,7 @@ class MaxMargin(MarginLearning):
         **MarginLearning._parameter_constraints,
     }
     name = "max_margin"
+    takes_segments = True
     needs_fractional = False
     rescaling: str = "margin"
 

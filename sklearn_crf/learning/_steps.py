@@ -113,6 +113,7 @@ class SaddlePointTraining(SteppedLearning):
 
     name = "spa"
     takes_factors = True
+    takes_segments = True
     principle = SaddlePoint
     step_schedule: str = "adaptive"
 
@@ -153,6 +154,7 @@ class MaximumMarginalTraining(SteppedLearning):
 
     name = "mma"
     takes_factors = True
+    takes_segments = True
     principle = MaximumMarginal
 
 

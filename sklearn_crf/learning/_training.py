@@ -16,7 +16,7 @@ from sklearn_crf.learning._convergence import minimize_in_bulk
 from sklearn_crf.learning._few_labels import subgraph
 from sklearn_crf.objectives import Likelihood, Piecewise
 from sklearn_crf.optimize import least_subgradient, minimize_lbfgs, scaling_by_differences
-from sklearn_crf.potentials import FeatureScaling
+from sklearn_crf.potentials import FeatureScaling, SegmentPotentials
 
 
 def have_cycles(batches) -> bool:
@@ -488,8 +488,11 @@ def initial_weights(init, risk, run):
 
 def _risk_of_nodes(risk):
     batches = [_labelled_part(_without_edges(batch)) for batch in risk.batches]
+    potentials = risk.potentials
+    if isinstance(potentials, SegmentPotentials):
+        potentials = potentials.of_nodes()
     # Without edges there are no messages, and belief propagation is exact.
-    return risk.having(objective=Likelihood(LoopyBP()), batches=batches)
+    return risk.having(objective=Likelihood(LoopyBP()), potentials=potentials, batches=batches)
 
 
 # Up to this number of weights, estimating the curvature at the start by finite differences saves more passes than it

@@ -43,7 +43,7 @@ from sklearn_crf.models._pairwise import (
     with_unary,
 )
 from sklearn_crf.models._permutohedral import PermutohedralFilter, padded_rows
-from sklearn_crf.models._segments import SegmentModel, SegmentStatistics, runs_of
+from sklearn_crf.models._segments import SegmentModel, SegmentStatistics, duration_counts, runs_of, too_short
 
 __all__ = [
     "CountTable",

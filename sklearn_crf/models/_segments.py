@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integers, as_scores
+from sklearn_crf._numbers import as_integer, as_integers, as_scores
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf.models._pairwise import (
     PairwiseModel,
@@ -57,6 +57,12 @@ def runs_of(labels: np.ndarray, ptr: np.ndarray) -> Runs:
     return Runs(first, chain, labels[first], np.diff(first, append=len(labels)))
 
 
+def too_short(runs: Runs, ptr: np.ndarray, min_duration: int) -> np.ndarray:
+    """Return a mask of the runs of fewer nodes that touch no end of their chain, (n_runs,) bool."""
+    is_inside = (runs.first > ptr[runs.chain]) & (runs.first + runs.length < ptr[runs.chain + 1])
+    return is_inside & (runs.length < min_duration)
+
+
 @dataclass(frozen=True, eq=False)
 class SegmentModel(ChecksPickles):
     r"""Scores of the labelings of chains by nodes, edges and the durations of runs (semi-Markov model).
@@ -77,6 +83,9 @@ class SegmentModel(ChecksPickles):
         duration.
     duration_type : array-like of shape (n_chains,), optional
         Table of durations of each chain; None stands for the first.
+    min_duration : int, default=1
+        Runs of fewer nodes are forbidden, except at the first and the last node of a chain, where a run may be cut off.
+        At most D.
 
     Raises
     ------
@@ -87,6 +96,7 @@ class SegmentModel(ChecksPickles):
     pairwise: PairwiseModel
     durations: np.ndarray
     duration_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
+    min_duration: int = 1
 
     def __post_init__(self):
         ptr = self.graph.chain_ptr
@@ -103,6 +113,9 @@ class SegmentModel(ChecksPickles):
         kind = as_integers(kind, "duration_type", shape=(n_chains,), lowest=0, highest=len(durations) - 1)
         object.__setattr__(self, "durations", np.ascontiguousarray(durations))
         object.__setattr__(self, "duration_type", kind)
+        object.__setattr__(
+            self, "min_duration", as_integer(self.min_duration, "min_duration", lowest=1, highest=durations.shape[2])
+        )
 
     @property
     def graph(self):
@@ -135,8 +148,18 @@ class SegmentModel(ChecksPickles):
         return self.pairwise.dtype
 
     def duration_cells(self, runs):
-        """Return the table, the state and the column of the duration of each run."""
-        return self.duration_type[runs.chain], runs.label, np.minimum(runs.length, self.durations.shape[2]) - 1
+        """Return the state and the column of the duration of each run."""
+        return runs.label, np.minimum(runs.length, self.durations.shape[2]) - 1
+
+
+def duration_counts(model: SegmentModel, labels: np.ndarray, group: np.ndarray, n_groups: int) -> np.ndarray:
+    """Return the number of runs by state and duration, separately for each group of chains."""
+    # labels: (N,); group: (n_chains,); returns: (n_groups, K, D), float64
+    counts = np.zeros((n_groups, *model.durations.shape[1:]))
+    if len(labels):
+        runs = runs_of(labels, model.graph.chain_ptr)
+        np.add.at(counts, (group[runs.chain], *model.duration_cells(runs)), 1.0)
+    return counts
 
 
 @with_unary.register
@@ -150,16 +173,15 @@ def _score_terms(model: SegmentModel, labels):
     terms = score_terms(model.pairwise, labels)
     if len(labels):
         runs = runs_of(labels, model.graph.chain_ptr)
-        terms[runs.first] += model.durations[model.duration_cells(runs)]
+        scores = model.durations[(model.duration_type[runs.chain], *model.duration_cells(runs))]
+        terms[runs.first] += np.where(too_short(runs, model.graph.chain_ptr, model.min_duration), -np.inf, scores)
     return terms
 
 
 @labeling_statistics.register
 def _labeling_statistics(model: SegmentModel, labels):
     labels = check_labels(model, labels)
-    durations = np.zeros(model.durations.shape)
-    if len(labels):
-        np.add.at(durations, model.duration_cells(runs_of(labels, model.graph.chain_ptr)), 1.0)
+    durations = duration_counts(model, labels, model.duration_type, len(model.durations))
     counted = labeling_statistics(model.pairwise, labels)
     return SegmentStatistics(counted.unary, counted.tables, durations)
 

@@ -9,7 +9,7 @@ from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference
 from sklearn_crf.inference._results import as_finite
-from sklearn_crf.models import FactorGraph, PairwiseModel, Statistics, check_labels, clamped
+from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, Statistics, check_labels, clamped
 
 
 def checked_loss(found, model, labels, *arguments, **options):
@@ -17,7 +17,11 @@ def checked_loss(found, model, labels, *arguments, **options):
     if not hasattr(found, "statistics") or not hasattr(found, "_replace"):
         raise TypeError(f"a Loss is needed, got {type(found).__name__}.")
     # Statistics keep their floating-point precision.
-    names = ("log_table", "table_default") if isinstance(model, FactorGraph) else ("unary", "tables")
+    names: tuple[str, ...] = ("unary", "tables")
+    if isinstance(model, FactorGraph):
+        names = ("log_table", "table_default")
+    elif isinstance(model, SegmentModel):
+        names = ("unary", "tables", "durations")
     values = {
         name: as_finite(getattr(found.statistics, name, None), f"statistics.{name}", getattr(model, name).shape, None)
         for name in names

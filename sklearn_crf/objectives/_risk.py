@@ -13,6 +13,8 @@ from sklearn_crf.models import (
     EdgeLayout,
     FactorGraph,
     FactorStatistics,
+    SegmentModel,
+    SegmentStatistics,
     Statistics,
     model_with_layout,
 )
@@ -401,6 +403,8 @@ def tables_by_weight(batch, model):
         return None
     if isinstance(model, FactorGraph):
         return FactorsByWeight(batch, model)
+    if isinstance(model, SegmentModel):
+        return SegmentsByWeight(batch, model)
     return EdgesByWeight(batch, model) if batch.example.graph.n_edges else None
 
 
@@ -456,6 +460,34 @@ class EdgesByWeight:
         unary, tables = statistics
         tables = (self._sum @ tables.reshape(len(tables), -1)).reshape(self._shape)
         return Statistics(unary * node_weight[:, np.newaxis], tables)
+
+
+class SegmentsByWeight:
+    """Separate tables and durations for each weight of examples in a batch, see :class:`EdgesByWeight`."""
+
+    def __init__(self, batch, model):
+        self._edges = EdgesByWeight(batch, model.pairwise) if model.graph.n_edges else None
+        first = model.graph.chain_ptr[:-1]
+        self._values, self._duration_type = np.unique(weight_of_nodes(batch)[first], return_inverse=True)
+
+    def model(self, model):
+        """Return the model with separate tables and durations for each weight. Scores do not change."""
+        return replace(
+            model,
+            pairwise=by_weights(model.pairwise, self._edges),
+            durations=np.repeat(model.durations, len(self._values), axis=0),
+            duration_type=self._duration_type,
+        )
+
+    def summed(self, statistics, node_weight):
+        """Return weighted statistics by the original tables and durations."""
+        pairs = Statistics(statistics.unary, statistics.tables)
+        if self._edges is None:
+            pairs = pairs.scaled(node_weight[:, np.newaxis], 1.0)
+        else:
+            pairs = self._edges.summed(pairs, node_weight)
+        durations = np.tensordot(self._values, statistics.durations, axes=1)[np.newaxis]
+        return SegmentStatistics(pairs.unary, pairs.tables, durations)
 
 
 class FactorsByWeight:

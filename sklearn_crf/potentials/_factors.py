@@ -7,10 +7,11 @@ import numpy as np
 from sklearn_crf import models
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.encoding import Encoded
+from sklearn_crf.potentials._extended import ExtendedPotentials
 from sklearn_crf.potentials._factor_types import check_factors
 
 
-class FactorPotentials:
+class FactorPotentials(ExtendedPotentials):
     r"""Scores of nodes and edges by pairwise potentials, and of larger factors with their own weights.
 
     .. math::
@@ -23,43 +24,16 @@ class FactorPotentials:
     """
 
     def __init__(self, pairwise, types):
-        self.pairwise = pairwise
         self.types = tuple(types)
         self._ends = np.cumsum([pairwise.n_coef, *(kind.n_features * (kind.n_listed + 1) for kind in self.types)])
-        self.n_classes, self.n_features = pairwise.n_classes, pairwise.n_features
-        self.n_node_types = pairwise.n_node_types
-        self.n_edge_types = pairwise.n_edge_types
-        self.n_edge_features = pairwise.n_edge_features
-        self.by_columns = pairwise.by_columns
-        self.forbids = pairwise.forbids
+        super().__init__(pairwise, self._ends[-1] - pairwise.n_coef)
 
     def check(self, encoded: Encoded, name: str) -> None:
         """Raise ValueError if examples have factors, types, states or features that training examples did not have."""
         check_factors(encoded.items, self.types, self.n_classes)
-        self.pairwise.check(encoded, name)
-
-    @property
-    def n_coef(self):
-        """Length of the flat weight vector."""
-        return int(self._ends[-1])
-
-    @property
-    def penalty(self):
-        """Factors of the squared weights in the penalty, (n_coef,) float64."""
-        return np.concatenate((self.pairwise.penalty, np.ones(self.n_coef - self._ends[0])))
-
-    @property
-    def tails(self):
-        """Unit of each weight's feature divided by its robust spread, (n_coef,) float64."""
-        return np.concatenate((self.pairwise.tails, np.ones(self.n_coef - self._ends[0])))
-
-    @property
-    def on_edges(self):
-        """Mask of the weights of pairwise tables and of factors, (n_coef,) bool."""
-        return np.concatenate((self.pairwise.on_edges, np.ones(self.n_coef - self._ends[0], dtype=bool)))
+        super().check(encoded, name)
 
     def unpack(self, coef):
-        """Return the parts of a flat weight vector, as views."""
         # coef: (n_coef,)
         ends = self._ends
         parts = {
@@ -68,17 +42,7 @@ class FactorPotentials:
         }
         return WeightsByType(coef[: ends[0]], parts)
 
-    def inference_model(self, coef, example):
-        """Return a model for inference, which is :meth:`model`."""
-        # coef: (n_coef,)
-        return self.model(coef, example)
-
-    def kept_edges(self, example):
-        """Return an edge layout that models share for all weights, see :meth:`LinearPotentials.kept_edges`."""
-        return self.pairwise.kept_edges(example)
-
     def model(self, coef, example, edges=None):
-        """Return the model of an example for given weights."""
         # coef: (n_coef,)
         weights = self.unpack(np.asarray(coef))
         model = self.pairwise.model(weights.pairwise, example, edges)
@@ -92,38 +56,10 @@ class FactorPotentials:
             graphs.append(models.FactorGraph.from_factors(n_states, example.fixed_factors))
         return models.union_of_factors(*graphs)
 
-    def pullback(self, example, statistics):
-        """Return the derivative by the weights, given the derivative by the model."""
-        # returns: (n_coef,), float64
-        gradient = np.zeros(self.n_coef)
-        parts = self.unpack(gradient)
-        parts.pairwise[...] = self.pairwise.pullback(example, self._split(parts, example, statistics))
-        return gradient
-
-    def prepared(self, example):
-        """Return an example in the form that is fastest for many calls, see :meth:`SparsePotentials.prepared`."""
-        return self.pairwise.prepared(example)
-
-    def prepared_once(self, example):
-        """Return an example for a single call of :meth:`model`, see :meth:`SparsePotentials.prepared_once`."""
-        return self.pairwise.prepared_once(example)
-
-    def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
-        """Add the pullbacks of many examples to a gradient, see :meth:`SparsePotentials.add_pullbacks`."""
-        # gradient: (n_coef,), float64
-        parts = self.unpack(gradient)
-        pairs = [self._split(parts, example, part) for example, part in zip(examples, statistics, strict=True)]
-        self.pairwise.add_pullbacks(parts.pairwise, examples, pairs, ranges, n_jobs=n_jobs)
-
-    def shared_ranges(self, examples):
-        """Return ranges of node features with about equal numbers of entries."""
-        return self.pairwise.shared_ranges(examples)
-
     def _types_of(self, example):
         return [kind for kind in self.types if kind.name in example.factors]
 
     def _split(self, parts, example, statistics):
-        """Add the statistics of factors to their weights; return the statistics of nodes and edges."""
         if isinstance(statistics, models.Statistics):
             return statistics
         shell = self._shell(example)

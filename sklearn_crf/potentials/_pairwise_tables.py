@@ -10,6 +10,7 @@ from sklearn_crf._numbers import C_INTERVAL, as_array
 from sklearn_crf._threads import cached_property
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.potentials._entity_schemes import ENTITY_SCHEMES
+from sklearn_crf.potentials._segments import Segments
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +184,10 @@ class PairwiseTables(HoldsOptions):
         Whether to learn an additional score of each label for the first node of a sequence, and for the last node.
         These scores are weights of two indicator features, penalised like all node weights, and stored as
         ``boundary_coef_`` of the classifier. First and last nodes are defined as for ``forbidden_first``.
+    segments : Segments, optional
+        Scores of the durations of runs of a label, and a least duration, for sequences (:ref:`segments`). Learning must
+        be by likelihood ("likelihood", "exact", "pma"), "spa", "mma" or "max_margin", with the default inference, "mpm"
+        or "map".
 
     Examples
     --------
@@ -207,6 +212,7 @@ class PairwiseTables(HoldsOptions):
         "forbidden_first": ["array-like", None],
         "forbidden_last": ["array-like", None],
         "boundary_weights": ["boolean"],
+        "segments": [Segments, None],
     }
 
     def __init__(
@@ -219,6 +225,7 @@ class PairwiseTables(HoldsOptions):
         forbidden_first: Any = None,
         forbidden_last: Any = None,
         boundary_weights: bool = False,
+        segments: Segments | None = None,
     ) -> None:
         self.form = form
         self.forbidden = forbidden
@@ -227,6 +234,7 @@ class PairwiseTables(HoldsOptions):
         self.forbidden_first = forbidden_first
         self.forbidden_last = forbidden_last
         self.boundary_weights = boundary_weights
+        self.segments = segments
 
     def forbidden_pairs(self, classes: np.ndarray) -> np.ndarray | None:
         """Return a mask of the forbidden pairs.

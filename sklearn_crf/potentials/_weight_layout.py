@@ -10,6 +10,7 @@ from sklearn_crf.potentials._factors import FactorPotentials
 from sklearn_crf.potentials._feature_columns import FeaturePairs
 from sklearn_crf.potentials._linear import LinearPotentials
 from sklearn_crf.potentials._pairwise_tables import PairwiseForm
+from sklearn_crf.potentials._segments import SegmentPotentials, Segments
 from sklearn_crf.potentials._sparse import SparsePotentials
 from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials
 
@@ -26,12 +27,16 @@ class WeightLayout(NamedTuple):
     seen_tables: bool = False  # whether only pairs of labels seen in training have table weights
     seen_only_on_edges: bool = True  # like seen_only, for sparse edge features
     takes_factors: bool = False
+    segments: Segments | None = None  # options of the durations of runs that have weights
     has_boundaries: bool = False  # whether the last two node features mark the first and last nodes of sequences
 
     # Attributes ----------------------------------------------------------------------------------------------------
 
     def attributes(self, potentials, flat):
         """Return the fitted attributes for a flat weight vector."""
+        if isinstance(potentials, SegmentPotentials):
+            pairwise, durations = potentials.unpack(flat)
+            return self.attributes(potentials.pairwise, pairwise) | {"duration_coef_": np.array(durations)}
         if not isinstance(potentials, FactorPotentials):
             none: dict[str, dict] = {name: {} for name in _FACTOR_ATTRIBUTES} if self.takes_factors else {}
             return self._pairwise_attributes(potentials, flat) | none
@@ -48,6 +53,7 @@ class WeightLayout(NamedTuple):
             intercept = np.zeros((potentials.n_node_types, potentials.n_columns))
         kept = self._kept_coef(potentials, coef)
         attributes = dict(zip(("coef_", "boundary_coef_"), self._without_boundaries(kept, potentials), strict=True))
+        attributes["duration_coef_"] = None
         attributes["intercept_"] = (intercept[0] if potentials.n_node_types == 1 else intercept).copy()
         if isinstance(potentials, SparseEdgePotentials):
             edge_coef = potentials.edge_pairs.matrix(edge_coef)
@@ -90,6 +96,8 @@ class WeightLayout(NamedTuple):
     def fitted_potentials(self, field, encoded=None):
         """Return the potentials for a field's fitted weights and the features of an encoded X."""
         pairwise = self._fitted_pairwise(field, encoded)
+        if self.segments is not None:
+            return SegmentPotentials(pairwise, self.segments)
         has_factors = encoded is not None and encoded.has_factors
         if not self.takes_factors or not (has_factors or _coef_of_factors(field)):
             return pairwise
@@ -128,6 +136,8 @@ class WeightLayout(NamedTuple):
 
     def flat(self, field, potentials):
         """Return the fitted weights as a flat vector for potentials, which may come from other training data."""
+        if isinstance(potentials, SegmentPotentials):
+            return np.concatenate((self._flat_pairwise(field, potentials.pairwise), field.duration_coef_.ravel()))
         if not isinstance(potentials, FactorPotentials):
             return self._flat_pairwise(field, potentials)
         parts, fitted = [self._flat_pairwise(field, potentials.pairwise)], _fitted_types(field)

@@ -21,6 +21,7 @@ def random_segments(
     n_types=1,
     n_edge_features=None,
     n_edge_types=1,
+    min_duration=1,
 ):
     """Return a segment model of chains with random scores, of which a share is -inf."""
     rng = np.random.default_rng(seed)
@@ -41,7 +42,7 @@ def random_segments(
         edge_weight=weight,
     )
     types = rng.integers(n_types, size=len(sizes))
-    return SegmentModel(pairwise, scores(n_types, n_states, n_durations), types)
+    return SegmentModel(pairwise, scores(n_types, n_states, n_durations), types, min_duration)
 
 
 def score_of(model, labels):
@@ -53,17 +54,20 @@ def score_of(model, labels):
         total += float(model.unary[s, label])
     for e, (i, j) in enumerate(model.graph.edges.tolist()):
         total += float(weight[e] @ tables[model.pairwise.edge_type[e], :, labels[i], labels[j]])
-    for kind, label, length in runs_of_all(model, labels):
+    for kind, label, length, is_inside in runs_of_all(model, labels):
+        if is_inside and length < model.min_duration:
+            return -np.inf
         total += float(model.durations[kind, label, min(length, model.durations.shape[2]) - 1])
     return total
 
 
 def runs_of_all(model, labels):
-    """Yield the table of durations, the label and the number of nodes of every run."""
+    """Yield the table of durations, the label and the number of nodes of every run, and whether it touches no end."""
     ptr = model.graph.chain_ptr
     for kind, start, stop in zip(model.duration_type, ptr[:-1], ptr[1:], strict=True):
-        for label, run in groupby(labels[start:stop]):
-            yield kind, label, len(list(run))
+        lengths = [(label, len(list(run))) for label, run in groupby(labels[start:stop])]
+        for k, (label, length) in enumerate(lengths):
+            yield kind, label, length, 0 < k < len(lengths) - 1
 
 
 def enumerated(model):
@@ -79,6 +83,6 @@ def enumerated(model):
         unary[np.arange(len(labels)), labels] += p
         for e, (i, j) in enumerate(model.graph.edges.tolist()):
             tables[model.pairwise.edge_type[e], :, labels[i], labels[j]] += p * weight[e]
-        for kind, label, length in runs_of_all(model, labels):
+        for kind, label, length, _ in runs_of_all(model, labels):
             durations[kind, label, min(length, durations.shape[2]) - 1] += p
     return labelings, scores, log_z, unary, tables, durations

@@ -89,5 +89,6 @@ def _fields_of(model, n_sums=0):
         weight,
         model.durations.astype(np.float64, copy=False),
         model.duration_type,
+        model.min_duration,
         np.unique(np.searchsorted(ptr, wanted)).astype(np.int64, copy=False),
     )

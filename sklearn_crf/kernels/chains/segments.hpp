@@ -30,6 +30,7 @@ struct SegmentChains {
     const Real* edge_weight;  // (E, R), or null for ones
     const double* durations;  // (S, K, D) scores of runs of 1, 2, ... nodes; the last also holds for all longer runs
     const i32* duration_type;  // (n_chains,)
+    i64 least;  // runs of fewer nodes are forbidden, except at the ends of a chain, where runs may be cut off
     const i64* blocks;  // (n_blocks + 1,) first chain of each block of work
     i64 n_blocks;
 
@@ -81,23 +82,25 @@ inline i64 whole_vectors(i64 n) { return (n + 3) / 4 * 4; }
 template <bool is_max>
 class OpenRuns {
 public:
-    const i64 K, D, L, W, V;  // L: slots of the ring; W, V: durations and states padded to whole vectors
+    const i64 K, D, L, W, V;  // L: slots of the ring; W, V: slots and states padded to whole vectors
     std::vector<double> weight, total;  // (K, W) share of each open run in the sum of a state, times the sum (K,)
     std::vector<double> leaving, leaving_total;  // (K, V) the same for the state before a new run; (K,)
     std::vector<i64> begun, source;  // (K,) for maxima: step at which the best run began; best state before
 
-    OpenRuns(i64 n_states, i64 n_durations)
-        : K(n_states), D(n_durations), L(D - 1), W(whole_vectors(D)), V(whole_vectors(K)), weight(K * W), total(V),
-          leaving(K * V), leaving_total(V), begun(K), source(K), open(K * W), window(K * 2 * L), last(K), mass(V),
-          change(V), tail_begun(K), sums(V) {}
+    OpenRuns(i64 n_states, i64 n_durations, i64 least)
+        : K(n_states), D(n_durations), L(D - 1), W(whole_vectors(D + 1)), V(whole_vectors(K)), weight(K * W), total(V),
+          leaving(K * V), leaving_total(V), begun(K), source(K), least(least), open(K * W), at_end(K * 2 * L),
+          inside(K * 2 * L), mass(V), change(V), tail_begun(K), sums(V) {}
 
-    void start(const double* durations) {
+    void start(const double* scores) {
+        durations = scores;
         std::fill(open.begin(), open.end(), -kInfinity);
         std::fill(mass.begin(), mass.end(), 1.0);
-        for (i64 a = 0; a < K; ++a) {
-            for (i64 m = 0; m < 2 * L; ++m) window[a * 2 * L + m] = durations[a * D + (2 * L - m) % L];
-            last[a] = durations[a * D + L];
-        }
+        for (i64 a = 0; a < K; ++a)
+            for (i64 m = 0; m < 2 * L; ++m) {
+                at_end[a * 2 * L + m] = durations[a * D + duration_at(m) - 1];
+                inside[a * 2 * L + m] = duration_at(m) < least ? -kInfinity : at_end[a * 2 * L + m];
+            }
     }
 
     // Place of slot 0 in the window of durations at a step: slot j holds runs of 1 + (2 L - offset - j) % L nodes.
@@ -108,24 +111,25 @@ public:
 
     // Extends all open runs to the next node and opens new ones. Returns the scores of runs that end at this node.
     // within: (K,) score of an extension; begin: (K,) score of a run that begins here; own: (K,) score of the node
-    void step(i64 i, const double* within, const double* begin, const double* own, double* out) {
+    void step(i64 i, bool is_end, const double* within, const double* begin, const double* own, double* out) {
         for (i64 a = 0; a < K && i; ++a)
             for (i64 j = 0; j < W; ++j) open[a * W + j] += within[a];
         join_longest(i, begin, own);
         const i64 shift = offset(i);
         for (i64 a = 0; a < K; ++a) {
-            const double *row = open.data() + a * W, *scores = window.data() + a * 2 * L + shift;
+            const double *row = open.data() + a * W, *scores = (is_end ? at_end : inside).data() + a * 2 * L + shift;
             double* x = weight.data() + a * W;
             for (i64 j = 0; j < L; ++j) x[j] = row[j] + scores[j];
-            x[L] = row[L] + last[a];
-            for (i64 j = D; j < W; ++j) x[j] = -kInfinity;
+            x[L] = row[L] + durations[a * D + L];
+            x[D] = row[D] + durations[a * D + std::min(i, L)];
+            for (i64 j = D + 1; j < W; ++j) x[j] = -kInfinity;
         }
         if constexpr (is_max) {
             for (i64 a = 0; a < K; ++a) {
                 const double* x = weight.data() + a * W;
                 out[a] = row_max_double(x, W);
                 const i64 j = std::find(x, x + W, out[a]) - x;
-                begun[a] = j < L ? i - (i - j) % L : tail_begun[a];
+                begun[a] = j < L ? i - (i - j) % L : j == L ? tail_begun[a] : 0;
             }
         } else {
             sum_rows(weight.data(), W, mass.data(), total.data(), out);
@@ -153,8 +157,10 @@ public:
     }
 
 private:
-    std::vector<double> open;  // (K, W) the last of D numbers holds all runs of at least D nodes
-    std::vector<double> window, last;  // (K, 2 L) scores of durations in the order of the ring, twice; (K,) of D nodes
+    const i64 least;
+    const double* durations = nullptr;  // (K, D)
+    std::vector<double> open;  // (K, W) by slot; after the ring, all runs of at least D nodes, and the run of the end
+    std::vector<double> at_end, inside;  // (K, 2 L) scores of durations in the order of the ring, twice
     std::vector<double> mass, change;  // (V,) exp(open[L]) times mass is the sum over the runs of at least D nodes
     std::vector<i64> tail_begun;
     std::vector<double> sums;
@@ -163,7 +169,8 @@ private:
     void join_longest(i64 i, const double* begin, const double* own) {
         const i64 slot = L ? i % L : 0;
         for (i64 a = 0; a < K; ++a) {
-            double *row = open.data() + a * W, fresh = begin[a] + own[a];
+            double *row = open.data() + a * W, fresh = i ? begin[a] + own[a] : -kInfinity;
+            if (!i) row[D] = begin[a] + own[a];
             if (L) std::swap(row[slot], fresh);
             if constexpr (is_max) {
                 if (fresh > row[L]) {
@@ -233,7 +240,7 @@ public:
             } else {
                 std::fill_n(left, K, 0.0);
             }
-            runs.step(i, within.data(), left, own.data(), here);
+            runs.step(i, !s, within.data(), left, own.data(), here);
             subtract_constant(s, here);
             if constexpr (is_max)
                 for (i64 a = 0; a < K; ++a) {
@@ -253,7 +260,7 @@ private:
 
     void subtract_constant(i64 s, double* here) {
         double best = *std::max_element(here, here + K);
-        // With shortest durations, no run begins near the end.
+        // With least durations, no run may begin here.
         if (best == -kInfinity) best = *std::max_element(own.begin(), own.begin() + K);
         constant[s] = best > -kInfinity ? best : 0;
         for (i64 a = 0; a < K; ++a) here[a] -= constant[s];
@@ -291,7 +298,7 @@ private:
     i64 run_block(i64 block) const {
         double* own_sums = sums + block * n_sums();
         std::fill_n(own_sums, n_sums(), 0.0);
-        OpenRuns<false> runs(c.n_states, c.n_durations);
+        OpenRuns<false> runs(c.n_states, c.n_durations, c.least);
         RestOfChain<Real, false> rest(c.longest(block), runs);
         for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
             SegmentChain<Real> chain(c, number);
@@ -315,7 +322,7 @@ private:
                 runs.leave(ended.data(), table, K, 1, begin.data());
                 for (i64 a = 0; a < K; ++a) rest.within[a] = rest.own[a] + table[a * K + a];
             }
-            runs.step(s, rest.within.data(), begin.data(), rest.own.data(), ended.data());
+            runs.step(s, s == chain.n_nodes - 1, rest.within.data(), begin.data(), rest.own.data(), ended.data());
             for (i64 a = 0; a < V; ++a) {
                 begins[a] = a < K ? begin[a] + rest.begin[s * K + a] - log_z : -kInfinity;
                 ends[a] = a < K ? ended[a] + rest.after[s * K + a] - log_z : -kInfinity;
@@ -334,6 +341,7 @@ private:
                 double* row = counts.data() + a * 2 * L + shift;
                 for (i64 j = 0; j < L; ++j) row[j] += share * weight[j];
                 durations[a * runs.D + L] += share * weight[L];
+                durations[a * runs.D + std::min(s, L)] += share * weight[runs.D];
             }
             terms[first + s] = rest.constant[s];
         }
@@ -364,7 +372,7 @@ template <class Real>
 i64 best_segments(const SegmentChains<Real>& c, const Threads& threads, i32* labels) {
     std::vector<i64> failed(c.n_blocks, -1);
     threads.share(c.n_blocks, [&](i64 block) {
-        OpenRuns<true> runs(c.n_states, c.n_durations);
+        OpenRuns<true> runs(c.n_states, c.n_durations, c.least);
         RestOfChain<Real, true> rest(c.longest(block), runs);
         for (i64 number = c.blocks[block]; number < c.blocks[block + 1] && failed[block] < 0; ++number) {
             SegmentChain<Real> chain(c, number);
@@ -409,8 +417,8 @@ inline i64 draw(const std::vector<double>& scores, double* uniform) {
 
 // Draws the last node of a run that begins at node s.
 template <class Real>
-i64 draw_end(SegmentChain<Real>& chain, const double* durations, const RestOfChain<Real, false>& rest, i64 s, i64 label,
-             double uniform) {
+i64 draw_end(SegmentChain<Real>& chain, const double* durations, i64 least, const RestOfChain<Real, false>& rest, i64 s,
+             i64 label, double uniform) {
     const i64 K = rest.runs.K, D = rest.runs.D;
     double score = -rest.begin[s * K + label], before = 0;
     i64 last = s;
@@ -418,6 +426,7 @@ i64 draw_end(SegmentChain<Real>& chain, const double* durations, const RestOfCha
         score += chain.own(end, label) - rest.constant[end];
         if (end > s) score += chain.table(end)[label * K + label];
         if (score == -kInfinity) break;
+        if (s && end < chain.n_nodes - 1 && end - s + 1 < least) continue;
         const double share = std::exp(score + durations[std::min(end - s, D - 1)] + rest.after[end * K + label]);
         if (!(share > 0)) continue;
         last = end;
@@ -435,7 +444,7 @@ i64 sample_segments(const SegmentChains<Real>& c, const Threads& threads, i64 n_
     std::vector<i64> failed(c.n_blocks, -1);
     const i64 K = c.n_states, D = c.n_durations, n_nodes = c.ptr[c.n_chains];
     threads.share(c.n_blocks, [&](i64 block) {
-        OpenRuns<false> runs(K, D);
+        OpenRuns<false> runs(K, D, c.least);
         RestOfChain<Real, false> rest(c.longest(block), runs);
         std::vector<double> share(K);
         for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
@@ -454,7 +463,7 @@ i64 sample_segments(const SegmentChains<Real>& c, const Threads& threads, i64 n_
                     for (i64 b = 0; b < K; ++b)
                         share[b] = b == label ? -kInfinity : rest.begin[s * K + b] + (s ? table[label * K + b] : 0.0);
                     label = draw(share, &left);
-                    end = draw_end(chain, durations + label * D, rest, s, label, left);
+                    end = draw_end(chain, durations + label * D, c.least, rest, s, label, left);
                     std::fill(labels + k * n_nodes + first + s, labels + k * n_nodes + first + end + 1, i32(label));
                 }
             }

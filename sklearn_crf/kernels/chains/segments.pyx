@@ -17,6 +17,7 @@ cdef extern from "segments.hpp" namespace "crf" nogil:
         const Real* edge_weight
         const double* durations
         const int32_t* duration_type
+        int64_t least
         const int64_t* blocks
         int64_t n_blocks
 
@@ -33,7 +34,7 @@ cdef extern from "segments.hpp" namespace "crf" nogil:
 cdef SegmentChains[floating] chains_of(
     const floating[:, ::1] unary, const int64_t[::1] ptr, const double[:, :, :, ::1] tables,
     const int32_t[::1] edge_type, const floating[:, ::1] edge_weight, const double[:, :, ::1] durations,
-    const int32_t[::1] duration_type, const int64_t[::1] blocks
+    const int32_t[::1] duration_type, int64_t least, const int64_t[::1] blocks
 ) noexcept nogil:
     """Return the chains in the form that the kernels read."""
     cdef SegmentChains[floating] made
@@ -45,6 +46,7 @@ cdef SegmentChains[floating] chains_of(
     made.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
     made.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] else NULL
     made.durations, made.duration_type = &durations[0, 0, 0], &duration_type[0]
+    made.least = least
     made.blocks, made.n_blocks = &blocks[0], blocks.shape[0] - 1
     return made
 
@@ -57,6 +59,7 @@ def segment_marginals(
     const floating[:, ::1] edge_weight,  # IN (E, R), or no rows for ones
     const double[:, :, ::1] durations,  # IN (S, K, D) scores of runs by duration, the last for all longer runs
     const int32_t[::1] duration_type,  # IN (n_chains,)
+    int64_t least,  # least duration of runs that do not touch an end of their chain
     const int64_t[::1] blocks,  # IN (n_blocks + 1,) first chain of each block
     floating[:, ::1] posterior,  # OUT (N, K)
     double[::1] terms,  # OUT (N,) terms of log Z
@@ -66,7 +69,7 @@ def segment_marginals(
     """Compute the marginals; return a chain of which every labeling is forbidden, or -1."""
     cdef:
         SegmentChains[floating] chains = chains_of(
-            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, blocks
+            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, least, blocks
         )
         Threads threads = threads_of(n_threads)
         int64_t failed
@@ -85,6 +88,7 @@ def best_labels(
     const floating[:, ::1] edge_weight,  # IN
     const double[:, :, ::1] durations,  # IN
     const int32_t[::1] duration_type,  # IN
+    int64_t least,
     const int64_t[::1] blocks,  # IN
     int32_t[::1] labels,  # OUT (N,)
     int n_threads,
@@ -92,7 +96,7 @@ def best_labels(
     """Find the best labeling; return a chain of which every labeling is forbidden, or -1."""
     cdef:
         SegmentChains[floating] chains = chains_of(
-            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, blocks
+            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, least, blocks
         )
         Threads threads = threads_of(n_threads)
         int64_t failed
@@ -109,6 +113,7 @@ def sample_labels(
     const floating[:, ::1] edge_weight,  # IN
     const double[:, :, ::1] durations,  # IN
     const int32_t[::1] duration_type,  # IN
+    int64_t least,
     const int64_t[::1] blocks,  # IN
     const double[:, ::1] uniform,  # IN (n_samples, N) numbers in [0, 1)
     int32_t[:, ::1] labels,  # OUT (n_samples, N)
@@ -117,7 +122,7 @@ def sample_labels(
     """Draw labelings; return a chain of which every labeling is forbidden, or -1."""
     cdef:
         SegmentChains[floating] chains = chains_of(
-            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, blocks
+            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, least, blocks
         )
         Threads threads = threads_of(n_threads)
         int64_t failed

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sklearn_crf.models import FactorGraph, check_labels, clamped, union_of_factors, with_unary
+from sklearn_crf.models import FactorGraph, SegmentModel, check_labels, clamped, union_of_factors, with_unary
 from sklearn_crf.objectives._base import Objective
 
 
@@ -107,6 +107,9 @@ def at_temperature(model, temperature):
     if temperature == 1:
         return model
     scale = model.dtype.type(1 / temperature)
+    if isinstance(model, SegmentModel):
+        pairwise = at_temperature(model.pairwise, temperature)
+        return replace(model, pairwise=pairwise, durations=model.durations * scale)
     if isinstance(model, FactorGraph):
         return replace(model, log_table=model.log_table * scale, table_default=model.table_default * scale)
     return replace(model, unary=model.unary * scale, tables=model.tables * scale)

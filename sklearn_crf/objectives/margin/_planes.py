@@ -4,11 +4,19 @@ import numpy as np
 
 from sklearn_crf.encoding import Example, groups_to_join, union_of
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
-from sklearn_crf.models import Statistics, difference_of_labelings, labeling_statistics, pair_counts
+from sklearn_crf.models import (
+    SegmentModel,
+    SegmentStatistics,
+    Statistics,
+    difference_of_labelings,
+    duration_counts,
+    labeling_statistics,
+    pair_counts,
+)
 from sklearn_crf.objectives.margin._forest_examples import edge_members
 from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge, is_whole
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
-from sklearn_crf.potentials import FactorPotentials, SparsePotentials
+from sklearn_crf.potentials import ExtendedPotentials, SparsePotentials
 
 
 class PlaneOracle:
@@ -74,9 +82,9 @@ class PlaneOracle:
 
     @property
     def is_of_forests(self):
-        """Whether all examples are forests without factors of more than two nodes."""
-        has_factors = isinstance(self.risk.potentials, FactorPotentials)
-        return not has_factors and all(batch.example.graph.is_forest for batch in self.risk.batches)
+        """Whether all examples are forests whose scores are of nodes and edges alone."""
+        has_more = isinstance(self.risk.potentials, ExtendedPotentials)
+        return not has_more and all(batch.example.graph.is_forest for batch in self.risk.batches)
 
     def dual(self, bounded):
         """Return None, as solvers keep the dual variables themselves."""
@@ -166,6 +174,13 @@ class PlaneOracle:
     def _differences(self, i, model, found):
         """Return the statistics of the labels found minus the statistics of the truth, with tables for each example."""
         batch = self.risk.batches[i]
+        if isinstance(model, SegmentModel):
+            pairs = self._differences(i, model.pairwise, found)
+            members = np.searchsorted(batch.node_ptr, model.graph.chain_ptr[:-1], side="right") - 1
+            by_member = [
+                duration_counts(model, labels, members, len(batch.members)) for labels in (found, batch.labels)
+            ]
+            return SegmentStatistics(pairs.unary, pairs.tables, by_member[0] - by_member[1])
         if len(batch.members) == 1:
             difference = difference_of_labelings(model, found, batch.labels)[1]
             return Statistics(difference.unary.astype(np.float64, copy=False), difference.tables[None])

@@ -23,14 +23,22 @@ from sklearn_crf.models import (
 )
 
 SHAPES = [((5,), 3, 2), ((4, 3), 2, 3), ((1, 2, 1), 3, 1), ((6,), 1, 3), ((1,), 1, 1), ((3, 1), 4, 9), ((7,), 2, 4)]
-LAYOUTS = [{}, {"n_edge_features": 2}, {"n_edge_types": 2, "n_types": 2}, {"n_edge_features": 3, "n_edge_types": 2}]
+LAYOUTS = [
+    {},
+    {"min_duration": 2},
+    {"n_edge_features": 2},
+    {"n_edge_types": 2, "n_types": 2},
+    {"n_edge_features": 3, "n_edge_types": 2},
+]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("scale", [0.1, 1, 30, 1000])
+@pytest.mark.parametrize("scale", [1, 1000])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_results_equal_enumeration(shape, scale, dtype, layout):
+    if layout.get("min_duration", 1) > shape[2]:
+        layout = {}
     model = random_segments(*shape, scale=scale, dtype=dtype, seed=3, **layout)
     _, scores, log_z, unary, tables, durations = enumerated(model)
     tol = 1e-9 if dtype == np.float64 else 1e-6
@@ -50,7 +58,8 @@ def test_results_equal_enumeration(shape, scale, dtype, layout):
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("scale", [1, 1000])
 def test_forbidden_scores(scale, seed):
-    model = random_segments((5, 2), 3, 3, scale=scale, seed=seed, forbidden=0.25)
+    least = 1 + seed % 3
+    model = random_segments((5, 2), 3, 3, scale=scale, seed=seed, forbidden=0.25, min_duration=least)
     _, scores, log_z, unary, tables, durations = enumerated(model)
     if np.isneginf(scores).all():
         with pytest.raises(ValueError, match="infeasible"):
@@ -88,11 +97,8 @@ def test_marginals_are_derivatives(layout):
 
     def log_z(**fields):
         durations = fields.pop("durations", model.durations)
-        return (
-            SegmentInference()
-            .marginals(SegmentModel(replace(model.pairwise, **fields), durations, model.duration_type))
-            .log_z
-        )
+        moved = replace(model, pairwise=replace(model.pairwise, **fields), durations=durations)
+        return SegmentInference().marginals(moved).log_z
 
     assert_allclose(found.unary, five_point(lambda x: log_z(unary=x), model.unary), atol=1e-8)
     assert_allclose(found.tables, five_point(lambda x: log_z(tables=x), model.tables), atol=1e-8)

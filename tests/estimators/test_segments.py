@@ -1,0 +1,246 @@
+"""Classifiers with scores of the durations of runs of a label."""
+
+import pickle
+from itertools import groupby
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from finite_differences import five_point
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from segment_reference import enumerated, score_of
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier, Shards
+from sklearn_crf.encoding import encode_X, encode_y, make_batches
+from sklearn_crf.inference.exact._segments import SegmentInference
+from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SoftmaxMargin
+from sklearn_crf.potentials import LinearPotentials, PairwiseTables, SegmentPotentials, Segments, pairwise_form
+
+CLASSIFIERS = [TRWCRF, DRFClassifier, M3NClassifier]
+
+
+def activities(n, seed, n_nodes=60, least=6):
+    """Return noisy features of sequences whose activities take at least some nodes."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        labels, label = [], int(rng.integers(3))
+        while len(labels) < n_nodes:
+            labels += [label] * int(rng.integers(least, 2 * least))
+            label = (label + int(rng.integers(1, 3))) % 3
+        y.append(np.array(labels[:n_nodes]))
+        X.append(np.eye(3)[y[-1]] + rng.normal(scale=1.6, size=(n_nodes, 3)))
+    return X, y
+
+
+def with_segments(*arguments, **options):
+    return PairwiseTables("full", segments=Segments(*arguments, **options))
+
+
+def lengths_inside(labels):
+    return [len(list(run)) for _, run in groupby(labels.tolist())][1:-1]
+
+
+X, Y = activities(20, 0)
+X_TEST, Y_TEST = activities(20, 1)
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_durations_help(kind):
+    plain, field = kind().fit(X, Y), kind(pairwise=with_segments(14)).fit(X, Y)
+    assert field.score(X_TEST, Y_TEST) > plain.score(X_TEST, Y_TEST) + 0.03
+    assert field.duration_coef_.shape == (3, 14)
+    assert plain.duration_coef_ is None
+    # Runs have at least six nodes.
+    assert field.duration_coef_[:, :4].max() < field.duration_coef_[:, 7:11].mean()
+    copied = pickle.loads(pickle.dumps(field))
+    assert_array_equal(np.concatenate(copied.predict(X_TEST)), np.concatenate(field.predict(X_TEST)))
+
+
+@pytest.mark.parametrize("inference", ["auto", "map"])
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_predictions_obey_the_least_duration(kind, inference):
+    field = kind(pairwise=with_segments(8, min_duration=6), inference=inference).fit(X, Y)
+    predicted = field.predict(X_TEST)
+    assert min(min(lengths_inside(labels), default=6) for labels in predicted) >= 6
+    # Runs at the ends of a sequence may be cut off, so that short sequences have labels, too.
+    assert field.predict([X_TEST[0][:1], X_TEST[0][:3]])[1].shape == (3,)
+
+
+def test_log_likelihood_and_probabilities_equal_enumeration():
+    short = [x[:5] for x in X_TEST[:3]]
+    field = TRWCRF(pairwise=with_segments(4)).fit(X, Y)
+    for x, labels, model in zip(short, field.predict(short), field.models(short), strict=True):
+        _, _, log_z, unary, *_ = enumerated(model)
+        assert_allclose(field.predict_proba([x])[0], unary, atol=1e-10)
+        assert field.log_likelihood([x], [labels]).values[0] == pytest.approx(score_of(model, labels) - log_z)
+    drawn = field.sample(short, 2, random_state=0)
+    assert np.shape(drawn[0]) == (2, 5) or len(drawn) == 2
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("is_partial", [False, True])
+@pytest.mark.parametrize("cost", [None, "hamming"])
+def test_gradient_of_the_risk(n_classes, is_partial, cost):
+    rng = np.random.default_rng(0)
+    data = [rng.normal(size=(n, 2)) for n in (5, 1, 7)]
+    y = [rng.integers(n_classes, size=len(x)) for x in data]
+    encoded = encode_X(data, edge_features="difference")
+    if is_partial:
+        y[0][1:3] = -1
+    labels = encode_y(y, encoded, missing_label=-1, classes=range(n_classes)).labels
+    batches = make_batches(encoded, labels, np.array([1.0, 2.0, 0.5]))
+    linear = LinearPotentials(2, n_classes, pairwise_form("full", n_classes), n_edge_features=3)
+    potentials = SegmentPotentials(linear, Segments(3))
+    objective = Likelihood(SegmentInference())
+    if cost is not None:
+        objective = SoftmaxMargin(objective, 1 - np.eye(n_classes), 0.5)
+    risk = EmpiricalRisk(objective, potentials, batches)
+    coef = rng.normal(size=potentials.n_coef)
+    numeric = five_point(lambda w: risk.value_grad(w).value, coef)
+    assert_allclose(risk.value_grad(coef).gradient, numeric, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_weights_equal_copies(kind):
+    options = {
+        "pairwise": with_segments(5),
+        "tol": 1e-7,
+        "max_iter": 2000,
+        "solver": "bmrm" if kind is M3NClassifier else "auto",
+    }
+    weight = np.array([1, 2, 3, 1, 2, 0])
+    few, labels = [x[:20] for x in X[:6]], [y[:20] for y in Y[:6]]
+    once = kind(**options).fit(few, labels, sample_weight=weight)
+    copies = [i for i, n in enumerate(weight) for _ in range(n)]
+    often = kind(**options).fit([few[i] for i in copies], [labels[i] for i in copies])
+    tol = 1e-4 if kind is not M3NClassifier else 5e-3
+    assert_allclose(once.duration_coef_, often.duration_coef_, atol=tol)
+    assert_allclose(once.coef_, often.coef_, atol=tol)
+
+
+def test_forms_of_input_agree():
+    options = {"pairwise": with_segments(6), "tol": 1e-6}
+    dense = TRWCRF(**options).fit(X, Y)
+    inputs = {
+        "array": (np.stack(X), np.stack(Y)),
+        "sparse": ([sp.csr_matrix(x) for x in X], Y),
+        "examples": ([Example(x, np.column_stack([np.arange(59), np.arange(1, 60)])) for x in X], Y),
+        "shards": (Shards.from_arrays([(X[:7], Y[:7]), (X[7:], Y[7:])]), None),
+    }
+    for name, (given, labels) in inputs.items():
+        field = TRWCRF(**options, edge_features="constant").fit(given, labels)
+        assert_allclose(field.duration_coef_, dense.duration_coef_, atol=5e-3, err_msg=name)
+    single = TRWCRF(**options).fit([x.astype(np.float32) for x in X], Y)
+    assert_allclose(single.duration_coef_, dense.duration_coef_, atol=5e-3)
+    assert single.predict_proba(X_TEST[:1])[0].dtype.kind == "f"
+
+
+def test_results_do_not_depend_on_threads():
+    fields = [TRWCRF(pairwise=with_segments(6), n_jobs=n).fit(X, Y) for n in (1, 2)]
+    assert_array_equal(fields[0].duration_coef_, fields[1].duration_coef_)
+    assert_array_equal(*(np.concatenate(field.predict_proba(X_TEST)) for field in fields))
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_missing_labels(kind):
+    partial = [labels.copy() for labels in Y]
+    for labels in partial:
+        labels[20:40:3] = -1
+    field = kind(pairwise=with_segments(14, min_duration=4), missing_label=-1).fit(X, partial)
+    assert field.score(X_TEST, Y_TEST) > 0.6
+    if kind is not M3NClassifier:
+        known = [np.where(np.arange(60) == 30, labels, -1) for labels in Y_TEST]
+        given = field.predict_proba(X_TEST, evidence=known)
+        assert_allclose([p[30, labels[30]] for p, labels in zip(given, Y_TEST, strict=True)], 1)
+
+
+def test_boundary_weights_and_forbidden_pairs():
+    tables = PairwiseTables("full", segments=Segments(6), boundary_weights=True, forbidden=[[0, 1]], forbidden_last=[2])
+    kept = [i for i, y in enumerate(Y) if not np.any((y[:-1] == 0) & (y[1:] == 1)) and y[-1] != 2]
+    more, labels = activities(200, 5, n_nodes=20)
+    kept = [i for i, y in enumerate(labels) if not np.any((y[:-1] == 0) & (y[1:] == 1)) and y[-1] != 2]
+    field = TRWCRF(pairwise=tables).fit([more[i] for i in kept], [labels[i] for i in kept])
+    predicted = field.predict(X_TEST)
+    assert not any(np.any((y[:-1] == 0) & (y[1:] == 1)) or y[-1] == 2 for y in predicted)
+    assert field.boundary_coef_.shape == (2, 3)
+
+
+def test_search_clone_warm_start_and_partial_fit():
+    field = TRWCRF(pairwise=with_segments(4), warm_start=True)
+    assert clone(field).get_params()["pairwise__segments__max_duration"] == 4
+    search = GridSearchCV(field, {"pairwise__segments__max_duration": [1, 10]}, cv=2).fit(X, Y)
+    assert search.best_params_["pairwise__segments__max_duration"] == 10
+    again = clone(field).fit(X, Y)
+    n_iter = again.n_iter_
+    assert again.fit(X, Y).n_iter_ < n_iter
+    online = TRWCRF(pairwise=with_segments(10))
+    for _ in range(5):
+        online.partial_fit(X, Y, classes=[0, 1, 2])
+    assert online.duration_coef_.shape == (3, 10)
+    assert online.score(X_TEST, Y_TEST) > 0.6
+    plain = again.set_params(pairwise="full", warm_start=False).fit(X, Y)
+    assert plain.duration_coef_ is None
+
+
+def test_plain_rows_and_learning_by_steps():
+    rows, labels = np.concatenate(X), np.concatenate(Y)
+    assert TRWCRF(pairwise=with_segments(2)).fit(rows, labels).score(rows, labels) > 0.5
+    for learning in ("exact", "pma", "spa", "mma"):
+        field = TRWCRF(pairwise=with_segments(14), learning=learning, max_iter=40).fit(X, Y)
+        assert field.score(X_TEST, Y_TEST) > 0.5, learning
+
+
+@pytest.mark.parametrize(
+    "learning", ["pl", "piecewise", "relaxation", "contrastive", "loopy", "truncated", "smoothed_margin"]
+)
+def test_learning_that_does_not_support_segments(learning):
+    with pytest.raises(ValueError, match=r"does not support segments: use 'likelihood'"):
+        TRWCRF(pairwise=with_segments(4), learning=learning).fit(X, Y)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match=r"learning='contrastive' does not support segments"):
+        ContrastiveCRF(pairwise=with_segments(4)).fit(X, Y)
+    with pytest.raises(ValueError, match=r"min_duration must be at most max_duration, got 5 and 4"):
+        TRWCRF(pairwise=with_segments(4, min_duration=5)).fit(X, Y)
+    with pytest.raises(ValueError, match="max_duration"):
+        TRWCRF(pairwise=with_segments(0)).fit(X, Y)
+    images = np.zeros((2, 4, 4, 1))
+    with pytest.raises(ValueError, match="segments need sequences, but X holds lattices of 2 axes"):
+        TRWCRF(pairwise=with_segments(4)).fit(images, np.zeros((2, 4, 4), int) + np.eye(4, dtype=int))
+    tree = Example(np.zeros((3, 1)), [[0, 1], [0, 2]])
+    with pytest.raises(ValueError, match="segments need chains"):
+        TRWCRF(pairwise=with_segments(4)).fit([tree, tree], [[0, 1, 0], [1, 0, 1]])
+    short = [labels.copy() for labels in Y]
+    short[3][30] = (short[3][30] + 1) % 3
+    with pytest.raises(
+        ValueError, match=r"Sequence 3 contains a run of \d+ nodes of \d, which min_duration=6 rules out"
+    ):
+        TRWCRF(pairwise=with_segments(8, min_duration=6)).fit(X, short)
+    with pytest.raises(TypeError, match="These algorithms accept it"):
+        TRWCRF(pairwise=with_segments(4), inference="viterbi").fit(X, Y).predict(X)
+
+
+def test_methods_without_segments_say_so():
+    field = TRWCRF(pairwise=with_segments(4)).fit(X, Y)
+    for method in ("predict_topk", "predict_edge_proba"):
+        with pytest.raises((TypeError, ValueError), match=r"SegmentModel|segments"):
+            getattr(field, method)(X_TEST)
+    energies = field.energy(X_TEST[:2], Y_TEST[:2])
+    models = field.models(X_TEST[:2])
+    assert_allclose(energies, [-score_of(model, y) for model, y in zip(models, Y_TEST, strict=False)])
+    certified = field.certify(X_TEST[:1])
+    assert certified is not None
+
+
+def test_temperature_divides_durations():
+    from sklearn_crf.objectives import at_temperature
+
+    field = TRWCRF(pairwise=with_segments(3)).fit(X, Y)
+    model = field.models([X_TEST[0][:4]])[0]
+    scores = enumerated(model)[1]
+    assert SegmentInference().marginals(at_temperature(model, 2.0)).log_z == pytest.approx(logsumexp(scores / 2))
