@@ -230,6 +230,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     boundary_coef_ : ndarray of shape (2, n_columns) or (2, n_node_types, n_columns), or None
         Weights of the first and of the last nodes of sequences, each in the form of ``intercept_``, with
         ``boundary_weights=True`` of :class:`~sklearn_crf.potentials.PairwiseTables`.
+    duration_coef_ : ndarray of shape (n_classes, max_duration) or None
+        Scores of the durations of runs of each label, with ``segments`` of
+        :class:`~sklearn_crf.potentials.PairwiseTables`; the last is for all longer runs, too.
     n_edge_types_ : int
         Number of edge types that have weights. Only for sparse edge features.
     factor_coef_ : dict of str to ndarray of shape (n_factor_features, n_listed + 1)

@@ -365,7 +365,7 @@ def require_allowed(layout, batches, classes):
             _require_durations(layout.segments.min_duration, batch, classes)
 
 
-def _require_durations(least, batch, classes):
+def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
     """Raise ValueError if a run of a label between two other labels is too short."""
     labels, ptr = batch.counted_labels, batch.example.graph.chain_ptr
     if ptr is None:

@@ -111,7 +111,7 @@ def labels_of_most_gain(model, gain, n_threads=1):
     return labels
 
 
-def _labels_of_segments(model, gain, n_threads):
+def _labels_of_segments(model: SegmentModel, gain: np.ndarray, n_threads: int) -> np.ndarray:
     """Return :func:`labels_of_most_gain` for chains that score the durations of runs."""
     gain = np.where(np.isneginf(model.unary), -np.inf, gain)
     labels = of_largest(gain)

@@ -1,12 +1,14 @@
 """Models of chains that score the runs of labels, also called segment models or semi-Markov models."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_integers, as_scores
 from sklearn_crf._own_methods import ChecksPickles
+from sklearn_crf.graphs import Graph
 from sklearn_crf.models._pairwise import (
     PairwiseModel,
     check_labels,
@@ -24,15 +26,15 @@ class SegmentStatistics(NamedTuple):
     tables: np.ndarray  # (T, R, K, K), float64
     durations: np.ndarray  # (S, K, D), float64
 
-    def minus(self, other):
+    def minus(self, other: "SegmentStatistics") -> "SegmentStatistics":
         """Return ``self - other``, component by component."""
         return SegmentStatistics(*(own - its for own, its in zip(self, other, strict=True)))
 
-    def plus(self, other):
+    def plus(self, other: "SegmentStatistics") -> "SegmentStatistics":
         """Return ``self + other``, component by component."""
         return SegmentStatistics(*(own + its for own, its in zip(self, other, strict=True)))
 
-    def scaled(self, unary_scale, scale):
+    def scaled(self, unary_scale: Any, scale: Any) -> "SegmentStatistics":
         """Return the statistics with unary statistics and sums multiplied by factors."""
         return SegmentStatistics(self.unary * unary_scale, self.tables * scale, self.durations * scale)
 
@@ -98,9 +100,8 @@ class SegmentModel(ChecksPickles):
     duration_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
     min_duration: int = 1
 
-    def __post_init__(self):
-        ptr = self.graph.chain_ptr
-        if ptr is None and self.n_nodes:
+    def __post_init__(self) -> None:
+        if self.graph.chain_ptr is None and self.n_nodes:
             raise ValueError("segments need chains, in which every edge joins a node to the next, in order.")
         durations = as_scores(self.durations, "durations", self.dtype)
         durations = durations[np.newaxis] if durations.ndim == 2 else durations
@@ -108,7 +109,7 @@ class SegmentModel(ChecksPickles):
             raise ValueError(
                 f"durations must have shape ({self.n_columns}, n_durations), got {np.shape(self.durations)}."
             )
-        n_chains = 0 if ptr is None else len(ptr) - 1
+        n_chains = len(self.chain_ptr) - 1
         kind = np.zeros(n_chains, dtype=np.int32) if self.duration_type is None else self.duration_type
         kind = as_integers(kind, "duration_type", shape=(n_chains,), lowest=0, highest=len(durations) - 1)
         object.__setattr__(self, "durations", np.ascontiguousarray(durations))
@@ -118,36 +119,42 @@ class SegmentModel(ChecksPickles):
         )
 
     @property
-    def graph(self):
+    def graph(self) -> Graph:
         """Topology."""
         return self.pairwise.graph
 
     @property
-    def unary(self):
+    def chain_ptr(self) -> np.ndarray:
+        """First node of each chain, then the number of nodes, (n_chains + 1,)."""
+        ptr = self.graph.chain_ptr
+        return np.zeros(1, dtype=np.int64) if ptr is None else ptr
+
+    @property
+    def unary(self) -> np.ndarray:
         """Scores of nodes, (N, K)."""
         return self.pairwise.unary
 
     @property
-    def tables(self):
+    def tables(self) -> np.ndarray:
         """Pairwise tables, (T, R, K, K)."""
         return self.pairwise.tables
 
     @property
-    def n_nodes(self):
+    def n_nodes(self) -> int:
         """Number of nodes, N."""
         return self.pairwise.n_nodes
 
     @property
-    def n_columns(self):
+    def n_columns(self) -> int:
         """Number of states, K."""
         return self.pairwise.n_columns
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype:
         """Precision of the scores, float32 or float64."""
         return self.pairwise.dtype
 
-    def duration_cells(self, runs):
+    def duration_cells(self, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
         """Return the state and the column of the duration of each run."""
         return runs.label, np.minimum(runs.length, self.durations.shape[2]) - 1
 
@@ -156,30 +163,28 @@ def duration_counts(model: SegmentModel, labels: np.ndarray, group: np.ndarray, 
     """Return the number of runs by state and duration, separately for each group of chains."""
     # labels: (N,); group: (n_chains,); returns: (n_groups, K, D), float64
     counts = np.zeros((n_groups, *model.durations.shape[1:]))
-    if len(labels):
-        runs = runs_of(labels, model.graph.chain_ptr)
-        np.add.at(counts, (group[runs.chain], *model.duration_cells(runs)), 1.0)
+    runs = runs_of(labels, model.chain_ptr)
+    np.add.at(counts, (group[runs.chain], *model.duration_cells(runs)), 1.0)
     return counts
 
 
 @with_unary.register
-def _with_unary(model: SegmentModel, unary):
+def _with_unary(model: SegmentModel, unary: Any) -> SegmentModel:
     return replace(model, pairwise=with_unary(model.pairwise, unary))
 
 
 @score_terms.register
-def _score_terms(model: SegmentModel, labels):
+def _score_terms(model: SegmentModel, labels: ArrayLike) -> np.ndarray:
     labels = check_labels(model, labels)
     terms = score_terms(model.pairwise, labels)
-    if len(labels):
-        runs = runs_of(labels, model.graph.chain_ptr)
-        scores = model.durations[(model.duration_type[runs.chain], *model.duration_cells(runs))]
-        terms[runs.first] += np.where(too_short(runs, model.graph.chain_ptr, model.min_duration), -np.inf, scores)
+    runs = runs_of(labels, model.chain_ptr)
+    scores = model.durations[(model.duration_type[runs.chain], *model.duration_cells(runs))]
+    terms[runs.first] += np.where(too_short(runs, model.chain_ptr, model.min_duration), -np.inf, scores)
     return terms
 
 
 @labeling_statistics.register
-def _labeling_statistics(model: SegmentModel, labels):
+def _labeling_statistics(model: SegmentModel, labels: ArrayLike) -> SegmentStatistics:
     labels = check_labels(model, labels)
     durations = duration_counts(model, labels, model.duration_type, len(model.durations))
     counted = labeling_statistics(model.pairwise, labels)
@@ -187,5 +192,5 @@ def _labeling_statistics(model: SegmentModel, labels):
 
 
 @clamped.register
-def _clamped(model: SegmentModel, labels):
+def _clamped(model: SegmentModel, labels: ArrayLike) -> SegmentModel:
     return replace(model, pairwise=clamped(model.pairwise, labels))

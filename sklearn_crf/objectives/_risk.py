@@ -465,12 +465,12 @@ class EdgesByWeight:
 class SegmentsByWeight:
     """Separate tables and durations for each weight of examples in a batch, see :class:`EdgesByWeight`."""
 
-    def __init__(self, batch, model):
+    def __init__(self, batch: Any, model: SegmentModel) -> None:
         self._edges = EdgesByWeight(batch, model.pairwise) if model.graph.n_edges else None
-        first = model.graph.chain_ptr[:-1]
+        first = model.chain_ptr[:-1]
         self._values, self._duration_type = np.unique(weight_of_nodes(batch)[first], return_inverse=True)
 
-    def model(self, model):
+    def model(self, model: SegmentModel) -> SegmentModel:
         """Return the model with separate tables and durations for each weight. Scores do not change."""
         return replace(
             model,
@@ -479,7 +479,7 @@ class SegmentsByWeight:
             duration_type=self._duration_type,
         )
 
-    def summed(self, statistics, node_weight):
+    def summed(self, statistics: SegmentStatistics, node_weight: np.ndarray) -> SegmentStatistics:
         """Return weighted statistics by the original tables and durations."""
         pairs = Statistics(statistics.unary, statistics.tables)
         if self._edges is None:

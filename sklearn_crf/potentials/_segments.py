@@ -2,7 +2,7 @@
 
 from copy import copy
 from numbers import Integral
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
@@ -86,36 +86,36 @@ class WeightsOfSegments(NamedTuple):
 class SegmentPotentials(ExtendedPotentials):
     """Scores of nodes and edges by pairwise potentials, and of the durations of runs by one weight each."""
 
-    def __init__(self, pairwise, segments):
+    def __init__(self, pairwise: Any, segments: Segments) -> None:
         super().__init__(pairwise, pairwise.n_classes * segments.max_duration)
-        self.segments = segments
+        self.segments: Segments | None = segments
         self.forbids |= segments.min_duration > 1
 
-    def unpack(self, coef):
+    def unpack(self, coef: np.ndarray) -> WeightsOfSegments:
         # coef: (n_coef,)
         n_pairwise = self.pairwise.n_coef
         return WeightsOfSegments(coef[:n_pairwise], coef[n_pairwise:].reshape(self.n_classes, -1))
 
-    def model(self, coef, example, edges=None):
+    def model(self, coef: np.ndarray, example: Any, edges: Any = None) -> Any:
         weights = self.unpack(np.asarray(coef))
         model = self.pairwise.model(weights.pairwise, example, edges)
         if self.segments is None:
             return model
         return SegmentModel(model, weights.durations, min_duration=self.segments.min_duration)
 
-    def of_nodes(self):
+    def of_nodes(self) -> "SegmentPotentials":
         """Return potentials of the same weights that ignore the durations, for examples without edges."""
         found = copy(self)
         found.segments = None
         return found
 
-    def _split(self, parts, example, statistics):
+    def _split(self, parts: Any, example: Any, statistics: Any) -> Statistics:
         if isinstance(statistics, Statistics):
             return statistics
         parts.durations[...] += statistics.durations.sum(axis=0)
         return Statistics(statistics.unary, statistics.tables)
 
-    def pullback_each(self, example, statistics, node_ptr):
+    def pullback_each(self, example: Any, statistics: Any, node_ptr: np.ndarray) -> np.ndarray:
         """Return the derivative by the weights for each of m joined graphs, where :meth:`pullback` returns the sum."""
         # statistics.tables: (m, T, R, K, K); statistics.durations: (m, K, D); returns: (m, n_coef), float64
         of_pairs = self.pairwise.pullback_each(example, Statistics(statistics.unary, statistics.tables), node_ptr)

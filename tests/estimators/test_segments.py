@@ -244,3 +244,14 @@ def test_temperature_divides_durations():
     model = field.models([X_TEST[0][:4]])[0]
     scores = enumerated(model)[1]
     assert SegmentInference().marginals(at_temperature(model, 2.0)).log_z == pytest.approx(logsumexp(scores / 2))
+
+
+@pytest.mark.parametrize("solver", ["frank_wolfe", "bmrm", "one_slack", "cutting_plane"])
+def test_solvers_of_margins_agree(solver):
+    # Each finds the planes of single sequences or of their sums.
+    few, labels = [x[:25] for x in X[:8]], [y[:25] for y in Y[:8]]
+    options = {"pairwise": with_segments(6), "C": 0.01, "tol": 1e-3, "max_iter": 3000, "random_state": 0}
+    exact = M3NClassifier(**options, solver="bmrm").fit(few, labels)
+    field = M3NClassifier(**options, solver=solver).fit(few, labels)
+    assert_allclose(field.loss_curve_[-1], exact.loss_curve_[-1], rtol=0.01)
+    assert_allclose(field.duration_coef_, exact.duration_coef_, atol=0.02)

@@ -1,6 +1,6 @@
 """Exact inference on chains that score the durations of runs."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -11,9 +11,6 @@ from sklearn_crf.inference._results import Labeling, Marginals, Refuted
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.kernels.chains.segments import best_labels, sample_labels, segment_marginals
 from sklearn_crf.models import SegmentModel, SegmentStatistics, score
-
-# Least number of nodes of a block of chains, the unit of work of a thread.
-_NODES_OF_A_BLOCK = 1024
 
 
 class SegmentInference(Inference):
@@ -35,13 +32,13 @@ class SegmentInference(Inference):
     takes = (SegmentModel,)
     exact_on = "any"
 
-    def _map(self, model, *, init=None, n_threads=1):
+    def _map(self, model: SegmentModel, *, init: Any = None, n_threads: int = 1) -> Labeling:
         labels = np.empty(model.n_nodes, dtype=np.int32)
         self._call(best_labels, model, _fields_of(model), labels, n_threads)
         best = score(model, labels)
         return Labeling(labels, best, bound=best)
 
-    def _marginals(self, model, *, init=None, n_threads=1):
+    def _marginals(self, model: SegmentModel, *, init: Any = None, n_threads: int = 1) -> Marginals:
         unary, terms = np.empty_like(model.unary), np.empty(model.n_nodes)
         n_sums = model.tables.size + model.durations.size
         fields = _fields_of(model, n_sums)
@@ -53,7 +50,9 @@ class SegmentInference(Inference):
         )
         return Marginals(unary, statistics, float(terms.sum()), terms, bound="exact", n_iter=1)
 
-    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+    def _sample(
+        self, model: SegmentModel, n_samples: int, *, random_state: Any = None, n_threads: int = 1
+    ) -> np.ndarray:
         rng = check_random_state(random_state)
         labels = np.empty((n_samples, model.n_nodes), dtype=np.int32)
         fields, step = _fields_of(model), max(1, _tuning.UNIFORM_BUDGET // max(model.n_nodes, 1))
@@ -62,24 +61,22 @@ class SegmentInference(Inference):
             self._call(sample_labels, model, fields, rng.random_sample(drawn.shape), drawn, n_threads)
         return labels
 
-    def _call(self, kernel, model, fields, *arguments):
+    def _call(self, kernel: Any, model: SegmentModel, fields: tuple, *arguments: Any) -> None:
         """Call a kernel; raise the error for a chain whose labelings are all forbidden."""
         if not model.n_nodes:
             return
         with out_of_turn():
             failed = kernel(*fields, *arguments)
         if failed >= 0:
-            raise Refuted(list(range(*model.graph.chain_ptr[failed : failed + 2])))
+            raise Refuted(list(range(*model.chain_ptr[failed : failed + 2])))
 
 
-def _fields_of(model, n_sums=0):
+def _fields_of(model: SegmentModel, n_sums: int = 0) -> tuple:
     """Return the arrays of a model that kernels read, and the first chain of each block."""
     # n_sums: number of sums that each block adds up; they must not take longer than the nodes of the block
-    pairwise, ptr = model.pairwise, model.graph.chain_ptr
-    if ptr is None:
-        return (np.zeros(1, dtype=np.int64),)
+    pairwise, ptr = model.pairwise, model.chain_ptr
     weight = np.zeros((0, 1), model.dtype) if pairwise.edge_weight is None else pairwise.edge_weight
-    size = max(_NODES_OF_A_BLOCK, n_sums // model.n_columns)
+    size = max(_tuning.NODES_OF_A_BLOCK, n_sums // model.n_columns)
     wanted = np.linspace(0, model.n_nodes, max(model.n_nodes // size, 1) + 1)
     return (
         model.unary,

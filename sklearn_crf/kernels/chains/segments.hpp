@@ -41,6 +41,15 @@ struct SegmentChains {
         for (i64 c = blocks[block]; c < blocks[block + 1]; ++c) most = std::max(most, n_nodes(c));
         return most;
     }
+
+    // Runs all blocks, and returns the first chain that a block returns because all its labelings are forbidden, or -1.
+    template <class Function>
+    i64 first_failed(const Threads& threads, Function run_block) const {
+        std::vector<i64> failed(n_blocks, -1);
+        threads.share(n_blocks, [&](i64 block) { failed[block] = run_block(block); });
+        const auto found = std::find_if(failed.begin(), failed.end(), [](i64 chain) { return chain >= 0; });
+        return found == failed.end() ? -1 : *found;
+    }
 };
 
 // Scores of one chain in double precision.
@@ -280,13 +289,10 @@ public:
 
     // Returns a chain of which every labeling is forbidden, or -1. The first block holds the sums of all blocks.
     i64 run(const Threads& threads) const {
-        std::vector<i64> failed(c.n_blocks, -1);
-        threads.share(c.n_blocks, [&](i64 block) { failed[block] = run_block(block); });
+        const i64 failed = c.first_failed(threads, [&](i64 block) { return run_block(block); });
         for (i64 block = 1; block < c.n_blocks; ++block)
             for (i64 k = 0; k < n_sums(); ++k) sums[k] += sums[block * n_sums() + k];
-        for (i64 chain : failed)
-            if (chain >= 0) return chain;
-        return -1;
+        return failed;
     }
 
 private:
@@ -370,18 +376,14 @@ private:
 // Writes the best labeling of every chain. Returns a chain of which every labeling is forbidden, or -1.
 template <class Real>
 i64 best_segments(const SegmentChains<Real>& c, const Threads& threads, i32* labels) {
-    std::vector<i64> failed(c.n_blocks, -1);
-    threads.share(c.n_blocks, [&](i64 block) {
+    return c.first_failed(threads, [&](i64 block) -> i64 {
         OpenRuns<true> runs(c.n_states, c.n_durations, c.least);
         RestOfChain<Real, true> rest(c.longest(block), runs);
-        for (i64 number = c.blocks[block]; number < c.blocks[block + 1] && failed[block] < 0; ++number) {
+        for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
             SegmentChain<Real> chain(c, number);
             const double* durations = c.durations + c.duration_type[number] * c.n_states * c.n_durations;
             const i64 K = c.n_states;
-            if (rest.run(chain, durations) == -kInfinity) {
-                failed[block] = number;
-                break;
-            }
+            if (rest.run(chain, durations) == -kInfinity) return number;
             i64 label = std::max_element(rest.begin.begin(), rest.begin.begin() + K) - rest.begin.begin();
             for (i64 s = 0, end; s < chain.n_nodes; s = end + 1) {
                 end = rest.end[s * K + label];
@@ -389,10 +391,8 @@ i64 best_segments(const SegmentChains<Real>& c, const Threads& threads, i32* lab
                 label = rest.next[end * K + label];
             }
         }
+        return -1;
     });
-    for (i64 chain : failed)
-        if (chain >= 0) return chain;
-    return -1;
 }
 
 // Draws an index by unnormalised log-probabilities. The uniform number becomes that of the rest within the index.
@@ -441,9 +441,8 @@ i64 draw_end(SegmentChain<Real>& chain, const double* durations, i64 least, cons
 template <class Real>
 i64 sample_segments(const SegmentChains<Real>& c, const Threads& threads, i64 n_samples, const double* uniform,
                     i32* labels) {
-    std::vector<i64> failed(c.n_blocks, -1);
     const i64 K = c.n_states, D = c.n_durations, n_nodes = c.ptr[c.n_chains];
-    threads.share(c.n_blocks, [&](i64 block) {
+    return c.first_failed(threads, [&](i64 block) -> i64 {
         OpenRuns<false> runs(K, D, c.least);
         RestOfChain<Real, false> rest(c.longest(block), runs);
         std::vector<double> share(K);
@@ -451,10 +450,7 @@ i64 sample_segments(const SegmentChains<Real>& c, const Threads& threads, i64 n_
             SegmentChain<Real> chain(c, number);
             const double* durations = c.durations + c.duration_type[number] * K * D;
             const i64 first = c.ptr[number], n = chain.n_nodes;
-            if (rest.run(chain, durations) == -kInfinity) {
-                failed[block] = number;
-                return;
-            }
+            if (rest.run(chain, durations) == -kInfinity) return number;
             for (i64 k = 0; k < n_samples; ++k) {
                 i64 label = -1;
                 for (i64 s = 0, end; s < n; s = end + 1) {
@@ -468,10 +464,8 @@ i64 sample_segments(const SegmentChains<Real>& c, const Threads& threads, i64 n_
                 }
             }
         }
+        return -1;
     });
-    for (i64 chain : failed)
-        if (chain >= 0) return chain;
-    return -1;
 }
 
 }  // namespace crf

@@ -176,7 +176,7 @@ class PlaneOracle:
         batch = self.risk.batches[i]
         if isinstance(model, SegmentModel):
             pairs = self._differences(i, model.pairwise, found)
-            members = np.searchsorted(batch.node_ptr, model.graph.chain_ptr[:-1], side="right") - 1
+            members = np.searchsorted(batch.node_ptr, model.chain_ptr[:-1], side="right") - 1
             by_member = [
                 duration_counts(model, labels, members, len(batch.members)) for labels in (found, batch.labels)
             ]

@@ -1,0 +1,101 @@
+"""Compare fits with scores of durations with plain chains, and measure the memory of one long sequence.
+
+    python benchmarks/speed/segments.py --record segments.json    # five minutes
+
+Activities of three to twelve labels with durations of 6 to 30 steps, features with noise. Each pair of fits runs in
+turn, ``--repeats`` times; the figures are the medians of processor times, the iterations, the share of right nodes on
+new sequences, and the ratio of the times of one iteration. The long sequence has ``--steps`` steps: its best labeling
+and its marginals, with their processor times and the memory that they add. An interrupted run resumes from its record.
+"""
+
+import argparse
+import time
+from functools import partial
+from pathlib import Path
+
+import _path  # noqa: F401  finds the support package
+import numpy as np
+from support.memory import forget_peak, peak_megabytes
+from support.record import recorded
+
+from sklearn_crf import TRWCRF, M3NClassifier
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import AutoMap, AutoMarginals
+from sklearn_crf.models import PairwiseModel, SegmentModel
+from sklearn_crf.potentials import PairwiseTables, Segments
+
+CLASSIFIERS = {"TRWCRF": TRWCRF, "M3NClassifier": M3NClassifier}
+
+
+def activities(n_sequences, n_classes, seed, n_steps=500):
+    """Return features and labels of sequences in which each activity takes 6 to 30 steps."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n_sequences):
+        labels, label = [], int(rng.integers(n_classes))
+        while len(labels) < n_steps:
+            labels += [label] * int(rng.integers(6, 31))
+            label = (label + int(rng.integers(1, n_classes))) % n_classes
+        y.append(np.array(labels[:n_steps]))
+        X.append(np.eye(n_classes)[y[-1]] + rng.normal(scale=2.0, size=(n_steps, n_classes)))
+    return X, y
+
+
+def fitted(estimator, train, test):
+    """Return the processor seconds and iterations of a fit, and its share of right nodes on new sequences."""
+    start = time.process_time()
+    estimator.fit(*train)
+    seconds = time.process_time() - start
+    return {"seconds": seconds, "iterations": int(estimator.n_iter_), "right": float(estimator.score(*test))}
+
+
+def compared(name, n_classes, n_durations, repeats):
+    """Return the medians of fits of a plain chain and of a chain with segments, run in turn."""
+    train, test = activities(40, n_classes, 0), activities(40, n_classes, 1)
+    segments = PairwiseTables("full", segments=Segments(n_durations))
+    kinds = {"plain": "full", "segments": segments}
+    runs = [{k: fitted(CLASSIFIERS[name](pairwise=v), train, test) for k, v in kinds.items()} for _ in range(repeats)]
+    found = {k: {what: float(np.median([run[k][what] for run in runs])) for what in runs[0][k]} for k in kinds}
+    each = [part["seconds"] / part["iterations"] for part in found.values()]
+    return {
+        **found,
+        "ratio of fits": found["segments"]["seconds"] / found["plain"]["seconds"],
+        "ratio": each[1] / each[0],
+    }
+
+
+def of_long_sequence(n_steps, n_classes, n_durations):
+    """Return the processor seconds of inference on one sequence, and the memory beyond its scores in MB."""
+    rng = np.random.default_rng(0)
+    pairwise = PairwiseModel(lattice((n_steps,)), rng.normal(size=(n_steps, n_classes)), [np.eye(n_classes)])
+    model = SegmentModel(pairwise, rng.normal(size=(n_classes, n_durations)))
+    found = {"scores, MB": model.unary.nbytes / 2**20}
+    for name, run in {"map": AutoMap().map, "marginals": AutoMarginals().marginals}.items():
+        forget_peak()
+        before, start = peak_megabytes(), time.process_time()
+        run(model)
+        found[name] = {"seconds": time.process_time() - start, "MB": peak_megabytes() - before}
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--durations", type=int, nargs="+", default=[5, 20, 50])
+    parser.add_argument("--classes", type=int, nargs="+", default=[3, 12])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=10**6)
+    parser.add_argument("--record", type=Path)
+    arguments = parser.parse_args()
+    for n_classes in arguments.classes:
+        for n_durations in arguments.durations:
+            size = f"{n_classes} labels, {n_durations} durations"
+            for name in CLASSIFIERS:
+                run = partial(compared, name, n_classes, n_durations, arguments.repeats)
+                print(f"{name}, {size}", recorded(arguments.record, f"{name}, {size}", run), flush=True)
+            key = f"{arguments.steps} steps, {size}"
+            run = partial(of_long_sequence, arguments.steps, n_classes, n_durations)
+            print(key, recorded(arguments.record, key, run), flush=True)
+
+
+if __name__ == "__main__":
+    main()
