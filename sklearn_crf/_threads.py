@@ -325,7 +325,7 @@ def _share(executor, function, n_items, helpers):
     return shared.results
 
 
-def thread_count(n_jobs):
+def thread_count(n_jobs: int | None) -> int:
     """Return the number of threads for ``n_jobs``, as scikit-learn does, but without counting workers of a cluster."""
     if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
         raise ValueError(f"n_jobs must be 1 for one thread, -1 for one for each core, or None; got {n_jobs!r}.")
@@ -335,7 +335,7 @@ def thread_count(n_jobs):
         return min(effective_n_jobs(1 if n_jobs is None and not is_local else n_jobs), 2**31 - 1)
 
 
-def split_threads(n_jobs, n_tasks):
+def split_threads(n_jobs: int | None, n_tasks: int) -> tuple[int, int]:
     """Return the number of tasks at a time and the number of threads of each, ``outer * inner <= n_jobs``."""
     n_jobs = thread_count(n_jobs)
     outer = max(1, min(n_jobs, n_tasks))
@@ -377,7 +377,7 @@ def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
     """
     # ended: function to be called in this process after each task, by one thread at a time
     tasks = list(tasks)
-    n_workers = _workers_elsewhere(n_jobs) if len(tasks) > 1 else 0
+    n_workers = workers_elsewhere(n_jobs) if len(tasks) > 1 else 0
     if n_workers < 2:
         return map_tasks(function if ended is None else _told(function, ended), tasks, n_jobs, takes_turns)
     # Send several tasks together, because objects that are pickled with the function may be large.
@@ -412,7 +412,7 @@ def _told(function, ended):
     return told
 
 
-def _workers_elsewhere(n_jobs):
+def workers_elsewhere(n_jobs: int | None) -> int:
     """Return the number of workers of the user's joblib backend, or 0 if its workers are threads of this process."""
     if getattr(_current, "is_in_fit", False):
         return 0
@@ -422,7 +422,7 @@ def _workers_elsewhere(n_jobs):
     return effective_n_jobs(n_jobs)
 
 
-def _is_worker_of_dask():
+def _is_worker_of_dask() -> bool:
     """Return whether this thread runs a dask task, from which joblib would send tasks back to the whole cluster."""
     if "distributed" not in sys.modules:
         return False

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks, single_threaded_blas, thread_count
+from sklearn_crf._threads import map_coarse, map_tasks, single_threaded_blas, thread_count, workers_elsewhere
 from sklearn_crf.encoding import chain_features
 from sklearn_crf.graphs import trusted_graph
 from sklearn_crf.inference.exact._chains import BestTransitions, Transitions
@@ -194,6 +194,11 @@ class GraphLabels:
         algorithm = messages_of(self._inference)
         found: list[np.ndarray | None] = [None] * len(self._batches)
         chosen = [i for i, batch in enumerate(self._batches) if _is_swept(batch, algorithm)]
+        if len(chosen) > 1 and workers_elsewhere(n_jobs) > 1:
+            alone = partial(_predicted, self._labeler, self._potentials, self._weights, self._inference, self._rule)
+            for i, part in zip(chosen, map_coarse(alone, [self._batches[i] for i in chosen], n_jobs), strict=True):
+                found[i] = part
+            return found
         sizes = np.cumsum([0, *(self._batches[i].example.n_nodes for i in chosen)])
         lots = np.unique(np.searchsorted(sizes, np.arange(0, sizes[-1], _tuning.MOST_SWEPT), side="right") - 1)
         for start, stop in pairwise([*lots.tolist(), len(chosen)]):
@@ -224,6 +229,13 @@ class GraphLabels:
         if self._rule == "marginals":
             return marginals
         return of_largest(self._labeler.gain(marginals, batch.node_ptr))
+
+
+def _predicted(
+    labeler: Any, potentials: Any, weights: np.ndarray, inference: Any, rule: str, batch: Any, n_threads: int
+) -> np.ndarray | None:
+    """Return the labels or marginals of a batch on a worker of the user's joblib backend."""
+    return GraphLabels(labeler, [batch], potentials, weights, inference, rule).found(n_threads)[0]
 
 
 def _is_swept(batch: Any, algorithm: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import DRFClassifier, Example
@@ -135,3 +136,15 @@ def test_read_only_features_and_one_image_of_forests(completed):
     with general_path_only():
         for one, other in zip(found, field.predict_proba(mixed), strict=True):
             assert_allclose(one, other, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_workers_of_another_backend_find_the_same_bits(n_classes, completed):
+    X, y = images(n_classes, n=40)
+    field = trained(X, y)
+    found = field.predict_proba(X)
+    assert completed
+    completed.clear()
+    with parallel_config("loky", n_jobs=2):
+        assert_array_equal(found, field.predict_proba(X))
+    assert not completed
