@@ -16,7 +16,7 @@ MAX_INT32 = int(np.iinfo(np.int32).max)
 
 
 class _WideInterval(Interval):
-    """Interval with bounds beyond single precision: a NumPy number is converted to Python's before it is compared."""
+    """Interval with bounds beyond single precision, which converts NumPy numbers before it compares them."""
 
     def is_satisfied_by(self, val):
         return super().is_satisfied_by(val.item() if isinstance(val, np.generic) else val)
@@ -149,7 +149,7 @@ _NO_NUMBERS: dict[str, Any] = {
 
 
 def as_pixels(values: Any, name: str) -> np.ndarray:
-    """Convert objects to a float64 array; keep any numeric type, because it may tell the range of pixel values."""
+    """Convert an array of objects to float64; keep numeric types, which may tell the range of pixel values."""
     # name: name of the argument in error messages
     values = as_array(values, name)
     if values.dtype.kind not in "biuf":

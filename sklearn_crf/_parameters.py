@@ -21,7 +21,7 @@ def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping
 
 
 def is_asked_to_count_classes() -> bool:
-    """Return whether a caller is successive halving that is about to count classes in a y with several axes.
+    """Return whether successive halving is calling in order to count the classes of a y with several axes.
 
     Successive halving counts the classes of y to choose ``min_resources``, but only for classifiers. It then requires
     y to have one axis.

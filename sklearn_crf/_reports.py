@@ -110,7 +110,7 @@ def progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[Calla
 
 try:
     from sklearn.callback import CallbackSupportMixin
-except ImportError:  # scikit-learn before 1.9 has no callbacks, and ABC adds nothing
+except ImportError:  # scikit-learn before 1.9 has no callbacks; ABC stands in as a base class without methods
     from abc import ABC as CallbackSupportMixin  # type: ignore[assignment]  # noqa: F401
 
 

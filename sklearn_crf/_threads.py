@@ -74,7 +74,7 @@ class _Helpers:
         self.n_helpers = self.n_wanted = n_helpers
         self._lock = threading.Lock()
         self._pause, self._return, self._trusted = _FIRST_PAUSE, 0.0, 0.0
-        # Seconds of an item (clock, processor) before a helper left; and without it, and whether they were a loss.
+        # Seconds per item (clock, processor) with the helper; then without it, and whether its removal slowed the work.
         self._before_trial = self._on_trial = None
         self._processor, self._clock, self._n_items = _UNSEEN
 
@@ -321,7 +321,8 @@ def _share(executor, function, n_items, helpers):
         try:
             raise error
         finally:
-            del error, shared  # otherwise the traceback refers to the error, and the cycle keeps the results in memory
+            # without this, traceback and error refer to each other, which keeps the results in memory
+            del error, shared
     return shared.results
 
 
@@ -350,13 +351,13 @@ def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
     """
     n_threads = thread_count(n_jobs)
     if n_threads == 1:
-        # The tasks of a generator are then in memory one at a time.
+        # One task after the other, so that tasks of a generator are in memory one at a time.
         return list(_checked_map(partial(function, n_threads=1), tasks))
     tasks = list(tasks)
     outer, inner = split_threads(n_threads, len(tasks))
     if outer == 1:
         return list(_checked_map(partial(function, n_threads=inner), tasks))
-    # Not scikit-learn's Parallel: it sets warning filters, which threads share, in every task, and may empty them.
+    # scikit-learn's Parallel resets the warning filters, which threads share, in every task, and may leave them empty.
     with _pool(outer) as executor:
         helpers, turns = _helpers_for(function, outer - 1), nullcontext()
         if takes_turns and inner == 1 and getattr(sys, "_is_gil_enabled", lambda: True)():
@@ -400,7 +401,7 @@ def _mapped_there(function, tasks):
 
 
 def _told(function, ended):
-    """Return the function with a call of ``ended`` after each task, by one thread at a time."""
+    """Return the function, extended by a call of ``ended`` after each task, by one thread at a time."""
     lock = threading.Lock()
 
     def told(task, n_threads):
@@ -462,7 +463,7 @@ def range_runner(n_threads):
         yield run
 
 
-# Smallest range to hand over, which takes 20 microseconds; items of a thread before even_map yields their results.
+# Smallest range for a thread (a hand-over takes 20 microseconds); items per thread before even_map yields results.
 _SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 
@@ -521,7 +522,7 @@ class _SharedLimit:
 
     def acquire(self):
         with self.lock:
-            # Do not set a limit that already holds: that takes as long as the rest of a short prediction.
+            # Skip a limit that already holds, because setting it takes as long as the rest of a short prediction.
             if not self.n_users and any(library.num_threads != 1 for library in _blas().lib_controllers):
                 self.limit = _blas().limit(limits=1, user_api="blas")
             self.n_users += 1

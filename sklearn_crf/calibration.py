@@ -165,7 +165,9 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return _Probabilities(fitted, X, y, weight)
 
     def _at_temperature(self, X):
-        """Return the field with scores divided by the temperature, and its input; None instead of other classifiers."""
+        """Return the field with scores divided by the temperature, and the field's input; return None for other
+        classifiers.
+        """
         check_is_fitted(self)
         field, X = field_and_input(self.estimator_, X)
         if not isinstance(field, FieldClassifier):

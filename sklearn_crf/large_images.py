@@ -179,8 +179,8 @@ def _of_tree_field(estimator, image, out, tiles, margin, max_margin, inference, 
     """Return the predictions of a tree field, whose tiles are solved together."""
     if inference is not None or bound:
         raise ValueError(
-            f"inference and bound are only for fields with scores: leave them out for {type(estimator).__name__}, "
-            "whose mean is the solution of a linear system and comes with a bound."
+            f"inference and bound are not supported by {type(estimator).__name__}, whose prediction solves a linear "
+            "system and comes with a bound: leave them out."
         )
     is_classifier = isinstance(estimator, RegressionTreeFieldClassifier)
     task = tiles_of_labels(estimator) if is_classifier else tiles_of_values(estimator)
@@ -376,7 +376,7 @@ def _agreeing(task, margins):
     return sum(n_wrong.values())
 
 
-# Number of rows and columns of its neighbours about which a tile has to agree.
+# Number of rows and columns of neighbouring tiles in which the labels of overlapping windows have to agree.
 _SEAM = 2
 
 

@@ -312,7 +312,7 @@ def test_labels_of_tree_fields_that_can_differ_are_counted(options):
 
 def test_what_tree_fields_cannot_do_in_tiles_is_said():
     field, image = restored()
-    with pytest.raises(ValueError, match="inference and bound are only for fields with scores"):
+    with pytest.raises(ValueError, match="inference and bound are not supported by"):
         predict_in_tiles(field, image, inference="bp")
     with pytest.raises(ValueError, match=r"out must have the shape \(144, 56\) of the image, got \(3,\)"):
         predict_in_tiles(field, image, np.zeros(3))

@@ -141,7 +141,7 @@ class NumberReader:
 
     @property
     def n_left(self):
-        """How many numbers have not been taken yet."""
+        """Number of numbers that have not been taken yet."""
         return len(self.values) - self.position
 
     def take(self, n, what, lowest=-np.inf, highest=np.inf):
@@ -149,7 +149,7 @@ class NumberReader:
         self._require(n, what)
         start, self.position = self.position, self.position + n
         taken = self.values[start : self.position]
-        # A positive test, because comparisons with NaN are false.
+        # Test for valid values instead of invalid ones, because comparisons with NaN are false.
         inside = (taken >= lowest) & (taken <= highest)
         if not inside.all():
             self.refuse(int(np.argmin(inside)) - n, f"{what} must {_bounds(lowest, highest)}")
@@ -171,7 +171,7 @@ class NumberReader:
         return int(self.integers(1, what, lowest, highest)[0])
 
     def logarithms(self, place):
-        """Return the natural logarithms of the numbers at some places, -inf for 0 alone."""
+        """Return the natural logarithms of the numbers at the given positions; only a number 0 gives -inf."""
         # place: (n,), ascending
         with np.errstate(divide="ignore"):
             found = np.log(self.values[place])
@@ -190,7 +190,7 @@ class NumberReader:
             self.refuse(self._tiny[k] - self.position, f"the exponent of {self._words[k]} is out of range")
 
     def rows(self, n_rows, what, lowest, highest, hint="", logarithms=False):
-        """Return the numbers of rows that each begin with their length, float64, and the start of each row in them."""
+        """Read rows that each begin with their length; return their numbers, float64, and the start of each row."""
         # hint: added to the error about a number below ``lowest``; logarithms: return the logarithms of the numbers
         values, start = self.values, self.position
         self._require(n_rows, what)

@@ -475,7 +475,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
 
 def _object_of(option, kinds):
-    """Return the object of an option, which is the object itself or a name; some names yield None."""
+    """Return the object for an option that is given as an object or by name; some names yield None."""
     if not isinstance(option, str):
         return option
     kind = kinds[option]

@@ -180,7 +180,7 @@ class TopWeightsDisplay:
         return cls(np.array([w.weight for w in found]), [f"{w.feature}: {w.label}" for w in found]).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "TopWeightsDisplay":
-        """Draw.
+        """Draw the bars.
 
         Parameters
         ----------
@@ -422,7 +422,7 @@ class ReliabilityDisplay:
             raise ValueError(f"pos_label={label!r} is not among the classes {classes}.")
         true, proba, _ = flatten_nodes(y_true, y_proba, missing_label=missing_label)
         proba = proba[:, classes.index(label)]
-        # Bins of equal width may hold two nodes, whose share says nothing.
+        # A bin of equal width may contain very few nodes, whose observed frequency means little.
         bins = np.array_split(np.argsort(proba, kind="stable"), min(n_bins, len(proba)))
         observed, predicted = (np.array([values[nodes].mean() for nodes in bins]) for values in (true == label, proba))
         return cls(observed, predicted, label).plot(ax=ax)

@@ -47,7 +47,9 @@ class KeptObjects:
         return found
 
     def shorten(self) -> None:
-        """Forget all steps but lasting steps and the last step, so that they will not be repeated after a loss."""
+        """Forget all steps except lasting steps and the last step, so that they are not repeated after a worker is
+        lost.
+        """
         self._steps = [step for step in self._steps[:-1] if step.is_lasting] + self._steps[-1:]
 
     def drop(self) -> None:

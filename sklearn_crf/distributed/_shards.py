@@ -169,7 +169,7 @@ class Shards:
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         refuse_shards("This call")
 
-    # Whoever reads them as data gets the same answer.
+    # Code that mistakes shards for data gets the same error.
     __iter__ = __getitem__ = __array__
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> list:
@@ -404,7 +404,7 @@ def scored_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None
 
 
 def refuse_shards(caller: str) -> NoReturn:
-    """Raise ValueError where Shards are given to what takes arrays or lists alone."""
+    """Raise ValueError if Shards are passed where only arrays or lists are supported."""
     raise ValueError(
         f"{caller} needs X in memory, got Shards: fit a field classifier, tree field, MultiConditionalMFA or "
         "SequenceVectorizer, which train on Shards; call shards.apply(estimator, method) for the results of each "
@@ -446,7 +446,7 @@ def _scored(shard, request):
 
 
 def on_worker(estimator: Any, shard: Shard) -> Any:
-    """Return a single-threaded copy of the estimator on workers, which have a thread for each of their tasks."""
+    """Return a single-threaded copy of the estimator if the shard is on a worker, which has a thread for each task."""
     if shard.is_local or not hasattr(estimator, "n_jobs"):
         return estimator
     estimator = copy(estimator)
@@ -469,7 +469,7 @@ def _given(part):
 def _transformed(source, transformer):
     """Load a source and return its data with X transformed."""
     loaded = source()
-    # The caller that loads the shard reports data of another form.
+    # If the data have another form, the caller that loads the shard reports it.
     return (transformer.transform(loaded[0]), *loaded[1:]) if isinstance(loaded, tuple) else loaded
 
 

@@ -358,7 +358,9 @@ def _as_features(values):
 
 
 def lattice_types(types, graph):
-    """Return the types of edges as an array (E,) int32, also for the names "offset" and "tied"; None is one type."""
+    """Return the types of edges as an array (E,) int32, given an array, the name "offset" or "tied", or None for one
+    type.
+    """
     if not isinstance(types, str):
         return types
     return graph.lattice_edge_type if types == "offset" else np.zeros(graph.n_edges, dtype=np.int32)
@@ -498,13 +500,13 @@ class Batch:
 
     @property
     def counted_labels(self):
-        """Labels of the nodes, with -1 for unlabelled nodes and for all nodes of members with weight zero."""
+        """Labels of the nodes, (N,) int32; -1 marks unlabelled nodes and nodes of examples with weight zero."""
         if self.weight is None or self.labels is None:
             return self.labels
         return np.where(np.repeat(self.weight > 0, np.diff(self.node_ptr)), self.labels, -1)
 
     def rows(self, start, stop):
-        """Return the part of a batch of one plain lattice between two indices of its first axis."""
+        """Return the part of the batch's plain lattice between two indices of the first axis."""
         example = self.example.rows(start, stop)
         shape = self.example.graph.shape
         assert shape is not None
@@ -513,7 +515,9 @@ class Batch:
         return Batch(example, self.members, np.array([0, example.n_nodes]), labels, self.weight)
 
     def labelled_edges(self):
-        """Return the labels of both ends, and the first node, of each edge whose ends both have a label that counts."""
+        """Return the labels of both ends and the first node of each edge that joins two labelled nodes of positive
+        weight.
+        """
         # returns: tail labels, head labels and first nodes, (n_edges,) int32 each
         edges, labels = self.example.graph.edges, self.counted_labels
         tail, head = labels[edges.T]

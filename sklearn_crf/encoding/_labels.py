@@ -19,7 +19,7 @@ from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding._array_lists import one_of_each_type
 from sklearn_crf.encoding._layouts import is_listed
 
-# While a pipeline is fitted: the ``missing_label`` of the field at its end, for the steps before the field.
+# The ``missing_label`` of the field at the end of a pipeline, kept during the pipeline's fit for its earlier steps.
 missing_label_of_field: ContextVar = ContextVar("missing_label_of_field", default=None)
 
 
@@ -435,7 +435,7 @@ def sorted_classes(found, classes=None):
 
 
 def _warn_of_sentinel(classes):
-    """Warn if -1, which often stands for a missing label, is a class besides classes that are not negative."""
+    """Warn if -1, which often stands for a missing label, is a class and all other classes are non-negative."""
     if classes.dtype.kind not in "if" or classes[0] != -1 or classes.tolist() == [-1, 1]:
         return
     warn_caller(

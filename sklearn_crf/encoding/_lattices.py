@@ -200,7 +200,7 @@ def _encode_examples(X, function, dtype, n_features):
         n_features=n_features,
         lattice_ndim=None,
         edge_feature_function=function,
-        # Look only once at graphs and types that thousands of examples may share.
+        # Check each graph and each array of types once: thousands of examples may share them.
         n_edge_types=max(map(_n_edge_types, {(id(names_edge_types(x)), id(x.graph)): x for x in items}.values())),
         n_node_types=max(map(_n_types, {id(x.node_type): x.node_type for x in items}.values())),
         items=items,
@@ -209,7 +209,7 @@ def _encode_examples(X, function, dtype, n_features):
     _require_edge_features(items, function)
     if encoded.has_operators and (encoded.is_sparse or encoded.has_sparse_edges):
         raise ValueError(
-            "X has node_features that are a linear operator beside sparse node_features or edge_features: make all "
+            "X mixes node_features that are a linear operator with sparse node_features or edge_features: make all "
             "node_features operators (scipy.sparse.linalg.aslinearoperator) and all edge_features dense."
         )
     return encoded
@@ -219,7 +219,7 @@ def _require_no_factors(X, estimator):
     for i, x in enumerate(X):
         if x.has_factors:
             name = "this estimator" if estimator is None else type(estimator).__name__
-            raise ValueError(f"X[{i}] has factors besides nodes and edges, which {name} does not take: TRWCRF does.")
+            raise ValueError(f"X[{i}] has factors besides nodes and edges, which {name} does not support: use TRWCRF.")
 
 
 def _require_features(x, i, n_features):
@@ -286,7 +286,7 @@ def _are_short_and_finite(arrays):
 
 
 def _require_finite(x, name, parts=None):
-    """Raise ValueError if x is not finite, naming the first of its parts, pairs (index, part), that is not finite."""
+    """Raise ValueError if x is not finite; the message names the first part, of pairs (index, part), that is not."""
     if isinstance(x, OperatorFeatures):
         x.check(name)
         return

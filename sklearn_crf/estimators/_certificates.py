@@ -81,7 +81,7 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
 
 
 def common_bound(bounds):
-    """Return the kind of bound that a sum is, given the kinds of bounds of its terms; None if it is no bound."""
+    """Return the kind of bound of a sum, given the kinds of bounds of its terms; None if the sum is not a bound."""
     # bounds: set with "exact", "upper", "lower" or None for the results of all batches
     if None in bounds or {"upper", "lower"} <= bounds:
         return None

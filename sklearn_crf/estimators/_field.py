@@ -378,7 +378,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @fits
     def _fit(self, X, y, *given):
-        """Fit; return the interruption of training if its weights are kept, else None."""
+        """Fit the estimator; return the interruption of training if it was interrupted but its weights are kept."""
         parameters = FieldParameters.of(self)
         given, held_out = held_out_examples(parameters, X, y, *given)
         data = parameters.read(*given)

@@ -34,7 +34,9 @@ class FieldParameters:
         learning = resolve_learning(given.learning, given.inference)
         if given.cost is not None and not learning.has_distribution:
             if not isinstance(learning.cost, str) or learning.cost != "hamming":
-                raise ValueError(f"cost is given twice: by {type(given).__name__} and by its learning.")
+                raise ValueError(
+                    f"cost is set twice, by {type(given).__name__} and by its learning: set only one of them."
+                )
             learning.cost = given.cost
         if isinstance(given.pairwise, str):
             tables = PairwiseTables(given.pairwise)
@@ -69,7 +71,9 @@ class FieldParameters:
         return self.tables.boundary_weights
 
     def plan(self, data: Any) -> FitPlan:
-        """Return the plan of a fit, with what is known before the examples are put into batches."""
+        """Return the plan of a fit, complete except for properties that are known only after the examples are in
+        batches.
+        """
         given, learning = self.given, self.learning
         learning.check_labels(data.labels)
         classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
@@ -132,7 +136,9 @@ class FieldParameters:
         return cost
 
     def fitted(self, encoded: Any = None, attributes: dict[str, Any] | None = None) -> "FittedField":
-        """Return the fitted field of these parameters and of new fitted attributes, or of the present attributes."""
+        """Return the fitted field with these parameters and the given fitted attributes, by default the present
+        attributes.
+        """
         # encoded: training examples of the new attributes
         given = self.given
         if attributes is not None:
@@ -184,7 +190,7 @@ class FittedField(FieldParameters):
         return getattr(self.given, "boundary_coef_", None) is not None
 
     def reader(self) -> Reader:
-        """Return the reader of X, with the edge features that "auto" stood for in ``fit``, whatever the form of X."""
+        """Return the reader of X in any form, with the edge features that "auto" chose in ``fit``."""
         return replace(super().reader(), of_fit="constant" if self.given.edge_coef_.shape[1] == 1 else "difference")
 
     def potentials(self, encoded: Any = None) -> Any:

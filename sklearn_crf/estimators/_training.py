@@ -92,7 +92,7 @@ def _former_weights(parameters, encoded, labels, potentials):
     if not np.array_equal(former.classes, labels.classes_):
         raise ValueError(
             f"warm_start=True needs the classes of the former fit, {former.classes.tolist()}, got "
-            f"{labels.classes_.tolist()}: name those that y misses by classes."
+            f"{labels.classes_.tolist()}: pass all class labels with the classes parameter."
         )
     found = former.potentials(encoded)
     for name, what in _COUNTS.items():
@@ -101,8 +101,8 @@ def _former_weights(parameters, encoded, labels, potentials):
             raise ValueError(f"warm_start=True needs as many {what} as the former fit had, {before}, got {now}.")
     if type(found) is not type(potentials):
         raise ValueError(
-            "warm_start=True needs X of the kind of the former fit: features of nodes and edges sparse or dense as "
-            "they were, and factors only if there were some."
+            "warm_start=True needs X in the form of the former fit: node and edge features sparse or dense as before, "
+            "and factors only if the former X had factors."
         )
     return former.weights(potentials)
 
@@ -164,20 +164,20 @@ def partial_fit(parameters, X, y, classes, sample_weight):
 
 def _check_parameters(field, learning):
     if field.weights == "seen":
-        raise ValueError("partial_fit cannot know which features later calls bring: use weights='all'.")
+        raise ValueError("partial_fit cannot know which features later calls will contain: use weights='all'.")
     if learning.early_stopping is True:
-        raise ValueError("early_stopping=True is for fit: partial_fit makes one pass over what it is given.")
+        raise ValueError("early_stopping=True is not supported by partial_fit, which makes one pass over X: use fit.")
     if field.class_weight == "balanced":
         raise ValueError(
-            "class_weight='balanced' is not for partial_fit, which sees a part of the examples at a time: pass a dict "
-            "of weights."
+            "class_weight='balanced' is not supported by partial_fit, which sees only a part of the examples: pass a "
+            "dict of weights."
         )
 
 
 def _check_examples(field, encoded):
     if encoded.has_factors or encoded.has_sparse_edges:
         what = "factors besides nodes and edges" if encoded.has_factors else "sparse edge features"
-        raise ValueError(f"partial_fit of {type(field).__name__} takes no {what}: use fit.")
+        raise ValueError(f"partial_fit of {type(field).__name__} does not support {what}: use fit.")
 
 
 def _count_differences(field, examples, potentials, form):
@@ -212,12 +212,12 @@ class HeldOutExamples(NamedTuple):
             # Nodes with a label that did not occur in training always count as errors.
             truth = make_batches(own, fitted.encode_y(self.y, own, "y_val"))
         except ValueError as error:
-            raise ValueError(f"X_val and y_val, the examples held out: {error}") from error
+            raise ValueError(f"Invalid examples X_val and y_val: {error}") from error
         n_classes = len(fitted.classes)
         if not any(np.any((batch.labels >= 0) & (batch.labels < n_classes)) for batch in truth):
             raise ValueError(
-                "y_val has no labelled node of a class of the training labels: there is nothing to choose the weights "
-                "by."
+                "y_val has no node with a label of the training classes: pass examples with such labels, by "
+                "which training can choose its weights."
             )
         weight, labeler = summable_weight(self.weight), fitted.labeler()
 
@@ -239,8 +239,8 @@ def held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val
     if X_val is not None:
         if learning.early_stopping is False:
             raise ValueError(
-                "X_val and y_val choose among the iterates of training, which needs early_stopping='auto' of the "
-                f"learning, and learning={learning.name!r} has early_stopping=False."
+                "X_val and y_val are used for early stopping, but early_stopping=False is set in "
+                f"learning={learning.name!r}: set early_stopping='auto'."
             )
         return given, HeldOutExamples(X_val, y_val, None, learning.n_iter_no_change)
     if learning.early_stopping is not True:
@@ -261,7 +261,7 @@ def split_examples(X, y, weights, learning, random_state):
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
     if n_examples < 2:
         raise ValueError(
-            "early_stopping=True holds out a part of the examples, but X has one alone: pass X_val and y_val."
+            "early_stopping=True holds out a part of the examples, but X has only one example: pass X_val and y_val."
         )
     n_held_out = min(max(1, round(learning.validation_fraction * n_examples)), n_examples - 1)
     order = check_random_state(random_state).permutation(n_examples)

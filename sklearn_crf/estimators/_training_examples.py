@@ -44,7 +44,7 @@ _LARGEST_WEIGHT = 1e100
 class Reader:
     """Reader of X and y by the parameters of an estimator."""
 
-    estimator: Any  # validation reads its tags and feature names
+    estimator: Any  # the estimator, whose tags and feature names are used to check X
     edge_features: Any  # the parameter of the estimator
     has_full_tables: bool  # whether each pair of labels has a weight for each edge feature
     edge_types: str

@@ -162,8 +162,8 @@ class Graph:
         """
         kept = self._kept.get(key)
         if kept is None:
-            # If several threads compute the result, the first one wins, so that all hold the same object. A lock would
-            # not do: it would be copied in its locked state if another thread forks.
+            # If several threads compute the result, the first one wins, so that all hold the same object. A lock cannot
+            # be used: if another thread forks, the child would get it in its locked state.
             kept = self._kept.setdefault(key, make())
             for oldest in list(self._kept)[: -_tuning.MAX_KEPT]:
                 self._kept.pop(oldest, None)
@@ -459,7 +459,9 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
 
 
 def _steps(ndim, connectivity):
-    """Return steps by one along at most ``connectivity`` axes, sorted by their number of axes, then as 0, 1, -1."""
+    """Return offsets of at most ``connectivity`` nonzero entries 1 or -1, sorted by their number, then with 0 before 1
+    before -1.
+    """
     n_offsets = sum(comb(ndim, n_moves) * 2**n_moves for n_moves in range(1, connectivity + 1))
     if n_offsets > _tuning.MAX_OFFSETS:
         raise ValueError(

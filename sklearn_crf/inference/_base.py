@@ -288,7 +288,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self.joined_nodes
 
     def transitions_of_chains(self, model: Any, rule: str) -> Any:
-        """Return forms of a model's table for labelling many chains in one kernel call, without a model of each.
+        """Return a model's table in the form that kernels need to label many chains in one call, without a model per
+        chain.
 
         Parameters
         ----------
@@ -361,7 +362,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self.exact_on == "any"
 
     def _ended(self, model, found, climbs):
-        """Return the result with a tightened bound, improved by hill climbing if asked for."""
+        """Return the result with a tightened bound, improved by hill climbing if the option is set."""
         proof = Proof(model)
         bound = proof.bound(found.score, found.bound)
         if climbs and not bound <= found.score and isinstance(model, PairwiseModel | FactorGraph):

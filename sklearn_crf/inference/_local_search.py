@@ -51,7 +51,7 @@ def _agreement(model):
 
 
 def visits(graph, schedule, frozen=None):
-    """Return groups of nodes to update. Groups follow each other; a group of one colour may be updated in parallel."""
+    """Return groups of nodes in the order of updates; a group of a single colour can be updated in parallel."""
     # frozen: (N,) bool or None, nodes to leave out
     if schedule == "sequential":
         groups = [np.arange(graph.n_nodes, dtype=np.int32)]

@@ -90,7 +90,9 @@ class Proof:
         return float(step) if 2 * error <= self.rounding else 0.0
 
     def _differences(self):
-        """Yield differences of scores from the largest score of their factor, as :meth:`groups`; 0 for -inf."""
+        """Yield the differences of scores from the largest score of their factor, grouped as in :meth:`groups`; 0 for
+        -inf.
+        """
         for scores, starts, counts in self.groups():
             lengths = np.diff(np.append(starts, len(scores)))
             highest = np.repeat(np.maximum.reduceat(scores, starts), lengths)

@@ -191,7 +191,7 @@ class _Reparameterization:
         self.nodes -= self.constants[:, None]
 
     def largest_on_edges(self, edges, tables, probabilities):
-        """Return the maxima of lambda plus beta of the first end, and of the second end, (2, n_edges)."""
+        """Return for each edge the maximum of lambda plus beta at its first end and at its second end, (2, n_edges)."""
         ends = self.model.graph.edges[edges].T
         numbers = np.arange(self.model.graph.n_edges)[edges]
         pair = tables.astype(np.float64)

@@ -283,7 +283,7 @@ class MarginRecord:
 
     @property
     def is_over(self) -> bool:
-        """Whether training converged, rather than was stopped."""
+        """Whether training converged, instead of being stopped."""
         return bool(self.found.success and self.found.message.startswith("CONVERGENCE"))
 
     @property
@@ -477,7 +477,9 @@ def warn_of_rounds(record: MarginRecord) -> None:
 
 
 def with_completed_labels(risk: EmpiricalRisk, coef: np.ndarray, inference: Inference) -> EmpiricalRisk:
-    """Return the risk with missing labels completed by the best labels under the weights, at no cost of errors."""
+    """Return the risk with missing labels completed by the best labels under the weights, found without costs of
+    errors.
+    """
 
     def completed(i, n_threads):
         batch = risk.batches[i]

@@ -283,7 +283,7 @@ class MarginLearning(Learning):
         return record
 
     def _problem(self, encoded):
-        """Return the name of the problem if its loss is not a maximum of planes."""
+        """Return the name of the problem if its loss is not a maximum of planes, otherwise None."""
         return "smoothed"
 
     def _scale(self, risk, run, by_examples):

@@ -26,7 +26,8 @@ class Facts(NamedTuple):
 
     have_cycles: bool = True  # Whether some example has a cycle
     have_factors: bool = False  # Whether some example has factors besides nodes and edges
-    exact_is_affordable: bool = False  # Whether exact inference is, on all examples; False if no choice depends on it
+    # Whether exact inference is affordable on all examples; False if no choice depends on it
+    exact_is_affordable: bool = False
     lattice_ndim: int | None = None  # Number of lattice axes of the examples; None for a list of Example
     chosen: str | None = None  # Name of the inference for prediction, if training has chosen one
 
@@ -61,7 +62,7 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitPlan(FitLimits):
-    """All parameters of a fit, resolved. Those that depend on the training examples are resolved by :meth:`on`."""
+    """All parameters of a fit, resolved; :meth:`on` resolves parameters that depend on the training examples."""
 
     asked: Any  # Learning, resolved from the parameters of the estimator
     asked_solver: Any  # The estimator's parameter

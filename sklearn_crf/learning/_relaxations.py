@@ -404,8 +404,8 @@ class JointRelaxation(OneProblem):
         super().check(plan)
         if not isinstance(self.entropy, str):
             raise ValueError(
-                f"learning='joint_relaxation' needs entropy='trw', 'trivial' or 'factors', got {self.entropy!r}: take "
-                "'relaxation'."
+                f"learning='joint_relaxation' needs entropy='trw', 'trivial' or 'factors', got {self.entropy!r}: use "
+                "learning='relaxation'."
             )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:

@@ -28,7 +28,9 @@ class Criterion(NamedTuple):
 
     @classmethod
     def multi_conditional(cls, alpha):
-        """Return Eq. (7) divided by ``1 + alpha``, so that its magnitude does not depend on ``alpha``."""
+        """Return the weights of the multi-conditional likelihood, Eq. (7), divided by ``1 + alpha`` to keep its
+        magnitude.
+        """
         return cls(1.0, 1.0 / (1.0 + alpha), alpha / (1.0 + alpha))
 
 
@@ -63,7 +65,7 @@ def pattern_moments(params, pattern, criterion, n_threads=1):
 
 
 def density_gradients(params, forms, moments):
-    """Compute the gradients (15)-(17), summed over samples, from the moments.
+    """Compute the gradients of Eq. (15) to (17), summed over samples, from the moments.
 
     With ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``; all products are of size d x p.
     """

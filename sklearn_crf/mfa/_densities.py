@@ -62,7 +62,7 @@ class ScoreForms(NamedTuple):
 
     @property
     def arrays(self):
-        """Arrays that the Cython functions take."""
+        """Arrays that are passed to the Cython functions."""
         return self.linear, self.inverse_noise, self.noise_group
 
 
@@ -155,7 +155,7 @@ def joint_log_density(params, X, n_jobs=None):
     # X: (n, d); returns: (n, n_classes)
     out = np.empty((len(X), len(params.log_weights)))
     for forms, rows, observed, shift in centred_forms(params, X, n_jobs):
-        # The Cython function takes None for all rows and all features.
+        # The Cython function reads None as all rows, or as all features.
         some = (None, None) if isinstance(observed, slice) else (rows, observed)
         with single_threaded_blas():
             class_scores(X, *some, shift, *forms.arrays, out, thread_count(n_jobs))

@@ -347,7 +347,10 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     def _fits_into(self, shape, noise_shape, present):
         if self.loadings_.shape != shape or self.noise_variance_.shape != noise_shape:
-            raise ValueError("warm_start: the previous fit has other shapes; set warm_start=False to start again.")
+            raise ValueError(
+                "warm_start=True needs a previous fit whose parameters have the same shapes; set "
+                "warm_start=False to start again."
+            )
         return np.array_equal(self.class_prior_ > 0, present)
 
     @contextmanager

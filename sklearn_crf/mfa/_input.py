@@ -222,5 +222,7 @@ def _of_positive_weight(weight, *arrays):
     if kept.all():
         return arrays
     if not kept.any():
-        raise ValueError("sample_weight times class_weight is 0 throughout; at least one sample needs a weight.")
+        raise ValueError(
+            "sample_weight times class_weight is 0 for every sample; at least one sample needs a positive weight."
+        )
     return [array[kept] for array in arrays]

@@ -44,7 +44,7 @@ class MixturePlan(FitLimits):
     """Plan for training a mixture, with all parameters resolved."""
 
     family: MixtureFamily
-    factor: float  # by which the criterion was divided
+    factor: float  # factor by which the criterion was divided
     solver: MixtureSolver | None  # None for single passes of partial_fit
     init: str | dict | MixtureParameters
     seeds: list[int]  # one for each restart

@@ -32,7 +32,7 @@ class Ascent(NamedTuple):
     params: MixtureParameters
     losses: np.ndarray  # -(criterion + log prior) / total weight at the start and after each iteration
     converged: bool
-    was_stopped: bool = False  # by a callback
+    was_stopped: bool = False  # whether a callback ended the iterations
 
 
 class NegativeCriterion:

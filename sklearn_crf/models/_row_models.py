@@ -13,7 +13,7 @@ _MOST_DIRECTIONS = 254
 
 def ordered_offsets(graph):
     """Return node steps, offsets and edge counts of the offsets that have edges, or () if edges are not ordered."""
-    # Kept, because predictions ask for it hundreds of times for one graph.
+    # Cached, because predictions request it hundreds of times for one graph.
     return graph.keep("lattice offsets", lambda: _ordered_offsets(graph))
 
 

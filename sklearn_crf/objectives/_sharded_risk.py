@@ -129,7 +129,9 @@ class ShardedRisk:
         return value
 
     def _changed_objective(self):
-        """Return the objective if it has changed since the previous pass, else None. None if shards have their own."""
+        """Return the objective if it has changed since the previous pass, else None; also None if shards have their
+        own.
+        """
         if self.objective.of_examples:
             return None
         try:

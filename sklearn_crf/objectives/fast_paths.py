@@ -71,7 +71,7 @@ class PooledPullback:
         return potentials.by_columns
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all or some batches."""
+        """Return the risk of all or some batches, with its gradient."""
         members = list(range(len(risk.batches)) if members is None else members)
         gradient = np.zeros(risk.potentials.n_coef)
         parts: list = []
@@ -116,7 +116,7 @@ class PassOfSets:
         return has_both and NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None if it is not finite or only some batches are asked for."""
+        """Return the risk of all batches, or None if it is not finite or only some batches are requested."""
         if members is not None:
             return None
         coef = np.asarray(coef)

@@ -192,7 +192,7 @@ def cutting_plane(
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.x], due):
             break
-        # The violation left in a term should be small relative to what new planes promise per term.
+        # The violation left in a term should be small relative to the gain per term that new planes promise.
         precision = 0.1 * slack / max(sum(sizes), 1)
         for _ in range(_PASSES):
             for block in rng.permutation(len(sizes)):

@@ -103,7 +103,7 @@ class BestPoint:
             return "STOP: the last cutting plane changed nothing" if self.upper <= self._value else UNPROVEN
         if not is_closed(self.least, dual, tol):
             return None
-        # More planes can close the gap down to what is unproven, unless little is left to close.
+        # More planes can only close the part of the gap that is not due to unproven maxima; stop if that part is small.
         in_reach = self.is_proven and is_closed(self.upper, self._value, tol)
         return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 

@@ -146,7 +146,7 @@ def _checked_curvature(curvature, n):
 
 
 def _evaluated(fun, x, l1):
-    # x is not modified from here on; the flag tells callers that keep it that they need no copy.
+    # x is not modified from here on; the read-only flag tells callers that they can keep x without a copy.
     x.flags.writeable = False
     value, gradient = fun(x)
     penalty = float(np.sum(l1 * np.abs(x))) if l1.any() else 0.0

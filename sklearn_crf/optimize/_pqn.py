@@ -66,7 +66,9 @@ def _step(run, model, inner_iter):
 
 
 class _QuadraticModel:
-    """B = sigma I - N' M^-1 N, from the last steps (rows of S) and changes of the gradient (rows of Y)."""
+    """Quadratic model with Hessian B = sigma I - N' M^-1 N, from the last steps (rows of S) and gradient changes (of
+    Y).
+    """
 
     def __init__(self, memory):
         self.steps: deque[np.ndarray] = deque(maxlen=memory)
@@ -103,7 +105,7 @@ class _QuadraticModel:
         return found.x
 
     def _matrix(self):
-        """Return sigma, and a function that multiplies a vector by B."""
+        """Return sigma of the Hessian B, and a function that multiplies a vector by B."""
         steps, turns = np.array(self.steps), np.array(self.turns)
         curvatures = steps @ turns.T
         sigma = float(turns[-1] @ turns[-1] / curvatures[-1, -1])

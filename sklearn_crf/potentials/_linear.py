@@ -299,7 +299,9 @@ class LinearPotentials:
         return self.form.adjoint(tables[..., : self.n_edge_features, :, :])
 
     def pullback_each(self, example, statistics, node_ptr):
-        """Return the derivative by the weights for each of m joined graphs, where :meth:`pullback` returns the sum."""
+        """Return the derivatives by the weights separately for each of m joined graphs; :meth:`pullback` returns their
+        sum.
+        """
         # statistics.tables: (m, T, R, K, K)
         # node_ptr: (m + 1,), first node of each graph, then the number of nodes; returns: (m, n_coef), float64
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))

@@ -70,7 +70,9 @@ class SparseEdgePotentials(SparsePotentials):
         return np.concatenate([of_others[of_others < first], first + of_edges])
 
     def pullback_each(self, example, statistics, node_ptr):
-        raise NotImplementedError("tables are of single edges: there are none to sum for several scalars.")
+        raise NotImplementedError(
+            "every edge has its own table, so derivatives of several scalars cannot be summed by table."
+        )
 
     def shared_ranges(self, examples):
         return super().shared_ranges(examples), ranges_of_features([x.edge_features for x in examples], self.edge_pairs)

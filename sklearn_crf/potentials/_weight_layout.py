@@ -23,7 +23,8 @@ class WeightLayout(NamedTuple):
     forbidden: np.ndarray | None = None  # (K, K) bool, forbidden pairs of classes on edges
     forbidden_ends: np.ndarray | None = None  # (2, K) bool, forbidden classes of first and of last nodes
     forbidden_by: str = ""  # name of the parameter that forbids them, for errors
-    seen_only: bool | None = False  # whether only pairs seen in training have node weights; None: depends on number
+    # whether only pairs seen in training have node weights; None lets their number decide
+    seen_only: bool | None = False
     seen_tables: bool = False  # whether only pairs of labels seen in training have table weights
     seen_only_on_edges: bool = True  # like seen_only, for sparse edge features
     takes_factors: bool = False

@@ -269,7 +269,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return kinds * self.n_coherences + np.searchsorted(self.thresholds_[1], coherence)
 
     def _restored(self, plane, filters):
-        """Return both channels of a restored image, (H, W, 2)."""
+        """Return an image restored by linear filters, and by adaptive filters as second channel, (H, W, 2)."""
         first = self._by_places(plane)
         structure = self._structure(first)
         found = np.empty((*plane.shape, 2), dtype=np.float32)

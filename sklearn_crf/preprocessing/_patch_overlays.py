@@ -140,7 +140,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     @fits
     def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
-        """Fit, and compute the features of the training images, in each image without the patches drawn from it.
+        """Fit the patches, and compute the features of each training image without the patches drawn from it.
 
         Parameters
         ----------

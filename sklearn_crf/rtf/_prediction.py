@@ -112,7 +112,7 @@ class FittedField:
 
     @property
     def period(self):
-        """Number of rows and columns to a multiple of which windows must be aligned, to have the field of the plane."""
+        """Spacing of the rows and columns at which windows must begin so that they have the field of the plane."""
         return 1 if self.filter_bank is None else self.filter_bank.period_
 
     def model(self, plane, n_threads, observation=None):

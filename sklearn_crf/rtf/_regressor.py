@@ -268,7 +268,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if cascade.n_fields == 1:
             return self._fit(options, X, y, sample_weight)
         if isinstance(X, Shards):
-            raise ValueError("cascade is for images in memory, not in Shards: let load add a prediction to X.")
+            raise ValueError("cascade is not supported with Shards: let the load function add a prediction to X.")
         if self.warm_start:
             raise ValueError(f"warm_start can only continue training of a single field, got cascade={self.cascade}.")
         return self._fit_stages(cascade, options, X, y, sample_weight)

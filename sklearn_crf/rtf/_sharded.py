@@ -161,8 +161,8 @@ class ShardedImages:
         """Return the data of each round for the chosen images, None for all."""
         if sampled is not None and max_samples is not None:
             raise ValueError(
-                "max_samples of Shards is for losses of predictions of images: take FieldSolver(max_samples=None), and "
-                "fewer images in each shard."
+                "max_samples is not supported with Shards for losses of predictions of images: use "
+                "FieldSolver(max_samples=None) and fewer images in each shard."
             )
         shapes, firsts, choices = self._chosen(choice)
         request = self._request._replace(key_of_rounds=uuid4().hex, choices=choices, firsts=firsts, seed=seed)
@@ -176,7 +176,7 @@ class ShardedImages:
     def _chosen(self, choice):
         """Return the shapes of chosen images, and for each shard the index of its first image and its choice."""
         if choice is not None and choice[0] == "rows":
-            raise ValueError("early_stopping holds out rows in memory, not in Shards: take early_stopping=False.")
+            raise ValueError("early_stopping cannot hold out rows of tables in Shards: set early_stopping=False.")
         ends = np.cumsum([len(part) for part in self._shapes])
         if choice is None or choice[0] == "columns":
             shapes = self.shapes

@@ -335,8 +335,8 @@ def held_out_images(plan, images, rng):
         return choices
     if plan.must_stop_early:
         raise ValueError(
-            "early_stopping=True needs known values of y in what it holds out and in the rest, and one of them has "
-            "none: take FieldSolver(early_stopping=False)."
+            "early_stopping=True needs known values of y both in the held-out part and in the rest, but one of "
+            "them has none: use FieldSolver(early_stopping=False)."
         )
     return None, None
 

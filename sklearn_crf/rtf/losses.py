@@ -272,7 +272,7 @@ def logistic(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float, np
     """
     prediction, target = _same_shape(prediction, target)
     if not np.all(np.abs(target) == 1):
-        raise ValueError("target must hold -1 and 1 only.")
+        raise ValueError("target must hold only -1 and 1.")
     margin = target * prediction
     value = float(np.mean(weight * np.logaddexp(0, -margin)))
     return value, -weight * target * expit(-margin) / prediction.size

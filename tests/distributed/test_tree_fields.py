@@ -186,9 +186,9 @@ def test_lost_shards_leave_no_trace(name):
 
 def test_what_takes_no_shards_says_so():
     shards = Shards.from_arrays(parts_of(X, Y))
-    with pytest.raises(ValueError, match="cascade is for images in memory, not in Shards"):
+    with pytest.raises(ValueError, match="cascade is not supported with Shards"):
         RegressionTreeField(cascade=2).fit(shards)
-    with pytest.raises(ValueError, match=r"take FieldSolver\(max_samples=None\)"):
+    with pytest.raises(ValueError, match=r"use FieldSolver\(max_samples=None\)"):
         RegressionTreeField("pseudolikelihood", solver=FieldSolver(max_samples=100)).fit(shards)
     with pytest.raises(ValueError, match="one degradation for each image, which Shards do not support"):
         RegressionTreeField(degradation=[Blur(np.ones((3, 3)) / 9, 0.1)]).fit(shards)

@@ -161,7 +161,7 @@ def test_errors_where_entries_are_needed():
     with pytest.raises(ValueError, match="cannot be computed from node_features that are a linear operator"):
         DRFClassifier(edge_features="difference").fit(X, y)
     sparse = [Example(sp.csr_matrix(np.ones((x.n_nodes, 4))), x.graph) for x in X[:1]]
-    with pytest.raises(ValueError, match="a linear operator beside sparse"):
+    with pytest.raises(ValueError, match="a linear operator with sparse"):
         TRWCRF(edge_features="constant").fit([*sparse, *X[1:]], y)
     with pytest.raises(ValueError, match="has no rows to transform"):
         NodeTransformer(StandardScaler()).fit(X, y)

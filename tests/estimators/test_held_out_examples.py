@@ -186,7 +186,7 @@ def test_rules_of_users_take_held_out_examples():
         (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": Y_VAL[:3]}, "X_val and y_val"),
         (PseudolikelihoodTraining(), {"X_val": X_VAL[..., [0, 0]], "y_val": Y_VAL}, "X_val and y_val.*2 features"),
         (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": Y_VAL + 5}, "y_val"),
-        (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": np.full_like(Y_VAL, -1)}, "y_val has no labelled node"),
+        (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": np.full_like(Y_VAL, -1)}, "y_val has no node with a label"),
     ],
 )
 def test_what_cannot_be_meant_is_an_error(rule, options, message):
@@ -201,11 +201,11 @@ def test_what_cannot_be_meant_is_an_error(rule, options, message):
 
 def test_errors_of_the_split():
     field = DRFClassifier(learning=PseudolikelihoodTraining(early_stopping=True))
-    with pytest.raises(ValueError, match="X has one alone"):
+    with pytest.raises(ValueError, match="X has only one example"):
         field.fit(X[:1], Y[:1])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         field.fit(X, Y[:3])
     with pytest.raises(ValueError, match="y=None"):
         field.fit(X)
-    with pytest.raises(ValueError, match="early_stopping=True is for fit"):
+    with pytest.raises(ValueError, match="early_stopping=True is not supported by partial_fit"):
         field.partial_fit(X, Y, classes=[0, 1])

@@ -117,10 +117,10 @@ def test_associative_weights_stay_so():
 def test_what_needs_all_examples_says_so():
     with pytest.raises(ValueError, match="use weights='all'"):
         TRWCRF(weights="seen").partial_fit(X, Y, classes=[0, 1, 2])
-    with pytest.raises(ValueError, match="class_weight='balanced' is not for partial_fit"):
+    with pytest.raises(ValueError, match="class_weight='balanced' is not supported by partial_fit"):
         M3NClassifier(class_weight="balanced").partial_fit(X, Y, classes=[0, 1, 2])
     example = Example(X[0], [[0, 1]], factors={"triple": [[0, 1, 2]]})
-    with pytest.raises(ValueError, match="takes no factors besides nodes and edges: use fit"):
+    with pytest.raises(ValueError, match="does not support factors besides nodes and edges: use fit"):
         TRWCRF(edge_features="constant").partial_fit([example], [Y[0]], classes=[0, 1, 2])
 
 

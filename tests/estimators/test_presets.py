@@ -88,7 +88,7 @@ def test_costs_are_learned_by_margins_and_decided_by_probabilities(preset):
     by_field = fitted(preset, X, y, learning="max_margin", cost=cost)
     by_learning = fitted(preset, X, y, learning=MaxMargin(cost=cost))
     assert_array_equal(by_field.coef_, by_learning.coef_)
-    with pytest.raises(ValueError, match="cost is given twice"):
+    with pytest.raises(ValueError, match="cost is set twice"):
         fitted(preset, X, y, learning=MaxMargin(cost=cost), cost=cost)
     plain, careful = (fitted(preset, X, y, learning=Exact(), cost=each) for each in (None, cost))
     assert_array_equal(plain.coef_, careful.coef_)

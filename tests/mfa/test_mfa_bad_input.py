@@ -136,7 +136,7 @@ def test_bad_options_are_named(clusters, name, value, option):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"class_weight": {0: 0, 1: 0, 2: 0}}, "is 0 throughout"),
+        ({"class_weight": {0: 0, 1: 0, 2: 0}}, "is 0 for every sample"),
         ({"classes": ["a"]}, "y has the label 0, which is not among classes="),
     ],
 )

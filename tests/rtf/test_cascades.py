@@ -191,7 +191,7 @@ def test_bad_options_are_named():
         RegressionTreeField("pseudolikelihood", cascade=Cascade(joint=1), **QUICK).fit(X, CLEAN)
     with pytest.raises(ValueError, match="got plain samples"):
         RegressionTreeField(cascade=Cascade(joint=1), **QUICK).fit(X[:, 0, 0], CLEAN[:, 0, 0])
-    with pytest.raises(ValueError, match="cascade is for images in memory"):
+    with pytest.raises(ValueError, match="cascade is not supported with Shards"):
         RegressionTreeField(cascade=Cascade(2)).fit(Shards.from_arrays([(X, CLEAN)]))
     with pytest.raises(ValueError, match=r"cascade__joint needs an object: pass cascade=Cascade\(\) first"):
         RegressionTreeField(cascade=2).set_params(cascade__joint=1)

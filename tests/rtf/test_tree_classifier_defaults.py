@@ -55,7 +55,7 @@ def test_strokes_are_learned_from_where_no_label_could_be_held_out():
     field = RegressionTreeFieldClassifier(missing_label=-1).fit(X, y)
     assert field.validation_curve_.size == 0
     assert np.mean(field.predict(X)[0] == truth) > 0.9
-    with pytest.raises(ValueError, match="early_stopping=True needs known values of y in what"):
+    with pytest.raises(ValueError, match="early_stopping=True needs known values of y both in"):
         field.set_params(solver=FieldSolver(early_stopping=True)).fit(X, y)
 
 

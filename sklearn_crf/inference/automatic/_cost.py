@@ -28,7 +28,7 @@ class Budget(NamedTuple):
     """Budget of an exact computation, in table cells; a processor handles about 25 million per second."""
 
     most_cells: float
-    n_sweeps: float = np.inf  # limits the cells to the table entries that so many message sweeps read
+    n_sweeps: float = np.inf  # maximum number of cells, in message sweeps that read as many table entries
 
     @classmethod
     def of(cls, budget: str | float) -> "Budget":

@@ -89,7 +89,7 @@ class Candidates:
         return found.state
 
     def run_in_parts(self, algorithm):
-        """Run an algorithm in several parts and add the labeling of each, as labelings of unconverged messages vary."""
+        """Run an algorithm in several parts and add the labeling after each: labelings vary until messages converge."""
         n_iter, former = max(1, algorithm.max_iter // _tuning.N_LOOKS), None
         algorithm.set_params(max_iter=n_iter)
         for _ in range(_tuning.N_LOOKS):

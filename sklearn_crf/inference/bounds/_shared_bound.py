@@ -171,7 +171,7 @@ def _infeasible():
 
 
 class SharedBound(NamedTuple):
-    """Bound on the log-partition with its derivatives."""
+    """Value of :func:`shared_bound`: an upper bound on the log-partition, with its derivatives."""
 
     marginals: Marginals
     gradient: np.ndarray  # (size,)

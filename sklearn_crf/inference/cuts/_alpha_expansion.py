@@ -60,7 +60,7 @@ class _MoveMaking(Inference):
         return None
 
     def _meets_condition(self, model):
-        """Return whether every edge is known to satisfy the condition, in a model that passed the checks."""
+        """Return whether every edge of a checked model is known to satisfy the condition of the moves."""
         if self.nonsubmodular == "error":
             return True
         # If there are as many tables as edges, checking all of them would take longer than it saves.

@@ -58,7 +58,9 @@ class LatticeFlow:
         return bool(ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of all edges and add to the costs of nodes; return the edge that stopped it, or -1."""
+        """Set the capacities of all edges and add to the costs of nodes; return the first edge that has no capacities,
+        or -1.
+        """
         rounding, workspace = (scale, endless, precision, mode), (self._flag, self._next)
         return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
@@ -112,7 +114,8 @@ class LatticeFlow:
         boxes = self._boxes()
         if len(boxes) > 1 and (n_threads > 1 or share_left <= _tuning.MOST_IN_BOXES):
             closed = self._close_borders()
-            # A box looks for children across its border, and must not find those of the previous cut.
+            # The search in a box also visits children across its border, so children from the previous cut must be
+            # removed.
             self._parent.fill(_NO_PARENT)
             map_tasks(lambda box, n_threads: self._solve_box(box), boxes, n_threads)
             # Reopened in reverse order, because diagonal arcs cross two borders and are saved twice.
@@ -220,7 +223,9 @@ class SlotFlow:
         return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of all edges and add to the costs of nodes; return the edge that stopped it, or -1."""
+        """Set the capacities of all edges and add to the costs of nodes; return the first edge that has no capacities,
+        or -1.
+        """
         _, _, half_edge, reverse = self.incidence
         rounding = (scale, endless, precision, mode)
         return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)

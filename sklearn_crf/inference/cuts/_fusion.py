@@ -75,7 +75,7 @@ class Fusion:
         self._network = None
 
     def of(self, labels, other):
-        """Return the fusion of labels with another labeling, or the labels themselves if nothing gains."""
+        """Return the fusion of labels with another labeling, or the labels themselves if no fusion scores higher."""
         model = self.model
         if np.array_equal(labels, other):
             return labels
@@ -99,7 +99,7 @@ class PartFusion:
         self._search = Descent(model)
 
     def of(self, labels, other):
-        """Return the fusion of labels with another labeling, or the labels themselves if nothing gains."""
+        """Return the fusion of labels with another labeling, or the labels themselves if no fusion scores higher."""
         fused = np.array(other, dtype=np.int32)
         arrays, unary = self._search.arrays, self._search.unary
         gain, _, _ = keep_better(arrays, unary, labels, fused, arrays.cells(unary, fused), self._search.workspace)

@@ -193,7 +193,7 @@ def _complete(model, labels):
     labels[nodes] = model.unary[nodes].argmax(axis=1)
     ptr, neighbor, half_edge, _ = model.graph.incidence
     values = (model.unary, *_cut_network.pairwise_values(model), ptr, neighbor, half_edge)
-    # Every change raises the score, so that this ends; the limit guards against endless rounding effects.
+    # Every change raises the score, so the loop ends; the limit guards against endless changes by rounding.
     for _ in range(len(nodes) + 1):
         checkpoint()
         if not complete_sweep(*values, nodes, labels):

@@ -95,7 +95,9 @@ class LatticeRows(NamedTuple):
         return labels
 
     def _payments(self, labels, start, stop):
-        """Return the ends of truncated edges from some rows with equal labels, and half of the violation of each."""
+        """Return the ends of truncated edges of some rows if both ends have the same label, and half of each edge's
+        violation.
+        """
         checkpoint()
         model, nodes = with_edges_from(self.rows, start, stop), self.rows.nodes(start, stop)
         lacking = (model.tables.astype(np.float64) * [[-1, 1], [1, -1]]).sum(axis=(2, 3))[model.edge_type]

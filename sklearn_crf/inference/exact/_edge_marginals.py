@@ -57,7 +57,7 @@ def edge_numbers(graph, edges):
     if edges.size == 0:
         return np.zeros(0, dtype=np.intp)
     if not np.issubdtype(edges.dtype, np.integer) or edges.min() < 0 or edges.max() >= graph.n_edges:
-        raise ValueError(f"edges must be numbers of edges, 0 to {graph.n_edges - 1}, got {edges!r}.")
+        raise ValueError(f"edges must be edge indices, 0 to {graph.n_edges - 1}, got {edges!r}.")
     return edges.ravel()
 
 

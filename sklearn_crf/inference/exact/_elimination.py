@@ -102,7 +102,7 @@ def _other_orders(structure):
         yield np.argsort(new_name)[order].astype(np.int32)
 
 
-# Larger sizes are treated as this size, which fits in a float; and the logarithm of such a size.
+# Larger sizes are treated as this size, which fits in a float; the second number is its logarithm.
 _MOST_CELLS, _ENDLESS = 1e300, 600.0
 
 

@@ -30,7 +30,7 @@ def _renew_lock() -> None:
     _lock = Lock()
 
 
-# Without this, a process forked while another thread holds the lock would wait for it forever.
+# Renew the lock after a fork: if another thread held it at that moment, the child would wait for it forever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 

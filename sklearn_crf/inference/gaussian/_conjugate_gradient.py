@@ -203,7 +203,7 @@ class _System:
         self.operator(vector, start, stop, self.product)
 
     def _over_ranges(self, kernel):
-        """Return both totals, adding the sums of ranges in order."""
+        """Add the partial sums of ranges in order, and return both totals."""
         self.run(kernel, len(self.sums), smallest_range=1)
         # cumsum adds in the order of the kernels; Python's sum compensates rounding in newer versions.
         return np.cumsum(self.sums, axis=0)[-1].tolist()

@@ -140,7 +140,7 @@ class LargeNeighborhoodSearch(Inference):
             _search(chains, n_threads, anneal_first=init is None)
         labels = _joined(chains)
         if init is not None and score(model, start) > score(model, labels):
-            # This can happen only by rounding.
+            # Only rounding can make the result worse than the start.
             labels = np.array(start, dtype=np.int32)
         reached = score(model, labels)
         n_moves = sum(chain.n_moves for chain in chains)

@@ -127,7 +127,7 @@ def _tree_probabilities(layered, edge_probabilities):
 
 
 def _forest_probabilities(layered):
-    """Return the shares of factors in maximal sets without cycles, each of which favours factors in few sets so far."""
+    """Return the share of maximal acyclic sets that contain each factor; new sets prefer factors in few sets so far."""
     model = layered.model
     scopes = [model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist() for f in layered.factors]
     counts, n_forests = np.zeros(len(scopes), dtype=np.int64), 0
@@ -198,6 +198,6 @@ def _not_convex(layered, node, factor, place):
     around = factor[layers.slot_factor[slots]].sum()
     return ValueError(
         f"counting_numbers are not convex: node {layered.order[place]} has {node[place]:.4g}, and its factors, which "
-        f"have {around:.4g} in total, cannot make up for it after what their other nodes need (Jancsary 2012, Eq. "
+        f"have {around:.4g} in total, cannot compensate for it, given what their other nodes need (Jancsary 2012, Eq. "
         "124)."
     )

@@ -191,7 +191,7 @@ class _GraphArrays:
 def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple:
     """Return the kind of each edge, and type and weight of each kind, or None if there are too many kinds."""
     if divided.shape[1] == 1:
-        # Complex numbers, whose order is that of such pairs, are sorted without the lock of the interpreter.
+        # Pairs are encoded as complex numbers, which have the same order and are sorted without the interpreter's lock.
         pairs, kind = np.unique(edge_type + 1j * divided[:, 0], return_inverse=True)
         if 2 * len(pairs) * n_examples <= len(edge_type):
             types = pairs.real.astype(np.int32)

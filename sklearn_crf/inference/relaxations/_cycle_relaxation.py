@@ -19,7 +19,7 @@ from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.models import PairwiseModel, score
 
-# A path shorter than 1 by this is a violated inequality, and a value within this of 0 or 1 counts as an integer.
+# Tolerance: a path shorter than 1 by more than this violates an inequality; values this close to 0 or 1 are integers.
 _TOLERANCE = 1e-7
 
 # The largest cost is scaled to this value, because the solver's tolerances are absolute.

@@ -170,12 +170,12 @@ class AssignmentSets:
 
     @property
     def n_assignments(self) -> int:
-        """Number of assignments in all sets, without the truth."""
+        """Number of assignments in all sets, not counting the true labelings."""
         return len(self.set_of)
 
     @property
     def set_of(self) -> np.ndarray:
-        """Index of the set of each assignment other than the truth, (n_assignments,), int32."""
+        """Index of the set of each assignment except the true labelings, (n_assignments,), int32."""
         return self._set_of.columns[0]
 
     @property
@@ -289,7 +289,7 @@ class AssignmentSets:
         return n_new
 
     def _tilts(self):
-        """Return log q of the truth minus log q of each assignment, or 0 without a proposal."""
+        """Return log q of the true labeling minus log q of each assignment, or 0 without a proposal."""
         known = np.zeros(0) if self._tilt is None else self._tilt
         return np.concatenate((known, np.zeros(self.n_assignments - len(known))))
 
@@ -329,7 +329,7 @@ class AssignmentSets:
     # Loss ----------------------------------------------------------------------------------------------------------
 
     def gains(self, model: PairwiseModel) -> np.ndarray:
-        """Return the scores of assignments minus the score of the truth.
+        """Return the scores of assignments minus the score of the true labeling.
 
         Parameters
         ----------
@@ -351,7 +351,7 @@ class AssignmentSets:
             gains = np.empty(self.n_assignments)
             node_gains(*self._states.columns, self._states.ptr, unary_gain, gains)
             add_pair_gains(*self._pairs.columns, self._pairs.ptr, tables, gains)
-            # A gain is infinite if the truth uses a forbidden pair of states.
+            # A gain is infinite if the true labeling uses a forbidden pair of states.
             if np.all(gains < np.inf):
                 return gains
         raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
@@ -381,7 +381,7 @@ class AssignmentSets:
         return terms, statistics
 
     def _statistics(self, share, shape_of_tables, dtype):
-        """Return the sum over assignments of their shares times their differences of statistics from the truth."""
+        """Return the sum over assignments of shares times differences of statistics from the true labeling."""
         unary, tables = np.zeros((len(self.labels), self._n_columns)), np.zeros(shape_of_tables)
         add_node_changes(*self._states.columns, self._states.ptr, share, unary.reshape(-1))
         # A product is faster than NumPy's sum over a short axis.
@@ -390,7 +390,7 @@ class AssignmentSets:
         return Statistics(unary.astype(dtype, copy=False), tables)
 
     def statistics_of_each(self, shape_of_tables: tuple[int, ...], dtype: Any, first: int = 0) -> Iterator[Statistics]:
-        """Yield the statistics of each assignment minus the statistics of the truth.
+        """Yield the statistics of each assignment minus the statistics of the true labeling.
 
         Parameters
         ----------
@@ -455,7 +455,7 @@ def _checked_proposal(log_proposal, n_labelings):
         )
     if not np.all(np.isfinite(log_proposal)):
         raise ValueError(
-            "log_proposal must be finite: a labeling that the proposal cannot draw is not to be in the set."
+            "log_proposal must be finite: a labeling that the proposal cannot draw must not be in the set."
         )
     return log_proposal
 

@@ -15,7 +15,7 @@ _MOST_LABELINGS = 2**16
 
 
 def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
-    r"""Return sets of all pairs of the truth and another labeling, tangent to the likelihood at a model (Lemma 3).
+    r"""Return sets of all pairs of the true and another labeling, tangent to the likelihood at a model (Lemma 3).
 
     .. math::
         w_{jk} = |Y| \sum_{y \in \{y_j, y_k\}} \tfrac1{|Y|} \, p(y; \theta_0), \qquad
@@ -79,7 +79,7 @@ def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
 
 
 class ContrastiveSets(Objective):
-    r"""Negative log-probability of the truth among the labelings of each set, instead of among all labelings.
+    r"""Negative log-probability of the true labeling among the labelings of each set, instead of among all labelings.
 
     .. math::
         \ell(\theta) = -\sum_j w_j \log \frac{\exp(\mathrm{score}(y^*))}{\sum_{y \in S_j} \exp(\mathrm{score}(y))},
@@ -133,10 +133,10 @@ class ContrastiveSets(Objective):
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
     ) -> Loss:
-        # If it is the same array, as usual, the labels need not be compared.
+        # Usually it is the same array, and the labels need not be compared.
         labels = labels if labels is self.sets.labels else check_labels(model, labels, may_miss=True)
         if np.any((labels != self.sets.labels) & (labels >= 0)):
-            raise ValueError("labels differ from those that the sets of assignments were made for.")
+            raise ValueError("labels differ from the labels for which the sets of assignments were made.")
         terms, statistics = self.sets.terms_and_statistics(model)
         for other in self.others:
             loss = other.loss_statistics(model, labels, n_threads=n_threads)

@@ -1,4 +1,4 @@
-"""Generators of assignments to contrast with the truth, given the current weights."""
+"""Generators of assignments to contrast with the true labeling, given the current weights."""
 
 from typing import Any, ClassVar
 
@@ -98,7 +98,7 @@ class MapGenerator(Generator):
 
 
 class GibbsGenerator(Generator):
-    """Generator of assignments by a few Gibbs sweeps from the truth, or from the previous assignment.
+    """Generator of assignments by a few Gibbs sweeps from the true labeling, or from the previous assignment.
 
     Sweeps from the truth are as in contrastive divergence. Persistent chains move away from the truth and become
     samples of the model; a few sweeps from the truth do not.

@@ -233,7 +233,7 @@ class DualBlock:
         return np.where(self._allowed, np.maximum(parameters - np.nan_to_num(highest), _LOWEST_SCORE), 0.0)
 
     def pullback(self, marginals):
-        """Return the scaled product of B' and marginals, for the weights that the batch touches.
+        """Return the scaled derivative by the weights that the batch touches, given marginals.
 
         Parameters
         ----------

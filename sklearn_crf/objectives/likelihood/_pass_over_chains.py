@@ -91,7 +91,7 @@ class PassOverChains:
         )
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all or some batches, or None if scores range too widely."""
+        """Return the risk of all or some batches with its gradient, or None if scores range too widely."""
         potentials = self._potentials
         weights = potentials.unpack(np.ascontiguousarray(coef, dtype=np.float64))
         tables = potentials.form.expand(weights.edge_coef)

@@ -121,7 +121,7 @@ class NodesGivenNeighbours:
         return NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None if it is not finite or only some batches are asked for."""
+        """Return the risk of all batches, or None if it is not finite or only some batches are requested."""
         return None if members is not None else total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=False)
 
 
@@ -143,7 +143,7 @@ class NodesWithoutEdges:
         return not has_edges and NodePass.is_for(potentials, batches, sees_neighbours=False)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None if it is not finite or only some batches are asked for."""
+        """Return the risk of all batches, or None if it is not finite or only some batches are requested."""
         return None if members is not None else total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=True)
 
 

@@ -345,7 +345,7 @@ class ForestDual:
             self._shares = np.concatenate([_one_hot(each.labels, len(each.cost)) for each in planes.examples])
             self._rows = _TableRows(np.concatenate([_most_touched(each) for each in planes.examples]))
         self._slopes = np.zeros((sum(sizes), 0 if planes.are_sparse else n))
-        self._combined = np.tile([0.0, 1.0, 0.0], (sum(sizes), 1))  # offset, factor and square of the slope of each
+        self._combined = np.tile([0.0, 1.0, 0.0], (sum(sizes), 1))  # offset, factor and squared slope of each plane
         self._ahead = group is not None or sum(sizes) >= _FEWEST_AHEAD
         self._groups = [int(np.clip(sum(sizes) // part, 1, 16)) if group is None else group for part in (512, 64)]
         self._earlier = np.empty((2, n))

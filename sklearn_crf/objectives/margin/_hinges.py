@@ -158,7 +158,7 @@ class RelaxedHinge(StructuredHinge):
     """
 
     def worst_statistics(self, model, labels, *, node_weight=None, state=None, n_threads=1):
-        """Statistics of the highest cost plus score in the local polytope.
+        """Statistics of the point of the local polytope with the highest cost plus score.
 
         Parameters
         ----------

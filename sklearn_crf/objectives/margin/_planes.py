@@ -172,7 +172,9 @@ class PlaneOracle:
         return slopes, weight * total
 
     def _differences(self, i, model, found):
-        """Return the statistics of the labels found minus the statistics of the truth, with tables for each example."""
+        """Return the statistics of the labels found minus the statistics of the true labels, with tables for each
+        example.
+        """
         batch = self.risk.batches[i]
         if isinstance(model, SegmentModel):
             pairs = self._differences(i, model.pairwise, found)

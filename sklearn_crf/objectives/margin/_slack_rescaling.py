@@ -84,7 +84,7 @@ class Priced(NamedTuple):
 
     labels: np.ndarray  # (N,) int32
     cost: float
-    slack: float  # one plus its score minus the score of the truth
+    slack: float  # one plus its score minus the score of the true labeling
     bound: float  # upper bound on slack plus price times cost of all labelings
 
 
@@ -359,7 +359,7 @@ def _enumerated(model, labels, cost):
     costs = cost[np.arange(len(labels)), labelings].sum(axis=1)
     product = np.where(costs > 0, costs, 0.0) * np.where(costs > 0, 1.0 + scores - score(model, labels), 0.0)
     best = int(np.argmax(product))
-    # Choose the truth unless a product is positive: other labelings of zero cost give no gradient.
+    # Choose the true labeling unless a product is positive: other labelings of zero cost give no gradient.
     chosen = labelings[best] if product[best] > 0 else labels
     return Labeling(chosen, float(product[best]), float(product[best]))
 

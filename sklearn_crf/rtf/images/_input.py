@@ -274,7 +274,7 @@ class Reading:
         gaps = [_channels.missing_values(image) for image in images]
         for i, own in enumerate(gaps):
             if own is not None and own.all():
-                raise ValueError(f"X[{i}] contains NaN alone: no pixel of it is known.")
+                raise ValueError(f"X[{i}] contains only NaN: none of its pixels is known.")
         missing = _missing_channels(gaps, None if self.known is None else self.known["missing_channels_"])
         sample = _channels.InputSample.of(_raw_images(layout, read))
         channels, units = self.described_channels(sample, ndim)
@@ -399,12 +399,12 @@ def _check_reach(offsets, features):
             if len(largest) == 3:
                 raise ValueError(
                     f"window joins voxels {offset.tolist()} apart, but volumes of X have at most {largest.tolist()} "
-                    "slices, rows and columns: take a smaller window, or give its offsets."
+                    "slices, rows and columns: use a smaller window, or give its offsets."
                 )
             rows, columns = largest
             raise ValueError(
                 f"window joins pixels {offset[0]} rows and {offset[1]} columns apart, but images of X have at most "
-                f"{rows} rows and {columns} columns: take a smaller window, or give its offsets."
+                f"{rows} rows and {columns} columns: use a smaller window, or give its offsets."
             )
 
 

@@ -62,7 +62,7 @@ def test_edge_marginals_against_enumeration(model):
         np.testing.assert_allclose(pairs, BruteForce().marginals(alone).tables[:, 0], atol=1e-10)
         last = graph.n_edges - 1
         np.testing.assert_array_equal(JunctionTree().edge_marginals(model, [last, 0]), pairs[[last, 0]])
-        with pytest.raises(ValueError, match="edges must be numbers of edges, 0 to"):
+        with pytest.raises(ValueError, match="edges must be edge indices, 0 to"):
             JunctionTree().edge_marginals(model, [graph.n_edges])
 
 

@@ -193,7 +193,7 @@ def test_edge_marginals_of_edges_that_are_not_there():
     model = random_model("chain", 2)
     assert TreeInference().edge_marginals(model, []).shape == (0, 2, 2)
     for edges in ([5], [-1], [0.5]):
-        with pytest.raises(ValueError, match="edges must be numbers of edges, 0 to 4"):
+        with pytest.raises(ValueError, match="edges must be edge indices, 0 to 4"):
             TreeInference().edge_marginals(model, edges)
 
 
