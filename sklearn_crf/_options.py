@@ -43,7 +43,7 @@ def _with_inherited_entries(cls) -> str:
             in_order = sorted(entries, key=lambda name: by_position.index(name) if name in by_position else 0)
             own[title] = [line for name in in_order for line in entries[name]]
     order = ["", *_INHERITED, *(title for title in own if title not in ("", *_INHERITED))]
-    return "\n\n".join(filter(None, (_rendered(title, own[title]) for title in order if title in own)))
+    return "\n\n".join(filter(None, (_render_section(title, own[title]) for title in order if title in own)))
 
 
 def _sections(text):
@@ -79,7 +79,7 @@ def _with_default(entry, default):
     return [re.sub(r"default=.*$", lambda found: f"default={shown}", entry[0]), *entry[1:]]
 
 
-def _rendered(title, lines):
+def _render_section(title, lines):
     """Return a section as text."""
     body = "\n".join(lines).strip("\n")
     return f"{title}\n{'-' * len(title)}\n{body}" if title else body

@@ -26,7 +26,7 @@ class ChecksOwnMethods:
             if not isfunction(method) or method in _CHECKED:
                 continue
             if method.__module__.partition(".")[0] != __package__:
-                setattr(cls, name, _checked(method, check))
+                setattr(cls, name, _check_results(method, check))
 
 
 def must_be(*kinds: type) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ def must_be(*kinds: type) -> Callable[..., Any]:
 _CHECKED: WeakSet[Callable[..., Any]] = WeakSet()
 
 
-def _checked(method, check):
+def _check_results(method, check):
     @wraps(method)
     def checked(self, *arguments, **options):
         found = method(self, *arguments, **options)

@@ -25,13 +25,13 @@ class WarningState(NamedTuple):
 _thread = threading.local()
 
 
-def _given_state() -> WarningState:
+def _current_state() -> WarningState:
     return getattr(_thread, "state", WarningState())
 
 
 def warning_state() -> WarningState:
     """Return the warning settings of this thread, to be passed to :func:`set_warning_state` in another thread."""
-    return _given_state()._replace(caller=_caller())
+    return _current_state()._replace(caller=_caller())
 
 
 def set_warning_state(state: WarningState) -> None:
@@ -42,7 +42,7 @@ def set_warning_state(state: WarningState) -> None:
 @contextmanager
 def without_convergence() -> Iterator[None]:
     """Turn off convergence warnings within the context."""
-    before = _given_state()
+    before = _current_state()
     # Assigned inside of the try block, so that an interrupt cannot leave the warnings turned off.
     try:
         _thread.state = before._replace(without_convergence=True)
@@ -53,7 +53,7 @@ def without_convergence() -> Iterator[None]:
 
 def warns_of_convergence() -> bool:
     """Return whether inference warns if it does not converge."""
-    return not _given_state().without_convergence
+    return not _current_state().without_convergence
 
 
 def _caller() -> FrameType | None:
@@ -61,7 +61,7 @@ def _caller() -> FrameType | None:
     frame = currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back
-    return _given_state().caller if frame is None else frame
+    return _current_state().caller if frame is None else frame
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:

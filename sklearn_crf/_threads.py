@@ -352,11 +352,11 @@ def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
     n_threads = thread_count(n_jobs)
     if n_threads == 1:
         # One task after the other, so that tasks of a generator are in memory one at a time.
-        return list(_checked_map(partial(function, n_threads=1), tasks))
+        return list(_map_with_checkpoints(partial(function, n_threads=1), tasks))
     tasks = list(tasks)
     outer, inner = split_threads(n_threads, len(tasks))
     if outer == 1:
-        return list(_checked_map(partial(function, n_threads=inner), tasks))
+        return list(_map_with_checkpoints(partial(function, n_threads=inner), tasks))
     # scikit-learn's Parallel resets the warning filters, which threads share, in every task, and may leave them empty.
     with _pool(outer) as executor:
         helpers, turns = _helpers_for(function, outer - 1), nullcontext()
@@ -380,10 +380,10 @@ def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
     tasks = list(tasks)
     n_workers = workers_elsewhere(n_jobs) if len(tasks) > 1 else 0
     if n_workers < 2:
-        return map_tasks(function if ended is None else _told(function, ended), tasks, n_jobs, takes_turns)
+        return map_tasks(function if ended is None else _report_after(function, ended), tasks, n_jobs, takes_turns)
     # Send several tasks together, because objects that are pickled with the function may be large.
     ranges = fixed_ranges(len(tasks), _TURNS * n_workers)
-    parts = Parallel(n_jobs=n_jobs)(delayed(_mapped_there)(function, tasks[start:stop]) for start, stop in ranges)
+    parts = Parallel(n_jobs=n_jobs)(delayed(_map_in_worker)(function, tasks[start:stop]) for start, stop in ranges)
     results = [result for part in parts for result in part]
     for _ in results if ended is not None else ():
         ended()
@@ -394,13 +394,13 @@ def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
 _TURNS = 2
 
 
-def _mapped_there(function, tasks):
+def _map_in_worker(function, tasks):
     """Return the results of tasks; runs in the process of a worker."""
     with single_threaded_blas():
         return [function(task, n_threads=1) for task in tasks]
 
 
-def _told(function, ended):
+def _report_after(function, ended):
     """Return the function, extended by a call of ``ended`` after each task, by one thread at a time."""
     lock = threading.Lock()
 
@@ -436,7 +436,7 @@ def _is_worker_of_dask() -> bool:
     return True
 
 
-def _checked_map(function, items):
+def _map_with_checkpoints(function, items):
     """Yield the function's result for each item, with a checkpoint before each item."""
     for item in items:
         checkpoint()
@@ -558,13 +558,13 @@ def ordered_map(n_threads):
     It serves lists of blocks that are mapped over many times, as in training. This thread computes single blocks.
     """
     if n_threads <= 1:
-        yield _checked_map
+        yield _map_with_checkpoints
         return
     with _pool(n_threads) as executor:
 
         def mapped(function, items):
             if len(items) < 2:
-                return _checked_map(function, items)
+                return _map_with_checkpoints(function, items)
             helpers = _helpers_for(function, n_threads - 1)
             return iter(_share(executor, lambda i: function(items[i]), len(items), helpers))
 
@@ -578,18 +578,18 @@ def even_map(n_threads):
     Each thread takes a range of items. Only a few results are kept in memory until the caller has read them.
     """
     if n_threads <= 1:
-        yield _checked_map
+        yield _map_with_checkpoints
         return
     with range_runner(n_threads) as run:
 
         def mapped(function, items):
             for first in range(0, len(items), _ITEMS_OF_A_THREAD * n_threads):
-                yield from _mapped_ranges(run, function, items[first : first + _ITEMS_OF_A_THREAD * n_threads])
+                yield from _map_ranges(run, function, items[first : first + _ITEMS_OF_A_THREAD * n_threads])
 
         yield mapped
 
 
-def _mapped_ranges(run, function, items):
+def _map_ranges(run, function, items):
     results = [None] * len(items)
 
     def share(start, stop):

@@ -139,7 +139,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         parts = []
         for train, test in example_splits(self.cv, self.estimator, y):
             fitted = fitted_to(take_examples(X, train), take_examples(y, train), train)
-            parts.append(self._left_out(fitted, take_examples(X, test), take_examples(y, test), weight[test]))
+            parts.append(self._hold_out(fitted, take_examples(X, test), take_examples(y, test), weight[test]))
         if not (total := sum(part.total_weight for part in parts)):
             raise ValueError(
                 "The held-out folds of y have no labelled node of positive weight, so there is nothing to calibrate on."
@@ -156,7 +156,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.log_loss_ = np.array([loss(0.0), found.fun])
         return self
 
-    def _left_out(self, fitted, X, y, weight):
+    def _hold_out(self, fitted, X, y, weight):
         field, X = field_and_input(fitted, X)
         # Dense and regression tree fields also have models, but cannot compute marginals at another temperature.
         if isinstance(field, FieldClassifier):
@@ -194,10 +194,10 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         field, of_field = self._at_temperature(X)
         if field is None:
             cost = getattr(self.estimator_, "cost", None)
-            return self.estimator_.predict(X) if cost is None else self._of_least_cost(X, np.asarray(cost))
+            return self.estimator_.predict(X) if cost is None else self._labels_of_least_cost(X, np.asarray(cost))
         return field.labels(of_field, inference=self.inference if field.labeler().by_marginals else None)
 
-    def _of_least_cost(self, X, cost):
+    def _labels_of_least_cost(self, X, cost):
         """Return the labels with the least expected cost under the probabilities at the fitted temperature."""
         # cost: (K, K); cost[a, b] is the cost of predicting class a if class b is true
         probability = self.predict_proba(X)
@@ -220,7 +220,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """
         field, of_field = self._at_temperature(X)
         if field is None:
-            return _flattened(self.estimator_.predict_proba(X), self.temperature_)
+            return _divide_by_temperature(self.estimator_.predict_proba(X), self.temperature_)
         encoded, batches, marginals = field.marginals(of_field, None, self.inference)
         return encoding.decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
@@ -299,7 +299,7 @@ class _Probabilities(_LeftOut):
         self.found = [np.reshape(part, (-1, self.n_classes)) for part in fitted.predict_proba(X)]
 
     def _probability(self, i, temperature):
-        return _flattened(self.found[i], temperature)
+        return _divide_by_temperature(self.found[i], temperature)
 
 
 def _marginals(model, inference, temperature, n_classes):
@@ -310,10 +310,10 @@ def _marginals(model, inference, temperature, n_classes):
     return np.pad(unary, ((0, 0), (0, n_classes - unary.shape[1])))
 
 
-def _flattened(probability, temperature):
+def _divide_by_temperature(probability, temperature):
     """Divide the logarithms of probabilities by a temperature, and return the normalised probabilities."""
     if probability.dtype == object:
-        return encoding.object_array([_flattened(part, temperature) for part in probability])
+        return encoding.object_array([_divide_by_temperature(part, temperature) for part in probability])
     with np.errstate(divide="ignore"):
         scores = np.log(probability) / temperature
     scores = np.exp(scores - scores.max(axis=-1, keepdims=True))

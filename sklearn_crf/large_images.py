@@ -147,13 +147,13 @@ def predict_in_tiles(
     tiles = tiles_of(shape[:2], tile, tile)
     if isinstance(estimator, FieldEstimator):
         return _of_tree_field(estimator, image, out, tiles, margin, max(max_margin, margin), inference, bound)
-    out = _checked_out(out, shape[:2], estimator.classes_.dtype)
+    out = _check_out(out, shape[:2], estimator.classes_.dtype)
     task = _TiledPrediction(estimator, image, out, inference, shape[:2], max(max_margin, margin))
     margins = dict.fromkeys(tiles, max(margin, task.reach + 1))
     with single_threaded_blas():
-        found = _certified(task, margins) if task.labels_of else None
+        found = _certify_tiles(task, margins) if task.labels_of else None
         if found is None:
-            n_open, certified = _agreeing(task, margins), False
+            n_open, certified = _agree_at_seams(task, margins), False
         else:
             n_open, certified = found, found == 0
         certified = certified or len(margins) == 1
@@ -166,7 +166,7 @@ def predict_in_tiles(
     return TiledLabels(out, certified, n_open, gap, np.array(list(margins.values())))
 
 
-def _checked_out(out, shape, dtype):
+def _check_out(out, shape, dtype):
     """Return the array for predictions, after checking its shape."""
     if out is None:
         return np.empty(shape, dtype=dtype)
@@ -184,7 +184,7 @@ def _of_tree_field(estimator, image, out, tiles, margin, max_margin, inference, 
         )
     is_classifier = isinstance(estimator, RegressionTreeFieldClassifier)
     task = tiles_of_labels(estimator) if is_classifier else tiles_of_values(estimator)
-    out = _checked_out(out, (*image.shape[:2], *task.shape), task.dtype)
+    out = _check_out(out, (*image.shape[:2], *task.shape), task.dtype)
     if is_classifier and len(tiles) == 1:
         out[:] = estimator.predict(np.asarray(image[tiles[0].slices])[np.newaxis])[0]
         return TiledLabels(out, True, 0, 0.0, np.array([margin]))
@@ -273,7 +273,10 @@ class _TiledPrediction:
             return False
         columns = np.searchsorted(self.estimator.classes_, np.asarray(self.out))
         offsets = lattice_offsets(2, self.estimator.connectivity)
-        return any(self.forbidden[columns[_moved(-y, -x)], columns[_moved(y, x)]].any() for y, x in offsets.tolist())
+        return any(
+            self.forbidden[columns[_slices_of_offset(-y, -x)], columns[_slices_of_offset(y, x)]].any()
+            for y, x in offsets.tolist()
+        )
 
     def write(self, tile, columns):
         self.out[tile.slices] = self.estimator.classes_[columns]
@@ -296,10 +299,10 @@ class _TiledPrediction:
             # Belief propagation and local searches have no bound.
             bound = bound if np.isfinite(bound) else TRWS().map(own).bound
             inside = columns.reshape(window.shape)[tile.inside(window)].ravel()
-            gap += bound - score(own, inside) + 0.5 * self._lost_between(tile, window, columns)
+            gap += bound - score(own, inside) + 0.5 * self._loss_between(tile, window, columns)
         return float(max(gap, 0.0))
 
-    def _lost_between(self, tile, window, columns):
+    def _loss_between(self, tile, window, columns):
         """Return the largest minus the actual score, summed over the edges from a tile to other tiles."""
         model = self.model(window)
         is_own = np.zeros(window.shape, dtype=bool)
@@ -311,12 +314,12 @@ class _TiledPrediction:
         return float(np.sum(tables.max(axis=(1, 2)) - tables[np.arange(len(edges)), tails, heads]))
 
 
-def _moved(y, x):
+def _slices_of_offset(y, x):
     """Return slices of the pixels that an offset reaches from other pixels of the image."""
     return tuple(slice(max(d, 0), min(d, 0) or None) for d in (y, x))
 
 
-def _certified(task, margins):
+def _certify_tiles(task, margins):
     """Label tiles, and return the number of pixels that are not certain, or None if there is no proof for enough."""
     n_open = 0
     for tile in margins:
@@ -352,7 +355,7 @@ def _certified(task, margins):
 _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 
-def _agreeing(task, margins):
+def _agree_at_seams(task, margins):
     """Label tiles until they agree at their seams, and return the number of pixels about which they still disagree."""
     thought: dict = {}
     again = list(margins)

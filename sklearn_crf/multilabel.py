@@ -236,7 +236,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Zeros and ones, or the two values of the training labels.
         """
         examples, known = self._examples_to_predict(X, evidence)
-        labels = _joined(self.estimator_.predict(examples, known, inference=inference))
+        labels = _join(self.estimator_.predict(examples, known, inference=inference))
         labels = labels.reshape(-1, len(self.classes_))
         if self.values_.dtype == labels.dtype and np.array_equal(self.values_, [0, 1]):
             return labels
@@ -264,7 +264,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             :class:`~sklearn.multioutput.ClassifierChain`.
         """
         examples, known = self._examples_to_predict(X, evidence)
-        found = _joined(self.estimator_.predict_proba(examples, known, inference=inference))
+        found = _join(self.estimator_.predict_proba(examples, known, inference=inference))
         return found[..., 1].reshape(-1, len(self.classes_))
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
@@ -309,9 +309,9 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             state 1 means that it has the label.
         """
         examples = self._fitted_examples(X)
-        return self.estimator_.models(examples, self._known(evidence, len(examples)))
+        return self.estimator_.models(examples, self._read_evidence(evidence, len(examples)))
 
-    def _known(self, evidence, n_rows):
+    def _read_evidence(self, evidence, n_rows):
         """Convert evidence to 0 and 1, with NaN for unknown labels, or return None if there is no evidence."""
         if evidence is None:
             return None
@@ -332,7 +332,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """Return examples that hold one or more rows each, and their known labels or None."""
         if evidence is not None:
             examples = self._fitted_examples(X)
-            return examples, self._known(evidence, len(examples))
+            return examples, self._read_evidence(evidence, len(examples))
         check_is_fitted(self)
         graph = Graph(len(self.classes_), self.edges_)
         return _examples_of_many(self._rows(X, reset=False), graph), None
@@ -437,6 +437,6 @@ def _types_of(graph, n_rows, dtype):
     }
 
 
-def _joined(predicted):
+def _join(predicted):
     """Return the predictions of all rows as one array, also if there are several arrays of some rows each."""
     return np.concatenate(predicted) if predicted.dtype == object else predicted

@@ -78,7 +78,7 @@ def read_conll(
     document, first = 0, None
     # An appended blank line ends the last sentence.
     for n, line in enumerate([*_text.read_lines(path, max_bytes), b""], 1):
-        text = _decoded(line, path, n)
+        text = _decode(line, path, n)
         if comment is not None and text.startswith(comment):
             notes.append(text)
             continue
@@ -102,7 +102,7 @@ def read_conll(
     return ColumnText(columns, np.array(documents, dtype=np.int64), comments)
 
 
-def _decoded(line, path, n):
+def _decode(line, path, n):
     """Decode a line, or raise ValueError that names the line."""
     try:
         return line.decode()

@@ -60,7 +60,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES) -> Text:
     return Text(heading, NumberReader(np.concatenate(parts), path, bool(heading), tiny))
 
 
-def _opened(path, mode):
+def _open(path, mode):
     opener: Callable[..., Any] = _OPENERS.get(path.suffix.lower(), open)
     return opener(path, mode)
 
@@ -74,13 +74,13 @@ def format_suffix(path):
 
 def lengths_of_lines(path):
     """Return the number of words of each non-blank line, for a file that was read before."""
-    with _opened(Path(path), "rb") as file:
+    with _open(Path(path), "rb") as file:
         return [len(words) for words in map(bytes.split, file) if words]
 
 
 def _chunks(path, comment, max_bytes):
     n_bytes, in_comment = 0, False
-    with _opened(path, "rb") as file:
+    with _open(path, "rb") as file:
         while True:
             try:
                 chunk = file.read(_tuning.CHUNK)
@@ -259,5 +259,5 @@ def read_lines(path, max_bytes):
 
 def write_text(path, text):
     """Write a file in UTF-8, compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
-    with _opened(Path(path), "wb") as file:
+    with _open(Path(path), "wb") as file:
         file.write(text.encode())

@@ -95,7 +95,7 @@ def refine(
     if kernels is None:
         kernels = (Spatial(3.0),) if image is None else (Spatial(3.0), Bilateral(80.0, 13.0))
     check_kernels(kernels)
-    probabilities = _checked(probabilities)
+    probabilities = _check_probabilities(probabilities)
     ends = _color_range(image, color_range)
     _examples.check_channel_bandwidths(kernels, ends)
     _, n_threads = split_threads(n_jobs, 1)
@@ -154,7 +154,7 @@ def _are_many(probabilities, lattice_ndim, spacing):
     return n_axes > lattice_ndim
 
 
-def _checked(probabilities):
+def _check_probabilities(probabilities):
     probabilities = as_pixels(probabilities, "probabilities")
     if probabilities.dtype == np.float16:
         probabilities = probabilities.astype(np.float32)

@@ -190,7 +190,7 @@ class UnrolledRisk:
         weights = self.layout.unpack(flat)
         totals = self._totals(weights) if self.loss.needs_totals else None
         found = []
-        for tasks, slopes, own, updates in self._updated(weights, totals):
+        for tasks, slopes, own, updates in self._update_groups(weights, totals):
             for task, part, each in zip(tasks, own, updates.pull_back(slopes), strict=True):
                 found.append((part, self.layout.gradient(each.tables, each.unary, task.example.rows)))
         value = self._value_of(sum(own for own, _ in found))
@@ -204,7 +204,7 @@ class UnrolledRisk:
         kernels = self.lattices.kernels
 
         total = 0
-        for tasks, slopes, _, updates in self._updated(weights, totals):
+        for tasks, slopes, _, updates in self._update_groups(weights, totals):
             features = [self._features(task) for task in tasks]
             for task, found in zip(tasks, updates.pull_back(slopes, features), strict=True):
                 n_axes = len(task.example.shape)
@@ -216,7 +216,7 @@ class UnrolledRisk:
     def _features(self, task):
         return [kernel.features(task.example, f"kernels[{m}]") for m, kernel in enumerate(self.lattices.kernels)]
 
-    def _updated(self, weights, totals):
+    def _update_groups(self, weights, totals):
         """Yield groups of tasks, with derivatives by their last logits, sums for the loss, and their updates."""
         for tasks in self._groups:
             updates = UnrolledUpdates(self._models(weights, tasks), self.inference, thread_count(self.n_jobs))

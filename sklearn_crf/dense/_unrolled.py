@@ -32,20 +32,20 @@ class _ScaleSlopes:
         squares = self._features**2
         # Barycentric weights sum to 1, so each row of the filter's weights sums to its normalisation factor n_i.
         norm = smooth.weight.sum(axis=1, keepdims=True)
-        own, first, second = (self._filtered(values / norm) for values in (1, self._features, squares))
+        own, first, second = (self._filter(values / norm) for values in (1, self._features, squares))
         # Derivative of the logarithm of n_i^-2, which is the sum of row i of the kernel.
         by_sums = norm * (squares * own - 2 * self._features * first + second)
         self._moments = (squares - by_sums / 2).astype(np.float64)
 
     def of(self, left, right, adjoint):
         """Return the derivatives (d,). ``adjoint`` is the transposed filter applied to ``left``; all are (N, K)."""
-        pairs = _row_products(left, self._filtered(right)) + _row_products(adjoint, right)
+        pairs = _row_products(left, self._filter(right)) + _row_products(adjoint, right)
         found = pairs @ self._moments
         for a, column in enumerate(self._features.T):
-            found[a] -= 2 * (column @ _row_products(left, self._filtered(column[:, np.newaxis] * right)))
+            found[a] -= 2 * (column @ _row_products(left, self._filter(column[:, np.newaxis] * right)))
         return found
 
-    def _filtered(self, values):
+    def _filter(self, values):
         return self._smooth.apply(values, n_threads=self._n_threads)
 
 

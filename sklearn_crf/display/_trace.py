@@ -149,7 +149,7 @@ def _read_trace(estimator, weights):
     chosen = _first_weights(places) if weights is None else list(weights)
     for name in chosen:
         if name not in places:
-            raise ValueError(f"weights contains {name!r}, but the estimator only has {_listed(places)}.")
+            raise ValueError(f"weights contains {name!r}, but the estimator only has {_list_names(places)}.")
     # The estimator minimises a loss; the paper's figure shows the gradient of the likelihood.
     return {
         "weights": {name: path[:, places[name]] for name in chosen},
@@ -178,7 +178,7 @@ def _first_weights(places):
     return firsts
 
 
-def _listed(places):
+def _list_names(places):
     names = list(places)
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
 

@@ -73,7 +73,7 @@ class ClusterExecutor(Executor):
             with self._cluster_named_in_errors():
                 # The actor works on its next shard while the caller uses the result of this one.
                 start_next_of(k)
-                found = self._waited_for(k, calls.pop(number), ("result", sent, n))
+                found = self._wait_for(k, calls.pop(number), ("result", sent, n))
             yield _unless_failed(found)
 
     @contextmanager
@@ -92,9 +92,9 @@ class ClusterExecutor(Executor):
         """Return the results of a method of each actor, after replacing actors that have died."""
         requests = [(method, sent)] * len(self._actors)
         calls = [self._unless_dead(self._start, k, request) for k, request in enumerate(requests)]
-        return [self._waited_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
+        return [self._wait_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
 
-    def _waited_for(self, k, call, request):
+    def _wait_for(self, k, call, request):
         """Return the result of an actor, or of the actor that replaced it."""
         for _ in range(_MOST_WAITS):
             found = None if call is None else self._unless_dead(self._result, k, call)
@@ -306,11 +306,11 @@ class Holder:
 
     def results(self, sent):
         """Return the results of a function for each shard, with errors as results."""
-        return list(self._called(_result_or_failure, sent))
+        return list(self._map_own(_result_or_failure, sent))
 
     def sums(self, sent):
         """Return the sums of a function's results over each subtree, or the first error."""
-        found = self._called(_call, sent)
+        found = self._map_own(_call, sent)
         try:
             return [sum_of_leaves(found, size) for size in self._subtrees]
         except Exception as error:
@@ -318,9 +318,9 @@ class Holder:
 
     def result(self, sent, number):
         """Return the result of a function for the shard at a position in this actor, or its error."""
-        return next(self._called(_result_or_failure, sent, slice(number, number + 1)))
+        return next(self._map_own(_result_or_failure, sent, slice(number, number + 1)))
 
-    def _called(self, call, sent, chosen=slice(None)):
+    def _map_own(self, call, sent, chosen=slice(None)):
         function, broadcast = pickle.loads(sent[0], buffers=sent[1:])
         return self._threads.map(lambda shard: call(function, shard, broadcast), self._shards[chosen])
 

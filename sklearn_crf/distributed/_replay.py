@@ -31,7 +31,7 @@ class KeptObjects:
     def each(self, function: Callable, *arguments: Any, changes: bool = True) -> list:
         """Return the results of a function called on each object."""
         # function: callable(object, *arguments) -> object
-        return [result for (result,) in self._called(self._shards.map, function, arguments, changes)]
+        return [result for (result,) in self._call_each(self._shards.map, function, arguments, changes)]
 
     def total(
         self,
@@ -43,7 +43,7 @@ class KeptObjects:
     ) -> Any:
         """Return the sum of the results of a function called on each object."""
         # function: callable(object, *arguments) -> object
-        (found,) = self._called(self._shards.sum, function, arguments, changes, is_lasting, known)
+        (found,) = self._call_each(self._shards.sum, function, arguments, changes, is_lasting, known)
         return found
 
     def shorten(self) -> None:
@@ -56,7 +56,7 @@ class KeptObjects:
         """Release all objects."""
         self._shards.map(_drop, self._plan)
 
-    def _called(self, engine, function, arguments, changes, is_lasting=True, known=None):
+    def _call_each(self, engine, function, arguments, changes, is_lasting=True, known=None):
         self._n_calls += 1
         step, found = _Step(self._n_calls, self.n_steps, function, arguments, changes, is_lasting), None
         if self._is_known:
@@ -140,11 +140,11 @@ def _call(shard, request):
     if kept is None or not (step.number == kept.n_steps or kept.has_made(step)):
         if request.past is None:
             return None
-        kept = _repeated(shard, *request.past)
+        kept = _repeat(shard, *request.past)
     return (kept.last if kept.has_made(step) else kept.call(shard, step),)
 
 
-def _repeated(shard, plan, steps):
+def _repeat(shard, plan, steps):
     """Create the object again, repeat all steps, and return its state."""
     kept = shard.memory[plan.key] = _Kept(plan)
     shard.cache.pop(plan.slot, None)

@@ -141,9 +141,7 @@ class Shards:
         for k, part in enumerate(delayed):
             if not hasattr(part, "__dask_graph__"):
                 raise ValueError(f"parts must be a bag or delayed parts of dask, got {type(part).__name__} at {k}.")
-        return cls._of(
-            [partial(_computed_examples if is_bag else _computed, part) for part in delayed], client, keep=False
-        )
+        return cls._of([partial(_read_examples if is_bag else _compute, part) for part in delayed], client, keep=False)
 
     @classmethod
     def _of(cls, sources, client, keep):
@@ -337,7 +335,9 @@ class Shards:
         [[0, 1, 0], [1, 0]]
         """
         shards = type(self).__new__(type(self))
-        held = [Shard(own.number, own.name, partial(_transformed, own.source, transformer)) for own in self._shards]
+        held = [
+            Shard(own.number, own.name, partial(_load_transformed, own.source, transformer)) for own in self._shards
+        ]
         shards._hold(held, self._client, self._keep)
         return shards
 
@@ -400,7 +400,7 @@ def scored_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None
     """Return ``score(estimator, X, y, sample_weight)`` for each shard."""
     refuse_labels(y, sample_weight)
     check_is_fitted(estimator)
-    return shards.map(_scored, (estimator, score))
+    return shards.map(_score_shard, (estimator, score))
 
 
 def refuse_shards(caller: str) -> NoReturn:
@@ -431,7 +431,7 @@ def require_one_vector_level(parts: Iterable) -> None:
             )
 
 
-def _scored(shard, request):
+def _score_shard(shard, request):
     estimator, score = request
     X, y, weight = shard.load()
     with shard.named_in_errors():
@@ -466,18 +466,18 @@ def _given(part):
     return part
 
 
-def _transformed(source, transformer):
+def _load_transformed(source, transformer):
     """Load a source and return its data with X transformed."""
     loaded = source()
     # If the data have another form, the caller that loads the shard reports it.
     return (transformer.transform(loaded[0]), *loaded[1:]) if isinstance(loaded, tuple) else loaded
 
 
-def _computed(delayed):
+def _compute(delayed):
     # Computed synchronously, because a worker is already one thread of a cluster.
     return delayed.compute(scheduler="synchronous")
 
 
-def _computed_examples(delayed):
+def _read_examples(delayed):
     """Convert a computed list of examples to X, y and, if present, weights."""
-    return tuple(map(list, zip(*_computed(delayed), strict=True)))
+    return tuple(map(list, zip(*_compute(delayed), strict=True)))

@@ -56,18 +56,18 @@ def _sum(parts: Iterator, low, high, summed):
         return next(parts)
     middle = (low + high + 1) // 2
     first = _sum(parts, low, middle, summed)
-    return _added(first, _sum(parts, middle, high, summed))
+    return _add(first, _sum(parts, middle, high, summed))
 
 
-def _added(first, second):
+def _add(first, second):
     if first is None or second is None:
         return None
     if isinstance(first, bool | np.bool_):
         return bool(first and second)
     if isinstance(first, tuple | list):
-        items = [_added(*pair) for pair in zip(first, second, strict=True)]
+        items = [_add(*pair) for pair in zip(first, second, strict=True)]
         return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
     if is_dataclass(first) and not isinstance(first, type):
-        added = {field.name: _added(getattr(first, field.name), getattr(second, field.name)) for field in fields(first)}
+        added = {field.name: _add(getattr(first, field.name), getattr(second, field.name)) for field in fields(first)}
         return replace(first, **added)
     return first + second

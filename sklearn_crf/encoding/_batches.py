@@ -127,7 +127,7 @@ def make_batches(
         max_nodes, max_cyclic_nodes = (min(n, _tuning.MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
     limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
-    settle = partial(_settled, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
+    settle = partial(_finish_batch, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
     if is_pending and isinstance(encoded.items, ChainList):
         return [_pending(batch, settle) for batch in made]
     lots = [made] if thread_count(n_jobs) == 1 else iter(lambda: list(islice(made, _tuning.BATCHES_OF_A_LOT)), [])
@@ -226,7 +226,7 @@ def _arrays_of(features):
     return None
 
 
-def _settled(batch, encoded, prepare, keeps_edges, n_threads):
+def _finish_batch(batch, encoded, prepare, keeps_edges, n_threads):
     """Return a batch with a joined and prepared example, which stores its edge features if they are small enough."""
     batch = made_batch(batch)
     example = batch.example
@@ -292,9 +292,9 @@ def _list_batches(encoded, labels, sample_weight, limits):
         packs = _packs_of_filled(traits, sizes, limits)
     for start, stop in packs:
         if are_chains:
-            join = _PendingExample(partial(_joined_chains, encoded, start, stop), encoded, start, stop)
+            join = _PendingExample(partial(_join_chains, encoded, start, stop), encoded, start, stop)
         else:
-            join = _with_edges(encoded, _joined(items[start:stop], encoded.n_node_types, unions))
+            join = _with_edges(encoded, _join_examples(items[start:stop], encoded.n_node_types, unions))
         yield _batch(join, start, sizes[start:stop], labels, sample_weight)
 
 
@@ -360,7 +360,7 @@ def _packs(traits, limits):
     yield start, len(traits)
 
 
-def _joined(members, n_node_types, unions):
+def _join_examples(members, n_node_types, unions):
     """Return the disjoint union of examples; unions of equal sequences of graphs share one Graph."""
     if len(members) == 1 and n_node_types == 1 and members[0].node_type is None and not members[0].has_factors:
         return members[0]
@@ -379,7 +379,7 @@ def _joined(members, n_node_types, unions):
     return with_fields(joined, factors=factors, fixed_factors=fixed_factors)
 
 
-def _joined_chains(encoded, start, stop):
+def _join_chains(encoded, start, stop):
     return _with_edges(encoded, encoded.items.joined(start, stop))
 
 
@@ -456,7 +456,7 @@ def union_of(batches, as_lattice=False):
         return batches[0]
     examples = [batch.example for batch in batches]
     graphs = [example.graph for example in examples]
-    graph, order = _stacked_lattices(graphs) if as_lattice else (None, slice(None))
+    graph, order = _stack_lattices(graphs) if as_lattice else (None, slice(None))
     example = trusted_example(
         stacked([example.node_features for example in examples]),
         disjoint_union(graphs) if graph is None else graph,
@@ -476,7 +476,7 @@ def union_of(batches, as_lattice=False):
     )
 
 
-def _stacked_lattices(graphs):
+def _stack_lattices(graphs):
     """Return a lattice that stacks equal lattices and the order of its edges, or None if lattices differ."""
     first = graphs[0]
     if first.offsets is None or any(

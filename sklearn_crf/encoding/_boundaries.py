@@ -26,16 +26,18 @@ def with_boundaries(encoded):
         )
     parts = {"array": encoded.array, "items": encoded.items}
     if encoded.layout == "nodes":
-        parts["array"] = _widened(encoded.array, np.ones((encoded.n_examples, 2)))
+        parts["array"] = _append_columns(encoded.array, np.ones((encoded.n_examples, 2)))
     elif encoded.layout == "array":
         ends = np.zeros((*encoded.array.shape[:-1], 2))
         ends[:, 0, 0] = ends[:, -1, 1] = 1
-        parts["array"] = _widened(encoded.array, ends)
+        parts["array"] = _append_columns(encoded.array, ends)
     elif isinstance(encoded.items, ChainList):
-        chains = list(map(_widened_chain, encoded.items.chains))
+        chains = list(map(_append_to_chain, encoded.items.chains))
         parts["items"] = ChainList.of(chains, (encoded.dtype,))
     else:
-        parts["items"] = [with_fields(x, node_features=_widened(x.node_features, _ends(x))) for x in encoded.items]
+        parts["items"] = [
+            with_fields(x, node_features=_append_columns(x.node_features, _ends(x))) for x in encoded.items
+        ]
     return replace(
         encoded,
         n_features=encoded.n_features + 2,
@@ -53,14 +55,14 @@ def _ends(example):
     return ends
 
 
-def _widened(features, columns):
+def _append_columns(features, columns):
     """Return features with columns appended, in the format and precision of the features."""
     if sp.issparse(features):
         return sp.hstack([features, columns.astype(features.dtype)], format=features.format)
     return np.concatenate([features, columns.astype(features.dtype)], axis=-1)
 
 
-def _widened_chain(features):
+def _append_to_chain(features):
     """Return the features of a chain with both indicators appended; fast, as there may be thousands of chains."""
     n_nodes, n_features = features.shape
     if not sp.issparse(features):

@@ -454,7 +454,7 @@ def stacked(parts):
     if isinstance(parts[0], OperatorFeatures | SharedRows):
         return type(parts[0]).stacked(parts)
     if sp.issparse(parts[0]):
-        return _stacked_rows(parts)
+        return _stack_rows(parts)
     if parts[0].ndim != 2 or parts[0].strides[0]:
         return np.concatenate(parts)
     # If arrays repeat one row with stride 0, NumPy's own result would be stored by columns.
@@ -462,7 +462,7 @@ def stacked(parts):
     return np.concatenate(parts, out=rows)
 
 
-def _stacked_rows(parts):
+def _stack_rows(parts):
     # SciPy's vstack is several times slower, because it checks and converts each part.
     sizes = [part.indptr[-1] for part in parts]
     lengths = [part.shape[0] for part in parts]

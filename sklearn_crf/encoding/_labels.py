@@ -35,7 +35,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_un
     """Return the labels of all nodes as indices into the sorted classes."""
     # classes: (n_classes,)
     y = _without_masks(y)
-    found = _encoded_together(y, encoded, missing_label, classes, name, allow_unknown)
+    found = _encode_together(y, encoded, missing_label, classes, name, allow_unknown)
     if found is None:
         parts, names = _read_labels(y, encoded, missing_label, name)
         classes_ = sorted_classes(_values(parts) if classes is None else [], classes)
@@ -49,9 +49,9 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_un
     return found
 
 
-def _encoded_together(y, encoded, missing_label, classes, name, allow_unknown):
+def _encode_together(y, encoded, missing_label, classes, name, allow_unknown):
     """Return the labels of all examples, encoded together, or None if they differ in kind or are invalid."""
-    joined = None if encoded.layout == "nodes" else _joined_labels(y, encoded)
+    joined = None if encoded.layout == "nodes" else _join_labels(y, encoded)
     if joined is None:
         return None
     flat, sizes = joined
@@ -65,7 +65,7 @@ def _encoded_together(y, encoded, missing_label, classes, name, allow_unknown):
     return EncodedLabels([columns[start:stop] for start, stop in pairwise(ends)], classes_)
 
 
-def _joined_labels(y, encoded):
+def _join_labels(y, encoded):
     """Return the concatenated labels and their number in each example, or None for mixed types or wrong shapes."""
     shapes, parts = _shapes_and_labels(y)
     kinds = {"U" if part.dtype.kind == "U" else part.dtype.str for part in parts}
@@ -323,8 +323,8 @@ def _columns(present, where, classes, name, allow_unknown=False):
             unknown &= (present == -1) if present.dtype.kind in "if" else False
         if np.any(unknown):
             raise ValueError(
-                f"{name} holds the unknown label {present[np.argmax(unknown)]}: the classes are {_listed(classes)}."
-                f"{_hint_missing(name)}"
+                f"{name} holds the unknown label {present[np.argmax(unknown)]}: the classes are "
+                f"{_list_classes(classes)}.{_hint_missing(name)}"
             )
     if where is None:
         return columns
@@ -360,7 +360,7 @@ def _hint_missing(name):
     return " If it marks nodes without a label, pass it as missing_label."
 
 
-def _listed(classes):
+def _list_classes(classes):
     names = [str(name) for name in classes[:10]]
     return ", ".join(names) + (", ..." if len(classes) > 10 else "")
 

@@ -144,7 +144,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
     ndim = X[0].ndim - 1
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
     joinable = ChainList.of(X, dtype, n_jobs) if np.ndim(connectivity) == 0 else None
-    filled = X[:1] if joinable is not None else _filled(X, n_features)
+    filled = X[:1] if joinable is not None else _examples_with_nodes(X, n_features)
     kind = _common_dtype(filled, dtype)
     n_features = filled[0].shape[-1] if filled else n_features
     graphs: dict[tuple[int, ...], Graph] = {}
@@ -174,7 +174,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
     )
 
 
-def _filled(X, n_features):
+def _examples_with_nodes(X, n_features):
     """Return the examples that have nodes; X itself if all have nodes or must have them (n_features is None)."""
     if n_features is None or not any(0 in x.shape[:-1] for x in X):
         return X
@@ -182,7 +182,7 @@ def _filled(X, n_features):
 
 
 def _encode_examples(X, function, dtype, n_features):
-    filled = _filled(X, n_features)
+    filled = _examples_with_nodes(X, n_features)
     kind = _common_dtype([x.node_features for x in filled], dtype)
     n_features = filled[0].shape[-1] if filled else n_features
     if filled is not X:

@@ -30,7 +30,7 @@ class FieldParameters:
     @classmethod
     def of(cls, estimator: Any) -> Self:
         """Resolve the parameters of an estimator."""
-        given = _copied(estimator)
+        given = _copy_shallow(estimator)
         learning = resolve_learning(given.learning, given.inference)
         if given.cost is not None and not learning.has_distribution:
             if not isinstance(learning.cost, str) or learning.cost != "hamming":
@@ -142,7 +142,7 @@ class FieldParameters:
         # encoded: training examples of the new attributes
         given = self.given
         if attributes is not None:
-            given = _copied(given)
+            given = _copy_shallow(given)
             encoding.record_input(encoded, given)
             vars(given).update(attributes)
         return FittedField(given, self.learning, self.tables)
@@ -296,7 +296,7 @@ def share_of_right(right: float, total: float) -> float:
     return right / total
 
 
-def _copied(estimator):
+def _copy_shallow(estimator):
     """Return a shallow copy of an estimator, made without calling its constructor."""
     found = object.__new__(type(estimator))
     vars(found).update(vars(estimator))

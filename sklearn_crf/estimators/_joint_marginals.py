@@ -73,10 +73,10 @@ def checked_spans(spans, encoded):
     if isinstance(spans, str) or not hasattr(spans, "__len__") or len(spans) != encoded.n_examples:
         found = f"{len(spans)} lists" if hasattr(spans, "__len__") else repr(spans)
         raise ValueError(f"spans must have a list of entities for each of {encoded.n_examples} examples, got {found}.")
-    return [[_checked_span(span, i, prod(encoded.label_shape(i))) for span in own] for i, own in enumerate(spans)]
+    return [[_check_span(span, i, prod(encoded.label_shape(i))) for span in own] for i, own in enumerate(spans)]
 
 
-def _checked_span(span, i, n_nodes):
+def _check_span(span, i, n_nodes):
     if isinstance(span, str) or not hasattr(span, "__len__") or len(span) < 3:
         raise ValueError(f"spans[{i}] must hold entities, (kind, start, stop), got {span!r}.")
     start, stop = (as_integer(end, f"an end of {span!r} in spans[{i}]", highest=n_nodes) for end in span[1:3])

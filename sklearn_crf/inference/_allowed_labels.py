@@ -269,22 +269,22 @@ def nearest_allowed(model, labels):
     if is_feasible(model, labels):
         return labels
     if not isinstance(model, FactorGraph):
-        labels = _repaired(model, labels)
+        labels = _repair(model, labels)
         if is_feasible(model, labels):
             return labels
     try:
         constraints = constraints_of(model)
     except TooManyConstraints:
         return _with_fewest_violations(model, [labels])
-    first, found, n_steps = _searched(constraints, labels, _tuning.MOST_STEPS)
+    first, found, n_steps = _search(constraints, labels, _tuning.MOST_STEPS)
     if not found:
         return _with_fewest_violations(model, [labels, first])
-    second, found, _ = _searched(constraints, labels, 2 * n_steps + _tuning.STEPS_OF_SCORES, by_scores=True)
+    second, found, _ = _search(constraints, labels, 2 * n_steps + _tuning.STEPS_OF_SCORES, by_scores=True)
     candidates = [climbed(model, part) for part in ([first, second] if found else [first])]
     return max(candidates, key=lambda labels: score(model, labels))
 
 
-def _repaired(model, labels):
+def _repair(model, labels):
     """Return the labels after sweeps that remove violations."""
     labels = labels.copy()
     for n_changed in islice(Climber(model).sweeps(labels), _tuning.REPAIR_SWEEPS):
@@ -293,7 +293,7 @@ def _repaired(model, labels):
     return labels
 
 
-def _searched(constraints: Constraints, guide: np.ndarray, most_steps: float, by_scores: bool = False) -> tuple:
+def _search(constraints: Constraints, guide: np.ndarray, most_steps: float, by_scores: bool = False) -> tuple:
     """Run the search; return labels, whether they are allowed, and the number of steps."""
     search, labels, involved = _run(constraints, guide, None, most_steps, by_scores)
     status = search.finish(labels, involved)

@@ -188,14 +188,14 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """Return the algorithm's labeling, repaired if forbidden, with a tightened bound."""
         found = claim = None
         try:
-            found = self._named(self._map(model, init=init, n_threads=n_threads))
+            found = self._with_name(self._map(model, init=init, n_threads=n_threads))
         except Refuted:
             raise
         except Infeasible as error:
             claim = error
         if found is None or np.isneginf(found.score):
             return self._allowed(model, found, claim)
-        return self._ended(model, found, getattr(self, "climb", self._climbs))
+        return self._finish(model, found, getattr(self, "climb", self._climbs))
 
     @overload
     def marginals(self, model: PairwiseModel | FactorGraph, *, init: Any = None, n_threads: int = 1) -> Marginals: ...
@@ -229,7 +229,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """
         self._require("marginals", model, init, n_threads)
         with conflict_named(model):
-            return self._named(self._bounded_marginals(model, init=init, n_threads=n_threads))
+            return self._with_name(self._bounded_marginals(model, init=init, n_threads=n_threads))
 
     def marginals_for_learning(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
         """Return marginals that are, up to small errors, the derivative of their ``log_z``, as learning requires.
@@ -251,7 +251,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Marginals
         """
         self._require("marginals", model, init, n_threads)
-        return self._named(self._marginals(model, init=init, n_threads=n_threads))
+        return self._with_name(self._marginals(model, init=init, n_threads=n_threads))
 
     def node_marginals(self, model: Any, *, n_threads: int = 1) -> np.ndarray:
         """Return the marginals of nodes only, as needed for prediction; faster if tables can be skipped.
@@ -361,7 +361,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             return bool(model.graph.is_forest)
         return self.exact_on == "any"
 
-    def _ended(self, model, found, climbs):
+    def _finish(self, model, found, climbs):
         """Return the result with a tightened bound, improved by hill climbing if the option is set."""
         proof = Proof(model)
         bound = proof.bound(found.score, found.bound)
@@ -372,7 +372,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
                 return found._replace(labels=labels, score=value, bound=proof.bound(value, max(bound, value)))
         return found if bound == found.bound else found._replace(bound=bound)
 
-    def _named(self, found):
+    def _with_name(self, found):
         return found._replace(method=type(self).__name__) if getattr(found, "method", "") is None else found
 
     def _require(self, task, model, init=None, n_threads=1):
@@ -429,13 +429,13 @@ class Inference(ChecksOwnMethods, HoldsOptions):
                 "exists. The labels returned break the fewest constraints found."
             )
         if found is None:
-            found = self._named(Labeling(labels, value, converged=False))
+            found = self._with_name(Labeling(labels, value, converged=False))
         # A bound of -inf from an inexact algorithm is not a proof, so it is discarded.
         bound = np.inf if np.isneginf(found.bound) else max(found.bound, value)
         found = found._replace(labels=labels, score=value, bound=bound)
         if np.isneginf(value):
             return found
-        return self._ended(model, found, getattr(self, "climb", True))
+        return self._finish(model, found, getattr(self, "climb", True))
 
 
 def check_model(algorithm: Inference, model: Any) -> None:

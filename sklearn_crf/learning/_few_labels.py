@@ -156,7 +156,7 @@ def risk_near_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | No
     # returns the given risk itself if labels reach most nodes, or if features are stored by column
     if risk.potentials.by_columns:
         return risk
-    near = [_reached(batch, reach, max_nodes) for batch in risk.batches]
+    near = [_near_labels(batch, reach, max_nodes) for batch in risk.batches]
     if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):
         return risk
     batches = [subgraph(batch, kept) for batch, kept in zip(risk.batches, near, strict=True)]
@@ -171,7 +171,7 @@ def of_labelled_components(risk: EmpiricalRisk) -> EmpiricalRisk:
 
 def _labelled_components(batch: Batch) -> Batch | None:
     """Return the part of a batch in components with a labelled node, or None if no node is labelled."""
-    kept = _reached(batch, None, None)
+    kept = _near_labels(batch, None, None)
     if kept.all():
         return batch
     has_labels = np.add.reduceat(kept, batch.node_ptr[:-1]) > 0
@@ -191,7 +191,7 @@ def _labelled_components(batch: Batch) -> Batch | None:
     )
 
 
-def _reached(batch, reach, max_nodes):
+def _near_labels(batch, reach, max_nodes):
     """Return a mask of the nodes near labels: all nodes connected to a label, if there are not too many."""
     # returns (N,) bool
     near = batch.labels >= 0

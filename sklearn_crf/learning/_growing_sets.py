@@ -119,7 +119,7 @@ class PlannedSets(Objective):
             raise ValueError(f"blocks holds lists for {len(blocks)} examples, but X has {n_examples}.")
         self._given = None
         if options.given:
-            self._given = _checked_sets(options.given, options.given_weight, labels.classes_, n_examples)
+            self._given = _check_sets(options.given, options.given_weight, labels.classes_, n_examples)
 
     def objective(self, encoded, batches, potentials, place=0):
         """Return the objective of the examples of one shard."""
@@ -193,7 +193,7 @@ def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_
                     sets.add_set(model, rows, member=member, weight=weight_of_set, log_proposal=drawn)
 
 
-def _checked_sets(sets, set_weight, classes, n_examples):
+def _check_sets(sets, set_weight, classes, n_examples):
     """Check the given sets; return them as columns of classes, with their weights."""
     columns = []
     for j, labelings in enumerate(sets):

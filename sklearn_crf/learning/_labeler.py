@@ -79,7 +79,7 @@ class Labeler:
             model = self.model(potentials, voters[0], batch) if may_forbid else None
             return labels_of_most_gain(model, votes, n_threads)
 
-        return self._mapped(run, self._found_at_once(batches, potentials, voters, chosen, "map"), batches, chosen)
+        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "map"), batches, chosen)
 
     def marginals(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
         """Return the node marginals of every batch, averaged over the weight vectors `voters`."""
@@ -88,7 +88,9 @@ class Labeler:
         def run(batch, n_threads):
             return self._mean_of_voters(potentials, voters, batch, chosen, n_threads)[1]
 
-        return self._mapped(run, self._found_at_once(batches, potentials, voters, chosen, "marginals"), batches, chosen)
+        return self._fill_missing(
+            run, self._find_at_once(batches, potentials, voters, chosen, "marginals"), batches, chosen
+        )
 
     def _labels_by_marginals(self, batches, potentials, voters):
         """Label every batch by its node marginals, without keeping the marginals of all batches in memory."""
@@ -99,7 +101,7 @@ class Labeler:
             with batch.named_in_errors():
                 return labels_of_most_gain(model, self.gain(marginals, batch.node_ptr), n_threads)
 
-        return self._mapped(run, self._found_at_once(batches, potentials, voters, chosen, "mpm"), batches, chosen)
+        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "mpm"), batches, chosen)
 
     def _mean_of_voters(self, potentials, voters, batch, inference, n_threads):
         """Return the model of a batch under the first voter, and the node marginals averaged over all voters."""
@@ -118,7 +120,7 @@ class Labeler:
                 found[i] = part
         return found
 
-    def _mapped(self, run, found, batches, inference):
+    def _fill_missing(self, run, found, batches, inference):
         """Fill the missing results by a function of a batch, and return all results."""
         missing = [i for i, part in enumerate(found) if part is None]
 

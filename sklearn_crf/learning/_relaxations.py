@@ -114,7 +114,7 @@ class Relaxation(SmoothLearning):
     def _limits(self):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
-    def _tightened(self, run: Any) -> Any:
+    def _tighten(self, run: Any) -> Any:
         """Return training options with a tolerance at most as large as with ``tol="auto"``.
 
         There are many shares of scores and trees, and each changes the objective very little. The last decreases of the
@@ -313,7 +313,7 @@ class OptimalEdgeProbabilities(OneProblem):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         observed = self._observed(problem.risk, self._precise(plan.facts))
-        return _TreesByTurns(self._limits, observed).train(problem, start, self._tightened(run), self.remedy)
+        return _TreesByTurns(self._limits, observed).train(problem, start, self._tighten(run), self.remedy)
 
 
 # Number of steps between additions of a tree, and the smallest gain of a further tree, in units of the estimator's
@@ -413,7 +413,7 @@ class JointRelaxation(OneProblem):
         joint = JointRisk(problem.risk, self.entropy, observed)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
-        weights_only = self._tightened(run)._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
+        weights_only = self._tighten(run)._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
         record = plan.solver.train(both, start, weights_only, self.remedy)
         record.coef = record.coef[:n_weights]
         return record

@@ -60,13 +60,13 @@ def cost_matrix(cost, class_weight, labels):
     # class_weight: (K,) factors of the true classes, or None; returns (K, K) float64
     # cost: "hamming", "weighted" or (K, K), ``cost[a, b]`` of predicting class a if b is true
     n_classes = len(labels.classes_)
-    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _checked(cost, n_classes)
+    matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _check_cost(cost, n_classes)
     if isinstance(cost, str) and cost == "weighted":
         matrix = matrix * class_weights("balanced", labels)
     return matrix if class_weight is None else matrix * class_weight
 
 
-def _checked(cost, n_classes):
+def _check_cost(cost, n_classes):
     if isinstance(cost, list) and len({np.size(row) for row in cost}) > 1:
         raise ValueError(
             f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: "
@@ -206,7 +206,7 @@ def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
     return factors
 
 
-def _narrowed(factors):
+def _narrow(factors):
     """Return the factors as booleans if all are zero or one, in an eighth of the memory."""
     return factors.astype(bool) if np.all((factors == 0) | (factors == 1)) else factors
 
@@ -240,7 +240,7 @@ class PenalisedRisk:
         self.record = TrainingRecord(risk.path)
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
         self.l1_ratio = 0.0
-        self._penalty = _narrowed(penalty_factors(risk.potentials, C, edge_C))
+        self._penalty = _narrow(penalty_factors(risk.potentials, C, edge_C))
         self._keeps_coef = risk.potentials.n_coef * max_iter <= _RECORD_LIMIT
         self.remedy = ""
         self.free = None

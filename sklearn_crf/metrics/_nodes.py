@@ -27,13 +27,13 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     if not any(mask.any() for mask in keep):
         raise ValueError("y_true holds no label at all: there is nothing to score.")
     weight = None if sample_weight is None else _per_node_weight(sample_weight, true)
-    true, pred = _joined(true, keep, "y_true"), _joined(pred, keep, "y_pred")
+    true, pred = _concatenate(true, keep, "y_true"), _concatenate(pred, keep, "y_pred")
     if not n_trailing:
         encoding.require_same_kind(true, pred, "y_true", "the labels of y_pred")
         for name, labels in (("y_true", true), ("y_pred", pred)):
             if labels.dtype.kind == "f" and np.isnan(labels).any():
                 raise ValueError(f"Input {name} contains NaN: mark nodes without a label by missing_label.")
-    return true, pred, None if weight is None else _joined(weight, keep, "sample_weight")
+    return true, pred, None if weight is None else _concatenate(weight, keep, "sample_weight")
 
 
 def _per_example(y, name):
@@ -56,7 +56,7 @@ def _per_node_weight(sample_weight, true):
         raise ValueError(f"sample_weight must be one number per example or per node: {error}") from error
 
 
-def _joined(parts, keep, name):
+def _concatenate(parts, keep, name):
     values = np.concatenate([part[mask] for part, mask in zip(parts, keep, strict=True)])
     values = encoding.labels_from_objects(values, name) if values.dtype == object else values
     if values.dtype.kind not in "biufUS":
@@ -162,10 +162,10 @@ def node_jaccard_score(
 
 def _flat_score(metric, y_true, y_pred, missing_label, sample_weight, **options):
     true, pred, weight = flatten_nodes(y_true, y_pred, missing_label=missing_label, sample_weight=sample_weight)
-    return metric(true, pred, sample_weight=_checked(weight), **options)
+    return metric(true, pred, sample_weight=_check_weights(weight), **options)
 
 
-def _checked(weight):
+def _check_weights(weight):
     """Check weights of nodes and return them, rescaled if their sum would overflow."""
     if weight is None:
         return None
@@ -262,7 +262,7 @@ def node_log_likelihood_score(
     column = order[np.minimum(np.searchsorted(labels, true, sorter=order), len(labels) - 1)]
     chosen = np.where(labels[column] == true, proba[np.arange(len(true)), column], 0)
     chosen = np.maximum(chosen, np.finfo(chosen.dtype).tiny).astype(np.float64)
-    return float(np.average(np.log(chosen), weights=_checked(weight)))
+    return float(np.average(np.log(chosen), weights=_check_weights(weight)))
 
 
 class NodeScorer:
@@ -290,7 +290,7 @@ class NodeScorer:
         if self.response_method == "predict_proba":
             options.setdefault("labels", estimator.classes_)
         if weight is not None:
-            options["sample_weight"] = _checked(weight)
+            options["sample_weight"] = _check_weights(weight)
         return self.sign * float(self.metric(true, pred, **options))
 
     def __repr__(self):

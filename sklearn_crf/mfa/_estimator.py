@@ -211,7 +211,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     def _train(self, data, X, y, starts=None):
         """Train from the starts of the plan, or from given starts, and return the ends of all restarts."""
         plan = self._plan(data)
-        with self._reported(X, y, data, plan) as on_iteration:
+        with self._reporting(X, y, data, plan) as on_iteration:
             ends = train(data, plan, on_iteration, starts)
         self._store(data, plan, ends)
         return ends
@@ -354,7 +354,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return np.array_equal(self.class_prior_ > 0, present)
 
     @contextmanager
-    def _reported(self, X, y, data, plan):
+    def _reporting(self, X, y, data, plan):
         """Yield a function that reports an iteration to callbacks and the progress bar, from any thread."""
         if not plan.verbose and not hasattr(self, "_skl_callbacks"):
             yield ignore_iterations

@@ -97,7 +97,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
             np.log(noise),
         )
 
-    def _checked(self, X, allow_nan=False):
+    def _check_samples(self, X, allow_nan=False):
         check_is_fitted(self)
         require_rows(X)
         X = validate_data(self, without_mask(X), reset=False, **ARRAYS)
@@ -105,7 +105,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
             require_complete(X)
         return np.asarray(X, dtype=np.float64)
 
-    def _evaluated(self, function, X, params):
+    def _evaluate(self, function, X, params):
         """Evaluate a function of parameters and samples; raise ValueError if squares of distant samples overflow."""
         found = function(params, X, self.n_jobs)
         missing = np.isnan(found)
@@ -117,8 +117,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
 
     def _log_joint(self, X, params):
         """Return the log of prior times density of each class, (n, n_classes); -inf for classes without samples."""
-        samples = self._checked(X)
-        found, present = self._evaluated(joint_log_density, samples, params), self.class_prior_ > 0
+        samples = self._check_samples(X)
+        found, present = self._evaluate(joint_log_density, samples, params), self.class_prior_ > 0
         if present.all():
             return found
         out = np.full((len(samples), len(self.classes_)), -np.inf)
@@ -236,8 +236,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_factors)
         """
-        samples = self._checked(X)
-        return self._evaluated(factor_means, samples, self._parameters)
+        samples = self._check_samples(X)
+        return self._evaluate(factor_means, samples, self._parameters)
 
     def impute(self, X: ArrayLike) -> np.ndarray:
         """Replace missing values by their conditional means over all classes.
@@ -265,8 +265,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         >>> model.impute([[1.0, np.nan]]).round(1)
         array([[1., 2.]])
         """
-        samples = self._checked(X, allow_nan=True)
-        return self._evaluated(conditional_means, samples, self._parameters_with(self.class_prior_))
+        samples = self._check_samples(X, allow_nan=True)
+        return self._evaluate(conditional_means, samples, self._parameters_with(self.class_prior_))
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None

@@ -143,8 +143,8 @@ def check_magnitudes(X):
     large = np.flatnonzero((np.fmax.reduce(X) > largest) | (np.fmin.reduce(X) < -largest))
     if len(large):
         raise ValueError(
-            f"feature(s) {_listed(large)} of X have values beyond {largest:g}, whose squares overflow; divide them "
-            "by a constant."
+            f"feature(s) {_list_indices(large)} of X have values beyond {largest:g}, whose squares overflow; divide "
+            "them by a constant."
         )
 
 
@@ -152,9 +152,9 @@ def check_features(X, constant, noise_floor, is_joint):
     """Raise ValueError for features that are never observed, and warn of or refuse constant features."""
     empty = np.flatnonzero(np.isnan(X).all(axis=0))
     if len(empty):
-        raise ValueError(f"feature(s) {_listed(empty)} of X have no observed value; drop them.")
+        raise ValueError(f"feature(s) {_list_indices(empty)} of X have no observed value; drop them.")
     if constant.any():
-        which = _listed(np.flatnonzero(constant))
+        which = _list_indices(np.flatnonzero(constant))
         if noise_floor == 0:
             raise ValueError(
                 f"feature(s) {which} of X are constant, their covariance is singular; drop them or set noise_floor > 0."
@@ -164,7 +164,7 @@ def check_features(X, constant, noise_floor, is_joint):
             warn_caller(f"feature(s) {which} of X are constant; their variance is set by noise_floor={noise_floor}.")
 
 
-def _listed(indices, most=5):
+def _list_indices(indices, most=5):
     text = ", ".join(map(str, indices[:most]))
     return f"{text}, ... ({len(indices)} in all)" if len(indices) > most else text
 

@@ -163,7 +163,7 @@ def ignore_iterations(loss, params):
     return False
 
 
-def _checked_ascent(found, objective, start, *arguments):
+def _check_ascent(found, objective, start, *arguments):
     """Return the result of a solver after checking that its parameters have the shapes of the start."""
     if not isinstance(found, Ascent) or not isinstance(found.params, MixtureParameters):
         raise TypeError(f"an Ascent with MixtureParameters is needed, got {type(found).__name__}.")
@@ -177,7 +177,7 @@ def _checked_ascent(found, objective, start, *arguments):
 class MixtureSolver(ChecksOwnMethods, HoldsOptions):
     """Base class of the solvers; subclasses implement ``_minimize`` with the arguments of ``minimize``."""
 
-    _returns: ClassVar[dict] = {"_minimize": _checked_ascent}
+    _returns: ClassVar[dict] = {"_minimize": _check_ascent}
     _parameter_constraints: ClassVar[dict] = {}
 
     def minimize(
@@ -284,7 +284,7 @@ class EM(MixtureSolver):
             before, (loss, following) = loss, steps.take(current)
             factor = extrapolation.factor(previous, current, following)
             factors.append(factor)
-            n_closed = n_closed + 1 if _left_to_gain(before - loss, max(factors)) < tol else 0
+            n_closed = n_closed + 1 if _remaining_gain(before - loss, max(factors)) < tol else 0
             if n_closed == N_CLOSED:
                 return Ascent(current, np.array(steps.losses), True)
             if steps.are_over:
@@ -294,7 +294,7 @@ class EM(MixtureSolver):
         return Ascent(current, np.array(steps.losses), False, steps.was_stopped)
 
 
-def _left_to_gain(gain, factor):
+def _remaining_gain(gain, factor):
     """Estimate the total gain of all later iterations if steps shrink by ``1 - 1 / factor``."""
     shrinkage = max(1 - 1 / factor, 0.0) ** 2
     return max(gain, 0.0) * shrinkage / (1 - shrinkage) if shrinkage < 1 else np.inf
@@ -402,14 +402,14 @@ class ScaledLBFGS(MixtureSolver):
             return on_iteration(point.fun, lambda: problem.params(point.x))
 
         start_point = problem.start, problem.value
-        found, has_ended, was_stopped = _descended(problem, *start_point, max_iter, tol, self.history_size, callback)
+        found, has_ended, was_stopped = _descend(problem, *start_point, max_iter, tol, self.history_size, callback)
         losses = found.loss_curve
         if found.fun < losses[-1]:
             losses = np.append(losses, found.fun)
         return Ascent(problem.params(found.x), losses, has_ended, was_stopped)
 
 
-def _descended(
+def _descend(
     problem: Any, start: np.ndarray, value: float, max_iter: int, tol: float, history_size: int, callback: Callable
 ) -> tuple[Any, bool, bool]:
     """Run L-BFGS and return its result, whether it has converged, and whether the callback stopped it."""
@@ -504,7 +504,7 @@ class ScaledSGD(MixtureSolver):
         least = min(epochs.losses)
         floor = least - max(tol, SHARE_LEFT * (epochs.losses[0] - least))
         options = max_iter, tol, 20, lambda point: point.fun < floor
-        found, has_ended, _ = _descended(problem, epochs.best, least, *options)
+        found, has_ended, _ = _descend(problem, epochs.best, least, *options)
         return has_ended and found.fun >= floor
 
 

@@ -70,7 +70,7 @@ class DenseModel(ChecksPickles):
         object.__setattr__(self, "unary", np.ascontiguousarray(unary))
         object.__setattr__(self, "filters", filters)
         object.__setattr__(
-            self, "compatibility", _checked_compatibility(self.compatibility, len(filters), unary.shape[1])
+            self, "compatibility", _check_compatibility(self.compatibility, len(filters), unary.shape[1])
         )
 
     @property
@@ -97,7 +97,7 @@ class DenseModel(ChecksPickles):
         return diagonal[:, :, np.newaxis] * np.eye(self.n_columns)
 
 
-def _checked_compatibility(compatibility, n_filters, n_states):
+def _check_compatibility(compatibility, n_filters, n_states):
     compatibility = as_scores(compatibility, "compatibility", np.float64, may_forbid=False).copy()
     shapes = [(n_filters, n_states, n_states)[:n] for n in (1, 2, 3)]
     if compatibility.shape not in shapes:

@@ -121,7 +121,7 @@ def add_cells(model, factors, cells, weights, log_table, table_default):
 
 
 @clamped.register
-def _clamped(model: FactorGraph, labels):
+def _clamp(model: FactorGraph, labels):
     labels = check_labels(model, labels, may_miss=True)
     nodes = np.flatnonzero(labels >= 0)
     pairs = np.stack((model.n_states[nodes], labels[nodes]), axis=1)

@@ -163,19 +163,19 @@ def arrays_of_factors(n_states, factors):
     is_sparse = any(fields["kind"] == SPARSE for fields in flat)
     return {
         "n_states": n_states,
-        "scope": _joined(scopes, np.int64),
+        "scope": _concatenate(scopes, np.int64),
         "scope_ptr": _offsets(scopes),
         "table_id": np.array(table_id, dtype=np.int64),
-        "log_table": _joined([fields["values"] for fields in flat], np.float32 if single else np.float64),
+        "log_table": _concatenate([fields["values"] for fields in flat], np.float32 if single else np.float64),
         "table_ptr": _offsets([fields["values"] for fields in flat]),
         "table_kind": np.array([fields["kind"] for fields in flat], dtype=np.int64),
-        "table_cell": _joined([fields["cell"] for fields in flat], np.int64) if is_sparse else None,
+        "table_cell": _concatenate([fields["cell"] for fields in flat], np.int64) if is_sparse else None,
         "table_default": as_reals([fields["default"] for fields in flat], "the defaults of factors", np.float64),
         "table_state": np.array([fields["state"] for fields in flat], dtype=np.int64),
     }
 
 
-def _joined(arrays, dtype):
+def _concatenate(arrays, dtype):
     return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype=dtype)
 
 
@@ -197,7 +197,7 @@ def _flat(table, shape, f):
     _require_shape(table, shape, f)
     if isinstance(table, SparseTable):
         values = as_reals(table.values, f"values of factors[{f}]", np.float64).ravel()
-        cell = _numbered(table, shape, f)
+        cell = _number_cells(table, shape, f)
         order = np.argsort(cell, kind="stable")
         cell, values = cell[order], values[order]
         return {"kind": SPARSE, "values": values, "cell": cell, "default": table.default, "state": 1}
@@ -211,7 +211,7 @@ def _flat(table, shape, f):
     }
 
 
-def _numbered(table, shape, f):
+def _number_cells(table, shape, f):
     states = as_integers(table.states, f"states of factors[{f}]", dtype=np.int64).reshape(-1, len(shape))
     if n_joint_states(shape) > MAX_CELLS:
         raise ValueError(f"factors[{f}] has more than 2**62 joint states, too many for a SparseTable.")

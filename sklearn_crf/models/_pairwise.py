@@ -258,7 +258,7 @@ def kept_with_layout(model: PairwiseModel, key: Hashable, make: Callable[[], Any
 @singledispatch
 def with_unary(model: Any, unary: Any) -> Any:
     """Return a copy of a model with other unary scores, of the same shape and precision."""
-    model = _copied(model)
+    model = _copy(model)
     object.__setattr__(model, "unary", np.ascontiguousarray(as_scores(unary, "unary")))
     return model
 
@@ -274,13 +274,13 @@ def with_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[
         return EdgeLayout(model.edge_type, np.ascontiguousarray(make(), dtype=model.dtype))
 
     edges = made() if key is None else kept_with_layout(model, key, made)
-    changed = _copied(model)
+    changed = _copy(model)
     object.__setattr__(changed, "edge_weight", edges.edge_weight)
     object.__setattr__(changed, "_kept", edges.kept)
     return changed
 
 
-def _copied(model):
+def _copy(model):
     """Copy a model without checks; the copy shares the cache of its :class:`EdgeLayout`."""
     copied = object.__new__(type(model))
     copied.__dict__.update(model.__dict__)

@@ -93,7 +93,7 @@ class PermutohedralFilter:
         max_memory: float = 2**33,
         n_threads: int = 1,
     ) -> None:
-        features = _checked(features)
+        features = _check_features(features)
         if normalization not in ("symmetric", None):
             raise ValueError(f"normalization must be 'symmetric' or None, got {normalization!r}.")
         if blur not in ("single", "symmetric"):
@@ -244,7 +244,7 @@ class PermutohedralFilter:
             )
 
 
-def _checked(features):
+def _check_features(features):
     features = np.asarray(features)
     if features.dtype != np.float32:
         features = features.astype(np.float64)
@@ -299,13 +299,13 @@ def _digits(features: np.ndarray) -> _Digits:
 
 def _box(features: np.ndarray) -> np.ndarray:
     """Return corners of the bounding box of the points where a coordinate in the hyperplane is extreme."""
-    low, high = (_reduced_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
+    low, high = (_reduce_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
     # A coordinate decreases in one feature, increases in all later features, and is independent of earlier features.
     turned = np.eye(len(low), dtype=bool)
     return np.vstack([low, high, np.where(turned, high, low), np.where(turned, low, high)])
 
 
-def _reduced_columns(features, function, initial):
+def _reduce_columns(features, function, initial):
     # Reduce in rows of 64 points, because NumPy reduces arrays with few columns slowly.
     n, d = features.shape
     long_rows = features[: n // 64 * 64].reshape(-1, 64 * d)

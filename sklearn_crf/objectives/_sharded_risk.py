@@ -175,7 +175,7 @@ class ShardedRisk:
         ShardedRisk
         """
         return ShardedRisk(
-            self.shards, partial(_derived_risk, self.make_risk, function), None, self.potentials, self.seed
+            self.shards, partial(_derive_risk, self.make_risk, function), None, self.potentials, self.seed
         )
 
     def forget(self) -> None:
@@ -184,7 +184,7 @@ class ShardedRisk:
         self._kept.shorten()
 
 
-def _derived_risk(make_risk, function, shard):
+def _derive_risk(make_risk, function, shard):
     return function(make_risk(shard))
 
 

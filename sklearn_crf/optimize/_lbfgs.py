@@ -33,7 +33,7 @@ def minimize_lbfgs(
     bounded = _iterates.checked_bounds(lower_bounded, len(start))
     start[bounded] = np.maximum(start[bounded], 0.0)
     _iterates.check_max_iter(max_iter)
-    seen = _Evaluations(fun, start, _checked_scaling(scaling, bounded))
+    seen = _Evaluations(fun, start, _check_scaling(scaling, bounded))
     try:
         seen(seen.first)
     except _NonFiniteValue as error:
@@ -122,7 +122,7 @@ def scaling_by_differences(
     return directions / np.sqrt(np.maximum(curvature, floor * curvature.max()))
 
 
-def _checked_scaling(scaling, bounded):
+def _check_scaling(scaling, bounded):
     if scaling is None:
         return None
     matrix = np.asarray(scaling, dtype=np.float64)

@@ -86,9 +86,9 @@ def minimize_owlqn(
     l1 = np.asarray(l1, dtype=np.float64)
     if not np.all(l1 >= 0):
         raise ValueError(f"l1 must not be negative or NaN, got {l1.min()}.")
-    curvature = _checked_curvature(curvature, len(x))
+    curvature = _check_curvature(curvature, len(x))
     _iterates.check_max_iter(max_iter)
-    value, gradient = _evaluated(fun, x, l1)
+    value, gradient = _evaluate(fun, x, l1)
     if not np.isfinite(value):
         raise ValueError(f"fun must be finite at x0, got value {value}.")
     pairs: deque = deque(maxlen=_CORRECTIONS)
@@ -99,11 +99,11 @@ def minimize_owlqn(
         if _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left):
             message, success = "CONVERGENCE: subgradient within tol", True
             break
-        found, n_tried = _searched(fun, x, value, slope, l1, pairs, curvature)
+        found, n_tried = _search_line(fun, x, value, slope, l1, pairs, curvature)
         if found is None and pairs:
             # The approximate Hessian may be misleading, so try the gradient alone.
             pairs.clear()
-            found, n_more = _searched(fun, x, value, slope, l1, pairs, curvature)
+            found, n_more = _search_line(fun, x, value, slope, l1, pairs, curvature)
             n_tried += n_more
         n_evaluations += n_tried
         if found is None:
@@ -134,7 +134,7 @@ def minimize_owlqn(
     )
 
 
-def _checked_curvature(curvature, n):
+def _check_curvature(curvature, n):
     if curvature is None:
         return np.broadcast_to(1.0, n)
     curvature = np.asarray(curvature)
@@ -145,7 +145,7 @@ def _checked_curvature(curvature, n):
     return curvature
 
 
-def _evaluated(fun, x, l1):
+def _evaluate(fun, x, l1):
     # x is not modified from here on; the read-only flag tells callers that they can keep x without a copy.
     x.flags.writeable = False
     value, gradient = fun(x)
@@ -161,7 +161,7 @@ def least_subgradient(x, gradient, l1):
     return np.where(x == 0, shrunk, gradient + l1 * np.sign(x))
 
 
-def _searched(fun, x, value, slope, l1, pairs, curvature):
+def _search_line(fun, x, value, slope, l1, pairs, curvature):
     """Search the line, projected onto the orthant of x; return a sufficient point or None, and the points tried."""
     has_l1 = l1.any()
     if has_l1:
@@ -179,7 +179,7 @@ def _searched(fun, x, value, slope, l1, pairs, curvature):
         new_x += x
         if has_l1:
             new_x[penalised & (new_x * orthant <= 0)] = 0.0
-        new_value, new_gradient = _evaluated(fun, new_x, l1)
+        new_value, new_gradient = _evaluate(fun, new_x, l1)
         expected = sum(float(slope[part] @ (new_x[part] - x[part])) for part in _parts(x))
         if expected < 0 and new_value <= value + _DECREASE * expected and np.all(np.isfinite(new_gradient)):
             return (new_x, new_value, new_gradient), n_tried

@@ -44,7 +44,7 @@ class ProjectedRun:
         self.fun, self.project, self.callback = fun, project, callback
         self.precision = precision
         self.x = project(_iterates.checked_start(x0))
-        self.value, self.gradient = self._evaluated(self.x, n_before=0)
+        self.value, self.gradient = self._evaluate(self.x, n_before=0)
         if not (np.isfinite(self.value) and np.all(np.isfinite(self.gradient))):
             raise ValueError(f"fun must be finite at the projection of x0, got value {self.value}.")
         self.nit = 0
@@ -54,7 +54,7 @@ class ProjectedRun:
         self.stopped = False
         self.residual = self._residual(self.x, self.gradient)
 
-    def _evaluated(self, x, n_before):
+    def _evaluate(self, x, n_before):
         self.nfev = n_before + 1
         value, gradient = self.fun(x)
         return float(value), np.array(gradient, dtype=np.float64)
@@ -78,7 +78,7 @@ class ProjectedRun:
         length = 1.0
         while length > shortest:
             x = self.x + length * direction
-            value, gradient = self._evaluated(x, self.nfev)
+            value, gradient = self._evaluate(x, self.nfev)
             enough = _ENOUGH * length * min(slope, 0.0)
             rise = 0.5 * length * (slope + float(gradient @ direction))
             is_level = value <= reference + self.precision * size and rise <= enough + ROUNDING * size

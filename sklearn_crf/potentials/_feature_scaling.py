@@ -67,9 +67,9 @@ class FeatureMoments(NamedTuple):
             # Nodes of all types share the rows, so their moments are equal.
             alone = self._of([(values.rows, None, None)], 1, values.shape[1])
             return [FeatureMoments(*(np.repeat(each, values.n_sharing, axis=0) for each in alone))]
-        return [self._seen(*rows) for rows in _rows(values, kind, weight)]
+        return [self._add_rows(*rows) for rows in _rows(values, kind, weight)]
 
-    def _seen(self, rows, kind, weight):
+    def _add_rows(self, rows, kind, weight):
         found = FeatureMoments(*(np.array(each) for each in self))
         one = len(self.number) == 1
         for t in [0] if one else np.unique(kind):
@@ -156,11 +156,11 @@ def _weights_of_edges(batch):
     return None if np.all(weight == 1) else weight
 
 
-def _rescaled(values, kind, center, scale):
+def _rescale(values, kind, center, scale):
     """Return rows minus the centre of their type, divided by the scale of their type."""
     if isinstance(values, SharedRows):
         # Nodes of all types share the rows, so they share centre and scale.
-        return values.with_rows(_rescaled(values.rows, None, center, scale))
+        return values.with_rows(_rescale(values.rows, None, center, scale))
     changed = np.empty_like(values)
     start = 0
     for rows, kinds, _ in _rows(values, kind):
@@ -275,28 +275,28 @@ class FeatureScaling:
         """Return batches with features in these units."""
         if self.is_identity:
             return batches
-        return [replace(batch, example=self._scaled_example(batch.example)) for batch in batches]
+        return [replace(batch, example=self._scale_example(batch.example)) for batch in batches]
 
-    def _scaled_example(self, example):
+    def _scale_example(self, example):
         if np.any(self.edge_scale != 1):
             example = with_scaled_edges(example, self.edge_scale)
         if not np.any(self.center) and np.all(self.scale == 1):
             return example
         return with_fields(
-            example, node_features=_rescaled(example.node_features, example.node_type, self.center, self.scale)
+            example, node_features=_rescale(example.node_features, example.node_type, self.center, self.scale)
         )
 
     def inner(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
         """Return weights for features in these units, given weights for the original features."""
         # coef: (n_coef,); returns: (n_coef,)
-        return coef if self.is_identity else self._moved(potentials, coef, 1)
+        return coef if self.is_identity else self._shift_intercepts(potentials, coef, 1)
 
     def outer(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
         """Return weights for the original features, the inverse of :meth:`inner`."""
         # coef: (n_coef,); returns: (n_coef,)
-        return coef if self.is_identity else self._moved(potentials, coef, -1)
+        return coef if self.is_identity else self._shift_intercepts(potentials, coef, -1)
 
-    def _moved(self, potentials, coef, direction):
+    def _shift_intercepts(self, potentials, coef, direction):
         moved = np.array(coef, dtype=np.float64)
         parts = _parts(potentials, moved)
         scale, edge_scale = self.scale[:, np.newaxis], self.edge_scale[..., np.newaxis]

@@ -147,11 +147,11 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             As in ``fit``.
         """
         planes, moments = self._fit(X, y)
-        halves = [self.filters_] if len(planes) < 2 else [self._solved(moments[1 - half]) for half in (0, 1)]
+        halves = [self.filters_] if len(planes) < 2 else [self._solve_filters(moments[1 - half]) for half in (0, 1)]
 
         def one(item, n_threads):
             i, plane = item
-            return self._restored(plane, halves[i % len(halves)])
+            return self._restore(plane, halves[i % len(halves)])
 
         found = map_coarse(one, list(enumerate(planes)), self.n_jobs)
         return in_layout_of(X, found)
@@ -176,7 +176,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         moments = [_Moments.zeros(self._n_kinds, self._size) for _ in range(2)]
         for i, pair in enumerate(pairs):
             self._add_moments(*pair, moments[i % 2])
-        self.filters_ = self._solved(moments[0] + moments[1])
+        self.filters_ = self._solve_filters(moments[0] + moments[1])
         return planes, moments
 
     @property
@@ -204,7 +204,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             kinds = self._kinds([own[rows] for own in structure], places, mirrored)
             moments.add(inputs, (target[rows] - means).ravel(), kinds.ravel())
 
-    def _solved(self, moments):
+    def _solve_filters(self, moments):
         """Return the filters of all kinds, pulled towards the filters of their positions."""
         start = np.repeat(self.place_filters_, self._n_kinds // len(self.place_filters_), axis=0)
         off = moments.products - np.einsum("kij,kj->ki", moments.squares, start)
@@ -234,7 +234,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     def _by_places(self, plane):
         found = np.empty(plane.shape)
         for rows, means, inputs, places, _ in self._bands(plane):
-            found[rows] = means + _filtered(inputs, places.ravel(), self.place_filters_).reshape(means.shape)
+            found[rows] = means + _filter(inputs, places.ravel(), self.place_filters_).reshape(means.shape)
         return found
 
     def _structure(self, plane):
@@ -268,7 +268,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         kinds = kinds * self.n_strengths + np.searchsorted(self.thresholds_[0], strength)
         return kinds * self.n_coherences + np.searchsorted(self.thresholds_[1], coherence)
 
-    def _restored(self, plane, filters):
+    def _restore(self, plane, filters):
         """Return an image restored by linear filters, and by adaptive filters as second channel, (H, W, 2)."""
         first = self._by_places(plane)
         structure = self._structure(first)
@@ -276,12 +276,12 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         found[..., 0] = first
         for rows, means, inputs, places, mirrored in self._bands(plane):
             kinds = self._kinds([own[rows] for own in structure], places, mirrored)
-            found[rows, :, 1] = means + _filtered(inputs, kinds.ravel(), filters).reshape(means.shape)
+            found[rows, :, 1] = means + _filter(inputs, kinds.ravel(), filters).reshape(means.shape)
         return found
 
     def _write(self, image, out, n_threads, before=()):
         check_is_fitted(self, "filters_")
-        out[...] = self._restored(image[..., 0].astype(np.float64), self.filters_)
+        out[...] = self._restore(image[..., 0].astype(np.float64), self.filters_)
 
     def _names_of_channel(self) -> list[str]:
         return ["linear", "adaptive"]
@@ -317,7 +317,7 @@ def _by_kind(kinds):
     return [(kinds[own[0]], own) for own in parts]
 
 
-def _filtered(inputs, kinds, filters):
+def _filter(inputs, kinds, filters):
     found = np.empty(len(inputs))
     for kind, own in _by_kind(kinds):
         found[own] = inputs[own] @ filters[kind]

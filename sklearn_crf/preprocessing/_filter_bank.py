@@ -52,10 +52,10 @@ def rfs_kernels():
                 along = right * np.cos(angle) - down * np.sin(angle)
                 across = right * np.sin(angle) + down * np.cos(angle)
                 kernel = _gaussian(along, 3 * scale, 0) * _gaussian(across, scale, order)
-                kernels[f"{kind}_{scale}_{30 * k}"] = _balanced(kernel)
+                kernels[f"{kind}_{scale}_{30 * k}"] = _balance(kernel)
     flat = _gaussian(down, 10, 0) * _gaussian(right, 10, 0)
     kernels["gaussian_10"] = flat / flat.sum()
-    kernels["laplacian_10"] = _balanced(flat * (down**2 + right**2 - 2 * 10**2))
+    kernels["laplacian_10"] = _balance(flat * (down**2 + right**2 - 2 * 10**2))
     return kernels
 
 
@@ -132,7 +132,7 @@ def _gaussian(x, scale, order):
     return value * {0: 1.0, 1: -x / scale**2, 2: (x**2 - scale**2) / scale**4}[order]
 
 
-def _balanced(kernel):
+def _balance(kernel):
     """Shift and scale a kernel so that it sums to zero and its absolute values sum to one."""
     kernel = kernel - kernel.mean()
     return kernel / np.abs(kernel).sum()

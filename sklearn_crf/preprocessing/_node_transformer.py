@@ -221,13 +221,13 @@ def stacked_rows(examples):
     _require_one_width(examples)
     parts = [rows_of(x) for x in examples]
     if hasattr(parts[0], "columns"):
-        return _stacked_frames(parts)
+        return _stack_frames(parts)
     if any(sp.issparse(part) for part in parts):
         return sp.vstack([sound_csr(x, "X") if sp.issparse(x) else x for x in parts], format="csr")
     return np.concatenate(parts)
 
 
-def _stacked_frames(frames):
+def _stack_frames(frames):
     import pandas
     from pandas.api.types import union_categoricals
 

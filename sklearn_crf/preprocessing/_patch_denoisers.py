@@ -120,11 +120,11 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
     _least_rows = SHRUNK_ROWS
 
     def _names_of_channel(self) -> list[str]:
-        thresholds = self._checked_thresholds()
+        thresholds = self._check_thresholds()
         values = range(len(thresholds)) if thresholds.ndim == 3 else [f"{value:g}" for value in thresholds]
         return [f"shrunk_{value}" for value in values]
 
-    def _checked_thresholds(self):
+    def _check_thresholds(self):
         thresholds = as_array(self.thresholds, "thresholds")
         is_list = thresholds.shape[1:] in ((), (PATCH_SIDE, PATCH_SIDE)) and thresholds.ndim and thresholds.size
         if not is_list or thresholds.dtype.kind not in "fiu" or not np.all((thresholds >= 0) & (thresholds < np.inf)):
@@ -134,7 +134,7 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
         return np.ascontiguousarray(thresholds, dtype=np.float32)
 
     def _writer(self, plane, guide, level, out):
-        thresholds = self._checked_thresholds()
+        thresholds = self._check_thresholds()
         if thresholds.ndim == 1:
             thresholds = np.tile(thresholds[:, None, None], (1, PATCH_SIDE, PATCH_SIDE))
         given = continued(plane, _MARGIN, patch_stride(plane.shape[1]))
@@ -225,10 +225,10 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
         return self.search_radius + self.patch_radius + (0 if self.guide_threshold is None else _MARGIN)
 
     def _names_of_channel(self) -> list[str]:
-        values = self._checked_bandwidths()
+        values = self._check_bandwidths()
         return [f"{kind}_{value:g}" for kind in ("average", "variance") for value in values]
 
-    def _checked_bandwidths(self):
+    def _check_bandwidths(self):
         bandwidths = as_array(self.bandwidths, "bandwidths")
         is_list = bandwidths.ndim == 1 and bandwidths.size and bandwidths.dtype.kind in "fiu"
         if not is_list or not np.all((bandwidths > 0) & (bandwidths < np.inf)):
@@ -240,7 +240,7 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
 
     def _writer(self, plane, guide, level, out):
         n_pixels = (2 * self.patch_radius + 1) ** 2
-        inverse = (1 / (n_pixels * self._checked_bandwidths() ** 2)).astype(np.float32)
+        inverse = (1 / (n_pixels * self._check_bandwidths() ** 2)).astype(np.float32)
         radii = self.search_radius, self.patch_radius
         stride = average_stride(plane.shape[1], *radii)
         both = [continued(part, sum(radii), stride) for part in (plane, guide)]

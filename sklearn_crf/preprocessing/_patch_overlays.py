@@ -184,7 +184,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     def _fit(self, planes, y):
         sizes = self._sizes()
         masks, least_deviation = _as_masks(y, planes), _least_deviation(planes)
-        found = [self._drawn_patches(planes, masks, least_deviation, *size) for size in sizes]
+        found = [self._draw_patches(planes, masks, least_deviation, *size) for size in sizes]
         self.patches_, self.masks_, self.sources_ = map(list, zip(*found, strict=True))
         self.n_patches_, self.n_channels_ = sum(map(len, self.patches_)), 1
         self._least_deviation = least_deviation
@@ -203,7 +203,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
             )
         return list(zip(sizes, distances, strict=True))
 
-    def _drawn_patches(self, planes, masks, least_deviation, size, steps):
+    def _draw_patches(self, planes, masks, least_deviation, size, steps):
         """Return the patches of one size, their masks and the indices of their images."""
         rng = check_random_state(self.random_state)
         corners = [_corners(mask, size, steps) for mask in masks]

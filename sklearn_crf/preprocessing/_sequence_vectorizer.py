@@ -163,8 +163,8 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         if not sum(n_sequences):
             raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
         if self.edge_features is not None:
-            self.edge_vocabulary_ = _joined(of_edges, self.min_count)
-        self.vocabulary_ = _joined(of_nodes, self.min_count)
+            self.edge_vocabulary_ = _join_vocabulary(of_edges, self.min_count)
+        self.vocabulary_ = _join_vocabulary(of_nodes, self.min_count)
         self.n_columns_ = len(self.vocabulary_)
 
     def _names(self, X):
@@ -273,7 +273,7 @@ def _names_of_shard(shard: Shard, vectorizer):
     return of_nodes, of_edges, n_sequences
 
 
-def _joined(parts, min_count):
+def _join_vocabulary(parts, min_count):
     """Return the vocabulary of several parts, given their names and counts."""
     total: dict[str, int] = {}
     for names, counts in parts:

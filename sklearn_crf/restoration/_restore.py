@@ -142,7 +142,7 @@ class _Task(NamedTuple):
             raise ValueError(f"noise must be 'auto' or a positive number, got {noise!r}.")
         scale = as_integer(scale, "scale", lowest=1, highest=4)
         if kernel is not None:
-            kernel = _checked_kernel(kernel)
+            kernel = _check_kernel(kernel)
             if scale > 1:
                 raise ValueError("kernel and scale cannot be given together: undo the blur first, then enlarge.")
         return cls(noise, kernel, scale, n_jobs)
@@ -171,7 +171,7 @@ class _Task(NamedTuple):
         return float(np.sqrt(np.median(power[gain <= np.quantile(gain, tuned.BLURRED_AWAY)]) / np.log(2)))
 
 
-def _checked_kernel(kernel: Any) -> np.ndarray:
+def _check_kernel(kernel: Any) -> np.ndarray:
     """Check a blur kernel, and return it divided by its sum."""
     kernel = as_reals(kernel, "kernel")
     if kernel.ndim != 2 or not np.isfinite(kernel).all() or not kernel.sum() > 0:
@@ -301,16 +301,16 @@ def estimator_of(name: str) -> Any:
 
 def ready_field(name: str, n_jobs: int | None = None) -> Any:
     """Return the trained estimator for a kind of damage."""
-    field = copy(_loaded(name))
+    field = copy(_load(name))
     field.n_jobs = n_jobs
     return field
 
 
 @cache
-def _loaded(name: str) -> Any:
+def _load(name: str) -> Any:
     field = estimator_of(name)
     text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
-    for attribute, value in json.loads(text, object_hook=_unpacked).items():
+    for attribute, value in json.loads(text, object_hook=_unpack).items():
         setattr(field, attribute, value)
     return field
 
@@ -319,11 +319,11 @@ def save(name: str, field: Any, folder: Path = FOLDER) -> Path:
     """Write the attributes of a fitted estimator that predictions need to a file, and return its path."""
     state = {key: value for key, value in vars(field).items() if key not in {*field.get_params(deep=False), *_RECORDS}}
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(state, default=_packed, separators=(",", ":")) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(state, default=_pack, separators=(",", ":")) + "\n", encoding="utf-8")
     return path
 
 
-def _packed(value: Any) -> Any:
+def _pack(value: Any) -> Any:
     """Convert an array, a transformer or a NumPy scalar to an object that JSON can hold."""
     if isinstance(value, np.ndarray):
         flat = value.ravel().tolist()
@@ -335,7 +335,7 @@ def _packed(value: Any) -> Any:
     return value.item()
 
 
-def _unpacked(found: dict) -> Any:
+def _unpack(found: dict) -> Any:
     """Convert a JSON object back to the array or the fitted transformer that it stands for."""
     if "array" in found:
         return np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])

@@ -54,7 +54,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
         stages.append(own)
         if k < cascade.n_fields - 1:
             of_folds.append(folds.trained(own, seen, y, sample_weight, own_degradations, callbacks[k]))
-        found.append(_trained(own, seen, y, sample_weight, own_degradations, callbacks[k]))
+        found.append(_train_field(own, seen, y, sample_weight, own_degradations, callbacks[k]))
     of_all = {}
     if cascade.joint and cascade.n_fields > 1:
 
@@ -71,7 +71,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
     return found, of_all
 
 
-def _trained(options, X, y, sample_weight, degradations, callbacks):
+def _train_field(options, X, y, sample_weight, degradations, callbacks):
     """Train a field on images on the lattice of y."""
     read = options.targets.read(options.reading, X, y, sample_weight, False, degradations)
     data = TreeData.of(options.targets, read)
@@ -101,29 +101,29 @@ class _Folds(NamedTuple):
         for own in self.members:
             others = np.setdiff1d(np.arange(len(X)), own)
             weight = None if sample_weight is None else sample_weight[others]
-            some = _taken(X, others), _taken(y, others), weight, _of_some(degradations, others)
-            found.append(_trained(options, *some, callbacks))
+            some = _take(X, others), _take(y, others), weight, _of_some(degradations, others)
+            found.append(_train_field(options, *some, callbacks))
         return found
 
     def predicted(self, options, trained, others, X, degradations):
         """Return predictions of a field or, with folds, of the fields that were trained on other images."""
         if not self.members:
-            return _predicted(options, trained.attributes, X, degradations)
+            return _predict_field(options, trained.attributes, X, degradations)
         found: list = [None] * len(X)
         for own, field in zip(self.members, others, strict=True):
-            values = _predicted(options, field.attributes, _taken(X, own), _of_some(degradations, own))
+            values = _predict_field(options, field.attributes, _take(X, own), _of_some(degradations, own))
             for i, value in zip(own, values, strict=True):
                 found[i] = value
         return in_layout_of(X, found)
 
 
-def _predicted(options, fitted, X, degradations):
+def _predict_field(options, fitted, X, degradations):
     """Return the prediction of a trained field for images on the lattice of y."""
     solver = solver_of(options.targets.inference)
     return values_of(options.reading.knowing(fitted), solver, options.n_jobs, X, degradations)
 
 
-def _taken(values, members):
+def _take(values, members):
     return [values[i] for i in members] if isinstance(values, list | tuple) else np.asarray(values)[members]
 
 
@@ -326,7 +326,7 @@ class JointTraining:
         best, curve = self.fitted, []
         with single_threaded_blas(), kept_threads(self.n_jobs):
             for number in range(n_rounds + 1):
-                curve.append(self._judged())
+                curve.append(self._judge())
                 if curve[-1] < min(curve[:-1], default=np.inf):
                     best = self.fitted
                 if number < n_rounds:
@@ -334,7 +334,7 @@ class JointTraining:
         self.fitted = best
         return np.array(curve)
 
-    def _judged(self):
+    def _judge(self):
         risk, _ = self._risk(0, is_training=False)
         return risk.objective.reported * risk.value(risk.coef)
 

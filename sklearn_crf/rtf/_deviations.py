@@ -25,12 +25,12 @@ def held_out_errors(objective, field, data, rng, n_jobs):
     if not errors.size:
         return None
     with range_runner(split_threads(n_jobs, 1)[1]) as run:
-        tree, leaf = _grown(tests, responses, errors.T, run)
+        tree, leaf = _grow_tree(tests, responses, errors.T, run)
     means = [errors[:, leaf == k].mean(axis=1) for k in range(tree.n_leaves)]
     return {"tree": tree._asdict(), "deviations": np.sqrt(means)}
 
 
-def _grown(tests, responses, errors, run):
+def _grow_tree(tests, responses, errors, run):
     """Grow a tree that separates large from small errors, best split first; return it and the leaf of each pixel."""
     # responses: (T, n); errors: (n, D); leaf: (n,)
     tree, leaf = RegressionTree.stump(), np.zeros(len(errors), dtype=np.int64)

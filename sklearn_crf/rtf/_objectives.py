@@ -231,7 +231,7 @@ class PredictionLoss:
 
     def _weighted(self, prediction, target, weight):
         if np.ndim(weight) == 0:
-            value, slope = self._checked_loss(prediction, target)
+            value, slope = self._check_loss(prediction, target)
             share = 1.0 if weight is None else weight
             value, slope = share * value, share * slope
         else:
@@ -242,7 +242,7 @@ class PredictionLoss:
         pull = self.ridge / max(prediction[..., 0].size, 1) * share * prediction
         return value + 0.5 * float(np.sum(pull * prediction)), slope + pull
 
-    def _checked_loss(self, prediction, target):
+    def _check_loss(self, prediction, target):
         """Return the value and derivative of the loss. Check them, since the user may have supplied the function."""
         found = self.loss_function(prediction, target)
         with errors_of(getattr(self.loss_function, "__name__", type(self.loss_function).__name__)):
@@ -304,12 +304,12 @@ def stacked_image(images):
     return FieldImage(join([image.features for image in images]), whole, leaves, chosen)
 
 
-def _joined(parts, members):
+def _concatenate(parts, members):
     """Concatenate the chosen arrays."""
     return parts[members[0]] if len(members) == 1 else np.concatenate([parts[i] for i in members])
 
 
-def _shared(weight):
+def _merge_equal(weight):
     """Return the weights of pixels as one number if all are equal."""
     return weight[0] if np.all(weight == weight[0]) else weight
 
@@ -348,7 +348,7 @@ class FieldRisk:
         self._take(potentials, images)
         # The loss of a stack is a mean over the pixels of all its images, hence the factor len(members).
         self._of_stacks = [
-            (_joined(targets, members), _shared(len(members) * _joined(self._weights, members)))
+            (_concatenate(targets, members), _merge_equal(len(members) * _concatenate(self._weights, members)))
             for members in self.stacks
         ]
 

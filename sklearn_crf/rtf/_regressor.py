@@ -341,7 +341,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             options = {"return_std": return_std, "degradation": degradation, "noise": noise}
             return of_each_shard(self, "predict", X, evidence, **options)
         check_is_fitted(self)
-        predicted, of_images = self._predicted, degradation
+        predicted, of_images = self._predict, degradation
         if noise is not None:
             least = tuned.LEAST_NOISE * _corruption.level_of_noise(self.corruption)
             predicted, of_images = self._at_levels, _corruption.levels_of_images(noise, X, least)
@@ -354,7 +354,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             _corruption.warn_of_other_noise(self.corruption, X)
         return found
 
-    def _predicted(self, X, return_std, evidence, degradation=None):
+    def _predict(self, X, return_std, evidence, degradation=None):
         """Predict images whose noise has the level of training."""
         is_exact = return_std and is_likelihood(self.loss)
         if return_std and not is_exact:
@@ -384,7 +384,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             known = None if evidence is None else evidence[i : i + 1]
             mean = np.reshape(X[i], (-1, len(self.target_mean_))).mean(axis=0, dtype=np.float64)
             field = self._in_units(_corruption.level_of_noise(self.corruption) / level, mean)
-            found.append(field._predicted(X[i : i + 1], return_std, known))
+            found.append(field._predict(X[i : i + 1], return_std, known))
         if return_std:
             return tuple(_input.joined_examples(part) for part in zip(*found, strict=True))
         return _input.joined_examples(found)

@@ -176,20 +176,20 @@ class Rounds:
     def __call__(self, level):
         """Return the data of a round. Rounds with equal data share one object."""
         if self._last is None or self._last[0] != level:
-            self._last = level, self._made(level)
+            self._last = level, self._make(level)
         return self._last[1]
 
-    def _made(self, level):
+    def _make(self, level):
         shapes = self.images.shapes
         is_part = self.max_samples is not None and sum(map(prod, shapes)) > self.max_samples
         if not is_part:
             return self.whole_images(level)
         rng = round_of(level, self.seed)
         if self.sampled is None:
-            return self.rectangles(self._drawn(shapes, rng), level)
+            return self.rectangles(self._draw(shapes, rng), level)
         return self.sampled(self.whole_images(level), rng=rng)
 
-    def _drawn(self, shapes, rng):
+    def _draw(self, shapes, rng):
         """Draw random rectangles for a round, again if none contains a target of positive weight."""
         for _ in range(tuned.MOST_DRAWS):
             cuts = random_rectangles(shapes, self.max_samples, self.images.step, rng)
@@ -250,7 +250,7 @@ class Rounds:
         reach = 0 if self.bank is None else self.bank.reach_
         # Slices of volumes are filtered one by one, so no margin is needed across slices.
         reaches = [0] * (len(shape) - 2) + [reach, reach]
-        around, inner = _widened(sides, shape, reaches)
+        around, inner = _widen(sides, shape, reaches)
         features = np.ascontiguousarray(plane[around])
         if self.bank is not None:
             features = filtered(self.bank, [features], n_threads)[0]
@@ -262,7 +262,7 @@ class Rounds:
         return TrainingData([features], [graph], targets, weights, observations)
 
 
-def _widened(sides, shape, margins):
+def _widen(sides, shape, margins):
     """Return slices widened by margins within the image, and the places of the original slices in them."""
     around = tuple(
         slice(max(0, own.start - beyond), min(length, own.stop + beyond))
@@ -313,7 +313,7 @@ def with_surroundings(data, squares, margin):
     cuts = []
     for number, *sides in squares:
         shape = data.features[number].shape[:-1]
-        around, inside = _widened(sides, shape, [margin] * len(shape))
+        around, inside = _widen(sides, shape, [margin] * len(shape))
         cut = data.cut(number, *around)
         weight = np.zeros(cut.features[0].shape[:-1])
         # The loss of a cut is a mean over its own pixels: the weights turn it into a mean over the image.

@@ -135,21 +135,21 @@ class LeafScaling:
     def scaled(self, coef):
         """Return the scaled parameters ``x``."""
         # coef: (n_coef,); returns (n_coef,)
-        return self.root * self._turned(coef, self.factor)
+        return self.root * self._multiply(coef, self.factor)
 
     def unscaled(self, x):
         """Return the parameters for scaled parameters ``x``, the inverse of :meth:`scaled`."""
-        return self._turned(x, self.inverse) / self.root
+        return self._multiply(x, self.inverse) / self.root
 
     def gradient(self, gradient):
         """Return the derivative by ``x``, given the derivative by the parameters."""
-        return self._turned(gradient, [inverse.transpose(0, 2, 1) for inverse in self.inverse]) / self.root
+        return self._multiply(gradient, [inverse.transpose(0, 2, 1) for inverse in self.inverse]) / self.root
 
     def project(self, x, bounds):
         """Return the nearest ``x`` whose precisions have eigenvalues between bounds."""
         return self.root * self.potentials.project(x / self.root, bounds)
 
-    def _turned(self, coef, matrices):
+    def _multiply(self, coef, matrices):
         """Multiply the linear model of each leaf by the leaf's matrix."""
         out = coef.copy()
         for part, matrix in zip(self.potentials.unpack(out), matrices, strict=True):
@@ -176,7 +176,7 @@ def _sums_of_squares(risk, seeds):
     return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
 
 
-def _drawn_factors(risk, number, rng):
+def _draw_factors(risk, number, rng):
     """Draw factors of a type on each image; return them and their places, leaves and weights in the order of leaves."""
     limit, chosen, kind = max(1, tuned.SAMPLES_OF_MOMENTS // risk.whole.n_images), [], risk.potentials.types[number]
     for image in risk.images:
@@ -192,7 +192,7 @@ def _sums_of_type(risk, number, rng, n_jobs):
     n_leaves, size = risk.potentials.n_leaves[number], risk.potentials.whitening[number].shape[1]
     if not risk.images:
         return np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
-    kind, (chosen, places, leaf, weight) = risk.potentials.types[number], _drawn_factors(risk, number, rng)
+    kind, (chosen, places, leaf, weight) = risk.potentials.types[number], _draw_factors(risk, number, rng)
     root, inputs = np.sqrt(weight), np.empty((len(leaf), size))
 
     def write(k, n_threads):

@@ -44,7 +44,7 @@ def _sums_for_regression(data, part, kind, white, n_images, rng):
     return len(inputs), inputs.T @ inputs, inputs.T @ targets, float(np.sum(targets**2))
 
 
-def _halved(spans, channel, kind, end):
+def _halve(spans, channel, kind, end):
     """Return splits that halve the range of node types in each leaf, by the first (end 0) or second node."""
     # spans: dict of leaf to the range of its node types
     test = np.zeros(9, dtype=np.int32)
@@ -137,7 +137,7 @@ class TreeField(NamedTuple):
                 for tree, kind in zip(field.trees, self.potentials.types, strict=True)
             ]
             sides = list(zip(spans, self.potentials.types, strict=True))
-            while any(splits := [_halved(own, channel, kind, end) for own, kind in sides]):
+            while any(splits := [_halve(own, channel, kind, end) for own, kind in sides]):
                 for own, split, tree in zip(spans, splits, field.trees, strict=True):
                     for new, leaf in enumerate(sorted(split), tree.n_leaves):
                         middle = len(own[leaf]) // 2

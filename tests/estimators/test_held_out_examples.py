@@ -186,7 +186,11 @@ def test_rules_of_users_take_held_out_examples():
         (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": Y_VAL[:3]}, "X_val and y_val"),
         (PseudolikelihoodTraining(), {"X_val": X_VAL[..., [0, 0]], "y_val": Y_VAL}, "X_val and y_val.*2 features"),
         (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": Y_VAL + 5}, "y_val"),
-        (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": np.full_like(Y_VAL, -1)}, "y_val has no node with a label"),
+        (
+            PseudolikelihoodTraining(),
+            {"X_val": X_VAL, "y_val": np.full_like(Y_VAL, -1)},
+            "y_val has no node with a label",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_an_error(rule, options, message):

@@ -305,7 +305,7 @@ def test_decisions_by_scores_end_higher():
         constraints = constraints_of(model := random_factor_graph(60, 90, 3, 3, forbidden=0.6, seed=seed))
         guide = np.zeros(60, dtype=np.int32)
         for by_scores in (False, True):
-            labels, found, _ = module._searched(constraints, guide, 1e7, by_scores)
+            labels, found, _ = module._search(constraints, guide, 1e7, by_scores)
             assert found
             gains.append((1 if by_scores else -1) * score(model, labels))
     assert np.sum(gains) / 10 > 20

@@ -223,7 +223,7 @@ def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
     np.maximum.at(largest, component[order], 8 * buckets.workspace)
     memory = np.bincount(component[order], 8 * buckets.tables + 16 * buckets.messages, len(cells))
     is_small &= (work <= cells) & (memory + largest <= budget.most_bytes)
-    return _shared_out(is_small, memory, largest, budget.most_bytes)
+    return _fill_groups(is_small, memory, largest, budget.most_bytes)
 
 
 def _without_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
@@ -240,7 +240,7 @@ def _without_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
     return np.concatenate(([0], np.cumsum(kept)))[ptr], np.ascontiguousarray(scope[kept]), is_small
 
 
-def _shared_out(is_small: np.ndarray, memory: np.ndarray, largest: np.ndarray, most_bytes: float) -> np.ndarray:
+def _fill_groups(is_small: np.ndarray, memory: np.ndarray, largest: np.ndarray, most_bytes: float) -> np.ndarray:
     """Assign components to groups in order, as many to each group as fit into memory together."""
     shares, share, used, widest = np.full(len(is_small), -1), 0, 0.0, 0.0
     for k in np.flatnonzero(is_small).tolist():

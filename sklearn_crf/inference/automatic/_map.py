@@ -102,7 +102,7 @@ class AutoMap(Automatic):
             lambda part, former: self._by(budget.junction_tree(), part, former, n_threads),
             lambda part, former: self._approximately(part, former, n_threads),
         )
-        return parts[0] if len(parts) == 1 else self._joined(model, parts, places)
+        return parts[0] if len(parts) == 1 else self._join(model, parts, places)
 
     def _exact(self, model):
         """Return an exact algorithm other than cuts and elimination, or None."""
@@ -137,7 +137,7 @@ class AutoMap(Automatic):
         return found._replace(state=AutoState(name, found.state, n_not_submodular(model)), method=name)
 
     @staticmethod
-    def _joined(model, parts, places):
+    def _join(model, parts, places):
         """Join the labelings of parts of a model."""
         # places: nodes of each part
         labels = np.empty(model.n_nodes, dtype=np.int32)

@@ -113,7 +113,7 @@ class AutoMarginals(Automatic):
         parts, places = self._split(
             model, budget, init, exactly, lambda part, former: self._by_messages(part, former, n_threads)
         )
-        return parts[0] if len(parts) == 1 else _joined(model, parts, places)
+        return parts[0] if len(parts) == 1 else _join(model, parts, places)
 
     def _by_messages(self, model, init, n_threads):
         """Return marginals by belief propagation, with an estimated error unless options are for many calls."""
@@ -146,7 +146,7 @@ class AutoMarginals(Automatic):
                 f'(now {self.budget!r}) for exact marginals, or use sampling, inference="gibbs".'
             )
 
-    def _unestimated(self, model, init, n_threads):
+    def _by_plain_messages(self, model, init, n_threads):
         """Return marginals by belief propagation, without an estimated error."""
         if _phases.can_be_favoured(model):
             found = self._by_phases(_phases.with_node_factors(model), init, n_threads)
@@ -158,13 +158,13 @@ class AutoMarginals(Automatic):
 
     def _by_phases(self, model, init, n_threads):
         phases = init if isinstance(init, _phases.PhaseState) else None
-        found, inference = self._settled(model, init if phases is None else phases.plain, n_threads)
+        found, inference = self._converge(model, init if phases is None else phases.plain, n_threads)
         if not found.converged or not _phases.may_have_phases(model):
             return found
         with convergence_left_to_caller():
             return _phases.mixture_of_phases(inference, model, found, phases, self.search, n_threads)
 
-    def _settled(self, model, init, n_threads):
+    def _converge(self, model, init, n_threads):
         """Return marginals by plain, else damped, else averaged belief propagation, and the algorithm that ran last."""
         inference = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
         with convergence_left_to_caller():
@@ -188,7 +188,7 @@ class AutoMarginals(Automatic):
         return sampler.sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
 
-def _joined(model, parts, places):
+def _join(model, parts, places):
     """Join the results of connected components, of which only the last may be approximate."""
     # places: nodes of each part
     unary = np.zeros((sum(map(len, places)), model.n_columns), dtype=model.dtype)
@@ -209,7 +209,7 @@ def _joined(model, parts, places):
     )
 
 
-def _averaged(inference, model, found, n_threads):
+def _average_runs(inference, model, found, n_threads):
     """Continue message passing from a result in several runs; return the average of their marginals."""
     parts = []
     for _ in range(_tuning.N_AVERAGED_PARTS):

@@ -95,7 +95,7 @@ def mixture_of_phases(
         if init is None and number == _tuning.N_ALIKE_LABELINGS - (not search) and len(distinct) == 1:
             break
     states = PhaseState(plain.state, tuple(run.state for run in distinct[1:]))
-    found = _mixed(distinct) if len(distinct) > 1 else plain
+    found = _mix(distinct) if len(distinct) > 1 else plain
     return found._replace(state=states, n_iter=n_iter)
 
 
@@ -124,10 +124,10 @@ def _starts(inference, model, search, n_threads) -> Iterator[Any]:
     favour = _tuning.FAVOUR * influences[np.isfinite(influences)].max(initial=1.0)
     rough = LoopyBP(max_iter=_tuning.FAVOURING_SWEEPS, tol=inference.tol, damping=inference.damping)
     for labels in _labelings(pairwise, search):
-        yield marginals_as_found(rough, _favoured(model, labels, favour), n_threads=n_threads).state
+        yield marginals_as_found(rough, _favour(model, labels, favour), n_threads=n_threads).state
 
 
-def _favoured(model, labels, favour):
+def _favour(model, labels, favour):
     """Return the model with the scores of one labeling increased."""
     if isinstance(model, PairwiseModel):
         unary = model.unary.copy()
@@ -162,7 +162,7 @@ def _likeliest_states(model):
     return np.argsort(-total, kind="stable")[: _tuning.N_FAVOURED_STATES]
 
 
-def _mixed(runs):
+def _mix(runs):
     log_z = np.array([run.log_z for run in runs])
     weights = softmax(log_z)
     means = mean_values(runs, weights)

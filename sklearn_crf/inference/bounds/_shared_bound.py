@@ -66,11 +66,11 @@ class NodeShares:
         self.scale = np.sqrt(self.weights)
         self.means = TreeMeans(trees)
         try:
-            self.groups = list(self._grouped(model))
+            self.groups = list(self._make_groups(model))
         except ValueError as error:
             raise _infeasible() from error
 
-    def _grouped(self, model):
+    def _make_groups(self, model):
         weight = np.ones((1, 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
         weight = weight / self.probabilities[:, None]
         tables = model.tables.astype(np.float64)
@@ -93,13 +93,13 @@ class NodeShares:
         """Return the bound, sum_T rho(T) log_z(T), and its derivative by x, projected as by :meth:`project`."""
         found = list(self.mapped(lambda group: self._sums_of(group, x), self.groups))
         log_z, gradient = (np.concatenate(values) for values in zip(*found, strict=True))
-        return float(self.weights @ log_z), self._centred(gradient).ravel()
+        return float(self.weights @ log_z), self._centre(gradient).ravel()
 
     def project(self, x: np.ndarray) -> np.ndarray:
         """Project a vector so that weighted means over trees are zero: the scores then add up to the model's scores."""
-        return self._centred(x.reshape(self.shape).copy()).ravel()
+        return self._centre(x.reshape(self.shape).copy()).ravel()
 
-    def _centred(self, values: np.ndarray) -> np.ndarray:
+    def _centre(self, values: np.ndarray) -> np.ndarray:
         """Subtract weighted means over trees, in place, from values in the scaling of x."""
         mean = np.tensordot(self.scale, values, axes=1)
         for part, scale in zip(values, self.scale, strict=True):
@@ -130,17 +130,17 @@ class NodeShares:
 
     def _sums_of(self, group: _Group, x: np.ndarray) -> tuple:
         """Return the log-partition of each tree, and its node marginals times the square root of its probability."""
-        _, _, unary, log_z_terms = self._passed(group, x)
+        _, _, unary, log_z_terms = self._sum_product(group, x)
         unary = unary.reshape(group.last - group.first, *self.shape[1:])
         return log_z_terms.sum(axis=1), unary * self.scale[group.first : group.last, None, None]
 
     def _marginals_of(self, group: _Group, x: np.ndarray) -> tuple:
-        field, messages, unary, log_z_terms = self._passed(group, x)
+        field, messages, unary, log_z_terms = self._sum_product(group, x)
         with range_runner(1) as run:
             pairs = edge_marginals_of(field, group.model, messages, None, run)
         return unary.reshape(-1, *self.shape[1:]), pairs, log_z_terms
 
-    def _passed(self, group: _Group, x: np.ndarray) -> tuple:
+    def _sum_product(self, group: _Group, x: np.ndarray) -> tuple:
         """Run sum-product on a group; return its field, messages, node marginals and terms of the log-partition."""
         checkpoint()
         trees = slice(group.first, group.last)

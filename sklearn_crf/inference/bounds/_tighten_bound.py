@@ -97,7 +97,7 @@ class Tightening:
             )
             x, n_iter = found.x, n_iter + found.nit
             trace = np.concatenate((trace[:-1], found.loss_curve))
-            tight = _averaged(scores, x, n_iter, trace)
+            tight = _average(scores, x, n_iter, trace)
             # If the gradient is exactly zero, a smaller tolerance does not help.
             is_at_end = not found.success or n_iter >= self.max_iter or found.residual == 0
             if tight.disagreement <= self.tol or is_at_end:
@@ -106,7 +106,7 @@ class Tightening:
             tol *= 0.5 * self.tol / tight.disagreement
 
 
-def _averaged(scores: NodeShares, x: np.ndarray, n_iter: int, trace: np.ndarray) -> Tight:
+def _average(scores: NodeShares, x: np.ndarray, n_iter: int, trace: np.ndarray) -> Tight:
     """Average over trees; the means are the derivatives of the bound whether or not the trees agree."""
     # The sum of log-partitions is a bound only if the scores of the trees add up to the model's scores.
     x = scores.project(x)

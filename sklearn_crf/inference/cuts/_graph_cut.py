@@ -108,14 +108,14 @@ class GraphCut(Inference):
         slack = truncation_slack(
             *_cut_network.pairwise_values(model), model.graph.edges, labels, _cut_network.precision(model)
         )
-        labeling = self._scored(model, labels)
+        labeling = self._score(model, labels)
         return labeling._replace(bound=labeling.score + slack, state=CutState(n_nonsubmodular, 0))
 
     def _exact(self, model: PairwiseModel, labels: np.ndarray) -> Labeling:
-        labeling = self._scored(model, labels)
+        labeling = self._score(model, labels)
         return labeling._replace(bound=labeling.score, state=CutState(0, 0))
 
-    def _scored(self, model: PairwiseModel, labels: np.ndarray) -> Labeling:
+    def _score(self, model: PairwiseModel, labels: np.ndarray) -> Labeling:
         if model.n_columns == 2:
             return Labeling(labels, _relaxed_score(model, labels))
         return scored_labeling(model, labels)
@@ -130,7 +130,7 @@ class GraphCut(Inference):
         bound = _relaxed_score(model, labels)
         n_unlabelled = int(np.count_nonzero(labels < 0))
         _complete(model, labels)
-        labeling = self._scored(model, labels)
+        labeling = self._score(model, labels)
         bound = max(bound, labeling.score) if n_unlabelled else labeling.score
         return labeling._replace(bound=bound, state=CutState(n_nonsubmodular, n_unlabelled))
 

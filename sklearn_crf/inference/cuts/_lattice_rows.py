@@ -64,7 +64,7 @@ class LatticeRows(NamedTuple):
         map_tasks(lambda part, n_threads: _write(flow, rounding, self.rows, _zeros_or_ones, *part), parts, n_threads)
         labels = flow.solve(n_threads).astype(np.int32)
         truncated = [part for part, n in zip(parts, n_truncated, strict=True) if n]
-        return self._settled(flow, rounding, labels, truncated, n_threads) if truncated else labels
+        return self._undo_truncation(flow, rounding, labels, truncated, n_threads) if truncated else labels
 
     def _survey(self, start, stop):
         """Return the largest capacity, sum of unary spreads, number of nodes with spread, and of truncated edges."""
@@ -73,9 +73,9 @@ class LatticeRows(NamedTuple):
         carried, endless = largest_capacity(model)
         return None if endless else (carried, *unary_spread(model.unary[of_rows]), n_not_submodular(model))
 
-    def _settled(self, flow, rounding, labels, parts, n_threads):
+    def _undo_truncation(self, flow, rounding, labels, parts, n_threads):
         """Convert labels of the truncated model to labels of the model, or return None if that fails."""
-        found = map_tasks(lambda part, n_threads: self._payments(labels, *part), parts, n_threads)
+        found = map_tasks(lambda part, n_threads: self._find_truncated(labels, *part), parts, n_threads)
         nodes, amounts = (np.concatenate(column) for column in zip(*found, strict=True))
         if not len(nodes):
             return labels
@@ -94,7 +94,7 @@ class LatticeRows(NamedTuple):
             labels[self.rows.nodes(start, stop)] = own
         return labels
 
-    def _payments(self, labels, start, stop):
+    def _find_truncated(self, labels, start, stop):
         """Return the ends of truncated edges of some rows if both ends have the same label, and half of each edge's
         violation.
         """
@@ -149,7 +149,7 @@ class RowMoves:
         if gain > 0:
             for part in self._parts:
                 nodes = self.rows.nodes(*part)
-                labels[nodes] = _moved(labels[nodes], choice, taken[nodes])
+                labels[nodes] = _apply_moves(labels[nodes], choice, taken[nodes])
         return gain
 
     def _survey(self, start, stop):
@@ -162,12 +162,12 @@ class RowMoves:
         """Return the gain of the moves in some rows, given that earlier rows have already moved."""
         checkpoint()
         own = self.rows.nodes(start, stop)
-        if np.array_equal(_moved(labels[own], choice, taken[own]), labels[own]):
+        if np.array_equal(_apply_moves(labels[own], choice, taken[own]), labels[own]):
             return 0.0
         model, low, high = self.rows.around(start, stop)
         nodes = self.rows.nodes(low, high)
         old = labels[nodes]
-        new = _moved(old, choice, taken[nodes])
+        new = _apply_moves(old, choice, taken[nodes])
         before, after = own.start - nodes.start, own.stop - nodes.start
         old[:before], new[after:] = new[:before], old[after:]
         return score_gain(model.unary, *pairwise_values(model), model.graph.edges, old, new)
@@ -178,7 +178,7 @@ def parts_of(graph):
     return row_ranges(graph, _tuning.NODES_OF_ROWS)
 
 
-def _moved(labels, choice, taken):
+def _apply_moves(labels, choice, taken):
     keep, take = choice(labels)
     return np.where(taken, take, keep)
 

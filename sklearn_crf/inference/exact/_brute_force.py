@@ -67,7 +67,7 @@ class BruteForce(Inference):
                     f"The component of node {nodes[0]} has {n_labelings:.3g} labelings, more than "
                     f"max_labelings={self.max_labelings}."
                 )
-            labelings, factors = _enumerated(graph.n_states[nodes]), np.flatnonzero(component_of == c)
+            labelings, factors = _enumerate(graph.n_states[nodes]), np.flatnonzero(component_of == c)
             column = {node: labelings[:, k] for k, node in enumerate(nodes.tolist())}
             scores = _scores(graph, factors, column, len(labelings))
             if np.isneginf(scores).all():
@@ -114,11 +114,11 @@ def scored_labelings(model):
     """Return all labelings of a model and the score of each."""
     # returns: labelings: (n_labelings, N), int32, scores: (n_labelings,), float64
     graph = factor_graph_of(model)
-    labelings = _enumerated(graph.n_states)
+    labelings = _enumerate(graph.n_states)
     return labelings, _scores(graph, range(graph.n_factors), dict(enumerate(labelings.T)), len(labelings))
 
 
-def _enumerated(n_states: np.ndarray) -> np.ndarray:
+def _enumerate(n_states: np.ndarray) -> np.ndarray:
     # np.indices is limited to 64 axes, which many nodes with one state can exceed.
     labelings = np.empty((int(n_joint_states(n_states)), len(n_states)), dtype=np.int32)
     number = np.arange(len(labelings))

@@ -132,7 +132,7 @@ def planned_order(problem, order, limits):
     if bound > _tuning.HOPELESS_WIDTH:
         limits.require(bound, 8 * 2.0 ** (bound + 1), at_least=True)
     if order is not None:
-        return _checked_order(order, problem), structure
+        return _check_order(order, problem), structure
     orders = [found for _, found in orders_of_components(structure, np.flatnonzero(problem.is_free))]
     return np.concatenate([np.zeros(0, dtype=np.int32), *orders]), structure
 
@@ -165,7 +165,7 @@ def _refuse_wide_factors(problem, limits):
         limits.require(int(sizes[f]) - 1, size, at_least=True, because=f" (factor {f} alone)")
 
 
-def _checked_order(order, problem):
+def _check_order(order, problem):
     order = np.asarray(order)
     n_nodes = len(problem.states)
     if order.shape != (n_nodes,) or not np.array_equal(np.sort(order), np.arange(n_nodes)):
@@ -193,17 +193,17 @@ class BucketSizes(NamedTuple):
     @property
     def tables(self) -> np.ndarray:
         """Number of cells of both tables."""
-        return self.left * _padded(self.own) + self.own * _padded(self.right)
+        return self.left * _pad_sizes(self.own) + self.own * _pad_sizes(self.right)
 
     @property
     def messages(self) -> np.ndarray:
         """Number of cells of the message."""
-        return self.left * _padded(self.right)
+        return self.left * _pad_sizes(self.right)
 
     @property
     def workspace(self) -> np.ndarray:
         """Number of cells of both tables and of the products in the backward pass."""
-        return self.tables + np.maximum(self.right * _padded(self.own), self.own * self.left)
+        return self.tables + np.maximum(self.right * _pad_sizes(self.own), self.own * self.left)
 
     @property
     def work(self) -> np.ndarray:
@@ -262,7 +262,7 @@ class EliminationPlan:
         """Build the arrays of buckets, parts and axes for the kernels."""
         own, left, right, tables, messages = (sizes.astype(np.int64) for sizes in self._sizes)
         del self._sizes
-        shifts = left + _padded(right)
+        shifts = left + _pad_sizes(right)
         starts = [_starts(sizes) for sizes in (tables, messages, shifts, own)]
         self.n_tables, self.n_messages, self.n_shifts, self.n_own = (int(ends[-1]) for ends in starts)
         self.buckets = np.zeros((len(self.nodes), 9), dtype=np.int64)
@@ -306,9 +306,9 @@ class EliminationPlan:
     def tables(self, k, tables):
         """Return both tables of bucket k, (left, own) and (own, right), from the array of all tables."""
         own, left, right, start = self.buckets[k, :4].tolist()
-        middle = start + left * _padded(own)
+        middle = start + left * _pad_sizes(own)
         of_left = tables[start:middle].reshape(left, -1)[:, :own]
-        return of_left, tables[middle : middle + own * _padded(right)].reshape(own, -1)
+        return of_left, tables[middle : middle + own * _pad_sizes(right)].reshape(own, -1)
 
     def sides(self, k):
         """Return the nodes of the left and of the right table of bucket k, as lists."""
@@ -321,7 +321,7 @@ def index_type(n_states: float) -> np.dtype:
     return np.dtype(np.uint8 if n_states <= 256 else np.int32)
 
 
-def _padded(sizes: np.ndarray) -> np.ndarray:
+def _pad_sizes(sizes: np.ndarray) -> np.ndarray:
     return -(-sizes // ROWS_PADDED_TO) * ROWS_PADDED_TO
 
 

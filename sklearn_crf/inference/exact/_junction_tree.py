@@ -77,9 +77,9 @@ class Buckets:
         best = np.empty(plan.n_messages, dtype=index_type(plan.buckets[:, 0].max(initial=1)))
         send_maxima(plan.buckets, plan.parts, plan.axes, self._values, workspace, self._messages, best)
         self.terms()
-        return self._traced(best)
+        return self._trace_back(best)
 
-    def _traced(self, best: np.ndarray) -> np.ndarray:
+    def _trace_back(self, best: np.ndarray) -> np.ndarray:
         """Return the labels by tracing back the maxima from the roots."""
         # best: states of the buckets' nodes, by the cells of their messages
         plan, problem = self.plan, self.problem

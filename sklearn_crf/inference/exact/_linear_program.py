@@ -89,7 +89,7 @@ class LinearProgram(Inference):
     def _map(self, model, *, init=None, n_threads=1):
         graph = factor_graph_of(model)
         polytope, messages, fractional, n_iter = self._relax(graph)
-        labels = self._rounded(graph, polytope, messages, fractional)
+        labels = self._round(graph, polytope, messages, fractional)
         padded = np.zeros((graph.n_nodes, model.n_columns))
         padded[:, : fractional.shape[1]] = fractional
         return Labeling(labels, score(model, labels), bound=polytope.bound(messages), n_iter=n_iter, fractional=padded)
@@ -105,7 +105,7 @@ class LinearProgram(Inference):
             fractional[node, known] = solution.get(node, 1.0)
         return polytope, messages, fractional, n_iter
 
-    def _rounded(self, graph, polytope, messages, fractional):
+    def _round(self, graph, polytope, messages, fractional):
         labels = fractional.argmax(axis=1).astype(np.int32)
         largest = fractional.max(axis=1)
         if np.all(largest >= 1 - 1e-9):

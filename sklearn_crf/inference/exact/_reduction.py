@@ -14,7 +14,7 @@ class Reduction:
 
     def __init__(self, model):
         self.model = model
-        self._mask = mask = _allowed(model)
+        self._mask = mask = _allowed_states(model)
         if not mask.any(axis=1).all():
             node = int(np.argmin(mask.any(axis=1)))
             raise Infeasible(f"model is infeasible: every state of node {node} is forbidden.")
@@ -127,7 +127,7 @@ class Reduction:
         return states
 
 
-def _allowed(model):
+def _allowed_states(model):
     """Return a mask (N, K) of the states that no single-node factor forbids."""
     mask = np.arange(model.n_columns) < model.n_states[:, None]
     scores = (model.log_table, model.table_default[model.table_kind != DENSE])

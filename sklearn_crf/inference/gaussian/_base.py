@@ -36,7 +36,7 @@ class Solution(NamedTuple):
     converged: bool
 
 
-def _checked_marginals(found, model, *arguments, **options):
+def _check_marginals(found, model, *arguments, **options):
     """Return the marginals of a Gaussian field after checking them, with the mean in the model's precision."""
     if not isinstance(found, GaussianMarginals):
         raise TypeError(f"GaussianMarginals are needed, got {type(found).__name__}.")
@@ -48,14 +48,14 @@ def _checked_marginals(found, model, *arguments, **options):
     return found._replace(mean=as_finite(found.mean, "mean", shape, model.dtype), covariance=covariance)
 
 
-def _checked_solution(found, model, right_hand_side, *arguments, **options):
+def _check_solution(found, model, right_hand_side, *arguments, **options):
     """Return a solution after checking that it has the shape of the right-hand side."""
     if not isinstance(found, Solution):
         raise TypeError(f"a Solution is needed, got {type(found).__name__}.")
     return found._replace(x=as_finite(found.x, "x", np.shape(right_hand_side), model.dtype))
 
 
-def _checked_samples(found, model, n_samples=1, *arguments, **options):
+def _check_samples(found, model, n_samples=1, *arguments, **options):
     """Return samples of the values of all nodes after checking their shape."""
     return as_finite(found, "samples", (n_samples, *model.h.shape), None)
 
@@ -66,12 +66,12 @@ class GaussianInference(Inference):
     takes = (GaussianModel,)
     _takes_operators = False
     _returns: ClassVar[dict] = {
-        "marginals": _checked_marginals,
-        "_marginals": _checked_marginals,
-        "solve": _checked_solution,
-        "_solution": _checked_solution,
-        "sample": _checked_samples,
-        "_sample": _checked_samples,
+        "marginals": _check_marginals,
+        "_marginals": _check_marginals,
+        "solve": _check_solution,
+        "_solution": _check_solution,
+        "sample": _check_samples,
+        "_sample": _check_samples,
     }
 
     def solve(self, model: Any, right_hand_side: ArrayLike, *, init: Any = None, n_threads: int = 1) -> Solution:

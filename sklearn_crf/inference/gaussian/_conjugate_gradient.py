@@ -84,12 +84,12 @@ class ConjugateGradient(_base.GaussianInference):
 
     def _marginals(self, model, *, init=None, n_threads=1):
         found = self._solution(model, model.h, init, n_threads)
-        covariance = self._probed_covariance(model, n_threads) if self.n_probes else None
+        covariance = self._probe_covariance(model, n_threads) if self.n_probes else None
         return _base.GaussianMarginals(
             found.x, covariance, None, found.residual, found.n_iter, found.converged, state=found.x
         )
 
-    def _probed_covariance(self, model, n_threads):
+    def _probe_covariance(self, model, n_threads):
         n_nodes, n_values = model.h.shape
         rng = check_random_state(self.random_state)
         total = np.zeros((n_nodes, n_values, n_values))
@@ -117,7 +117,7 @@ def _whole_diagonal(model):
     return model.diagonal + more * np.eye(n_values, dtype=model.dtype)
 
 
-def _kept_inverse(model):
+def _cached_inverse(model):
     """Return the inverses of the diagonal blocks, cached with the model because loss gradients need them again."""
     kept = vars(model)
     if "_inverse_diagonal" not in kept:
@@ -139,7 +139,7 @@ class _System:
         self.operator = model.operator
         self.more = model.precision_operator
         self.is_block_diagonal = model.graph.n_edges == 0 and self.more is None
-        self.inverse = _kept_inverse(model)
+        self.inverse = _cached_inverse(model)
         self.n_nodes = len(model.h)
         self.bounds = bounds_of_sums(*model.h.shape)
         self.sums = np.zeros((len(self.bounds) - 1, 2))

@@ -69,7 +69,7 @@ def mean_in_tiles(
         def solve(tile, n_threads, former=former):
             window = tile.grown(margins[tile], shape)
             window = window._replace(top=window.top - window.top % period, left=window.left - window.left % period)
-            return _solved(model_of, shape, solver, tile, window, former, and_also, n_threads)
+            return _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threads)
 
         # In batches, so that not all models of a large plane are in memory together.
         for batch in (again[k : k + _tuning.TILES_AT_ONCE] for k in range(0, len(again), _tuning.TILES_AT_ONCE)):
@@ -131,7 +131,7 @@ class _Solved(NamedTuple):
     squared_residual: float
 
 
-def _solved(model_of, shape, solver, tile, window, former, and_also, n_threads):
+def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threads):
     model = model_of(window, n_threads)
     # The residual of a solve also covers the margin, which is discarded.
     share = np.sqrt(np.prod(tile.shape) / np.prod(window.shape))

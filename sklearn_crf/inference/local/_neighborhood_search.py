@@ -132,13 +132,13 @@ class LargeNeighborhoodSearch(Inference):
         if not len(task.unary):
             labels = np.zeros(0, dtype=np.int32)
             return Labeling(labels, score(model, labels), bound=score(model, labels), state=labels)
-        start = task.unary.argmax(axis=1) if init is None else _checked_start(task.arrays.n_states, init)
+        start = task.unary.argmax(axis=1) if init is None else _check_start(task.arrays.n_states, init)
         first = _Restart(task, 0, start.astype(np.int32))
         is_exact, chains = first.solve(), [first]
         if not is_exact:
             chains += [_Restart(task, number) for number in range(1, self.n_restarts)]
             _search(chains, n_threads, anneal_first=init is None)
-        labels = _joined(chains)
+        labels = _combine(chains)
         if init is not None and score(model, start) > score(model, labels):
             # Only rounding can make the result worse than the start.
             labels = np.array(start, dtype=np.int32)
@@ -147,7 +147,7 @@ class LargeNeighborhoodSearch(Inference):
         return Labeling(labels, reached, bound=reached if is_exact else np.inf, n_iter=n_moves, state=labels)
 
 
-def _checked_start(n_states, init):
+def _check_start(n_states, init):
     labels = np.asarray(init)
     if labels.shape != n_states.shape or labels.dtype.kind not in "iub":
         raise ValueError(
@@ -180,7 +180,7 @@ def _search(chains, n_threads, anneal_first):
             chain.take_over(found[number - 1])
 
 
-def _joined(chains):
+def _combine(chains):
     """Improve the first chain's labels by parts of the other chains' labels, then by single changes; return them."""
     first = chains[0]
     for other in chains[1:]:

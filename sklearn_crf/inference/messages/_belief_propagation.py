@@ -83,7 +83,7 @@ class MessagePassing(EdgeMarginals, Inference):
         """Return the field and the shift of unary rows, as :func:`~sklearn_crf.inference._field.make_field` does."""
         raise NotImplementedError
 
-    def _bounded(self, model, field, messages, found, run):
+    def _with_bound(self, model, field, messages, found, run):
         """Return marginals whose log-partition is a bound, if the algorithm has a bound."""
         return found
 
@@ -138,7 +138,7 @@ class MessagePassing(EdgeMarginals, Inference):
             )
             # Far from a fixed point the value is meaningless.
             is_bounded = found.bound is not None or (converged and not bounded)
-            return found if is_bounded else self._bounded(model, field, messages, found, run)
+            return found if is_bounded else self._with_bound(model, field, messages, found, run)
 
     def _node_marginals(self, model, n_threads):
         # If tables forbid pairs, only the sums over edges may reveal that a model is infeasible.
@@ -464,14 +464,14 @@ class TRWMessagePassing(MessagePassing):
         return not follows_chains(graph, edge_probabilities_of(graph, self.edge_probabilities))
 
     def _factor_marginals(self, model, init):
-        run, bound = self._started(model, 1, init, self.tol)
+        run, bound = self._start_run(model, 1, init, self.tol)
         return marginals_by_descent(self, run, bound)
 
     def _factor_labeling(self, model, init):
-        run, _ = self._started(model, 0, init)
+        run, _ = self._start_run(model, 0, init)
         return labeling_by_descent(self, model, run)
 
-    def _started(self, model, temperature, init, tol=-1.0):
+    def _start_run(self, model, temperature, init, tol=-1.0):
         layered = LayeredModel(model)
         node, factor, bound = counting_numbers_of("trw", layered, self.edge_probabilities)
         return start_messages(layered, node, factor, temperature, init, tol), bound
@@ -488,7 +488,7 @@ class TRWMessagePassing(MessagePassing):
         if self.schedule == "convergent" and self.damping:
             raise ValueError(f'damping must be 0 with schedule="convergent", got {self.damping!r}.')
 
-    def _bounded(self, model, field, messages, found, run):
+    def _with_bound(self, model, field, messages, found, run):
         # The value at a fixed point is a bound, but messages are only near a fixed point.
         fresh = sent_at_once(model.graph, field, messages, run)
         share = found.unary.astype(np.float64)

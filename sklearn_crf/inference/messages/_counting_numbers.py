@@ -73,7 +73,7 @@ def counting_numbers_of(choice, layered, edge_probabilities):
             'counting_numbers must be "trivial", "factors", "trw", "bethe" or CountingNumbers(node, factor), got '
             f"{choice!r}."
         )
-    node, factor = _checked(layered, *choice)
+    node, factor = _check_numbers(layered, *choice)
     covered = node + _sums_at_nodes(layers, np.repeat(factor, layers.arity))
     # Shearer's inequality: entropies of sets that cover every node at least once sum to at least the joint entropy.
     is_bound = np.all(node >= 0) and np.all(covered >= 1 - 1e-9)
@@ -84,7 +84,7 @@ def _sums_at_nodes(layers, values):
     return np.bincount(layers.slot_node, weights=values, minlength=len(layers.n_states))
 
 
-def _checked(layered, node, factor):
+def _check_numbers(layered, node, factor):
     model = layered.model
     n_factors = model.n_factors if layered.graph is None else layered.graph.n_edges
     node, factor = (np.asarray(values, dtype=np.float64) for values in (node, factor))

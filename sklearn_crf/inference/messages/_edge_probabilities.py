@@ -31,7 +31,7 @@ def edge_probabilities_of(graph, choice):
             )
         # Cached, because training runs inference on a graph hundreds of times, and a factorisation takes longer than a
         # sweep.
-        return graph.keep(("edge probabilities", choice), partial(_made_probabilities, choice, graph))
+        return graph.keep(("edge probabilities", choice), partial(_compute_probabilities, choice, graph))
     if isinstance(choice, SpanningTrees):
         if not np.array_equal(choice.graph.edges, graph.edges):
             raise ValueError("edge_probabilities must come from spanning trees of the model's graph.")
@@ -45,6 +45,6 @@ def edge_probabilities_of(graph, choice):
     return probabilities
 
 
-def _made_probabilities(choice, graph):
+def _compute_probabilities(choice, graph):
     with out_of_turn():
         return _EDGE_PROBABILITIES[choice](graph)

@@ -277,9 +277,9 @@ def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
         slot_node.append(place[scope].ravel())
         n_before.append(_positions(model, tables, ids, number, shape).ravel())
         child_ptr.append(np.stack([tables.child_start[t] for t in added])[inverse.ravel()].ravel())
-    arity = _joined(arities, np.int64)
-    slot_node = _joined(slot_node, np.int32)
-    leaf_cell = _joined(tables.leaf_cell, np.int64)
+    arity = _concatenate(arities, np.int64)
+    slot_node = _concatenate(slot_node, np.int32)
+    leaf_cell = _concatenate(tables.leaf_cell, np.int64)
     n_nodes = model.n_nodes
     n_states = np.empty(n_nodes, dtype=np.int32)
     n_states[place] = model.n_states
@@ -292,17 +292,17 @@ def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
         slot_ptr=_offsets(arity),
         slot_node=slot_node,
         slot_factor=np.repeat(np.arange(len(arity)), arity).astype(np.int32),
-        table=_joined(table_of, np.int32),
+        table=_concatenate(table_of, np.int32),
         scale=np.ones(len(arity)),
-        position_ptr=_offsets(_joined(n_before, np.int64)),
+        position_ptr=_offsets(_concatenate(n_before, np.int64)),
         kind=np.array(tables.kind, dtype=np.int8),
         counted=np.array(tables.counted, dtype=np.int32),
         leaf_ptr=_offsets([len(cell) for cell in tables.leaf_cell]),
         leaf=_leaf_scores(model, leaf_cell),
         leaf_weight=np.zeros(0),
         leaf_shift=np.zeros(0),
-        child_ptr=_joined(child_ptr, np.int64),
-        child=_joined(tables.child, np.int32),
+        child_ptr=_concatenate(child_ptr, np.int64),
+        child=_concatenate(tables.child, np.int32),
     )
     return layers, leaf_cell
 
@@ -328,7 +328,7 @@ def _leaf_scores(model: FactorGraph, leaf_cell: np.ndarray) -> np.ndarray:
     return scores
 
 
-def _joined(arrays, dtype):
+def _concatenate(arrays, dtype):
     return np.ascontiguousarray(np.concatenate(arrays) if arrays else [], dtype=dtype)
 
 

@@ -191,14 +191,14 @@ def _cross_places(layers, conditional):
 def bethe_marginals(algorithm, model, init):
     """Compute marginals of a factor graph by belief propagation."""
     # algorithm: has ``max_iter``, ``tol`` and ``damping``
-    run, n_iter, converged = _propagated(algorithm, LayeredModel(model), 1, init)
+    run, n_iter, converged = _propagate(algorithm, LayeredModel(model), 1, init)
     bound = "exact" if run.layered.is_forest else None
     return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
 
 
 def bethe_labeling(algorithm, model, init):
     """Compute labels of a factor graph by max-product belief propagation."""
-    run, n_iter, converged = _propagated(algorithm, LayeredModel(model), 0, init)
+    run, n_iter, converged = _propagate(algorithm, LayeredModel(model), 0, init)
     labels, dead_end = run.labels_and_dead_end()
     is_forest = run.layered.is_forest
     if dead_end >= 0 and is_forest:
@@ -221,7 +221,7 @@ def _bethe_split(layered: LayeredModel) -> Split:
     return Split(1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors), np.zeros(len(layers.slot_node)))
 
 
-def _propagated(algorithm, layered, temperature, init):
+def _propagate(algorithm, layered, temperature, init):
     """Send messages with Bethe counting numbers; return them, the iterations, and whether they have converged."""
     if layered.is_forest:
         return run_over_forest(layered, temperature, init), 2, True

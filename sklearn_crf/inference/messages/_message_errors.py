@@ -143,7 +143,7 @@ def belief_errors(model, messages, outside, probabilities, *, maximum):
     for _ in range(_tuning.MOST_STEPS):
         total = np.bincount(owner, bounds, minlength=model.graph.n_nodes)
         received = total[incidence.neighbor] + (1 / nu - 2) * bounds[incidence.reverse]
-        sent = nu * _sent(received, limits, maximum) + limits.missing
+        sent = nu * _errors_sent(received, limits, maximum) + limits.missing
         renewed = np.where(is_unknown, limits.most, np.minimum(limits.most, sent))
         change = np.max(bounds - renewed, initial=0.0)
         bounds = renewed
@@ -161,7 +161,7 @@ class _Limits(NamedTuple):
     missing: np.ndarray  # range of the message's deviation from a fixed point of the window
 
 
-def _sent(received, limits, maximum):
+def _errors_sent(received, limits, maximum):
     """Return error bounds of the messages sent, given error bounds of the messages received."""
     if maximum:
         return np.maximum(0.0, received - limits.gap)

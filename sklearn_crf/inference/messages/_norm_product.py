@@ -111,7 +111,7 @@ class NormProductBP(Inference):
     tol: float = 1e-6
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        layered, node, factor, bound = self._counted(model)
+        layered, node, factor, bound = self._layers_and_numbers(model)
         if bound == "exact":
             # The entropy is equal to the Bethe entropy, in terms of which two sweeps find the maximum.
             run = run_over_forest(layered, self.temperature, init)
@@ -123,10 +123,10 @@ class NormProductBP(Inference):
         return marginals_by_descent(self, run, bound)
 
     def _map(self, model, *, init=None, n_threads=1):
-        layered, node, factor, _ = self._counted(model)
+        layered, node, factor, _ = self._layers_and_numbers(model)
         return labeling_by_descent(self, model, start_messages(layered, node, factor, self.map_temperature, init))
 
-    def _counted(self, model):
+    def _layers_and_numbers(self, model):
         layered = LayeredModel(model)
         return layered, *counting_numbers_of(self.counting_numbers, layered, self.edge_probabilities)
 

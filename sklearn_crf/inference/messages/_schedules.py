@@ -52,10 +52,10 @@ class ComponentSweeps:
 
 def components_in_order(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return nodes (N,) sorted by component, their positions, and position ranges (n, 2) of components with edges."""
-    return graph.keep("components in order", partial(_sorted_components, graph))
+    return graph.keep("components in order", partial(_sort_by_component, graph))
 
 
-def _sorted_components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sort_by_component(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     order = np.argsort(graph.component, kind="stable").astype(np.int32)
     sizes = np.bincount(graph.component)
     ends = np.cumsum(sizes)

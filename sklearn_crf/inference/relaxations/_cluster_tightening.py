@@ -201,7 +201,7 @@ class _Proof:
 
     def run(self):
         """Run the search and return an upper bound on the best score."""
-        if self._eliminated(self.model):
+        if self._eliminate(self.model):
             return self.target
         regions = Regions(self.model, _tuning.MOST_CELLS_OF_CLUSTER)
         bound = self._lower(regions)
@@ -223,13 +223,13 @@ class _Proof:
             self.n_sweeps += 1
             if bound <= self.target:
                 return self.target
-            if regions.rule_out(bound, self.target) and self._eliminated(_restricted(self.model, regions)):
+            if regions.rule_out(bound, self.target) and self._eliminate(_restrict(self.model, regions)):
                 return self.target
             if self.work <= 0 or before - bound < _tuning.SLOW * (bound - self.best):
                 break
         return bound
 
-    def _eliminated(self, model):
+    def _eliminate(self, model):
         """Return whether the rest of the problem was solved exactly; keep the labeling if it is better."""
         try:
             problem = Reduction(model)
@@ -261,7 +261,7 @@ class _Proof:
         return self.target if is_complete else min(bound, reached)
 
 
-def _restricted(model, regions):
+def _restrict(model, regions):
     """Return the model without the states that have been ruled out."""
     factors = []
     for node in range(model.n_nodes):

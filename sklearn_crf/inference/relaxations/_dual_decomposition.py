@@ -106,7 +106,7 @@ class DualDecomposition(SubgradientMap):
         trees = spanning_trees_of(model.graph, self.trees, self.random_state)
         kind = _PolyakSteps if self.step == "polyak" else _AnnealedSteps
         with ordered_map(n_threads) as mapped, single_threaded_blas():
-            return self._minimised(model, kind(model, init, trees, mapped, self.climb, self.random_state))
+            return self._minimise(model, kind(model, init, trees, mapped, self.climb, self.random_state))
 
 
 class _DualSteps(Run):

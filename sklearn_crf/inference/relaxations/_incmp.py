@@ -114,7 +114,7 @@ class IncMP(SubgradientMap):
         if model.graph.is_forest:
             return TreeInference()._map(model)
         run = _IncMPMessages(model, init, self.climb, check_random_state(self.random_state))
-        found = self._minimised(model, run)
+        found = self._minimise(model, run)
         # A solution of the problem itself also solves its relaxation.
         certain = RecentStates(found.labels, model.n_columns) if found.certified else run.recent
         return found._replace(fractional=certain.average)

@@ -126,7 +126,7 @@ class SubgradientMap(Inference):
     climb: bool = True
     random_state: int | np.random.RandomState | None = 0
 
-    def _minimised(self, model, run):
+    def _minimise(self, model, run):
         """Iterate until steps are small, labels are proven optimal, or ``max_iter`` is reached; return the result."""
         steps = AnnealedSteps(run.first_step(self.least_step), self.least_step, self.decay, self.backoff)
         n_iter, converged = 0, False

@@ -83,7 +83,7 @@ class _Rows:
     @property
     def columns(self):
         """Columns, each as one array."""
-        return tuple(_joined(pieces) for pieces in self._pieces)
+        return tuple(_join(pieces) for pieces in self._pieces)
 
     @property
     def nbytes(self):
@@ -93,7 +93,7 @@ class _Rows:
     @property
     def ptr(self):
         """Bounds of the rows, (n_rows + 1,) int64. Row r has the entries from ptr[r] to ptr[r + 1]."""
-        return _joined(self._ptr_pieces)
+        return _join(self._ptr_pieces)
 
 
 class AssignmentSets:
@@ -156,7 +156,7 @@ class AssignmentSets:
         self.set_weight = np.zeros(0)
         self.set_member = np.zeros(0, dtype=np.int32)
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
-        self._own_weight = _checked_weights(generated_weight, len(self._own_set))
+        self._own_weight = _check_weights(generated_weight, len(self._own_set))
         # Codes ``node * n_columns + state`` of changed states; _pairs has codes of table entries and changes of their
         # counts
         self._states = _Rows(_smallest_codes(n_nodes * self._n_columns))
@@ -245,7 +245,7 @@ class AssignmentSets:
         if not 0 <= weight < np.inf:
             raise ValueError(f"weight must be finite and not negative, got {weight!r}.")
         if log_proposal is not None:
-            labelings, log_weight = _of_draws(labelings, _checked_proposal(log_proposal, len(labelings)))
+            labelings, log_weight = _of_draws(labelings, _check_proposal(log_proposal, len(labelings)))
         differs = labelings != self.labels[start:stop]
         changed = differs.any(axis=1)
         if changed.all() or not weight:
@@ -431,14 +431,14 @@ def _smallest_codes(n_codes):
     return np.uint16 if n_codes <= 2**16 else np.uint32
 
 
-def _joined(pieces):
+def _join(pieces):
     """Join the arrays of a list into one array, in place, and return the array."""
     if len(pieces) > 1:
         pieces[:] = [np.concatenate(pieces)]
     return pieces[0]
 
 
-def _checked_weights(weight, n_members):
+def _check_weights(weight, n_members):
     weight = np.asarray(weight, dtype=np.float64)
     if weight.shape not in ((), (n_members,)):
         raise ValueError(f"generated_weight must be a number or have shape ({n_members},), got shape {weight.shape}.")
@@ -447,7 +447,7 @@ def _checked_weights(weight, n_members):
     return np.broadcast_to(weight, n_members)
 
 
-def _checked_proposal(log_proposal, n_labelings):
+def _check_proposal(log_proposal, n_labelings):
     log_proposal = np.asarray(log_proposal, dtype=np.float64)
     if log_proposal.shape != (n_labelings,):
         raise ValueError(
@@ -468,7 +468,7 @@ def _of_draws(labelings, log_proposal):
     return different, log_weight
 
 
-def _mixed(numbers):
+def _hash_numbers(numbers):
     """Return a 64-bit hash of each number, by the finaliser of SplitMix64."""
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -483,4 +483,4 @@ def _fingerprints(codes, row, set_of):
     """
     start = np.flatnonzero(np.diff(row, prepend=-1))
     # Indices of sets are inverted bitwise, so that they differ from codes.
-    return np.add.reduceat(_mixed(codes), start) + _mixed(~set_of.astype(np.int64))
+    return np.add.reduceat(_hash_numbers(codes), start) + _hash_numbers(~set_of.astype(np.int64))

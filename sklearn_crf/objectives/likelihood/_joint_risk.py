@@ -266,26 +266,26 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
             Largest gain of a new tree over the current distribution. It is zero if the edge probabilities are optimal
             for these weights.
         """
-        found = map_tasks(lambda i, n_threads: self._grown(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
+        found = map_tasks(lambda i, n_threads: self._grow(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
         trees, weights, gaps = zip(*found, strict=True)
         risk = copy.copy(self)
         risk._set_trees(trees)
         return risk, np.concatenate([coef[: self._weights.n_coef], *weights]), max(gaps)
 
-    def _grown(self, i, coef, n_threads):
+    def _grow(self, i, coef, n_threads):
         batch = self.batches[i]
-        gain = self._solved(i, coef, n_threads)[1] * weight_of_edges(batch)
+        gain = self._solve(i, coef, n_threads)[1] * weight_of_edges(batch)
         trees, weights, lacking = self.trees[i].grown(coef[self._part(i)], gain)
         return trees, weights, self.objective.temperature * float(lacking.max(initial=0.0))
 
     def _loss(self, i, coef, n_threads):
         batch, temperature = self.batches[i], self.objective.temperature
-        free, information, (model, by_weight) = self._solved(i, coef, n_threads)
+        free, information, (model, by_weight) = self._solve(i, coef, n_threads)
         loss = loss_of_bound(model, batch.labels, free, temperature)
         of_trees = self.trees[i].gradient(information * weight_of_edges(batch))
         return weighted_loss(batch, loss, by_weight), -temperature * of_trees
 
-    def _solved(self, i, coef, n_threads=1):
+    def _solve(self, i, coef, n_threads=1):
         """Return the marginals of a batch, the mutual information of its edges, (E,), and its model by weights."""
         batch = self.batches[i]
         model, by_weight = self.model_by_weight(i, coef)
@@ -324,17 +324,17 @@ class WeightsAndOthers:
 
     @property
     def penalty(self):
-        return self._padded(self.weights.penalty)
+        return self._pad(self.weights.penalty)
 
     @property
     def tails(self):
-        return np.maximum(self._padded(self.weights.tails), 1.0)
+        return np.maximum(self._pad(self.weights.tails), 1.0)
 
     @property
     def on_edges(self):
-        return self._padded(self.weights.on_edges)
+        return self._pad(self.weights.on_edges)
 
-    def _padded(self, of_weights):
+    def _pad(self, of_weights):
         padded = np.zeros(self.n_coef, dtype=of_weights.dtype)
         padded[: self.weights.n_coef] = of_weights
         return padded

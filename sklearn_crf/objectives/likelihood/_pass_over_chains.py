@@ -50,7 +50,7 @@ class PassOverChains:
         pointers = [batch.example.graph.chain_ptr for batch in batches]
         cuts = cuts_of_blocks(pointers, potentials.n_classes)
         self._potentials = potentials
-        self._ptr = _joined(pointers)
+        self._ptr = _join_pointers(pointers)
         self._labels = np.concatenate([batch.labels for batch in batches]).astype(np.int32, copy=False)
         self._weight = np.empty(0)
         if any(batch.weight is not None for batch in batches):
@@ -249,7 +249,7 @@ def cuts_of_blocks(pointers, n_classes):
     return cuts
 
 
-def _joined(pointers):
+def _join_pointers(pointers):
     """Return one array of pointers for several parts, each of which has pointers that begin with 0."""
     starts = np.cumsum([0, *(ptr[-1] for ptr in pointers)])
     parts = [ptr[:-1].astype(np.int64) + start for ptr, start in zip(pointers, starts, strict=False)]

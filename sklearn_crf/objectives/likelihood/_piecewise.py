@@ -350,11 +350,11 @@ def _pieces_of_edges(model):
     """Return the log-partition of each edge alone, and the derivative of their sum by the tables."""
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
     if model.edge_weight is not None:
-        return _normalised(model, model.edge_type, edges, np.zeros((len(edges), 2, model.n_columns)))
+        return _normalise(model, model.edge_type, edges, np.zeros((len(edges), 2, model.n_columns)))
     # Edges of one type without features have the same scores, so each type is normalised once.
     counts = np.bincount(model.edge_type, minlength=len(model.tables))
     types = np.flatnonzero(counts).astype(np.int32)
-    log_z, statistics = _normalised(model, types, types, np.zeros((len(types), 2, model.n_columns)))
+    log_z, statistics = _normalise(model, types, types, np.zeros((len(types), 2, model.n_columns)))
     statistics *= counts[:, None, None, None]
     return log_z[model.edge_type], statistics
 
@@ -364,10 +364,10 @@ def _observed_edges(model: PairwiseModel, labels: np.ndarray) -> tuple[np.ndarra
     ends = labels[model.graph.edges]
     forbids = (ends[:, :, None] >= 0) & (ends[:, :, None] != np.arange(model.n_columns))
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
-    return _normalised(model, model.edge_type, edges, np.where(forbids, -np.inf, 0.0))
+    return _normalise(model, model.edge_type, edges, np.where(forbids, -np.inf, 0.0))
 
 
-def _normalised(model, types, places, at_ends):
+def _normalise(model, types, places, at_ends):
     """Return the log-partitions of tables, stored at given places, and the sum of their derivatives."""
     # types, places: (n,) int32; at_ends: (n, 2, K), scores to be added for the states of both ends
     log_z, statistics = np.zeros(int(places.max(initial=-1)) + 1), np.zeros(model.tables.shape)

@@ -87,7 +87,7 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
         if edge_features is None
         else np.ascontiguousarray(edge_features, dtype=features.dtype),
         node_type=none if example.node_type is None else example.node_type,
-        barred=_barred(example, potentials),
+        barred=_forbidden_states(example, potentials),
         node_ptr=batch.node_ptr.astype(np.int64),
         edge_ptr=_edge_ptr(batch),
         cost=np.ascontiguousarray(cost.T),
@@ -109,7 +109,7 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
     )
 
 
-def _barred(example, potentials):
+def _forbidden_states(example, potentials):
     """Return the mask of forbidden states of nodes, (N, K) uint8, or (0, 0) if no state is forbidden."""
     n_states, ends = example.n_states, potentials.forbidden_ends
     if n_states is None and ends is None:

@@ -108,12 +108,12 @@ class StructuredHinge(Objective):
         return self.inference.map(self.augmented(model, labels, node_weight), n_threads=n_threads)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
-        labels, node_weight = self._completed(model, labels, node_weight, n_threads)
+        labels, node_weight = self._complete(model, labels, node_weight, n_threads)
         return self._saddle_point.loss_statistics(
             self.augmented(model, labels, node_weight), labels, n_threads=n_threads
         )
 
-    def _completed(self, model, labels, node_weight, n_threads):
+    def _complete(self, model, labels, node_weight, n_threads):
         """Return completed labels and weights of costs, by :func:`completed_labels`."""
         labels = check_labels(model, labels, may_miss=True)
         return completed_labels(model, labels, node_weight, self.inference, n_threads)
@@ -196,7 +196,7 @@ class RelaxedHinge(StructuredHinge):
         return statistics, cost if node_weight is None else cost * node_weight, scores, found
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
-        labels, node_weight = self._completed(model, labels, node_weight, n_threads)
+        labels, node_weight = self._complete(model, labels, node_weight, n_threads)
         statistics, cost, scores, found = self.worst_statistics(
             model, labels, node_weight=node_weight, state=state, n_threads=n_threads
         )

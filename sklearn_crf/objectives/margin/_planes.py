@@ -148,7 +148,7 @@ class PlaneOracle:
         """Return the planes of a labeling of batch i, one for each example of the batch."""
         batch = self.risk.batches[i]
         cost = self.risk.objective.node_cost(found, batch.labels, batch.node_weight)
-        return self._pulled_back(i, self._differences(i, model, found), cost)
+        return self._pull_back(i, self._differences(i, model, found), cost)
 
     def _fractional_planes(self, i, model):
         """Return the planes of the worst point of the local polytope."""
@@ -161,9 +161,9 @@ class PlaneOracle:
             return self._planes_of(i, model, found.labels)
         self._states[i] = found.state
         unary, tables = statistics.minus(labeling_statistics(model, batch.labels))
-        return self._pulled_back(i, Statistics(unary, tables[None]), cost)
+        return self._pull_back(i, Statistics(unary, tables[None]), cost)
 
-    def _pulled_back(self, i, differences, cost):
+    def _pull_back(self, i, differences, cost):
         batch = self.risk.batches[i]
         slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
         weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight

@@ -41,7 +41,7 @@ def best_by_cost(model, cost):
             table = tables[edge].T if turned else tables[edge]
         joint = best[s][:, :, None] + table
         message, child_state[s] = joint.max(axis=1), joint.argmax(axis=1)
-        best[parent[s]], child_cost[s] = _joined(best[parent[s]], message)
+        best[parent[s]], child_cost[s] = _join_child(best[parent[s]], message)
 
     def labels_at(total):
         labels = np.zeros(graph.n_nodes + 1, dtype=np.int32)
@@ -64,7 +64,7 @@ def _of_node(unary, cost):
     return own
 
 
-def _joined(own, message):
+def _join_child(own, message):
     """Return the scores by cost after one more child joins a node, and the cost of that child in each best sum."""
     longer, shorter = (own, message) if len(own) >= len(message) else (message, own)
     joined = np.full((len(own) + len(message) - 1, own.shape[1]), -np.inf)
@@ -286,17 +286,17 @@ class SlackRescaledHinge(StructuredHinge):
         if self.single_nodes:
             return _of_single_nodes(model, labels, cost)
         if n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
-            return _enumerated(model, labels, cost)
-        found = self._searched(model, labels, cost, node_weight, n_threads)
+            return _by_enumeration(model, labels, cost)
+        found = self._search(model, labels, cost, node_weight, n_threads)
         work = cost.max(axis=1).sum() * model.graph.n_nodes * model.n_columns**2
         is_whole = np.all(cost == np.round(cost))
         is_found = found.gap <= _ROUNDING * max(1.0, abs(found.score))
         if not is_found and model.graph.is_forest and is_whole and work <= PROFILED:
-            return _profiled(model, labels, cost)
+            return _by_profile(model, labels, cost)
         return found
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
-        labels, node_weight = self._completed(model, labels, node_weight, n_threads)
+        labels, node_weight = self._complete(model, labels, node_weight, n_threads)
         found = self.most_violated(model, labels, node_weight=node_weight, n_threads=n_threads)
         cost = self.node_cost(found.labels, labels, node_weight)
         factor = cost if self.single_nodes else np.full(len(cost), cost.sum())
@@ -310,7 +310,7 @@ class SlackRescaledHinge(StructuredHinge):
             gap=found.gap,
         )
 
-    def _searched(self, model, labels, cost, node_weight, n_threads):
+    def _search(self, model, labels, cost, node_weight, n_threads):
         truth = score(model, labels)
         weight = np.ones(len(labels)) if node_weight is None else node_weight
         converged = True
@@ -354,7 +354,7 @@ def _of_single_nodes(model, labels, cost):
     return Labeling(best, total, total)
 
 
-def _enumerated(model, labels, cost):
+def _by_enumeration(model, labels, cost):
     labelings, scores = scored_labelings(model)
     costs = cost[np.arange(len(labels)), labelings].sum(axis=1)
     product = np.where(costs > 0, costs, 0.0) * np.where(costs > 0, 1.0 + scores - score(model, labels), 0.0)
@@ -364,7 +364,7 @@ def _enumerated(model, labels, cost):
     return Labeling(chosen, float(product[best]), float(product[best]))
 
 
-def _profiled(model, labels, cost):
+def _by_profile(model, labels, cost):
     profile, labels_at = best_by_cost(model, cost.astype(np.int64))
     product = np.arange(len(profile)) * np.maximum(1.0 + profile - score(model, labels), 0.0)
     best = int(np.argmax(product))

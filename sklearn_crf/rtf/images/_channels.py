@@ -99,7 +99,7 @@ class InputSample(NamedTuple):
         """Return fitted attributes: units, range and data type of the channels."""
         # is_image: whether to scale values near the range of bytes; is_centred: whether channels may be shifted
         n_channels = self.values.shape[1]
-        columns = [_described(column[~np.isnan(column)]) for column in self.values.T]
+        columns = [_describe(column[~np.isnan(column)]) for column in self.values.T]
         level, reach, low, high = np.array(columns).reshape(n_channels, 4).T
         far = (reach > 0) & (np.abs(level) > tuned.LARGEST_LEVEL * reach)
         if not is_centred:
@@ -122,7 +122,7 @@ class InputSample(NamedTuple):
         }
 
 
-def _described(values):
+def _describe(values):
     """Return the median, the typical distance from it, and the range without the outermost values."""
     if not len(values):
         return 0.0, 0.0, 0.0, 0.0

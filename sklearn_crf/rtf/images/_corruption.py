@@ -40,7 +40,7 @@ class _Range(Options):
                     f"low={self.low!r}, high={self.high!r} instead."
                 )
 
-    def _drawn(self, rng):
+    def _draw(self, rng):
         self.check()
         return self.low if self.high is None else rng.uniform(self.low, self.high)
 
@@ -93,7 +93,7 @@ class GaussianNoise(_Range):
             Noisy image, with one more channel if ``level_channel`` is set.
         """
         image = np.asarray(image, dtype=np.float32)
-        sigma = np.float32(self._drawn(rng))
+        sigma = np.float32(self._draw(rng))
         noisy = image + sigma * rng.standard_normal(image.shape, dtype=np.float32)
         if not self.level_channel:
             return noisy
@@ -136,7 +136,7 @@ class MissingPixels(_Range):
         ndarray of the same shape, float32
         """
         image = np.array(image, dtype=np.float32)
-        image[rng.random(image.shape[: max(image.ndim - 1, 2)]) < self._drawn(rng)] = np.nan
+        image[rng.random(image.shape[: max(image.ndim - 1, 2)]) < self._draw(rng)] = np.nan
         return image
 
 
@@ -196,13 +196,13 @@ class JPEG(_Range):
         -------
         ndarray of the same shape, float32
         """
-        quality = round(self._drawn(rng))
+        quality = round(self._draw(rng))
         image = np.asarray(image, dtype=np.float64)
         planes = image[..., None] if image.ndim == 2 else image
         is_colour = planes.shape[2] == 3
         planes = planes @ _YCC.T + [0, 128, 128] if is_colour else planes
         tables = [_LUMINANCE, _CHROMINANCE, _CHROMINANCE] if is_colour else [_LUMINANCE] * planes.shape[2]
-        found = np.stack([_quantised(planes[..., c], _table(own, quality)) for c, own in enumerate(tables)], axis=2)
+        found = np.stack([_quantise(planes[..., c], _table(own, quality)) for c, own in enumerate(tables)], axis=2)
         found = (found - [0, 128, 128]) @ np.linalg.inv(_YCC).T if is_colour else found
         return np.clip(np.rint(found), 0, 255).astype(np.float32).reshape(image.shape)
 
@@ -213,7 +213,7 @@ def _table(name, quality):
     return np.clip((table * scale + 50) // 100, 1, 255)
 
 
-def _quantised(plane, table):
+def _quantise(plane, table):
     height, width = plane.shape
     padded = np.pad(plane, [(0, -height % 8), (0, -width % 8)], mode="edge") - 128
     rows, columns = padded.shape

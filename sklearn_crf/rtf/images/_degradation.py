@@ -47,7 +47,7 @@ class Degradation(Options):
         """
         self.check()
         image = np.asarray(image, dtype=np.float32)
-        found = self._degraded(image[..., None] if image.ndim == 2 else image)
+        found = self._degrade(image[..., None] if image.ndim == 2 else image)
         found = GaussianNoise(self.noise)(found, rng)
         return found[..., 0] if image.ndim == 2 else found
 
@@ -147,7 +147,7 @@ class Blur(Degradation):
                 f"shape {kernel.shape} and type {kernel.dtype}."
             )
 
-    def _degraded(self, image):
+    def _degrade(self, image):
         kernel = np.asarray(self.kernel, dtype=np.float64)
         return np.stack(
             [scipy.ndimage.convolve(image[..., c], kernel, mode="nearest") for c in range(image.shape[2])], axis=2
@@ -193,14 +193,14 @@ class Downsampling(Degradation):
         """Number that the sides of images must be multiples of, the factor."""
         return self.factor
 
-    def _degraded(self, image):
+    def _degrade(self, image):
         return _block_means(image, self.factor)
 
     def lifted(self, observed: np.ndarray) -> np.ndarray:
         smooth = scipy.ndimage.zoom(
             observed, (self.factor, self.factor, 1), order=3, mode="nearest", grid_mode=True
         ).astype(np.float32)
-        return smooth + _repeated(observed - _block_means(smooth, self.factor), self.factor)
+        return smooth + _repeat(observed - _block_means(smooth, self.factor), self.factor)
 
     def observed(self, plane: np.ndarray) -> np.ndarray:
         return _block_means(plane, self.factor)
@@ -215,7 +215,7 @@ def _block_means(image, factor):
     return image.reshape(height, factor, width, factor, -1).mean(axis=(1, 3), dtype=np.float64).astype(image.dtype)
 
 
-def _repeated(image, factor):
+def _repeat(image, factor):
     return image.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
@@ -226,13 +226,13 @@ class _Convolution:
         self.shape = shape
         # Circular convolution is equal to convolution wherever the kernel lies inside the plane.
         self.padded = [scipy.fft.next_fast_len(side, real=True) for side in shape]
-        self.spectrum, self.of_squares = (self._transformed(k) for k in (kernel, kernel**2))
+        self.spectrum, self.of_squares = (self._transform(k) for k in (kernel, kernel**2))
         self.is_inside = np.zeros((*shape, 1), dtype=bool)
         low = [size - 1 - size // 2 for size in kernel.shape]
         high = [side - size // 2 for side, size in zip(shape, kernel.shape, strict=True)]
         self.is_inside[low[0] : max(high[0], 0), low[1] : max(high[1], 0)] = True
 
-    def _transformed(self, kernel):
+    def _transform(self, kernel):
         # A kernel larger than the image never lies inside it, so cropping it does not change results.
         height, width = (min(size, side) for size, side in zip(kernel.shape, self.padded, strict=True))
         plane = np.zeros(self.padded)
@@ -240,14 +240,14 @@ class _Convolution:
         plane = np.roll(plane, [-(size // 2) for size in kernel.shape], axis=(0, 1))
         return scipy.fft.rfft2(plane)[..., None].astype(np.complex64)
 
-    def _filtered(self, image, spectrum):
+    def _filter(self, image, spectrum):
         spectra = scipy.fft.rfft2(image, self.padded, axes=(0, 1))
         spectra *= spectrum
         return scipy.fft.irfft2(spectra, self.padded, axes=(0, 1))[: self.shape[0], : self.shape[1]]
 
     def __call__(self, image):
         """Return K times an image, 0 where the kernel extends beyond the image."""
-        return self.masked(self._filtered(image, self.spectrum))
+        return self.masked(self._filter(image, self.spectrum))
 
     def masked(self, observed):
         """Return the observation with unused pixels set to 0."""
@@ -255,12 +255,12 @@ class _Convolution:
 
     def adjoint(self, observed):
         """Return K transposed times an observation whose unused pixels are 0."""
-        return self._filtered(observed, self.spectrum.conj())
+        return self._filter(observed, self.spectrum.conj())
 
     def squares(self):
         """Return the diagonal of K'K."""
         # returns (H, W, 1)
-        found = self._filtered(self.is_inside.astype(np.float32), self.of_squares.conj())
+        found = self._filter(self.is_inside.astype(np.float32), self.of_squares.conj())
         return np.maximum(found, 0)
 
 
@@ -281,7 +281,7 @@ class _Averaging:
 
     def adjoint(self, observed):
         """Return K transposed times an observation."""
-        return _repeated(observed, self.factor) / observed.dtype.type(self.factor**2)
+        return _repeat(observed, self.factor) / observed.dtype.type(self.factor**2)
 
     def squares(self):
         """Return the diagonal of K'K."""

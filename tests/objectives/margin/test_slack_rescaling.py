@@ -81,12 +81,12 @@ def test_the_search_brackets_the_largest_product(name, whole, scale, seed):
     labels, cost = rng.integers(3, size=model.graph.n_nodes).astype(np.int32), random_cost(3, rng, whole)
     truth = max(enumerated(model, labels, cost.T[labels]).max(), 0.0)
     hinge = SlackRescaledHinge(BruteForce(), cost)
-    found = hinge._searched(model, labels, cost.T[labels], None, 1)
+    found = hinge._search(model, labels, cost.T[labels], None, 1)
     assert found.score <= truth + 1e-9 * (1 + truth)
     assert truth <= found.bound + 1e-9 * (1 + truth)
     # An inference with a looser bound brackets it too.
     with convergence_left_to_caller():
-        loose = SlackRescaledHinge(LoopyBP(max_iter=10), cost)._searched(model, labels, cost.T[labels], None, 1)
+        loose = SlackRescaledHinge(LoopyBP(max_iter=10), cost)._search(model, labels, cost.T[labels], None, 1)
     assert loose.score <= truth + 1e-9 * (1 + truth)
     assert truth <= loose.bound + 1e-9 * (1 + truth)
 
@@ -114,8 +114,8 @@ def test_long_chains_take_the_same_product_as_enumeration():
     model = random_model("chain", 3, "weighted", seed=3)
     labels = TreeInference().map(model).labels
     hinge = SlackRescaledHinge(ICM(), 1.0 - np.eye(3))
-    profiled = slack_rescaling._profiled(model, labels, hinge.cost.T[labels])
-    counted = slack_rescaling._enumerated(model, labels, hinge.cost.T[labels])
+    profiled = slack_rescaling._by_profile(model, labels, hinge.cost.T[labels])
+    counted = slack_rescaling._by_enumeration(model, labels, hinge.cost.T[labels])
     assert_allclose(profiled.score, counted.score)
     assert_array_equal(profiled.labels, counted.labels)
 
