@@ -58,9 +58,9 @@ FAMILIES = {
 SATELLITE_LINES = 100
 SATELLITES: dict[str, str] = {}
 
-STANDS_ALONE = {"kernels", "optimize"}  # these know nothing of the package
-# Learning minimises over weights, and some inference over what it shares out among subproblems. Who stands between
-# them passes functions on, and minimises nothing.
+STANDS_ALONE = {"kernels", "optimize"}  # these units are independent of the package
+# Learning minimises over weights, and some inference minimises over shares of scores among subproblems. Modules in
+# between pass functions on and minimise nothing.
 ONLY_FOR = {"optimize": ("inference", "learning", "dense", "rtf", "mfa", "__init__")}
 THIRD_PARTY = {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"}
 THIRD_PARTY_OF = {"kernels": {"numpy", "scipy"}, "optimize": {"numpy", "scipy"}}
@@ -76,7 +76,7 @@ OPTIONAL = {
     "tqdm",
 }  # importing the package must not need these
 
-# Python's parser does not read Cython, whose import statements keep to one line here.
+# Python's parser cannot read Cython, whose import statements are single lines here.
 CYTHON_FROM = re.compile(r"^\s*from\s+([\w.]+)\s+c?import\s+\(?([^)\n]*)", re.MULTILINE)
 CYTHON_IMPORT = re.compile(r"^\s*c?import\s+([\w.]+)", re.MULTILINE)
 
@@ -230,7 +230,7 @@ def test_small_modules_have_several_users():
 
 def test_no_circles():
     graph = {module_name(path): set(inner_imports(path)) for path in MODULES}
-    # a package imports its own files, and they must not be blamed for what else it gathers
+    # a package imports its own files, which must not be blamed for its other imports
     graph = {module: imported for module, imported in graph.items() if module_name_is_file(module)}
     while graph:
         leaves = {module for module, imported in graph.items() if not imported & graph.keys() - {module}}

@@ -102,7 +102,7 @@ def test_probabilities_of_mixtures_are_calibrated():
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=1200)
     table = rng.normal(size=(1200, 6)) + 0.8 * labels[:, np.newaxis]
-    # Each feature counts three times, which makes independent noise too sure.
+    # Each feature counts three times, which makes independent noise overconfident.
     table = np.hstack([table + 0.05 * rng.normal(size=table.shape) for _ in range(3)])
     mixture = MultiConditionalMFA(1, 0, objective="joint", n_init=1, random_state=0)
     calibrated = TemperatureScaling(mixture, cv=3).fit(table[:200], labels[:200])
@@ -139,7 +139,7 @@ def test_of_a_dense_field_by_its_probabilities():
 
 
 COST = np.array([[0.0, 3.0], [1.0, 0.0]])
-# Of decisions that a temperature may change: best marginals of strong edges, costs, weights of classes.
+# Decisions that a temperature may change: best marginals with strong edges, costs, weights of classes.
 DECIDING = {
     "pma": DRFClassifier(inference="mpm"),
     "pl": DRFClassifier(learning="pl", inference="mpm", pairwise=PairwiseTables(C=0.1)),

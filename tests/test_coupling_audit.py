@@ -79,7 +79,8 @@ def test_intervals_and_p_values_agree():
 
 
 def test_equal_pairs_seldom_get_a_star():
-    # Twenty pairs without a difference: a test that takes the best pair as given finds one in a fifth of such data.
+    # Twenty pairs without a difference: a test that takes the best pair as given finds a difference in a fifth of such
+    # data sets.
     rng, stars = np.random.default_rng(0), 0
     for seed in range(200):
         scores = rng.normal(size=30) + rng.normal(size=(20, 30))
@@ -98,7 +99,7 @@ def test_pairs_with_the_same_scores_and_few_examples():
     same = compare_with_best(np.tile([0.1, 0.7, 0.3], (3, 1)), np.random.RandomState(0))
     assert_array_equal(same["p_value"], 1)
     assert_array_equal(same["difference_low"], 0)
-    # Of two examples nothing can be told.
+    # Two examples are too few for any conclusion.
     few = compare_with_best(np.array([[0.1, 0.2], [0.8, 0.9]]), np.random.RandomState(0))
     assert few["p_value"][0] > 0.05
     assert few["difference_low"][0] == -np.inf

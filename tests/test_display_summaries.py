@@ -74,7 +74,7 @@ def test_reliability(field):
     even = ReliabilityDisplay.from_predictions(
         np.arange(40) % 2, np.stack([1 - rare, rare], axis=1), classes=[0, 1], n_bins=4
     )
-    assert np.all(even.predicted < 0.2)  # no bin of that node alone
+    assert np.all(even.predicted < 0.2)  # no bin contains only that node
     with pytest.raises(ValueError, match="pos_label=7 is not among the classes"):
         ReliabilityDisplay.from_estimator(field, X, Y, pos_label=7)
 

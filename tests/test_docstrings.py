@@ -42,7 +42,7 @@ def test_docstring_is_complete(name):
     errors = validate(name)["errors"]
     codes = NUMPYDOC_CODES
     if inspect.isclass(obj) and issubclass(obj, tuple):
-        # results are read, not constructed: a named tuple documents attributes in place of parameters
+        # results are read, not constructed: a named tuple documents attributes instead of parameters
         attributes = [attribute.name for attribute in NumpyDocString(inspect.getdoc(obj))["Attributes"]]
         assert attributes == list(obj._fields)
         codes = codes - {"PR01"}
@@ -51,7 +51,7 @@ def test_docstring_is_complete(name):
 
 @pytest.mark.parametrize("name", sorted(name for name, obj in PUBLIC.items() if inspect.isclass(obj)))
 def test_public_members_are_documented(name):
-    # an inherited docstring counts: what fills in a method of a base class need not repeat it
+    # an inherited docstring counts: methods that implement a method of a base class need not repeat it
     members = inspect.getmembers(PUBLIC[name], lambda m: inspect.isfunction(m) or isinstance(m, property))
     public = [(member, obj) for member, obj in members if not member.startswith("_") and is_ours(obj)]
     assert not [member for member, obj in public if not inspect.getdoc(getattr(PUBLIC[name], member))]

@@ -33,7 +33,7 @@ class UserError(Exception):
 
 
 class UserCode:
-    """User code inside a fit, which counts its calls and raises at one of them."""
+    """User code inside a fit, which counts its calls and raises an error in one of them."""
 
     def __init__(self):
         self.reset()
@@ -210,7 +210,7 @@ def test_interrupts_at_random_moments(name, n_jobs):
     before = fitted_state(model)
     X, y = data(40, 40)
     moment, is_over = np.random.default_rng([n_jobs, len(name)]).uniform(0.02, 0.4), True
-    # A fit that was over before the interrupt came is tried again with an earlier one.
+    # A fit that ends before the interrupt is repeated with an earlier interrupt.
     while is_over:
         long = make(n_jobs=n_jobs, **LONG_FITS[name])
         vars(long).update({key: value for key, value in vars(model).items() if key.endswith("_")})
@@ -223,7 +223,7 @@ def test_interrupts_at_random_moments(name, n_jobs):
             stopped = time.monotonic()
         assert not is_over or len(sent) < 2
         moment /= 2
-    # One second on a machine that does nothing else.
+    # One second on an idle machine.
     assert stopped - sent[0] < 3
     assert fitted_state(long) == before
 
@@ -332,7 +332,7 @@ def test_a_fit_without_memory_raises_and_changes_nothing(name, n_jobs, monkeypat
     X, y = data()
     model = make(n_jobs=n_jobs).fit(X, y)
     before, predicted = fitted_state(model), model.predict(X)
-    # What fails is a fit to other data, which would give another state.
+    # The failing fit uses other data, which would lead to another state.
     other = X[::-1].copy(), y[::-1].copy()
     memory = Memory(monkeypatch)
     clone(model).fit(*other)

@@ -59,7 +59,7 @@ FITS = {name: (make, data, ["fit"]) for name, (make, data) in MAKERS.items()} | 
 
 
 def state_of(model):
-    # Equal strings are one object or several; after a copy they are as pickles make them.
+    # Equal strings are one object or several objects; after a copy they are as pickles make them.
     return {name: pickle.dumps(pickle.loads(pickle.dumps(value))) for name, value in vars(model).items()}
 
 
@@ -67,7 +67,7 @@ def run(before, make, method, data, line):
     """Return the estimator that had a state before a fit, and the number of lines that the fit ran."""
     model = make()
     model.__dict__ = {key: pickle.loads(value) for key, value in before.items()}
-    # What a stop leaves unfinished of the settings of a thread ends with it.
+    # Thread settings that a stopped call leaves unfinished end with the thread.
     with ThreadPoolExecutor(1) as pool:
         return model, pool.submit(n_lines_run, getattr(model, method), data, line).result()
 

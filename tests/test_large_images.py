@@ -78,7 +78,7 @@ def test_no_more_pixels_are_wrong_than_are_open(strength):
     (model,) = field.models(image[np.newaxis])
     lost = score(model, whole.ravel()) - score(model, found.labels.ravel())
     assert 0 < lost <= found.gap
-    # Wider windows prove what narrow ones leave open.
+    # Wider windows prove labels that narrow windows leave open.
     wide = predict_in_tiles(field, image, tile=8, margin=2, max_margin=64)
     assert wide.certified
     assert wide.margins.max() > 2
@@ -105,7 +105,7 @@ def test_tiles_of_several_classes_agree(name):
 @pytest.mark.parametrize("name", ["bp", "max_product"])
 @pytest.mark.parametrize("connectivity", [1, 2])
 def test_labels_between_extremes_are_those_of_the_whole(name, connectivity):
-    # Edges of these weights are so weak that windows of this size show every label.
+    # With such weak edges, windows of this size prove every label.
     learning = SaddlePointTraining(step_schedule="constant")
     options = {"edge_features": "constant", "connectivity": connectivity}
     field = fitted(DRFClassifier(learning=learning, inference="graph_cut", **options))
@@ -115,7 +115,7 @@ def test_labels_between_extremes_are_those_of_the_whole(name, connectivity):
     assert found.n_open < 0.2 * found.labels.size
     whole = field.predict(image[np.newaxis], inference=name)[0]
     assert np.count_nonzero(found.labels != whole) <= found.n_open
-    # Narrow windows leave some open, of which some are wrong: what is counted is needed.
+    # Narrow windows leave some labels open, some of which are wrong: the reported count is needed.
     blurred = 0.3 * image
     narrow = predict_in_tiles(field, blurred, tile=8, margin=2, max_margin=2, inference=name)
     whole = field.predict(blurred[np.newaxis], inference=name)[0]
@@ -140,12 +140,12 @@ def test_labels_whose_beliefs_lead_are_those_of_the_whole(inference, edges):
     found = predict_in_tiles(field, image, tile=16, margin=4, max_margin=16, inference=inference)
     whole = field.predict(image[np.newaxis], inference=inference)[0]
     assert np.count_nonzero(found.labels != whole) <= found.n_open < 0.2 * whole.size
-    # Edges that prefer different labels have a proof of this kind too.
+    # Edges that prefer different labels also have such a proof.
     repelling = with_coupling(field, -1)
     found = predict_in_tiles(repelling, image, tile=16, margin=4, max_margin=16, inference=inference)
     whole = repelling.predict(image[np.newaxis], inference=inference)[0]
     assert np.count_nonzero(found.labels != whole) <= found.n_open < 0.2 * whole.size
-    # Beliefs that hang on each other over any distance: tiles only have to agree.
+    # If beliefs depend on each other over any distance, tiles only have to agree.
     if inference == "bp":
         strong = with_coupling(field, -20)
         assert not predict_in_tiles(strong, image, tile=16, margin=4, max_margin=8, inference=inference).certified
@@ -295,11 +295,11 @@ def test_labels_of_tree_fields_that_can_differ_are_counted(options):
     n_other = np.count_nonzero(found.labels != whole)
     assert n_other <= found.n_open < 0.01 * whole.size
     assert found.certified == (found.n_open == 0)
-    # With a loose tolerance some labels do differ.
+    # With a loose tolerance some labels differ.
     loose = field.set_params(inference=ConjugateGradient(tol=0.3))
     rough = predict_in_tiles(loose, image, tile=16, margin=1, max_margin=1)
     assert 0 < np.count_nonzero(rough.labels != whole) <= rough.n_open
-    # No step that is shorter than the distance leads to another label.
+    # No step shorter than the distance leads to another label.
     rng = np.random.default_rng(0)
     values = loose._values(image[None])[1][0]
     codes = codes_of(loose)

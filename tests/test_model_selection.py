@@ -49,7 +49,7 @@ def test_folds_partition_the_examples(n_splits, n_examples, seed, shuffle):
 
 def test_labels_are_balanced_where_plain_folds_are_not():
     rng = np.random.default_rng(0)
-    # Sorted by class, as files on a disk often are.
+    # Sorted by class, like many files on a disk.
     y = [np.where(rng.random((4, 5)) < 0.9, i // 10, 3) for i in range(30)]
     ours = counts_per_fold(StratifiedLatticeKFold(5), y, range(4))
     plain = counts_per_fold(KFold(5), y, range(4))

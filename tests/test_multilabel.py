@@ -25,7 +25,7 @@ X, Y = make_multilabel_classification(n_samples=80, n_features=5, n_classes=4, r
 X = X / X.std(axis=0)
 
 
-# These give one label for each row, or expect a column of probabilities for its absence too.
+# These give one label for each row, or expect a column of probabilities for the absence of the label too.
 OF_ONE_LABEL = dict.fromkeys(
     [
         "check_estimator_sparse_array",
@@ -116,12 +116,12 @@ def test_without_edges_it_is_one_logistic_regression_for_each_label():
 def test_labels_that_copy_another_are_learned_through_the_edge():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 2))
-    hidden = rng.integers(2, size=200)  # no feature tells it
+    hidden = rng.integers(2, size=200)  # no feature contains this information
     first = (rows[:, 0] > 0).astype(int)
     labels = np.stack([first, hidden, 1 - hidden], axis=1)
     joint = MultiLabelField().fit(rows, labels)
     found = joint.predict(rows)
-    assert np.mean(found[:, 1] != found[:, 2]) > 0.95  # marginals alone would not know
+    assert np.mean(found[:, 1] != found[:, 2]) > 0.95  # marginals alone would not contain this information
     assert [1, 2] in joint.edges_.tolist()
 
 
@@ -139,7 +139,7 @@ def test_every_field_and_structure(estimator, structure):
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
 @pytest.mark.parametrize("solver", ["one_slack", "frank_wolfe", "bmrm"])
 def test_margins_keep_to_pairs_of_labels_that_are_not_forbidden(solver, form):
-    """No row has the second label of an edge without the first: against labelings that do, no margin is learned."""
+    """No row has the second label of an edge without the first, so no margin is learned against such labelings."""
     nested, structure = np.minimum.accumulate(Y[:40], axis=1), [[0, 1], [1, 2], [2, 3]]
     options = {"pairwise": PairwiseTables(forbidden=[[0, 1]]), "C": 0.1, "tol": 0.01, "random_state": 0}
 
@@ -200,7 +200,7 @@ def test_evidence_clamps_labels(values):
     proba = field.predict_proba(X, evidence)
     np.testing.assert_allclose(proba[:, 0], 1)
     assert np.abs(proba - field.predict_proba(X))[:, 1:].max() > 1e-3
-    # By hand: the joint of the other labels given the first.
+    # By hand: the joint probability of the other labels given the first.
     for row, model in zip(proba[:3], field.models(X[:3], evidence[:3]), strict=True):
         np.testing.assert_allclose(BruteForce().marginals(model).unary[:, 1], row, atol=1e-9)
 

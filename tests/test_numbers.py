@@ -88,7 +88,7 @@ LABELS = np.eye(3, dtype=int)[np.arange(20) % 3]
 FIELD = MultiLabelField(TRWCRF(pairwise="ising", max_iter=1))
 CHAIN = np.stack((np.arange(20), np.arange(1, 21)), axis=1)
 
-# Everything that takes a sparse matrix of 20 rows and 3 columns.
+# Everything that accepts a sparse matrix of 20 rows and 3 columns.
 TAKERS = {
     "rows": lambda table: TRWCRF(max_iter=1).fit(table, Y),
     "lists": lambda table: TRWCRF(max_iter=1).fit([table, table], [Y, Y]),

@@ -418,7 +418,7 @@ LOADED = {
     "weights of text": lambda X, y: (X, y, ["a"] * len(y)),
 }
 
-# By predict, which reads X alone.
+# By predict, which only reads X.
 READ_WITHOUT_ERROR = ("no labels", "fewer labels", "labels of text", "fewer examples")
 
 

@@ -83,13 +83,13 @@ def test_results_come_in_the_order_of_the_tasks(n_jobs):
 
 
 def test_tasks_see_the_configuration_and_leave_the_filters_of_warnings_alone():
-    """Tasks that overlap must not save and restore what they share."""
+    """Overlapping tasks must not save and restore settings that they share."""
     together = threading.Barrier(2)
 
     def work(task, n_threads):
         together.wait(timeout=10)
         with_config = get_config()["assume_finite"]
-        # The first to begin is the first to end.
+        # The task that begins first ends first.
         time.sleep(0.01 * task)
         return with_config
 
@@ -108,7 +108,7 @@ def test_one_task_gets_all_threads():
 @pytest.mark.parametrize("n_jobs", [1, 3])
 def test_an_error_stops_the_others(n_jobs):
     stopped = []
-    all_run = threading.Barrier(n_jobs)  # a task that has not begun when another fails need not be stopped
+    all_run = threading.Barrier(n_jobs)  # a task that has not begun when another task fails need not be stopped
 
     def work(task, n_threads):
         all_run.wait(timeout=60)
@@ -152,7 +152,7 @@ def test_interrupt_stops_workers(n_jobs):
         finally:
             running.discard(task)
 
-    # A signal to the main thread wakes it where it waits for workers; one that is only noted does not.
+    # A signal to the main thread wakes it while it waits for workers; a signal that is only recorded does not.
     with interrupted_after(0.2), pytest.raises(KeyboardInterrupt):
         map_tasks(work, range(4), n_jobs)
     wait_until(lambda: not running)
@@ -164,7 +164,7 @@ def test_interrupt_stops_workers(n_jobs):
 @may_drop_interrupts
 @pytest.mark.usefixtures("interruptible")
 def test_interrupt_stops_threads_inside_of_tasks(maker, n_jobs):
-    """After Ctrl-C no item is begun, neither in threads of the caller nor in those of its tasks."""
+    """After Ctrl-C no item is begun, neither in threads of the caller nor in threads of its tasks."""
     n_done = [0]
 
     def item(k):
@@ -294,7 +294,7 @@ def test_blas_has_one_thread_inside():
 
 
 def test_work_is_done_without_threads_that_wake_too_late():
-    """A thread that is busy elsewhere is not waited for."""
+    """Work does not wait for a thread that is busy elsewhere."""
     busy, free = threading.Event(), threading.Event()
 
     def occupy():
@@ -341,7 +341,7 @@ def clock(monkeypatch):
 
 
 def look(helpers, seconds, share=1.0):
-    """Add items of so many clock seconds, in a share of which threads work, until they have been judged."""
+    """Add items of the given clock seconds, of which threads work a share, until the helpers have been judged."""
     n_wanted, before = helpers.n_wanted, helpers._n_items
     while helpers._n_items >= before:
         before = helpers._n_items
@@ -349,11 +349,11 @@ def look(helpers, seconds, share=1.0):
 
 
 def leave(helpers):
-    """Make one helper leave that is no help: threads that wait finish as many items without it."""
+    """Make one useless helper leave: waiting threads finish as many items without it."""
     n_threads = helpers.n_wanted + 1
     look(helpers, 0.001 * n_threads, share=0.5)
     look(helpers, 0.001 * (n_threads - 1))
-    # Back once more before it leaves.
+    # Called back once more before it leaves.
     assert helpers.wanted() == n_threads - 1
     look(helpers, 0.001 * n_threads, share=0.5)
 
@@ -367,7 +367,7 @@ def test_helpers_stay_where_threads_work(clock):
 
 def test_helpers_leave_one_after_the_other_where_threads_wait_and_nothing_is_lost(clock):
     helpers = _threads._Helpers(2)
-    # Too short to say anything, then half of the time in vain.
+    # Too short for a conclusion, then useless for half of the time.
     helpers.add(0.001, 0.003, 2)
     assert helpers.wanted() == 2
     leave(helpers)
@@ -380,12 +380,12 @@ def test_a_helper_comes_back_at_once_where_items_take_longer_without_it(clock):
     helpers = _threads._Helpers(1)
     look(helpers, 0.006, share=0.6)
     assert helpers.wanted() == 0
-    # Two threads took 3 milliseconds for an item, this one 4.
+    # Two threads took 3 milliseconds for an item, one thread 4.
     look(helpers, 0.004)
     assert helpers.wanted() == 1
     look(helpers, 0.006, share=0.6)
     assert helpers.wanted() == 1
-    # It is trusted for a while, and then on trial once more.
+    # The helper is kept for a while, and then on trial again.
     look(helpers, 0.006, share=0.6)
     assert helpers.wanted() == 1
     clock.spend(0.25)
@@ -396,7 +396,8 @@ def test_a_helper_comes_back_at_once_where_items_take_longer_without_it(clock):
 def test_a_slow_beginning_does_not_send_a_helper_away(clock):
     helpers = _threads._Helpers(1)
     look(helpers, 0.016, share=0.6)
-    # Items take no longer without it than the first ones took, but longer than with it from now on.
+    # Without the helper, items take no longer than the first items did, but longer than they take with the helper from
+    # now on.
     look(helpers, 0.004)
     look(helpers, 0.006, share=0.6)
     assert helpers.wanted() == 1
@@ -405,7 +406,7 @@ def test_a_slow_beginning_does_not_send_a_helper_away(clock):
 def test_items_of_less_work_do_not_send_a_helper_away(clock):
     helpers = _threads._Helpers(1)
     look(helpers, 0.016, share=0.6)
-    # Shorter ones follow, with it and without it.
+    # Shorter items follow, with the helper and without it.
     look(helpers, 0.004)
     look(helpers, 0.008, share=0.5)
     assert helpers.wanted() == 1
@@ -427,7 +428,7 @@ def test_helpers_come_back_later_each_time_that_it_was_in_vain(clock):
             clock.spend(1 / 128)
         pauses.append(round(clock.passed - left, 1))
     assert pauses == [0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
-    # What is just enough to stay does not tell that the next time will be better.
+    # A gain that is just enough to keep the helper does not show that the next gain will be larger.
     look(helpers, 0.006, share=0.78)
     assert helpers.wanted() == 1
     leave(helpers)
@@ -451,18 +452,18 @@ def test_many_helpers_come_back_one_after_the_other(clock):
     assert [helpers.wanted(), helpers.wanted()] == [1, 1]
     clock.spend(2.0)
     assert helpers.wanted() == 2
-    # The next one need not wait where these work.
+    # The next helper need not wait while these helpers work.
     look(helpers, 0.006)
     assert helpers.wanted() == 3
 
 
 @pytest.mark.parametrize("waited", [0.0, 1 / 16])
 def test_items_are_shared_with_helpers_that_do_not_wait(clock, waited):
-    """One that waits takes an item, leaves the others to the caller, and is called again after its pause."""
+    """A waiting helper takes an item, leaves the other items to the caller, and is called again after its pause."""
     worker, by = ["caller"], []
 
     class Executor:
-        """Calls what it is given at once, as a thread that is quick to wake up."""
+        """Calls the function immediately, like a thread that wakes up quickly."""
 
         def submit(self, function):
             worker.append("helper")
@@ -478,7 +479,8 @@ def test_items_are_shared_with_helpers_that_do_not_wait(clock, waited):
 
     assert _threads._share(Executor(), work, 40, _threads._Helpers(1)) == list(range(0, 80, 2))
     if waited:
-        # An item with it, one without and one with it again; then a pause, twice as long the second time.
+        # An item with the helper, an item without it, and an item with it again; then a pause, which is twice as long
+        # the second time.
         trial = ["helper", "caller", "helper"]
         assert by == [*trial, *7 * ["caller"], *trial, *13 * ["caller"], *trial, *11 * ["caller"]]
     else:
@@ -500,7 +502,7 @@ def test_functions_of_a_fit_are_helped_apart():
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 3])
 def test_the_first_error_by_number_is_raised(n_jobs):
-    """Whichever comes first by the clock."""
+    """The first error by number is raised, whichever error comes first in time."""
 
     def work(task, n_threads):
         time.sleep(0.02 if task == 1 else 0.001)
@@ -525,7 +527,7 @@ def test_tasks_take_turns_but_for_long_calls():
     def task(i, n_threads):
         short_calls(i)
         with out_of_turn():
-            # Neither goes on before the other has come.
+            # Neither task continues before the other task has arrived.
             both.wait()
         short_calls(i)
         return i
@@ -551,7 +553,7 @@ def test_errors_end_turns(n_jobs):
 
 
 def test_who_waits_for_a_turn_that_never_comes_can_be_interrupted():
-    """As after an interruption between taking the turn and taking note of it."""
+    """As after an interruption between taking the lock and recording this."""
     held, begun, cancelled = threading.Lock(), threading.Event(), []
 
     def task(i, n_threads):

@@ -56,7 +56,7 @@ def test_levels_differ_by_rounding_alone_and_threads_by_nothing():
         results[level] = [one for one, _ in found]
     for values in results.values():
         for k, (own, expected) in enumerate(zip(values, results["baseline"], strict=True)):
-            # marginals and labels by turns, in single and double precision by turns
+            # marginals and labels alternately, in single and double precision alternately
             rounding = {"rtol": 2e-5 if k % 4 == 0 else 1e-12} if k % 2 == 0 else {"rtol": 0}
             assert_allclose(own, expected, **rounding)
 
@@ -102,7 +102,7 @@ def test_pickles_of_another_version_warn(estimator, monkeypatch):
     monkeypatch.setattr(sklearn_crf, "__version__", "9.9")
     with pytest.warns(InconsistentVersionWarning) as found:
         pickle.loads(pickled)
-    # an estimator that holds another one warns of both, the inner one first
+    # an estimator that contains another estimator warns of both, of the inner one first
     assert f"{type(estimator).__name__} from version " in str(found[-1].message)
 
 

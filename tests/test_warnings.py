@@ -57,7 +57,7 @@ def warnings_of(call, *arguments):
 
 def data_for(estimator):
     if isinstance(estimator, MultiConditionalMFA):
-        # Two features that are no multiples of each other.
+        # Two features that are not multiples of each other.
         rows = X.reshape(-1, 1)
         return np.hstack((rows, np.random.default_rng(0).normal(size=rows.shape))), Y.ravel()
     if isinstance(estimator, DenseCRF):

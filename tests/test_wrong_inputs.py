@@ -66,7 +66,7 @@ def networkx():
     return pytest.importorskip("networkx", reason="the mistake is one of its graphs")
 
 
-# What is done wrong: (call, what the answer says).
+# What is done wrong: (call, expected error message).
 WRONG = {
     # -- X --------------------------------------------------------------------------------------------------------
     "words instead of features": (

@@ -40,16 +40,16 @@ from sklearn_crf.potentials import PairwiseTables
 NOISES = ("gaussian", "bimodal")
 # The paper's 1e-5 times the sum over 10 * 64 * 64 pixels, as a step along their mean.
 PAPER_STEP = 0.41
-# What matters to learning without a loss is the step's length relative to the start. The paper's starts are unknown.
+# Without a loss, only the length of steps relative to the start matters. The paper's starts are unknown.
 STEPS = (0.1, PAPER_STEP, 2.0)
 INFERENCES = ("map", "mpm", "icm")
 PARTS = ("table", "times", "scales", "starts")
-# The paper's seconds of learning by SPA over those of its min-cuts are 300; some trajectories need more.
+# In the paper, learning by SPA takes 300 times the seconds of its minimum cuts; some trajectories need more steps.
 MAX_ITER = 400
 # Inverse strengths of a penalty on edges to choose from.
 EDGE_CS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-# What a rule learns with; pl and cd need no inference to learn. The labels of largest marginals are known long before
-# the marginals (section 6 of the paper), so that few sweeps are enough for mma.
+# Inference of each learning rule; pl and cd need no inference. MMA only needs the most probable labels, which settle
+# long before the marginals (section 6 of the paper), so few sweeps are enough.
 LEARNS_WITH = {"pma": "mpm", "spa": "map", "mma": LoopyBP(max_iter=20), "pl": "mpm", "cd": "mpm"}
 
 
@@ -59,8 +59,9 @@ class Row(NamedTuple):
     rule: str
     # Candidate options; the first start's errors on training images choose among them.
     options: tuple = ({},)
-    # Losses start where the estimator starts them, the others at random, several times; contrastive divergence, whose
-    # gradient nearly vanishes long before it settles, starts from the weights of single pixels with several seeds.
+    # Rules with a loss begin where the estimator begins, the other rules at several random starts. Contrastive
+    # divergence begins at the weights of single pixels, with several seeds: elsewhere its gradient nearly vanishes long
+    # before it converges.
     starts: str = "one"
 
 
@@ -78,7 +79,7 @@ ROWS = {
     "PL, penalty on edges": Row("pl", tuple({"pairwise": PairwiseTables(C=C)} for C in EDGE_CS)),
     "CD": Row("cd", FIXED, "seeds"),
 }
-# The rows by which the paper's claims are judged: its rules with its step, and at their best.
+# Rows for testing the paper's claims: the paper's rules with its step, and the best variant of each rule.
 AS_PRINTED = {"pma": "PMA", "spa": "SPA, paper's step", "mma": "MMA, paper's step", "pl": "PL", "cd": "CD"}
 AT_BEST = {
     "pma": "PMA",

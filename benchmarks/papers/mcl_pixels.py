@@ -61,7 +61,7 @@ MAX_TEST_PIXELS = 20000
 
 
 def regions(truth, background):
-    """Return object, background and inference region from ground truth (255, 0, and 128 for mixed pixels)."""
+    """Return object, background and inference region from a mask (255, 0, and 128 for mixed pixels)."""
     inside = truth > 127
     distance = np.where(inside, distance_transform_edt(inside), distance_transform_edt(~inside))
     width = max(8.0, 0.1 * np.sqrt(inside.sum()))

@@ -67,7 +67,7 @@ def fitted(loss, depth, X, y, **options):
     rounds = 1 if is_grown_before else depth + 1
     iterations = ITERATIONS * (depth + 1) // rounds
     if is_grown_before:
-        # Otherwise all leaves together would see only the pixels of a single round.
+        # With the usual limit, all leaves together would see only the pixels of a single round.
         options["solver__max_samples"] = ALL_PIXELS
     field = field_of(loss, max_depth=depth, max_iter=iterations, **options)
     return field, seconds_of_fit(field, X, y)[1]

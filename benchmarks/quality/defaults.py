@@ -113,7 +113,7 @@ def _node_scores(estimator, task, predicted):
 
 
 def _calibration_error(found, classes, labels, n_bins=10):
-    """Return the mean distance between confidence and accuracy, over bins of the confidence."""
+    """Return the mean distance between confidence and accuracy, over bins of confidence."""
     confidence, right = found.max(axis=1), classes[found.argmax(axis=1)] == labels
     places = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
     distances = [abs(np.sum(confidence[places == i] - right[places == i])) for i in range(n_bins)]

@@ -179,8 +179,8 @@ def pairs_of_labels(n_samples, seed):
     return X, y.astype(int)
 
 
-# name: (estimator of options, (X, y) to learn from, (X, y) to predict). All take about a second or more on one thread,
-# but for predictions of rows of tables, whose data would else take more than 2 GB.
+# name: (estimator of options, (X, y) to learn from, (X, y) to predict). Each takes about a second or more on one
+# thread, except predictions of table rows, for which the data would take more than 2 GB.
 ROWS = {
     "TRWCRF, chains": (trw, {}, lambda: chains(1500, 20, 40), lambda: chains(200_000, 20, 40, 2)),
     "TRWCRF, sparse chains": (trw, {}, lambda: words_of(4000, 1), lambda: words_of(240_000, 2)),

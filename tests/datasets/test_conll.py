@@ -41,7 +41,7 @@ def test_comments_and_tabs_of_conll_u(tmp_path):
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 def test_ends_of_lines_and_the_mark_of_utf_8(tmp_path, ending, start):
-    # Unicode white space, and line ends in the sense of str.splitlines, are parts of tokens.
+    # Unicode white space, and line ends as in str.splitlines, are parts of tokens.
     tokens = ["a\u00a0b", "c\u2028d", "\u00e9", "e\x85"]
     text = ending.join(f"{token}  X" for token in tokens)
     with gzip.open(tmp_path / "a.gz", "wb") as file:

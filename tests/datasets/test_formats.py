@@ -73,7 +73,7 @@ def test_compressed_files_and_pairwise_models(tmp_path, suffix):
 @few
 @given(factor_graphs())
 def test_logarithms_round_trip(tmp_path, model):
-    """To the last bit, and without a limit on the scores."""
+    """Logarithms are read back to the last bit, without a limit on the scores."""
     model = FactorGraph.from_factors(
         model.n_states,
         [
@@ -104,7 +104,7 @@ def test_logarithms_by_hand(tmp_path):
 
 
 def test_uai_by_hand(tmp_path):
-    """The example of the format's description: the last variable changes fastest."""
+    """The example from the description of the format: the last variable changes fastest."""
     (tmp_path / "model.uai").write_text(
         "MARKOV\n3\n2 2 3\n2\n2 0 1\n2 1 2\n\n4\n 1.000 2.400\n 1.000 0.000\n\n6\n"
         " 2.250 3.250 3.750\n 0.000 0.000 10.000\n"
@@ -343,7 +343,7 @@ def test_damaged_and_endless_files(tmp_path, read):
 
 
 def test_comments_and_words_across_pieces(tmp_path):
-    """Pieces of a megabyte end anywhere: in numbers and in comments."""
+    """Pieces of a megabyte may end inside numbers or comments."""
     numbers = [f"{k}.25" for k in range(300_000)]
     body = "\n".join(f"{2 * k} {value} # comment {'x' * (k % 40)}" for k, value in enumerate(numbers))
     (tmp_path / "model.fg").write_text(f"1\n1\n0\n{2 * len(numbers)}\n{len(numbers)}\n{body}\n")

@@ -90,7 +90,7 @@ def test_derivative_of_exact_sums_is_that_of_finite_differences():
 @pytest.mark.parametrize(
     ("kernels", "compatibility", "error"),
     [
-        # Bandwidths of a pixel and a half are the least accurate of a lattice in two dimensions.
+        # In two dimensions, bandwidths of a pixel and a half are the least accurate.
         ([Spatial((1.5, 4.0))], [3.0], 0.25),
         ([Spatial(5.0)], [3.0], 0.1),
         ([Spatial(4.0), Bilateral(6.0, 60.0)], [1.0, 2.0], 0.2),

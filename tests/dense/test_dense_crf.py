@@ -77,7 +77,7 @@ def test_training_loss_is_below_that_of_the_given_weights_and_of_no_field(data, 
 
 def test_linear_unaries_are_learned_too(data):
     X, y = data
-    # features that are permuted scores are useless without their weights
+    # Permuted scores are useless as features without learned weights.
     turned = [DenseExample(x.scores @ np.array([[0, 1, 0], [0, 0, 1], [1.0, 0, 0]]), x.image) for x in X]
     field = DenseCRF(KERNELS, unaries="linear").fit(turned[:4], y[:4])
     assert field.coef_.shape == (3, 3)

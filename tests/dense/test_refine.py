@@ -133,7 +133,7 @@ def test_a_mask_is_an_image_of_two_colours():
 
 def test_a_given_range_of_colours():
     probabilities, image, _ = photograph()
-    dark = image.astype(np.uint16)  # twelve bits of a camera would be too dark in the range of the type
+    dark = image.astype(np.uint16)  # values of a 12-bit camera would be too dark in the range of the type
     assert_array_equal(refine(probabilities, dark, color_range=(0, 255)), refine(probabilities, image))
     assert np.abs(refine(probabilities, dark) - refine(probabilities, image)).max() > 0.1
     kernels = [Bilateral(8.0, 0.05)]

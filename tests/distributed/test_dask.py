@@ -218,7 +218,7 @@ class KillsWorkers(Watching, DaskExecutor):
 
 @pytest.mark.parametrize(("name", "fatal"), [("relaxation", (4, 9)), ("contrastive", (34, 55))])
 def test_killed_workers_leave_no_trace(name, fatal, in_memory):
-    """Messages and sets of labelings are carried from pass to pass: another worker has to come by the same."""
+    """Messages and sets of labelings are passed on from pass to pass, so another worker has to reproduce them."""
     engines = []
 
     def make_engine(shards):
@@ -238,7 +238,7 @@ def test_killed_workers_leave_no_trace(name, fatal, in_memory):
 
 
 def test_a_worker_killed_between_evaluations_of_a_tree_field():
-    """Conjugate gradients go on from the solutions of the evaluation before."""
+    """Conjugate gradients continue from the solutions of the previous evaluation."""
     field, load = TREE_FIELDS["mse"]
     with processes(2) as cluster, distributed.Client(cluster) as client:
 

@@ -91,7 +91,7 @@ def test_predictions_and_errors_come_from_actors(shards, in_memory):
 
 @pytest.mark.parametrize(("name", "fatal"), [("relaxation", 9), ("contrastive", 34)])
 def test_killed_actors_leave_no_trace(name, fatal, in_memory):
-    """Messages and sets of labelings are carried from pass to pass: another actor has to come by the same."""
+    """Messages and sets of labelings are passed on from pass to pass, so another actor has to reproduce them."""
 
     class KillsActors(Watching, RayExecutor):
         n_calls = 0

@@ -41,7 +41,7 @@ def part(k):
 
 
 class Loses(Watching, LocalExecutor):
-    """An engine that loses the state of the last shard before some calls, or before all."""
+    """An engine that loses the state of the last shard before some or all calls."""
 
     n_calls, lost = 0, None
 

@@ -88,7 +88,7 @@ def test_one_shard_is_the_fit_in_memory(name):
 
 @pytest.mark.parametrize("name", MARGINS)
 def test_margins_enclose_the_optimum_in_memory(name):
-    """Solvers differ, since planes of examples are not kept; the optimum lies within the gaps of both."""
+    """Solvers differ, since planes of single examples are not kept; the optimum lies within the gaps of both."""
     parts = [part for part in PARTS if len(part) == 2]
     sharded = clone(ESTIMATORS[name]).set_params(tol=0.1, max_iter=100).fit(Shards.from_arrays(parts))
     in_memory = (
@@ -153,7 +153,7 @@ def test_classes_are_weighed_by_the_labels_of_all_shards(name):
     "field", [DRFClassifier(tol=1e-8), DRFClassifier(learning="pl", tol=1e-8), M3NClassifier(solver="bmrm")], ids=str
 )
 def test_weights_of_classes_are_those_of_all_shards(field, class_weight):
-    # A shard of one class, and weights of examples, which count where classes are balanced.
+    # A shard with a single class, and weights of examples, which affect balanced class weights.
     one_class = np.full_like(Y[:2], 1)
     parts = [(X[:2], one_class, np.array([2.0, 0.5])), (X[2:], Y[2:], np.linspace(0.5, 2, len(Y) - 2))]
     whole = [np.concatenate(found) for found in zip(*parts, strict=True)]
@@ -356,7 +356,7 @@ def test_the_loss_is_that_of_all_shards():
 
 
 def test_best_labelings_of_chains_are_those_in_memory():
-    """Max-product finds the same from any start, so that the numbers drawn in each shard make no difference."""
+    """Max-product finds the same labelings from any start, so the random numbers of each shard make no difference."""
     chains, labels = X.reshape(36, 4, 3), Y.reshape(36, 4)
     parts = [(chains[:7], labels[:7]), (chains[7:20], labels[7:20]), (chains[20:], labels[20:])]
     crf = ContrastiveCRF(random_state=0, tol=1e-7)

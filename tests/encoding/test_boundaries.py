@@ -19,7 +19,7 @@ def edges_of(n):
 
 
 def with_ends(x):
-    """Return features with two more, which are 1 at the first and at the last node."""
+    """Return features with two additional features, which are 1 at the first and at the last node."""
     ends = np.zeros((len(x), 2), dtype=x.dtype)
     ends[0, 0] = ends[-1, 1] = 1
     return np.concatenate([x, ends], axis=1)

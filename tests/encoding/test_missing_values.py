@@ -58,13 +58,13 @@ def test_masked_labels_are_missing_labels(form):
     np.testing.assert_array_equal(found.coef_, expected.coef_)
     inputs, labels = FITS[form](X, masked(y, hidden))
     assert found.score(inputs, labels) == expected.score(*FITS[form](X, np.where(hidden, -1, y)))
-    # Known labels come back.
+    # Known labels are returned unchanged.
     known = FITS[form](X, masked(y, ~hidden))[1]
     predicted = np.concatenate([np.ravel(part) for part in found.predict(inputs, evidence=known)])
     of_rows = form in ("rows", "list of rows")
     which, truth = (hidden[:, 0], y[:, 0]) if of_rows else (hidden.ravel(), y.ravel())
     np.testing.assert_array_equal(predicted[which], truth[which])
-    # A mask that hides nothing changes nothing.
+    # A mask that hides no value changes nothing.
     whole = DRFClassifier(edge_features="constant").fit(*FITS[form](X, np.ma.masked_array(y)))
     plain = DRFClassifier(edge_features="constant").fit(*FITS[form](X, y))
     np.testing.assert_array_equal(whole.coef_, plain.coef_)
@@ -166,7 +166,7 @@ def test_na_in_objects():
     assert missing_nodes(labels, None).tolist() == [False, True, False, True]
     assert missing_nodes(labels, pd.NA).tolist() == [False, True, False, True]
     assert missing_nodes(np.array([0, 1]), pd.NA).tolist() == [False, False]
-    # Columns of strings as pandas hands them to NumPy.
+    # Columns of strings in the form that pandas passes to NumPy.
     column = pd.Series(["a", None, "b", "a"]).to_numpy()
     assert TRWCRF().fit(np.eye(4), column).classes_.tolist() == ["a", "b"]
     assert TRWCRF().fit([np.eye(4)], [np.array(["a", np.nan, "b", "a"], dtype=object)]).classes_.tolist() == ["a", "b"]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def field_of(learning):
-    # With factors of three nodes the tree-reweighted entropy of "likelihood" is exact, for graphs are narrow.
+    # The graphs are narrow, so with factors of three nodes the tree-reweighted entropy of "likelihood" is exact.
     options = {"missing_label": -1, "edge_features": "constant", "fit_intercept": False, "random_state": 0}
     return TRWCRF(learning=learning, max_iter=5, **options)
 

@@ -159,7 +159,7 @@ def test_weights_of_sets():
         sets=[y, y[:3]], set_weight=np.repeat([[0.5], [2.0]], 6, axis=1), generator=None, **TIGHT
     ).fit(X, y)
     assert_array_equal(weights(per_set), weights(per_example))
-    # Its second set is active for the first three examples only.
+    # The second set only applies to the first three examples.
     without = contrastive_crf(sets=[y], set_weight=[0.5], generator=None, **TIGHT).fit(X, y)
     assert per_set.n_assignments_ == without.n_assignments_ + 3 * 2
     assert np.abs(weights(per_set) - weights(without)).max() > 1e-3
@@ -184,7 +184,7 @@ def test_weight_of_what_is_generated():
     assert_allclose(weights(of_sets), weights(of_examples), atol=1e-6)
     same = contrastive_crf(generated_weight=3.0, **options, **TIGHT).fit(X, y)
     assert_allclose(weights(same), weights(contrastive_crf(3.0, **options, **TIGHT).fit(X, y)), atol=1e-6)
-    # With the pseudolikelihood it is another objective.
+    # Together with the pseudolikelihood, the objective changes.
     light, heavy = (
         contrastive_crf(generated_weight=weight, **{**options, "init": "pl"}, **TIGHT).fit(X, y) for weight in (1, 9.0)
     )
@@ -232,7 +232,7 @@ def test_a_short_round_that_finds_nothing_new_is_not_the_last():
     assert model.converged_
     assert model.n_generated_[-1] == 0
     assert model.gradient_norm_curve_[-1] < 1e-7
-    # Its sets hold all that rounds to the end find.
+    # The sets hold all labelings that complete rounds would find.
     assert_allclose(weights(model), weights(contrastive_crf(max_round_iter=None, **options).fit(X, y)), atol=0.1)
 
 
@@ -290,7 +290,7 @@ def test_examples_of_weight_zero_generate_nothing():
 
 
 def test_progress_counts_rounds(capsys, monkeypatch):
-    # No bar, as if tqdm were not installed.
+    # No progress bar, as if tqdm were not installed.
     monkeypatch.setitem(sys.modules, "tqdm", None)
     X, y = noisy_blobs(4)
     contrastive_crf(generator="gibbs", max_rounds=2, random_state=0, verbose=1).fit(X, y)
@@ -516,9 +516,9 @@ def test_large_data_are_labelled_by_what_is_right_more_often(monkeypatch, noise,
     y[:, 4:8, 4:8] = n_classes - 1
     X = y[..., np.newaxis] + np.random.default_rng(1).normal(scale=noise, size=(*y.shape, 1))
     model = contrastive_crf(random_state=0, max_rounds=2).fit(X, y)
-    # Four penalties by marginals, then the weights of the best by best labelings.
+    # Marginals for four penalties; then best labelings for the best weights.
     assert model.inference_ == ("map" if rights["map"][0] > max(rights["mpm"][:4]) else "trw")
-    # Probabilities are those of marginals whatever labels, also from a copy.
+    # Probabilities come from marginals whatever the labels, also in a copy.
     trees = TRWMessagePassing("chains", max_iter=500, tol=1e-2)
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X, inference=trees))
     best = AutoMap(bounded=True) if model.inference_ == "map" else trees

@@ -22,7 +22,7 @@ Y = np.kron(RNG.integers(2, size=(4, 2, 2)), np.ones((1, 3, 3), dtype=int))
 X = Y[..., np.newaxis] + 0.5 * RNG.normal(size=(*Y.shape, 2))
 SMALL_STEPS = SGD(step_size=1.0, step_schedule="sqrt", batch_size=1)
 
-# Of each the estimator, and a number of iterations that is enough.
+# For each case, the estimator and a sufficient number of iterations.
 FIELDS = {
     "exact": (TRWCRF(), 200),
     "relaxation": (TRWCRF(learning="relaxation"), 200),

@@ -47,7 +47,7 @@ def test_costs_are_in_the_order_of_the_named_classes(name):
     if name == "RegressionTreeFieldClassifier":
         X, y = np.repeat(X[:, :, np.newaxis], 6, axis=2), np.repeat(y[:, :, np.newaxis], 6, axis=2)
     make = ESTIMATORS[name]
-    # Unnamed classes are in sorted order, as named ones in that order are.
+    # Without names, classes are in sorted order, as if named in that order.
     expected = make(SORTED, None).fit(X, y).predict(X)
     np.testing.assert_array_equal(make(COST, NAMES).fit(X, y).predict(X), expected)
     np.testing.assert_array_equal(make(SORTED, sorted(NAMES)).fit(X, y).predict(X), expected)

@@ -131,14 +131,14 @@ def test_irregular_graphs_with_types_and_state_counts():
     model = drf_classifier(edge_features="constant").fit(X, y)
     assert model.coef_.shape == (2, 1, 1)
     assert model.edge_coef_.shape == (2, 1, 1)
-    # The feature means the opposite on odd nodes, which only weights of their own can say.
+    # The feature has the opposite meaning on odd nodes, which only separate weights can express.
     assert model.coef_[0, 0, 0] > 0 > model.coef_[1, 0, 0]
     assert model.score(X, y) > 0.9
 
 
 def test_offset_types_tell_directions_apart():
     rng = np.random.default_rng(0)
-    y = np.repeat(rng.integers(2, size=(20, 6, 1)), 6, axis=2)  # rows alike, columns independent
+    y = np.repeat(rng.integers(2, size=(20, 6, 1)), 6, axis=2)  # equal rows, independent columns
     X = y[..., None] + rng.normal(size=(20, 6, 6, 1))
     model = drf_classifier(edge_types="offset", edge_features="constant").fit(X, y)
     along, across = model.edge_coef_[:, 0, 0]
@@ -488,7 +488,7 @@ def test_pseudolikelihood_of_edges_alone(make):
     logistic = LogisticRegression(tol=1e-8, max_iter=1000).fit(rows, labels)
     assert_allclose(field.coef_, logistic.coef_, atol=1e-3)
     assert_allclose(field.intercept_, logistic.intercept_, atol=1e-3)
-    # No step along the edges gains, and nothing asks for one along the nodes.
+    # No step along the edges improves the loss, and no step along the nodes is needed.
     free = field.coef_path_.shape[1] - field.edge_coef_.size
     assert_array_equal(field.gradient_path_[:, :free], 0)
     assert np.abs(field.gradient_path_[-1]).max() < 1e-6

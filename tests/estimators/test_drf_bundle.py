@@ -38,7 +38,7 @@ def test_the_bundle_minimises_the_convex_objective():
     X, y = noisy_blobs(3, 5)
     field = DRFClassifier(C=0.05, learning="spa", solver="bundle", inference="map", max_iter=500).fit(X, y)
     start, found, gap = field.coef_path_[0], flat(field), field.duality_gap_
-    # The scale of the weights is that of the start.
+    # The weights keep the scale of the start.
     assert_allclose(start @ (found - start), 0, atol=1e-9 * (start @ start))
     value = penalised(field, found, start, X, y)
     _, _, basis = np.linalg.svd(start[None])

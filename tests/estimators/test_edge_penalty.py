@@ -77,7 +77,7 @@ def test_the_loss_curve_holds_both_penalties():
         for name in ("coef_", "intercept_", "edge_coef_", "classes_", "n_features_in_", "lattice_ndim_"):
             setattr(field, name, getattr(start, name))
         losses.append(field.set_params(warm_start=True).fit(X, y).loss_curve_[0])
-    # A factor of four before the squares of the weights of edges.
+    # The squared weights of edges are multiplied by four.
     assert_allclose(losses[1] - losses[0], (4 - 1) * 0.5 * np.sum(start.edge_coef_**2), rtol=1e-9)
 
 
@@ -114,7 +114,7 @@ def test_edges_that_drown_the_nodes_are_warned_of(inference):
         warnings.simplefilter("error")
         remedied = DRFClassifier(learning="pl", inference=inference, pairwise=PairwiseTables(C=0.001)).fit(X, y)
         assert remedied.score(X, y) > 0.9
-        # Rows have no edges, and what is rare may weigh more.
+        # Rows have no edges, and rare classes may have larger weights.
         DRFClassifier(learning="pl").fit(X.reshape(-1, 1), y.ravel())
         few = (np.random.default_rng(1).random(y.shape) < 0.05).astype(int)
         noisy = few[..., np.newaxis] + np.random.default_rng(0).normal(size=X.shape)

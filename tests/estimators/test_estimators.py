@@ -54,7 +54,7 @@ def volumes(dtype):
     return X.reshape(6, 2, *X.shape[1:]), y.reshape(6, 2, *y.shape[1:]).astype(dtype)
 
 
-#: An estimator with an object among its parameters where it takes one, data, and two parameters to search over.
+#: An estimator with an object among its parameters if it accepts objects, data, and two parameters to search over.
 ESTIMATORS = {
     "DRFClassifier": (
         DRFClassifier(inference=LoopyBP(max_iter=30)),
@@ -180,7 +180,7 @@ def test_a_failed_fit_leaves_the_last_one_as_it_was(name, fitted):
     model, X, y = copy.deepcopy(fitted(name))
     before = pickle.dumps(model)
     bad = [part.copy() for part in X]
-    # A pixel that is NaN is a missing one.
+    # A pixel that is NaN is missing.
     bad[1][(0,) * bad[1].ndim] = np.inf if name.startswith("RegressionTree") else np.nan
     with pytest.raises(ValueError, match=r"NaN|infinity"):
         model.fit(bad if isinstance(X, list) else np.array(bad), y)

@@ -53,7 +53,7 @@ def graphs(n=9, *, cycle=False, as_factors=False, shuffle=False, seed=0):
 def test_factors_of_two_nodes_are_edges(learning, entropy, cycle):
     model = trw_crf(C=0.5, learning=learning, entropy=entropy, **TIGHT)
     X, y = graphs(cycle=cycle)
-    # Which trees cover a graph depends on the order of its edges.
+    # The choice of covering trees depends on the order of the edges.
     F, _ = graphs(cycle=cycle, as_factors=True, shuffle=(learning, entropy, cycle) != ("relaxation", "trw", True))
     plain, factors = clone(model).fit(X, y), clone(model).fit(F, y)
     assert len(factors.factor_states_["edge"]) == 9

@@ -36,7 +36,7 @@ def test_shifted_features_give_the_same_field(name, shift):
         warnings.simplefilter("error")
         field.fit(X + shift, Y)
     if name != "margin":
-        # The margin's intercept is penalised, as that of centred features: the objectives differ a little.
+        # The margin penalises the intercept of centred features, so the objectives differ a little.
         np.testing.assert_allclose(field.loss_curve_[-1], reference.loss_curve_[-1], rtol=1e-4)
         np.testing.assert_allclose(field.coef_, reference.coef_, atol=2e-3)
         np.testing.assert_allclose(
@@ -53,7 +53,7 @@ def test_large_units_reach_the_optimum(name, unit):
     if name == "l1":
         for one in (field, reference):
             one.set_params(solver=LBFGS(l1_ratio=0.999999))
-    # The same objective in the units of X: the penalty is of squared weights, or of weights.
+    # The same objective in the units of X: the penalty applies to squared or absolute weights.
     reference.set_params(C=field.C * (unit if name == "l1" else unit**2)).fit(X, Y)
     field.fit(unit * X, Y)
     np.testing.assert_allclose(unit * field.coef_, reference.coef_, rtol=0.02)
@@ -93,7 +93,8 @@ def test_paths_and_starts_are_in_units_of_X():
     np.testing.assert_allclose(again.loss_curve_[0], field.loss_curve_[-1], rtol=1e-9)
     norms = np.linalg.norm(field.gradient_path_, axis=1)
     np.testing.assert_allclose(field.gradient_norm_curve_, norms, rtol=1e-12)
-    # The gradient of the penalised risk per node, by weights for X as it is, vanishes in the direction of a shift.
+    # The gradient of the penalised risk per node with respect to weights for the original X vanishes in the direction
+    # of a shift.
     g_coef, g_intercept = again.gradient_path_[0][:2], again.gradient_path_[0][2]
     assert np.all(np.abs(g_coef - 1e3 * g_intercept) < 0.01)
 
@@ -125,8 +126,8 @@ def test_partial_fit_says_what_to_do():
 
 
 def test_correlated_scores_of_many_classes_converge_by_default():
-    # Log-probabilities of eight classes say nearly the same: without their curvature L-BFGS needs four times
-    # as many iterations.
+    # Log-probabilities of eight classes are nearly redundant: without their curvature L-BFGS needs four times the
+    # iterations.
     rng = np.random.default_rng(0)
     n_classes = 8
     y = np.kron(rng.integers(n_classes, size=(6, 5, 5)), np.ones((3, 3), dtype=int))
@@ -238,7 +239,7 @@ def test_differences_on_edges_mean_the_same_in_any_unit(name):
     field, reference = clone(FIELDS[name]), clone(FIELDS[name])
     options = {"edge_features": "difference", "pairwise": PairwiseTables("ising", C=field.C)}
     reference.set_params(**options).fit(X, Y)
-    # The penalty of nodes is of weights for X as it is: another C for them, and the former one for edges.
+    # The penalty of nodes applies to weights for the original X: nodes get another C, and edges keep the former C.
     field.set_params(C=field.C / 255**2, **options).fit(255 * X, Y)
     np.testing.assert_allclose(255 * field.edge_coef_[:, 1:], reference.edge_coef_[:, 1:], atol=2e-3)
     np.testing.assert_allclose(field.edge_coef_[:, 0], reference.edge_coef_[:, 0], atol=2e-3)

@@ -89,7 +89,7 @@ def test_labels_reach_what_they_are_joined_to_as_far_as_there_is_room():
     assert reached(graph, labels, None, None) == reached(graph, labels, None, 40) == list(range(40))
     assert reached(graph, labels, None, 39) == within(19)
     assert reached(graph, labels, None, 14) == within(6)
-    # A few steps are made in graphs of any size.
+    # A minimum number of steps is made in graphs of any size.
     assert reached(graph, labels, None, 1) == within(4)
     assert reached(graph, labels, 2, None) == reached(graph, labels, 2, 1) == within(2)
     assert reached(graph, labels, 0, None) == [20]
@@ -133,7 +133,7 @@ def test_a_relaxation_chosen_automatically_sees_large_images_at_a_coarser_scale(
     rng = np.random.default_rng(0)
     truth = np.repeat(np.repeat(np.add.outer(np.arange(15), np.arange(15)) > 14, 2, axis=0), 2, axis=1).astype(int)
     X = truth[..., None] + 0.5 * rng.normal(size=(30, 30, 2))
-    # Every label is that of all four pixels of a block.
+    # Each label is the label of all four pixels of a block.
     y = np.where(np.arange(30)[:, None] % 12 < 4, truth, -1)
     options = {"missing_label": -1, "edge_features": "constant", "C": 10.0}
     found = TRWCRF(learning=learning, **options).fit(X[None], y[None])
@@ -156,7 +156,7 @@ def test_edges_between_blocks_count_less(pairwise):
     model = coarse.potentials.model(coef, coarse.batches[0].example)
     weight = 1.0 if model.edge_weight is None else model.edge_weight[0]
     table = model.tables.reshape(2, 2) * weight
-    # The same but for what divides them, the probability that neighbours differ.
+    # The same, except for the divisor, the probability that neighbours differ.
     assert_allclose(
         table[0, 0] + table[1, 1] - table[0, 1] - table[1, 0],
         (fine_table[0, 0] + fine_table[1, 1] - fine_table[0, 1] - fine_table[1, 0]) / np.sqrt(length),

@@ -58,7 +58,7 @@ def test_the_iterate_that_is_best_on_held_out_examples_is_kept(name):
     field = quiet_fit(FIELDS[name], X, Y, X_val=X_VAL, y_val=Y_VAL)
     scores = field.validation_scores_
     assert scores.shape == (field.n_iter_,) == field.loss_curve_.shape
-    # Of iterates that are as good the latest.
+    # Of equally good iterates, the latest is chosen.
     assert field.best_iter_ == field.n_iter_ - 1 - np.argmax(scores[::-1])
     assert field.voters_ is None
     kept = field.coef_path_[field.best_iter_]
@@ -90,7 +90,7 @@ def test_patience_ends_training():
 
 
 def test_lbfgs_stops_where_it_is_told_to():
-    # The accuracy of marginals of a convex bound is raised once L-BFGS is done, unless examples held out have ended it.
+    # After L-BFGS, the accuracy of the marginals of a convex bound increases, unless held-out examples ended training.
     rule = PseudoMarginalTraining(n_iter_no_change=1)
     field = DRFClassifier(learning=rule).fit(X, Y, X_val=X_VAL, y_val=Y_VAL)
     assert field.n_iter_ == np.argmax(field.validation_scores_) + 2
@@ -106,7 +106,7 @@ def test_a_share_of_the_examples_is_held_out():
     same.fit(X[kept], Y[kept], X_val=X[held_out], y_val=Y[held_out])
     assert_array_equal(field.validation_scores_, same.validation_scores_)
     assert_array_equal(field.coef_, same.coef_)
-    # A list of images, and one with weights.
+    # A list of images, and a list with weights.
     weight = np.linspace(0.5, 2, 10)
     weighted = clone(field).fit(list(X), list(Y), weight)
     by_hand = [weight[held_out][i] * np.ones(Y[0].size) for i in range(3)]

@@ -147,7 +147,7 @@ def test_a_few_edges_that_are_not_submodular(small_parts, monkeypatch, shape, co
 def test_what_roof_duality_leaves_open_is_left_to_others(small_parts, monkeypatch):
     all_may_be_truncated(monkeypatch)
     graph = lattice((30, 12))
-    # A cycle of four nodes without scores, one edge of which prefers unlike labels.
+    # A cycle of four nodes without scores; one edge prefers unlike labels.
     unary, weight = np.ones((360, 2)) * [0, 3], np.full(graph.n_edges, 0.5)
     cycle = [5 * 12 + 5, 5 * 12 + 6, 6 * 12 + 5, 6 * 12 + 6]
     inside = np.isin(graph.edges, cycle)

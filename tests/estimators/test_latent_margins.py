@@ -35,7 +35,7 @@ def test_isolated_nodes_without_labels_are_not_there(learning):
     X, y = chains(n=6)
     edges = np.array([[0, 1], [1, 2], [3, 4]])
     rng = np.random.default_rng(1)
-    # Node 5 is alone, nodes 3 and 4 are a component of their own, and the last example has no label.
+    # Node 5 is isolated, nodes 3 and 4 form a component, and the last example has no label.
     part = [Example(x[:3], edges[:2]) for x in X]
     whole = [Example(x, edges) for x in X] + [Example(rng.normal(size=(4, N_CLASSES)), [[0, 1]])]
     labels = [np.append(own[:3], [-1, -1, -1]) for own in y] + [np.full(4, -1)]
@@ -55,7 +55,7 @@ def test_sentences_without_labels_are_not_there():
     kept = [i for i in range(len(X)) if i % 4]
     one = m3n(solver="bmrm").fit([X[i] for i in kept], [y[i] for i in kept])
     other = m3n(solver="bmrm").fit(X, labels)
-    # Features of sentences left out have weights of zero.
+    # Features of sentences that are left out have zero weights.
     assert_allclose(other.loss_curve_.min(), one.loss_curve_.min(), rtol=1e-3)
     assert_allclose(other.coef_, one.coef_, atol=2e-2)
 
@@ -87,10 +87,10 @@ def test_the_objective_is_that_of_latent_margins(learning, solver):
     field = m3n(learning=learning(), **options).fit(X, y)
     assert field.converged_
     value = latent_objective(field, X, y)
-    # The completed problem bounds it from above, and touches it where the completed labels are best.
+    # The completed problem is an upper bound, and equal where the completed labels are best.
     assert value <= field.loss_curve_.min() + 1e-6
     assert_allclose(value, field.loss_curve_.min(), rtol=1e-3)
-    # Every round lowers it.
+    # Every round lowers the objective.
     with pytest.warns(ConvergenceWarning, match="increase max_rounds"):
         first = m3n(learning=learning(max_rounds=1), **options).fit(X, y)
     assert (first.n_rounds_, first.converged_) == (1, False)

@@ -84,13 +84,13 @@ def test_two_classes_are_a_support_vector_machine():
 
 def objective_of(field, X, y, edge_C):
     """Compute half the squared weights plus C times the hinges, by enumeration."""
-    # The second feature is far from 0: the intercept of what is left of it has the penalty.
+    # The second feature is far from 0: the intercept of the centred feature is penalised.
     intercept = field.intercept_ + np.mean(np.stack(X)[..., 1]) * field.coef_[:, 1]
     edge_coef = np.sqrt(field.C / edge_C) * field.edge_coef_[0]
     if field.edge_features == "difference":
         steps = [np.diff(x, axis=axis).reshape(-1, x.shape[-1]) for x in X for axis in range(x.ndim - 1)]
         sizes = np.sqrt(np.mean(np.concatenate(steps) ** 2, axis=0))
-        # Full tables say something of single nodes, too: their differences count in units of at least 1.
+        # Full tables also affect single nodes: differences are counted in units of at least 1.
         edge_coef[1:] *= np.maximum(sizes, 1.0)[:, np.newaxis]
     weights = field.coef_.ravel(), intercept, edge_coef.ravel()
     total = 0.5 * sum(float(part @ part) for part in weights)
@@ -119,7 +119,7 @@ def test_units_of_features_and_the_penalty_of_edges_are_those_of_the_weights(sol
     if solver != "frank_wolfe":
         assert_allclose(loss, objective, rtol=1e-6)
         return
-    # Its penalty is not below 1e-3 per node and C, here of weights in units of spread one, for edges five times that.
+    # The penalty is at least 1e-3 per node and C for weights in units of spread one, and five times that for edges.
     coef, tables = field.coef_.ravel(), field.edge_coef_.ravel()
     least = 1e-3 * 0.1 * np.prod(shape)
     spread = np.array([1.0, 40.0, 1.0])
@@ -347,7 +347,9 @@ def test_sparse_chains_by_any_solver():
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
 @pytest.mark.parametrize("solver", ["bmrm", "frank_wolfe", "cutting_plane", "one_slack", "auto"])
 def test_forbidden_pairs_are_in_no_worst_labeling(solver, form):
-    """With them the objective is no larger, and its minimum is that of labelings without them."""
+    """With forbidden pairs the objective is no larger, and its minimum is the minimum over labelings without these
+    pairs.
+    """
     rng = np.random.default_rng(0)
     y = [np.array([0, 1, 2] * 4)[: rng.integers(3, 7)] for _ in range(10)]
     X = [form(np.eye(3)[labels] + rng.normal(size=(len(labels), 3))) for labels in y]
@@ -363,7 +365,7 @@ def test_forbidden_pairs_are_in_no_worst_labeling(solver, form):
 @pytest.mark.parametrize("solver", ["bmrm", "frank_wolfe"])
 @pytest.mark.parametrize("edge_features", ["constant", "difference"])
 def test_forbidden_pairs_and_ends_beside_features_of_edges(edge_features, solver):
-    """The kernel of forests has the labels of models, which enumeration reads."""
+    """The kernel of forests finds the labels of the models that enumeration reads."""
     rng = np.random.default_rng(0)
     y = [(rng.integers(2) + np.cumsum(rng.random(rng.integers(1, 6)) < 0.4)) % 3 for _ in range(12)]
     y = [labels if labels[-1] else labels * 0 + 1 for labels in y]
@@ -408,7 +410,7 @@ def test_sparse_chains_of_many_weights_go_by_frank_wolfe():
 
 @pytest.mark.parametrize("n_labels", [120, 150, 220])
 def test_sparse_chains_of_many_labels_go_on_as_those_of_few(n_labels):
-    # Slopes of all tables would be hundreds of megabytes for the larger numbers.
+    # Slopes of all tables would take hundreds of megabytes for the larger numbers.
     rng = np.random.default_rng(0)
     y = [rng.integers(n_labels, size=4) for _ in range(1600)]
     X = [sp.csr_matrix((np.ones(4), labels, np.arange(5)), shape=(4, n_labels)) for labels in y]
@@ -483,7 +485,7 @@ def test_the_default_has_a_finite_and_true_gap_for_many_states():
         model = m3n_classifier(max_iter=20, **options).fit(X, y)
         relaxed = m3n_classifier(learning="relaxed_margin", tol=1e-3, max_iter=100, **options).fit(X, y)
     assert np.isfinite(model.duality_gap_)
-    # Planes of labelings are below the relaxed hinges, and those are below the bounds.
+    # Planes of labelings are below the relaxed hinges, and the relaxed hinges are below the bounds.
     assert model.dual_curve_[-1] <= relaxed.dual_curve_[-1] + relaxed.duality_gap_
     assert relaxed.dual_curve_[-1] <= model.dual_curve_[-1] + model.duality_gap_ + 1e-6
 
@@ -529,7 +531,7 @@ def test_tables_and_edge_features_suit_the_graph():
         assert field.edge_coef_.shape == (1, 1, 9)
         assert_allclose(field.edge_coef_, explicit.edge_coef_, atol=0.1)
     assert_array_equal(on_chains[0].edge_coef_, explicit.edge_coef_)
-    # States follow each other in one order, which tables of unordered pairs cannot say.
+    # States follow each other in a fixed order, which tables of unordered pairs cannot express.
     potts = m3n_classifier(pairwise="potts", random_state=0).fit(X[:10], y[:10])
     assert m3n_classifier(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]) > potts.score(X[10:], y[10:])
     grids = m3n_classifier(random_state=0).fit(X.reshape(20, 5, 6, 3), y.reshape(20, 5, 6))
@@ -548,7 +550,7 @@ def test_tolerance_suits_the_solver():
         field = m3n_classifier(solver=solver, random_state=0).fit(X, y)
         explicit = m3n_classifier(solver=solver, tol=tol, random_state=0).fit(X, y)
         assert explicit.converged_
-        # Half of the objective is a choice of the user's, but by default no convergence.
+        # A user may choose half of the objective as tolerance, but by default this is no convergence.
         assert field.converged_ == (tol == 0.01)
         assert field.duality_gap_ <= tol * field.loss_curve_[-1]
         assert_array_equal(field.coef_, explicit.coef_)

@@ -60,7 +60,7 @@ def fitted(X, y, **options):
 
 @pytest.mark.parametrize("entropy", ["trivial", "factors", CountingNumbers(0.5, 1.0)])
 def test_every_entropy_smooths_the_same_programme(entropy):
-    """The smoothed objective falls to that of the linear relaxation, and the gap bounds how far it is above."""
+    """The smoothed objective decreases to the linear relaxation, and the gap bounds the remaining difference."""
     X, y = frustrated()
     relaxed = fitted(X, y, learning="relaxed_margin", solver="bmrm", tol=1e-5)
     values = []
@@ -135,7 +135,7 @@ def test_the_relaxed_hinge_is_the_linear_programme(n_columns, weighted, seed):
     assert loss.gap <= 1e-6
     exact = StructuredHinge(BruteForce(), cost).loss_statistics(model, labels, node_weight=node_weight)
     assert loss.terms.sum() >= exact.terms.sum() - 1e-7
-    # Its statistics are those of the cost and the score it found.
+    # The statistics belong to the cost and the score that were found.
     moved = np.sum(loss.statistics.unary * augmented.unary) + np.sum(loss.statistics.tables * augmented.tables)
     assert_allclose(moved, loss.terms.sum(), atol=1e-6)
 
@@ -209,7 +209,7 @@ def test_without_edges_and_with_weights_learnings_agree(learning):
 
 @pytest.mark.parametrize("random_state", [1, 3, 8, 10])
 def test_the_dual_programme_comes_back_from_vertices(random_state):
-    # Most examples are at a vertex at the optimum, but go to another one for a while on the way.
+    # At the optimum most examples are at a vertex, but training may visit other vertices for a while.
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=30)
     X = np.eye(3)[y] + rng.normal(size=(30, 3))

@@ -51,7 +51,7 @@ def test_isolated_nodes_without_labels_are_not_there(name):
     whole = [Example(np.append(x, [[7.0]], axis=0), edges) for x in parts]
     field = clone(FIELDS[name])
     if isinstance(field, ContrastiveCRF):
-        # The generators' random numbers depend on the number of nodes.
+        # The random numbers of generators depend on the number of nodes.
         field = ContrastiveCRF(learning=ContrastiveTraining(generator="map", max_rounds=30), random_state=0, **TIGHT)
     one = field.set_params(edge_features="constant").fit([Example(x, edges) for x in parts], y)
     coef, tables = one.coef_.copy(), one.edge_coef_.copy()
@@ -82,7 +82,7 @@ def test_labels_that_are_missing_do_not_matter(name):
     assert np.isfinite(coef).all()
     # Without generated labelings, edges get too much weight.
     assert name not in ("map", "icm_mv", "gibbs") or field.score(X, y) > 0.7
-    # The other class comes first: another state stands in for missing labels.
+    # The other class comes first: another state represents missing labels.
     swapped = clone(FIELDS[name]).fit(X, np.where(partial < 0, -1, 1 - partial))
     if name not in ("icm_mv", "gibbs", "map"):
         assert_allclose(np.abs(swapped.coef_.ravel()), np.abs(coef[:1]), atol=1e-4)

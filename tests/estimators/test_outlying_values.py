@@ -46,7 +46,9 @@ def fitted(field, X, y):
 
 
 def least_loss(field, X, y, side):
-    """Return the least objective; outliers of 30 on the right side stand for larger ones, which change it no more."""
+    """Return the least objective; outliers of 30 on the right side stand for larger outliers, which do not change it
+    further.
+    """
     reference = field.set_params(tol=1e-6, max_iter=2000)
     found = fitted(reference, with_outliers(X, y, 30.0, side) if side == "right" else X, y)[0]
     return found.loss_curve_[-1]
@@ -108,14 +110,15 @@ def test_rows_reach_the_optimum_of_logistic_regression(size, side, n_outliers, m
     field, has_warned = fitted(make(), X, y)
     assert field.converged_
     assert not has_warned
-    # In these units scikit-learn's solver sees all values: scores beyond 40 are certain, wrong ones cost what they are.
+    # In these units scikit-learn's solver sees all values: scores beyond 40 are certain, and wrong scores have their
+    # full cost.
     reference = LogisticRegression(tol=1e-10, max_iter=10000).fit(X.clip(-100, 100), y)
     if side == "right":
         assert objective(field, X, y) < 1.001 * objective(reference, X, y)
         Xt, yt = noisy("rows", seed=1)
         assert field.score(Xt, yt) > reference.score(Xt, yt) - 0.01
         return
-    # No weight of the feature is better than nearly none.
+    # No weight of the feature is better than a weight near zero.
     without = LogisticRegression(tol=1e-10, max_iter=10000).fit(X[:, 1:], y)
     scores = np.ravel(X[:, 1:] @ without.coef_.T + without.intercept_)
     least = np.logaddexp(0, -(2 * y - 1) * scores).sum() + 0.5 * (without.coef_**2).sum()
@@ -247,7 +250,7 @@ def test_bulk_is_that_of_most_values():
     np.testing.assert_allclose(bulk.center, [[50, 1, 0]], atol=1)
     assert 1 < bulk.spread[0, 0] < 4
     assert 1 <= bulk.spread[0, 1] < 4
-    # Of a feature that is constant but for its outliers these are the bulk.
+    # The feature is constant except for outliers, which are therefore its bulk.
     assert bulk.spread[0, 2] > 1e14
     parts = [FeatureBulk.of_nodes(make_batches(encode_X(part)), 1, wanted) for part in np.array_split(X, 3)]
     joined = FeatureBulk.joined([*parts, FeatureBulk(np.ones(1), np.full((1, 3), 1e9), np.full((1, 3), 1e9))])

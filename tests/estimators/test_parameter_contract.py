@@ -35,7 +35,7 @@ TAKEN = {
     "cv": ["array"],  # splits may come from any iterable
     "separator": ["string"],
 }
-# Arrays that do not fit the classes or the lattices: the error is one of the data, and names the parameter too.
+# Arrays that do not fit the classes or the lattices: the error describes the data and also names the parameter.
 BY_DATA = {("classes", "array"), ("connectivity", "array"), ("cost", "array")}
 
 ARGUMENTS = {

@@ -111,7 +111,7 @@ def test_many_features_have_weights_for_what_occurs():
     X, y = wide_chains()
     automatic, seen = (trw_crf(weights=weights, **TIGHT).fit(X, y) for weights in ("auto", "seen"))
     assert_array_equal(automatic.coef_.toarray() != 0, seen.coef_.toarray() != 0)
-    # Tables are small, so they also have weights for pairs of labels that never meet.
+    # Tables are small, so pairs of labels that never occur also have weights.
     assert np.all(automatic.edge_coef_ != 0)
     assert not np.all(seen.edge_coef_ != 0)
     assert automatic.loss_curve_[-1] < seen.loss_curve_[-1]
@@ -320,7 +320,7 @@ def test_l1_leaves_few_weights_and_a_stationary_point(weights):
 
 @pytest.mark.parametrize("weights", ["all", "seen"])
 def test_two_label_spaces_in_one_graph(weights):
-    """Four labels on one chain, two on the other: the labels of each are numbers of its own list."""
+    """Four labels on one chain, two on the other: the labels of each chain are indices into its own list."""
     rng = np.random.default_rng(0)
     X, y = [], []
     for _ in range(12):
@@ -346,7 +346,7 @@ def test_two_label_spaces_in_one_graph(weights):
         values = potentials.model(FittedField.of(model).weights(potentials), x)
         exact = BruteForce().marginals(values)
         total += exact.log_z - score(values, labels)
-        # Prediction goes by loopy belief propagation, which gives no label of the other list either.
+        # Prediction uses loopy belief propagation, which also gives no label of the other list.
         assert_array_equal(proba[len(labels) // 2 :, 2:], 0)
     penalty = FittedField.of(model).weights(potentials)
     assert_allclose(model.loss_curve_[-1], 0.5 * penalty @ penalty + 0.5 * total, rtol=1e-8)
@@ -417,7 +417,7 @@ def test_edges_are_constant_where_differences_do_not_suit():
 
 @pytest.mark.parametrize(("n", "sizes"), [(3, 3), (13, 12), (19, 20)])
 def test_threads_have_as_many_batches_of_taggers(n, sizes, monkeypatch):
-    # Of two classes and 20 nodes a batch, so many sequences of 20 nodes.
+    # Batches hold 20 nodes and there are two classes, so there are as many sequences of 20 nodes.
     monkeypatch.setattr(_training_examples, "_MOST_STATISTICS", 40)
     X = [sp.csr_matrix(np.ones((1, 3)))] * 20 * n
     y = [np.array([i % 2]) for i in range(20 * n)]

@@ -64,7 +64,7 @@ def test_learnings_of_one_relaxation_agree_where_labels_are_missing(edges, entro
         assert_allclose(other.loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-5)
         assert_allclose(weights_of(other), weights_of(models[0]), atol=5e-4)
     if len(edges) == 3:
-        # Exact, so that the loss is the log-probability of the labels that are known.
+        # Inference is exact, so the loss is the negative log-probability of the known labels.
         exact = fitted(X, y, learning="exact", **{k: v for k, v in options.items() if k != "entropy"})
         assert_allclose(models[0].loss_curve_[-1], exact.loss_curve_[-1], rtol=1e-6)
 
@@ -192,7 +192,7 @@ def test_joint_risks_are_differentiated_by_weights_and_the_other_unknowns(learni
     coef = np.random.default_rng(0).normal(size=risk.potentials.n_coef)
     directions = np.eye(len(coef))
     if learning == "edge_probabilities":
-        # From equal weights towards a tree from all others of its example.
+        # From equal weights towards one tree, away from all other trees of its example.
         n_weights = len(weights_of(fit))
         coef[n_weights:] = risk.project(0 * coef)[n_weights:]
         mixtures = [mixture.component + 10 * i for i, mixture in enumerate(risk.trees)]
@@ -207,7 +207,9 @@ def test_joint_risks_are_differentiated_by_weights_and_the_other_unknowns(learni
 
 
 def test_edge_probabilities_where_messages_diverge_and_after_ctrl_c():
-    """Messages that always converge take over; an interrupted fit with warm starts goes on to the same optimum."""
+    """Messages that always converge are used instead; an interrupted fit with warm starts continues to the same
+    optimum.
+    """
     X, y = graphs(n=3)
     fit = trw_crf(learning="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y)
     with pytest.MonkeyPatch.context() as patch:
@@ -278,7 +280,7 @@ def test_wide_graphs_are_relaxed_by_default():
     assert trw_crf(max_iter=3, tol=10).fit(X, y).learning_ == "relaxation"
     narrow = trw_crf(max_iter=20, tol=1e-2).fit(X[:, :4], y[:, :4])
     assert narrow.learning_ == "exact"
-    # What is too wide for exact inference is predicted all the same.
+    # Examples too wide for exact inference are still predicted.
     wide = rng.normal(size=(1, 40, 40, 1))
     assert_allclose(narrow.predict_proba(wide).sum(axis=-1), 1)
 
@@ -436,7 +438,7 @@ def test_an_inner_problem_that_does_not_converge_is_named():
 
 @pytest.mark.parametrize("entropy", ["trw", "trivial"])
 def test_weights_of_examples_without_edges_in_the_joint_problem(entropy):
-    """These share a batch whatever they weigh."""
+    """These examples share a batch whatever their weights."""
     rng = np.random.default_rng(0)
     X, y, weight = rng.normal(size=(20, 2)), np.arange(20) % 3, 1.0 + np.arange(20) % 4
     joint, plain = (

@@ -106,7 +106,7 @@ def test_weights_of_examples_are_copies(name, class_weight, layout):
     copied = quiet_fit(field, repeated(X, COPIES), repeated(y, COPIES))
     assert_equal_fits(weighted, copied, X, atol=2e-4 if name.startswith("m3n") else 1e-5)
     if class_weight == "balanced":
-        # The weights of classes depend on those of examples.
+        # The weights of classes depend on the weights of examples.
         assert not np.allclose(
             np.ravel(list(scores_of(weighted, X))), np.ravel(list(scores_of(quiet_fit(field, X, y), X)))
         )

@@ -1,4 +1,4 @@
-"""Counts of what the fuzzers tried, at the end of the report."""
+"""Counts of the cases that the fuzzers tried, at the end of the report."""
 
 from fuzzing import COUNT, SECONDS, SEED, TRIED
 

@@ -95,18 +95,18 @@ for cls in (getattr(sklearn_crf.inference, name) for name in sklearn_crf.inferen
     if isinstance(cls, type) and issubclass(cls, Inference) and models.PairwiseModel in cls.takes and cls.tasks:
         CALLS[cls] = cls().get_params(deep=False)
 
-# Numbers of sweeps, samples and the like: a billion would be carried out.
+# Numbers of sweeps, samples and the like: a value of a billion would run forever.
 MANY = 10**5
 
-# Objects of the package are told by what they have; that they lack it says enough.
+# Objects of the package are identified by their attributes; an error that names the missing attribute is clear enough.
 DUCKS = (Graph, models.PairwiseModel, models.FactorGraph, type(encode_X(ROWS)))
 
 
 def run(function, arguments, folder):
-    """Call; of an algorithm, run it on a small model with these options."""
+    """Call the function; if it is an algorithm, run it on a small model with these options."""
     if not (isinstance(function, type) and issubclass(function, Inference)):
         arguments = {key: folder / "file" if value is io.StringIO else value for key, value in arguments.items()}
-        # Functions that dispatch on their first argument want it without its name.
+        # Functions that dispatch on their first argument need it without a name.
         first = next(iter(arguments))
         return function(arguments.pop(first), **arguments)
     return getattr(function(**arguments), min(function.tasks))(MODEL)

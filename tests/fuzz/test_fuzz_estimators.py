@@ -163,7 +163,7 @@ MAKERS["MultiLabelField"] = (
     lambda **options: MultiLabelField(**{"estimator": TRWCRF(pairwise="ising", max_iter=2), **options}),
     labelled_rows,
 )
-# A billion iterations or stages would be carried out.
+# A billion iterations or stages would run forever.
 MANY = 10**5
 
 

@@ -123,7 +123,7 @@ def altered(value, rng):
 
 
 def survived(function, **arguments):
-    """Return the result of a call, or None if it raises an error; a crash or an endless call fails."""
+    """Return the result of a call, or None if it raises an error; a crash or a call that hangs fails."""
     try:
         with time_limit():
             return function(**arguments)

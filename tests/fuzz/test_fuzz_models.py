@@ -18,10 +18,10 @@ ALGORITHMS = [
     for cls in (getattr(sklearn_crf.inference, name) for name in sklearn_crf.inference.__all__)
     if isinstance(cls, type) and issubclass(cls, Inference) and cls not in (Inference, BruteForce)
 ]
-# Of sums of scores, relative to the sum of the largest of every factor.
+# Tolerance for sums of scores, relative to the sum of the largest score of every factor.
 ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 
-# Words of errors that say that an algorithm does not take a model, or has found out that it cannot.
+# Words in errors which say that an algorithm does not support a model, or found that it cannot solve it.
 REFUSALS = (
     "cycle",
     "suit",

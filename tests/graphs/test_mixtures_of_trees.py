@@ -81,7 +81,7 @@ def test_grown_adds_the_tree_of_largest_gain_and_keeps_the_probabilities(name):
     covered = gain @ mixture.cover
     mean = (gain @ before - 1e-3 * covered) / (1 - 1e-3)
     assert_allclose(gap.sum(), (1 - 1e-3) * (best - mean))
-    # Once the weight is on the steepest trees, none is steeper, and no tree comes twice.
+    # Once all weight is on the steepest trees, no tree is steeper, and no tree occurs twice.
     at_best = np.where(
         grown.trees @ gain
         >= np.maximum.reduceat(grown.trees @ gain, np.flatnonzero(np.diff(grown.component, prepend=-1)))[

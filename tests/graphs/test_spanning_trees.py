@@ -95,7 +95,7 @@ def test_effective_resistances_against_the_dense_pseudoinverse(graph):
     tails, heads = graph.edges.T
     laplacian[tails, heads] -= 1
     laplacian[heads, tails] -= 1
-    # The pseudoinverse plus a constant, which cancels: whether pinv takes the null space for one hangs on rounding.
+    # The pseudoinverse plus a constant, which cancels: rounding decides whether pinv recognises the null space.
     inverse = np.linalg.inv(laplacian + 1 / graph.n_nodes)
     expected = inverse[tails, tails] + inverse[heads, heads] - 2 * inverse[tails, heads]
     found = effective_resistances(graph)
@@ -150,7 +150,7 @@ def test_equal_probabilities_are_given_only_where_valid(graph):
 @few
 @given(graphs(), st.floats(0, 6), st.integers(0, 100))
 def test_the_check_is_exact(graph, step, seed):
-    """From inside of the polytope outwards: the check fails where a bound fails."""
+    """From inside the polytope outwards, the check fails exactly where a bound fails."""
     inside = effective_resistances(graph)
     towards = covering_trees(graph, 1 if graph.is_forest else "minimal", random_state=seed).edge_probabilities
     probability = inside + step * (towards - inside)
@@ -238,7 +238,7 @@ def test_uniform_trees_stop_where_the_ratio_cannot_be_reached(monkeypatch):
     monkeypatch.setattr(_tuning, "MOST_EVEN_TREES", 10000)
     found = covering_trees(graph, "uniform")
     assert found.n_trees < 10000
-    # The most even ones: a third in both complete graphs (5 of 15 edges), one on the bridge.
+    # The most even probabilities: a third in both complete graphs (5 of 15 edges), one on the bridge.
     np.testing.assert_allclose(found.edge_probabilities, [1 / 3] * 30 + [1], atol=0.02)
     monkeypatch.setattr(_tuning, "EVEN_TOL", 0.0)
     monkeypatch.setattr(_tuning, "MOST_EVEN_TREES", 25)
@@ -246,7 +246,7 @@ def test_uniform_trees_stop_where_the_ratio_cannot_be_reached(monkeypatch):
 
 
 def test_minimal_sets_are_small():
-    # Two trees are the least for a grid, five for ten nodes all joined.
+    # A grid needs at least two trees, a complete graph of ten nodes at least five.
     assert all(covering_trees(lattice((15, 15)), random_state=seed).n_trees <= 3 for seed in range(5))
     assert all(covering_trees(complete(10), random_state=seed).n_trees <= 7 for seed in range(5))
 
@@ -359,7 +359,7 @@ def test_edge_lists():
 @few
 @given(graphs(max_nodes=12))
 def test_covering_probabilities_are_those_of_covering_trees(graph):
-    """To the last bit, and of each component as if it were alone."""
+    """Equal to the last bit, and for each component as if it were alone."""
     alone = np.zeros(graph.n_edges)
     for c in range(graph.n_components):
         nodes = np.flatnonzero(graph.component == c)

@@ -216,7 +216,7 @@ def test_every_algorithm_finds_labels_of_two_states(algorithm):
 
 
 def test_two_states_are_decided_without_a_search(monkeypatch):
-    # The search makes no step: strongly connected implications suffice.
+    # The search makes no step: the strongly connected implications suffice.
     monkeypatch.setattr("sklearn_crf.inference._tuning.MOST_STEPS", 0)
     n_satisfiable = 0
     for seed in range(60):

@@ -32,8 +32,8 @@ ALGORITHMS = [
 # Cut-based algorithms may reject models, but must accept these. The others accept all models.
 CUTS = {"GraphCut", "AlphaExpansion", "AlphaBetaSwap"}
 
-# Optimisers over whole trees take seconds to come to rounding: on graphs with cycles they get two states and one
-# table here. What trees are chosen depends on the numbers of nodes, and so does their result.
+# Optimisers over whole trees take seconds to converge to rounding, so on graphs with cycles they get two states and one
+# table here. The choice of trees depends on the numbers of nodes, and so does the result.
 OVER_TREES = {"TightenBound"}
 
 # Their marginals are locally consistent, which is possible even if no labeling is allowed.
@@ -222,7 +222,7 @@ def test_marginals_are_derivatives_of_log_z(cls, topology):
     rng = np.random.default_rng(0)
     for model, _, _ in cases(topology, scale=0.3):
         found = run(algorithm, "marginals", model)
-        # Of mean field, forbidden pairs can make a bound of -inf, which has no derivative.
+        # With mean field, forbidden pairs can lead to a bound of -inf, which has no derivative.
         if found is None or found.log_z is None or np.isneginf(found.log_z):
             continue
         direction = [np.where(np.isfinite(x), rng.normal(size=x.shape), 0) for x in (model.unary, model.tables)]
@@ -269,7 +269,7 @@ def test_any_number_of_threads_gives_the_same_bits(cls, task):
     algorithm = configured(cls, max_iter=20)
     if task not in algorithm.tasks:
         pytest.skip(f"{cls.__name__} has no {task}")
-    # One passes the model to a solver without threads, the other uses threads for its search only; both are slow.
+    # One passes the model to a solver without threads, the other only searches with threads; both are slow.
     sides = (8, 200) if cls.__name__ in ("LinearProgram", "ClusterTightening", "CycleRelaxation") else (40, 2000)
     for graph, structure in product((lattice((sides[0], sides[0])), lattice((sides[1],))), ("full", "submodular")):
         model = random_model(graph, 2, "weighted", structure=structure, seed=1)
@@ -350,8 +350,8 @@ def test_models_without_an_allowed_labeling(cls, task):
     for infeasible in (conflict, around) if must_take(algorithm, around, "submodular") else (conflict,):
         with pytest.raises(ValueError, match="infeasible"):
             getattr(algorithm, task)(infeasible)
-    # A cycle of an odd number of nodes, all of which must differ from their neighbours, in two states: no single node
-    # and no tree shows it.
+    # An odd cycle whose neighbours must differ, with two states: no single node and no tree shows that it is
+    # infeasible.
     odd = PairwiseModel(Graph(3, [[0, 1], [1, 2], [0, 2]]), np.zeros((3, 2)), np.where(np.eye(2), -np.inf, 0.0)[None])
     if task == "marginals" and cls.__name__ in LOCAL:
         found = getattr(algorithm, task)(odd)
@@ -374,7 +374,7 @@ def test_stopping_early_is_a_warning_with_a_residual(cls, task):
     structure = "submodular" if cls.__name__ in CUTS else "full"
     model = random_model("grid", 3, "untied", structure=structure, scale=3.0, seed=1)
     residual = r" .* (by|of|changed) \d"
-    # What a bound has fallen by is known from the second iteration on; moves and single nodes end in two.
+    # The decrease of a bound is known from the second iteration on; moves and changes of single nodes end in two.
     endings = {1: rf"({residual}|.* one alone cannot tell whether the bound still falls)"}
     if cls.__name__ not in CUTS | {"ICM"}:
         endings[2] = residual
@@ -434,7 +434,7 @@ def test_a_number_of_threads_is_named_where_none_is_needed(task, n_threads):
     "cls", [cls for cls in ALGORITHMS if {"map", "marginals"} & cls.tasks and cls.__name__ not in CUTS]
 )
 def test_nodes_of_a_conflict_are_named(cls):
-    """Nodes 1 and 2 have one state each, which may not be side by side."""
+    """Nodes 1 and 2 have one state each, and this pair of states is forbidden."""
     unary = np.zeros((4, 2))
     unary[1:3, 1] = -np.inf
     model = PairwiseModel(lattice((4,)), unary, [np.where(np.eye(2) > 0, -np.inf, 0.0)])

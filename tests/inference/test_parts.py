@@ -81,7 +81,7 @@ def test_potts_and_lattices(name):
 
 
 def test_parts_are_taken_together(monkeypatch):
-    """In one call, but for those that do not settle."""
+    """Parts are processed in one call, except parts that do not converge."""
     model, calls = joined_model(np.random.default_rng(0), n_parts=20), []
     original = LoopyBP._node_marginals
     monkeypatch.setattr(LoopyBP, "_node_marginals", lambda *args: calls.append(1) or original(*args))

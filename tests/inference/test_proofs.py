@@ -31,7 +31,7 @@ TRIANGLE = Graph(3, [[0, 1], [1, 2], [0, 2]])
 
 
 class Claims(Inference):
-    """Given labels and a given bound."""
+    """Returns given labels and a given bound."""
 
     tasks = frozenset({"map"})
     takes = (PairwiseModel, FactorGraph)

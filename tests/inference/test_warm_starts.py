@@ -25,7 +25,7 @@ CASES = [
     ("marginals", TightenBound(max_iter=1000)),
     ("marginals", TightenBound("snakes", "pqn")),
     ("marginals", TightenBound(start_sweeps=20)),
-    # The distance of their bound from the fixed point's bound is as large as the messages' distance.
+    # Their bound is as far from the bound of the fixed point as the messages are from the fixed point.
     ("marginals", TRWMessagePassing(tol=1e-6)),
     ("marginals", TRWMessagePassing(damping=0.5, tol=1e-6)),
     ("marginals", TRWMessagePassing("chains", schedule="convergent")),

@@ -26,7 +26,7 @@ def test_the_path_descends_from_the_largest_alpha(clusters):
     assert [model.alpha for model in path] == ALPHAS
     first = quick(tol=1e-6, max_iter=2000, alpha=1.0).fit(*clusters)
     assert_array_equal(path[1].means_, first.means_)
-    # A model starts where its neighbour ended, whose criterion can be worked out from its densities.
+    # A model starts at the result for the neighbouring alpha, whose criterion follows from its densities.
     for i, j in ((2, 1), (0, 2)):
         assert_allclose(path[i].loss_curve_[0], criterion(path[j], *clusters, ALPHAS[i]), rtol=1e-6)
         assert path[i].loss_curve_[-1] < path[i].loss_curve_[0]

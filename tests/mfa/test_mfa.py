@@ -38,7 +38,7 @@ def run_checks(estimator, expected=None):
 
 
 def test_check_estimator_in_full():
-    # Ten iterations: on the fifteen samples of one check, longer runs blow rounding up beyond its tolerance of 1e-7.
+    # Ten iterations: with the fifteen samples of one check, longer runs amplify rounding beyond the tolerance of 1e-7.
     results = run_checks(MultiConditionalMFA(n_components=1, n_init=1, max_iter=10))
     assert sum(r["status"] == "passed" for r in results) >= 50
     assert {r["status"] for r in results} <= {"passed", "skipped"}

@@ -194,7 +194,8 @@ def test_singular_covariances_are_said(clusters, monkeypatch):
 
 
 def test_more_parameters_than_samples_without_a_floor(clusters):
-    # How far noise falls before a matrix cannot be inverted is a matter of rounding: an error or a warning, no silence.
+    # Rounding decides how far noise decreases before a matrix cannot be inverted: an error or a warning, but no
+    # silence.
     X, y = clusters[0][:12], np.repeat([0, 1, 2], 4)
     model = quick(n_factors=4, priors=Priors(noise_floor=0), noise="component", objective="joint", max_iter=300)
     with warnings.catch_warnings(record=True) as caught:

@@ -93,7 +93,7 @@ def assert_kernel_is_plain(problem, first, last, joint, features):
 def test_weights_are_posteriors(n_classes, n_components, n_factors, n_samples, n_groups, spread, features, seed):
     problem = random_problem(n_classes, n_components, n_factors, n_samples, n_groups, spread, seed)
     own = seed % n_classes * n_components
-    if features == 0:  # then components of other classes have no part in it, and callers leave them out
+    if features == 0:  # then components of other classes do not contribute, and callers leave them out
         own, n_components = 0, n_classes * n_components
     assert_kernel_is_plain(problem, own, own + n_components, 1.0, features)
 

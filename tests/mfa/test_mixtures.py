@@ -168,7 +168,7 @@ def _start(X, y, n_components, n_factors, noise, seed=0):
 
 
 def test_directions_without_variance_are_not_left_to_rounding():
-    # One distinct sample: what variance it has is rounding, which differs between a weight and a repetition.
+    # One distinct sample: its variance is pure rounding, which differs between a weight and a repetition.
     X = np.random.default_rng(0).normal(size=(1, 10))
     weighted, _ = principal_loadings(X, np.array([7.0]), 2, seed=0)
     repeated, _ = principal_loadings(np.repeat(X, 7, axis=0), np.ones(7), 2, seed=0)
@@ -203,9 +203,9 @@ def test_em_never_lowers_the_joint_likelihood(n_features, n_factors, noise, prec
     objective = NegativeCriterion(None, data, CRITERIA["joint"], PriorPrecisions(*precision, 1e-3), packing)
     losses = EM().minimize(objective, start, max_iter=15, tol=0.0).losses
     assert (np.diff(losses) <= 1e-9).all()
-    # Clusters of 40 features can lie so far apart that posteriors are 0 or 1 up to 1e-9, and k-means already ends where
-    # expectation-maximisation does. What is left to gain is then lost in rounding, and the same value is summed again:
-    # a sum of n terms is right to (n - 1) eps times the sum of their magnitudes.
+    # Clusters with 40 features can be so far apart that posteriors are 0 or 1 up to 1e-9, and k-means already ends
+    # where expectation-maximisation would. The remaining gain is then lost in rounding. A sum of n terms is accurate to
+    # (n - 1) eps times the sum of their magnitudes.
     rounding = (len(X) - 1) * np.finfo(float).eps * abs(losses[0])
     assert losses[-1] < losses[0] or (losses[-1] <= losses[0] + rounding and expected_gain(objective, start) < rounding)
 

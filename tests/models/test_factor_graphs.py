@@ -289,7 +289,7 @@ def test_pairwise_models_without_edges_convert():
 @pytest.mark.parametrize("kind", ["pairwise", "factors"])
 def test_components_have_their_part_of_the_score(kind):
     rng = np.random.default_rng(4)
-    # Components of one, two and three nodes, their numbers mixed.
+    # Components of one, two and three nodes, with mixed node numbers.
     graph = Graph(6, [[0, 4], [4, 2], [5, 1]])
     model = PairwiseModel(
         graph, rng.normal(size=(6, 3)), rng.normal(size=(3, 3, 3)), np.array([2, 0, 1]), rng.random(3)

@@ -97,7 +97,9 @@ def test_bad_vectors_are_named():
 
 
 def test_memory_is_given_back_at_once():
-    """Tiles of a large image are models of tens of megabytes each, which must not wait for Python's collector."""
+    """Tiles of a large image are models of tens of megabytes each, which must not wait for Python's garbage
+    collector.
+    """
     gc.disable()
     try:
         for name in ("plane", "volume"):

@@ -7,7 +7,8 @@ from sklearn_crf.models import PermutohedralFilter
 
 # Largest mean error of the filter, in per cent of the mean of the exact sums, without and with normalisation, for 800
 # points spread evenly over a cube of that many bandwidths in that many dimensions. In a wide cube of many dimensions a
-# vertex has few neighbours, and what they would have passed on is lost; normalisation makes up for most of it.
+# vertex has few neighbours, and values that missing neighbours would have passed on are lost. Normalisation compensates
+# for most of this loss.
 ERRORS = {
     (1, 1): (7.5, 2.5),
     (1, 10): (0.7, 0.5),
@@ -82,7 +83,7 @@ def test_symmetric_blur_is_symmetric_and_positive_semidefinite():
     assert values[0] > -1e-12
     assert values[-1] == pytest.approx(1.0, abs=1e-12)
     single = matrix_of(PermutohedralFilter(features))
-    assert np.abs(single - single.T).max() > 1e-4  # otherwise one of the two would be superfluous
+    assert np.abs(single - single.T).max() > 1e-4  # otherwise one of the two options would be superfluous
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -106,7 +107,7 @@ def test_precisions_agree():
 
 
 def test_long_sums_in_float32_keep_their_digits():
-    # every point has the same corners, so that one list has all of them
+    # every point has the same corners, so one list has all points
     n_points = 400_000
     lattice = PermutohedralFilter(np.zeros((n_points, 2), np.float32))
     for n_channels in (1, 8):
@@ -171,7 +172,7 @@ def test_memory_is_checked_before_it_is_taken():
         PermutohedralFilter(np.zeros((1000, 2)), max_memory=10_000)
     lattice = PermutohedralFilter(np.zeros((1000, 2)))
     assert lattice.memory >= 1000 * 3 * 24
-    # a lattice with few vertices fits where one with many does not
+    # a lattice with few vertices fits into the limit, a lattice with many vertices does not
     spread = np.arange(2000.0).reshape(1000, 2) * 50
     with pytest.raises(MemoryError, match="max_memory"):
         PermutohedralFilter(spread, max_memory=lattice.memory + 1000)

@@ -106,7 +106,7 @@ def test_a_batch_of_different_weights_is_the_sum_of_its_examples(name, data):
     X, y = DATA[data](rng)
     encoded = encode_X(X, edge_features="constant")
     labels = encode_y(y, encoded, classes=np.arange(N_CLASSES)).labels
-    # Two of one weight, and one of none.
+    # Two examples of one weight, and one example without weight.
     weight = rng.random(len(X)) + 0.5
     weight[3], weight[7] = weight[2], 0.0
     together = risk_of(OBJECTIVES[name], encoded, labels, weight)
@@ -146,7 +146,7 @@ def test_shares_of_a_batch_of_different_weights_are_those_of_its_examples(entrop
     assert len(together.batches) == 1
     weights = rng.normal(size=together.potentials.weights.n_coef)
     coef = [np.concatenate((weights, np.zeros(risk.potentials.n_coef - len(weights)))) for risk in (together, apart)]
-    # Some steps along the gradient, whose shares are those of the same nodes.
+    # Some steps along the gradient, in which the shares belong to the same nodes.
     for _ in range(3):
         found, expected = together.value_grad(coef[0]), apart.value_grad(coef[1])
         assert_allclose(found.value, expected.value, rtol=1e-10)

@@ -53,7 +53,7 @@ DATA_OF = {
     "pooled pullback": {"layout": "sparse chains", "objective": "pseudolikelihood"},
 }
 
-# The data of each path to cutting planes.
+# The data of each fast path for cutting planes.
 PLANES_OF = {
     "planes of forests": {"layout": "chains", "objective": "hinge", "forbids": False},
     "duals of sparse forests": {"layout": "sparse chains", "objective": "hinge", "forbids": False, "seen": False},
@@ -103,7 +103,7 @@ def problem_of(seed, **options):
     options = drawn | options
     by_cuts = options["layout"] == "lattices" and options["objective"] in ("saddle point", "hinge")
     if options["n_classes"] == 2 and (options["form"] == "symmetric" or by_cuts):
-        options["form"] = "ising"  # of full tables cuts take some alone, whatever the signs of weights
+        options["form"] = "ising"  # with full tables, cuts apply to some data, whatever the signs of weights
     return _problem(rng, **options)
 
 

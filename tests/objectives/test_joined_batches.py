@@ -105,7 +105,7 @@ def test_what_is_better_alone_stays_alone():
     potentials = potentials_of(batches)
     relaxed = EmpiricalRisk(RelaxedHinge(GraphCut(), 1.0 - np.eye(2)), potentials, batches)
     assert risk_in_blocks(relaxed)[0] is relaxed
-    # AutoMap enumerates 2**9 labelings, and not those of two grids together.
+    # AutoMap enumerates the 2**9 labelings of one grid, but not the labelings of two joined grids.
     small = grids([(3, 3)] * 4)
     enumerated = EmpiricalRisk(StructuredHinge(AutoMap(), 1.0 - np.eye(2)), potentials, small)
     assert len(risk_in_blocks(enumerated)[0].batches) == 4

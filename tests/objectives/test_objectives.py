@@ -74,7 +74,7 @@ def test_saddle_point_is_the_gap_to_the_best_labeling():
     best = BruteForce().map(model)
     assert_allclose(loss.terms.sum(), best.score - score(model, labels), rtol=1e-12)
     np.testing.assert_array_equal(loss.predicted, best.labels)
-    # Linear in the model while the best labeling stays: <statistics, theta> is the loss itself.
+    # The loss is linear in the model as long as the best labeling stays: <statistics, theta> is the loss itself.
     total = (loss.statistics.unary * model.unary).sum() + (loss.statistics.tables * model.tables).sum()
     assert_allclose(total, loss.terms.sum(), rtol=1e-12)
 

@@ -268,7 +268,7 @@ class TestGradientAscent:
         assert found.nit == 0
 
     def test_a_piecewise_constant_gradient_cycles_until_the_callback_stops(self):
-        # The sign of the distance to 0.3: what a saddle point approximation looks like.
+        # The sign of the distance to 0.3: the form of a saddle point approximation.
         detector, distances = CycleDetector(n_cycles=2, patience=4, min_iter=4), []
 
         def callback(step):
@@ -435,7 +435,7 @@ class TestCycles:
 
     def test_small_oscillations_count_by_patience(self):
         values = [1000, 500, 100] + [100, 101, 103] * 40
-        # The 100 itself is the first of the iterations at rest.
+        # The value 100 itself is the first of the iterations without change.
         assert detect_cycle(values, 2, patience=20) == 2 + 2 * 20 - 1
         assert detect_cycle(values[:30], 2, patience=20) is None
 

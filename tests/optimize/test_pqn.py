@@ -118,7 +118,7 @@ def test_slopes_decide_where_values_are_inexact():
     assert found.success
     assert_allclose(found.x, minimize_pqn(exact, np.zeros(12), **options).x, atol=1e-8)
     assert found.nfev <= 2 * found.nit
-    # Taken as exact, the values would allow no step.
+    # If the values were taken as exact, they would allow no step.
     assert not minimize_pqn(fun, np.zeros(12), **options).success
 
 

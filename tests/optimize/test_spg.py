@@ -58,7 +58,7 @@ def test_rosenbrock_in_a_box():
 
     found = minimize_spg(fun, [-1.2, 1.0], project=anywhere, tol=1e-9)
     assert_allclose(found.x, 1, atol=1e-7)
-    # With x[0] <= 1/2 the other follows at its square.
+    # With x[0] <= 1/2 the other variable is the square of x[0].
     found = minimize_spg(fun, [-1.2, 1.0], project=lambda x: np.minimum(x, 0.5), tol=1e-9)
     assert_allclose(found.x, [0.5, 0.25], atol=1e-7)
 

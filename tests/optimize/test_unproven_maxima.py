@@ -25,7 +25,7 @@ class Sum:
         return 0.5 * x @ x + self.heights(x).max(axis=1).sum()
 
     def found(self, x):
-        """Return the planes that are taken for the highest ones."""
+        """Return the planes that the oracle takes for the highest planes."""
         order = np.argsort(self.heights(x), axis=1)
         return order[np.arange(N_TERMS), np.where(self.rng.random(N_TERMS) < self.misses, -2, -1)]
 

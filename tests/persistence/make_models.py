@@ -81,7 +81,7 @@ def main():
     for name, (model, data) in MODELS.items():
         X, y = data(np.random.default_rng(0))
         model.fit(X, y)
-        # Protocol 4 is read by every Python that the package supports.
+        # Every supported Python version reads protocol 4.
         (folder / f"{name}.pickle").write_bytes(pickle.dumps(model, protocol=4))
         arrays = {"X": X, "labels": model.predict(X)}
         if hasattr(model, "predict_proba"):

@@ -60,7 +60,7 @@ def test_saved_models_give_the_same_results():
     assert_array_equal(*marginals)
 
 
-# These belong to the object's own attributes.
+# These values belong to the object's own attributes.
 DAMAGED = {
     "an edge beyond": ("graph", {"edges": np.array([[0, 9]], np.int32)}),
     "a negative edge": ("graph", {"edges": np.array([[0, -1]], np.int32)}),

@@ -35,7 +35,7 @@ def all_classes():
         classes += subclasses
         found |= {f"{cls.__module__}.{cls.__qualname__}": cls for cls in subclasses}
     found = {name: cls for name, cls in sorted(found.items()) if name.startswith("sklearn_crf.")}
-    # Scorers see predictions as such an estimator for the time of a call.
+    # Scorers treat predictions as such an estimator during a call.
     del found["sklearn_crf.model_selection._Labelled"]
     return found
 
@@ -60,7 +60,7 @@ def with_new_parameter(init):
 
 
 def add_parameters(monkeypatch, *classes):
-    # Subclasses may have the constructor of another one: all are looked up before any is replaced.
+    # Subclasses may inherit the constructor of another class: look up all constructors before replacing any.
     for cls, init in [(cls, cls.__init__) for cls in classes]:
         monkeypatch.setattr(cls, "__init__", with_new_parameter(init))
 

@@ -13,7 +13,7 @@ import sklearn_crf
 FOLDER = Path(__file__).parent
 SAVED = sorted(FOLDER.glob("*/*.pickle"))
 
-# Loading from another version warns, which is not tested here.
+# Loading from another version warns; this warning is not tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.InconsistentVersionWarning")
 
 

@@ -136,13 +136,13 @@ def test_unknown_form_and_ising_of_three():
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_types_in_turn_have_the_bits_of_types_in_any_order(n_classes, order, dtype):
-    """Nodes whose types come in turn are found without a search."""
+    """Nodes whose types repeat in order are found without a search."""
     n_types, rng = 3, np.random.default_rng(0)
     features = np.asarray(rng.normal(size=(60, 17)), dtype=dtype, order=order)
     potentials = LinearPotentials(17, n_classes, pairwise_form("full", n_classes), n_node_types=n_types)
     coef, tables = rng.normal(size=potentials.n_coef), np.zeros((1, 1, n_classes, n_classes))
     in_turn = np.tile(np.arange(n_types), 20)
-    # One more node at the end breaks the turn, and has a type of its own.
+    # One more node at the end breaks the repetition, and has a separate type.
     one_more = LinearPotentials(17, n_classes, pairwise_form("full", n_classes), n_node_types=n_types + 1)
     longer = np.zeros(one_more.n_coef)
     for parts in ("coef", "intercept"):

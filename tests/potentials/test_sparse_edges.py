@@ -231,7 +231,7 @@ def pair_of_words(token, following):
 def test_tagger_with_words_on_edges():
     sentences = [["a", "b", "a"], ["b", "a"], ["b"], ["a", "a", "b"]]
     X = [[{"word": word} for word in words] for words in sentences]
-    # The label of a word depends on the word before it as no weights of single words can tell.
+    # The label of a word depends on the previous word in a way that weights of single words cannot express.
     y = [np.array([0] + [int(one != other) for one, other in pairwise(words)]) for words in sentences]
     tagger = make_pipeline(SequenceVectorizer(edge_features=pair_of_words), trw_crf(C=100, inference="map"))
     for labels, expected in zip(tagger.fit(X, y).predict(X), y, strict=True):
@@ -246,7 +246,7 @@ def test_tagger_with_words_on_edges():
 
 @pytest.mark.parametrize("learning", [name for name in LEARNINGS if name not in ("likelihood", "edge_probabilities")])
 def test_all_learnings_take_sparse_features_of_edges(learning):
-    """On trees, where they are the dense ones."""
+    """On trees, where results equal the results for dense features."""
     rng = np.random.default_rng(0)
     y = [np.sort(rng.integers(3, size=4)) for _ in range(8)]
     nodes = [np.eye(3)[own] + 0.5 * rng.normal(size=(4, 3)) for own in y]

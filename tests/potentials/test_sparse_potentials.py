@@ -167,7 +167,7 @@ def test_curvature_is_the_diagonal_of_the_hessian_at_zero(form, n_classes, n_typ
     rng = np.random.default_rng(3)
     batches = []
     for weight in (0.5, 2.0):
-        # One edge each: those of a longer chain are not independent.
+        # One edge per example: edges of a longer chain are not independent.
         features = sp.csr_matrix(rng.normal(size=(2, 5)) * (rng.random((2, 5)) < 0.7))
         types = {"node_type": rng.integers(n_types, size=2), "edge_type": rng.integers(n_types, size=1)}
         example = Example(features, lattice((2,)), rng.normal(size=(1, 2)), **types)

@@ -32,7 +32,7 @@ def test_filters_of_one_kind_are_those_of_least_squares():
 
 @pytest.mark.parametrize("period", [1, 2, 5, 8])
 def test_mirror_images_are_restored_alike(period):
-    # Of whole blocks; each training image has all its mirror images beside it.
+    # Statistics of whole blocks; each training image also contributes all its mirror images.
     whole = slice(None), slice(None, 40 // period * period), slice(None, 40 // period * period)
     clean = np.cumsum(RNG.normal(size=(2, 40, 40)), axis=2)[whole]
     noisy = clean + RNG.normal(size=clean.shape)

@@ -14,6 +14,6 @@ def test_quantiles_count_a_value_of_weight_k_as_k_values(seed):
     found = weighted_quantiles(values, times, shares)
     assert found == pytest.approx(np.quantile(np.repeat(values, times), shares))
     assert weighted_quantiles(values, None, shares) == pytest.approx(weighted_quantiles(values, np.ones(8), shares))
-    # Shares of one example are weights, too.
+    # Shares of one example also act as weights.
     small = weighted_quantiles(values, 0.01 * times, shares)
     assert values.min() <= small.min() <= small.max() <= values.max()

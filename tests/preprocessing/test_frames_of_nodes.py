@@ -140,7 +140,7 @@ def test_one_image_is_cut_into_bands(form):
     both = (X[np.newaxis], y[np.newaxis]) if form == "array" else ([X], [y])
     model = LogisticRegression()
     found = ClassifierScores(model, cv=5, passthrough=False).fit_transform(*both)[0]
-    # Ten bands of two rows, dealt to five folds: each by a classifier of the other folds.
+    # Ten bands of two rows in five folds; each band is scored by a classifier of the other folds.
     bands = y.reshape(10, -1)
     for rest, band in StratifiedLatticeKFold(5).split(bands, bands):
         fitted = model.fit(X.reshape(10, -1, 3)[rest].reshape(-1, 3), bands[rest].ravel())

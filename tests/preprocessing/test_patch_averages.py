@@ -85,7 +85,7 @@ def test_pixels_depend_on_no_more_than_reach():
     averages = PatchAverages([0.5], guide_threshold=0.3, search_radius=2).fit(IMAGE[None])
     other = IMAGE.copy()
     other[15, 17] += 1.0
-    # The whole image is shifted by its mean inside, which rounding shows.
+    # The mean of the whole image is subtracted internally, so rounding differs.
     changed = np.abs(np.diff([averages.transform(x[None])[0] for x in (IMAGE, other)], axis=0))[0].max(axis=2) > 1e-3
     rows, columns = np.nonzero(changed)
     assert np.abs(rows - 15).max() <= averages.reach_

@@ -49,7 +49,7 @@ def shrunk_by_loops(image, noise, search, step):
 @pytest.mark.parametrize("shape", [(30, 35), (1, 9), (17, 3)])
 @pytest.mark.parametrize(("search", "step"), [(4, 3), (3, 8), (12, 8), (18, 8)])
 def test_groups_are_those_of_loops(shape, search, step):
-    # Without its mean, as the image is inside: else patches of rounding differ.
+    # Subtract the mean, as is done internally: otherwise rounding changes the patches.
     image = IMAGE[: shape[0], : shape[1]]
     image = image - image.mean()
     found = PatchGroups(0.1, search_radius=search, step=step).fit_transform(image[None])[0]
@@ -62,7 +62,7 @@ def test_groups_are_those_of_loops(shape, search, step):
 
 
 def test_flat_areas_stay_flat():
-    # All patches of a flat area are alike, and more than a group holds.
+    # All patches of a flat area are equal, and a group cannot hold all of them.
     image = np.full((60, 70), 10.0)
     image[:, :20] += RNG.normal(size=(60, 20))
     assert np.abs(PatchGroups(1.0).fit_transform(image[None])[0, :, 50:, 0] - 10).max() < 0.1
@@ -94,8 +94,8 @@ def test_threads_layouts_and_read_only_input():
 
 
 def test_pixels_depend_on_no_more_than_reach():
-    # Numbers whose sum is exact, and a change that leaves their mean as it is: images are shifted by it inside, and
-    # rounding decides between patches that are as near as each other, as those reflected at the border are.
+    # The sums of these numbers are exact, and the change does not alter their mean, which is subtracted internally.
+    # Otherwise rounding would decide between equally similar patches, such as patches reflected at the border.
     image = np.round(64 * np.tile(IMAGE, (3, 3))) / 64
     groups = PatchGroups(0.1, search_radius=2).fit(image[None])
     other = image.copy()

@@ -67,7 +67,7 @@ def test_a_patch_is_not_laid_over_the_image_that_it_was_taken_from():
         expected = entries_by_loops(overlays, IMAGES[i], overlays.sources_[0] != i)
         assert_allclose(x @ np.eye(9), expected, atol=1e-5)
     own = overlays.transform(IMAGES)[overlays.sources_[0][0]]
-    # There it fits exactly.
+    # The patch fits exactly there.
     assert np.abs(own @ np.eye(9)[:, :1]).max() == pytest.approx(1.0, abs=1e-5)
 
 
@@ -84,7 +84,7 @@ def test_the_middle_of_a_patch_is_near_the_boundary():
     half = PatchOverlays(patch_size=10, n_patches=60, max_distance=5, random_state=0).fit(images, masks)
     assert by_steps(at.masks_[0], 5, 1).all()
     assert not by_steps(half.masks_[0], 5, 1).all()
-    # The window ends four steps after its middle.
+    # The window ends four steps beyond its middle.
     assert by_steps(half.masks_[0], 5, 5).mean() > 0.8
     assert_array_equal(by_default.patches_[0], half.patches_[0])
 
@@ -98,7 +98,7 @@ def test_sizes_are_those_of_overlays_of_one_size_side_by_side():
     for x, *parts in zip(features, *expected, strict=True):
         assert_array_equal(x @ np.eye(8), np.hstack([part @ np.eye(4) for part in parts]))
     assert together.n_patches_ == len(together.get_feature_names_out()) == 8
-    # An image that is too small for one of the sizes has features of the other size.
+    # An image that is too small for one of the two sizes has features of the other size.
     small = together.transform(IMAGES[:1, :6])[0] @ np.eye(8)
     assert np.abs(small).max(axis=0)[:4].all()
     assert not small[:, 4:].any()

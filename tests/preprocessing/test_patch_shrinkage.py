@@ -82,10 +82,10 @@ def test_bad_thresholds_are_named(thresholds):
 
 
 def test_a_union_is_its_parts_side_by_side():
-    # Patches are averaged and grouped by what the same threshold has left, which is computed once.
+    # Patches are averaged and grouped on the result of one threshold, which is computed once.
     averages = PatchAverages([0.1], guide_threshold=0.3)
     parts = [FilterBank("haar"), PatchShrinkage([0.3, 2.7 * 0.1]), averages, PatchGroups(0.1, search_radius=4)]
-    # The pilot of groups may be averages that are there already.
+    # The pilot of groups may be averages that were computed before.
     parts += [PatchAverages(np.array([0.9 * 0.1]), guide_threshold=2.7 * 0.1), PatchGroups(0.1, search_radius=5)]
     union = ChannelUnion(parts).fit(IMAGE[None])
     expected = np.concatenate([part.fit_transform(IMAGE[None]) for part in parts], axis=-1)
@@ -116,7 +116,7 @@ def test_principal_components_are_learned():
     bank = FilterBank("pca").fit(stripes[None])
     assert len(bank.kernels_) == 25
     assert bank.get_feature_names_out()[:3].tolist() == ["intensity", "mean", "pca_0"]
-    # Two waves across make up all of the image.
+    # Two waves across describe the whole image.
     for kernel in bank.kernels_[1:3]:
         assert np.ptp(kernel, axis=0).max() < 0.05 * np.ptp(kernel)
     gram = np.array([[np.sum(a * b) for a in bank.kernels_[1:]] for b in bank.kernels_[1:]])

@@ -33,7 +33,7 @@ def test_texture_equals_scikit_image(images):
     features = PixelFeatures(sigma=1.5).fit_transform(images)[0]
     for plane in range(3):
         tensor = structure_tensor(features[..., plane], sigma=1.5, mode="nearest", order="rc")
-        expected = reference(tensor) / 64  # its Sobel filters are not divided by 8
+        expected = reference(tensor) / 64  # the Sobel filters of that implementation are not divided by 8
         assert_allclose(features[..., 3 + 2 * plane], expected[0], rtol=1e-9)
         assert_allclose(features[..., 4 + 2 * plane], expected[1], rtol=1e-6, atol=1e-9)
 

@@ -156,7 +156,7 @@ def test_one_value_that_is_not_one(at, dtype):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_strings_of_any_length_and_script_have_columns_of_their_own(data):
-    # Up to 15 characters of one byte are kept apart from longer ones and from those of other scripts.
+    # Strings of up to 15 one-byte characters are distinguished from longer strings and from strings in other scripts.
     letters = st.text(st.sampled_from("ab\0é\xffß字𝄞"), max_size=18)
     values = st.one_of(letters, letters.map(Word), st.sampled_from(["a" * 15, "a" * 16, "a" * 15 + "\0", "a\0", "a"]))
     tokens = st.dictionaries(st.sampled_from(["w", "v", "w2", "字"]), values, max_size=4)

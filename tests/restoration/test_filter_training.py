@@ -94,7 +94,7 @@ def test_gradients_are_those_of_finite_differences(side, margin):
     def total(moved):
         return losses(sizes, moved, given, target, margin, has_gradient=False)[0].sum()
 
-    # Influences bend at their knots: a small step hardly ever passes one.
+    # Influences bend at their knots, and a small step hardly ever crosses a knot.
     moves = 1e-6 * np.eye(len(params))
     slopes = np.array([(total(params + move) - total(params - move)) / 2e-6 for move in moves])
     assert np.abs(gradient).max() > 1
@@ -115,7 +115,7 @@ def test_any_number_of_threads_gives_the_same_bits(dtype):
 
 
 def test_gradients_of_float32_are_near_those_of_float64():
-    # Smooth influences: what is rounded to the other side of a knot hardly matters.
+    # With smooth influences it hardly matters on which side of a knot a value is rounded.
     sizes, rng = (3, 8, 5, N_KNOTS), np.random.default_rng(0)
     curve = np.tanh(np.linspace(-2, 2, N_KNOTS)) / 25
     parts = rng.normal(size=(3, 8 * 25)) / 5, np.tile(curve, (3, 8)), np.full((3, 1), 0.1)

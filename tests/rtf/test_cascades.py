@@ -147,7 +147,7 @@ def test_joint_training_keeps_the_best_round():
     field = RegressionTreeField(cascade=Cascade(2, joint=3), **QUICK, solver=solver).fit(X, CLEAN)
     assert field.joint_curve_.shape == (4,)
     assert field.joint_curve_.min() < field.joint_curve_[0]
-    # The curve is the loss of the last field of the cascade, its images in one piece.
+    # The curve is the loss of the last field of the cascade, with all images in one part.
     assert error(field.set_params(clip=None).predict(X)) == pytest.approx(field.joint_curve_.min(), rel=1e-3)
     held_out = RegressionTreeField(cascade=Cascade(2, joint=2), **QUICK, solver=FieldSolver(early_stopping=True))
     assert held_out.fit(X, CLEAN).joint_curve_.shape == (3,)

@@ -50,6 +50,6 @@ def test_the_label_of_one_value_changes_past_its_distance(name):
 
 def test_weighed_labels_of_ordinal_codes_are_those_of_mixtures_of_the_nearest_two():
     codes = CODES["weighed ordinal"]
-    # A fourth of class 1 and three of class 0: 0.25 * 1 against 0.75 * 0.5.
+    # A fourth of class 1 and three fourths of class 0: 0.25 * 1 compared with 0.75 * 0.5.
     assert codes.labels(np.array([[0.25], [0.34], [1.19], [1.21], [-3.0], [7.0]])).tolist() == [0, 1, 1, 2, 0, 2]
     assert codes.labels(np.array([[0.34]]), is_weighed=False).tolist() == [0]

@@ -81,7 +81,7 @@ def test_samples_of_likelihoods_are_labels_of_values_that_are_drawn(encoding):
     drawn = field.sample(X, 500, random_state=0)
     assert drawn.shape == (500, *y.shape)
     assert set(np.unique(drawn)) == {0, 1, 2}
-    # Neighbours are alike beyond what X says of them.
+    # Neighbours are equal more often than X alone explains.
     off = drawn - drawn.mean(axis=0)
     assert np.mean(off[:, :, 0, 0] * off[:, :, 0, 1]) > 0.02
     evidence = np.where(np.arange(2) == 0, y, -1)

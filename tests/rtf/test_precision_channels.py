@@ -33,7 +33,7 @@ def test_they_tell_which_pixels_to_believe(loss):
         field = plain_field(loss, window=Window(precision_channels=channels), **QUICK).fit(X[:6], y[:6])
         errors[channels is None] = np.mean((field.predict(X[6:]) - y[6:]) ** 2)
         assert field.loss_curve_[-1] < field.loss_curve_[0]
-    # One leaf: without the channel all pixels have one precision, whatever the linear model sees.
+    # One leaf: without the channel all pixels have one precision, whatever the linear model uses.
     assert errors[False] < 0.75 * errors[True]
     assert field.precision_channels_.tolist() == [1]
     assert [part.shape for part in field.slopes_] == [(1, 1, 1, 1)] + [(1, 1, 2, 2)] * 4
@@ -45,7 +45,7 @@ def test_they_tell_which_pixels_to_believe(loss):
 
 
 def test_deviations_are_those_of_the_noise():
-    # Values of variance one, seen with noise of variance v: their precision 1 + 1 / v is linear in the channel.
+    # Values of variance one, observed with noise of variance v: their precision 1 + 1 / v is linear in the channel.
     rng = np.random.default_rng(1)
     y = rng.normal(size=(10, 20, 30))
     sure = np.where(rng.random(y.shape) < 0.5, 1.0, 0.01)

@@ -46,7 +46,7 @@ def test_a_leaf_without_neighbours_is_a_linear_regression():
     for loss in ("pseudolikelihood", "mse"):
         field = plain_field(loss, max_depth=0, max_iter=200, tol=1e-5, random_state=0).fit(X, y)
         assert_allclose(field.predict(X), expected, atol=1e-3)
-    # The precision is that of what the regression leaves over.
+    # The precision is the precision of the residual of the regression.
     field = plain_field(max_depth=0, max_iter=2000, tol=1e-7).fit(X, y)
     left_over = np.cov((y - expected).T, bias=True) / field.target_scale_**2
     assert_allclose(field.precisions_[0][0], np.linalg.inv(left_over), rtol=1e-3, atol=1e-2)
@@ -69,13 +69,13 @@ def test_the_loss_falls_from_round_to_round(loss, solver):
     ends = field.loss_curve_[field.round_ends_]
     assert len(ends) == 4
     assert np.all(np.diff(ends) <= 1e-6)
-    # Three rounds of splits, some leaves being too small to be split again.
+    # Three rounds of splits; some leaves are too small for another split.
     assert all(10 < len(tree["threshold"]) <= 15 for tree in field.trees_)
     assert all(part.shape[1:] == (2, 3) for part in field.weights_[1:])
 
 
 def test_trees_help():
-    # Two textures that want opposite answers: no linear model can tell them apart.
+    # Two textures that require opposite outputs: no linear model can distinguish them.
     rng = np.random.default_rng(3)
     x = rng.normal(size=(4, 16, 16, 2))
     y = np.where(x[..., 1] > 0, x[..., 0], -x[..., 0])
@@ -135,7 +135,7 @@ def test_linear_models_of_pairs_may_see_some_channels():
     field = plain_field(window=Window(pairwise_channels=[2, 0]), **options).fit(X, y)
     assert_array_equal(field.pairwise_channels_, [2, 0])
     assert [part.shape[2] for part in field.weights_] == [4, 5, 5, 5, 5]
-    # Trees see the others too.
+    # Trees also use the other channels.
     assert any(1 in tree["test"][0, [0, 3]] for tree in field.trees_[1:])
     with pytest.raises(ValueError, match="pairwise_channels and precision_channels of the last call of fit"):
         field.set_params(window__pairwise_channels=None).fit(X, y)
@@ -145,14 +145,14 @@ def test_linear_models_of_pairs_may_see_some_channels():
 
 def test_early_stopping_gives_back_the_best_round():
     rng = np.random.default_rng(0)
-    # Nothing to learn beyond the mean: no split helps.
+    # Nothing can be learned beyond the mean: no split helps.
     X, y = rng.normal(size=(12, 6, 6, 4)), rng.normal(size=(12, 6, 6))
     options = {**QUICK, "max_depth": 6, "split": Splits(min_samples_leaf=5), "max_iter": 30}
     solver = FieldSolver(early_stopping=True, validation_fraction=0.25)
     field = plain_field("mse", solver=solver, **options).fit(X, y)
     curve = field.validation_curve_
     assert 3 <= len(curve) == len(field.round_ends_) < 7
-    # Two rounds in vain, and the field of the one before them.
+    # Two rounds without improvement, and the field of the round before them.
     best = int(np.argmin(curve))
     assert len(curve) == best + 3
     assert len(field.precisions_[0]) <= 2**best
@@ -191,7 +191,7 @@ def test_training_looks_at_some_pixels(layout):
     solver, window = FieldSolver(max_samples=n), Window(lattice_ndim=1 if layout == "chains" else None)
     options = {**QUICK, "max_depth": 0, "max_iter": 1}
     plain_field(watched, solver=solver, window=window, **options).fit(X, y)
-    # Not all images are looked at, so that rectangles are not too small.
+    # Not all images are used, so that rectangles are not too small.
     n_images = {"images": 7, "chains": 8, "samples": 1}[layout]
     assert 0.8 * n <= sum(seen[:n_images]) <= n
 
@@ -224,8 +224,8 @@ def test_by_default_leaves_without_trained_parents_are_not_drawn_anywhere(split)
 
 
 def test_shrinkage_is_a_ridge_towards_the_parent():
-    # Without neighbours and with a precision of one the field is a linear model of (x, 1) in each leaf. Inputs are
-    # white, so that the curvature by a weight that all factors share is that of the squared error, 2.
+    # Without neighbours and with a precision of one, the field is a linear model of (x, 1) in each leaf. Inputs are
+    # white, so the curvature along a weight that all factors share is the curvature of the squared error, 2.
     rng = np.random.default_rng(0)
     x = rng.normal(size=2000)
     x = (x - x.mean()) / x.std()
@@ -366,7 +366,7 @@ def test_standard_deviations_cover_the_errors():
     predicted, deviation = field.predict(X[8:], return_std=True)
     share = np.mean(np.abs(predicted - y[8:]) < 2 * deviation)
     assert 0.85 < share <= 1
-    # More values than a factorisation is made for: sampled, and alike on average.
+    # More values than the limit of the factorisation: they are sampled, and agree on average.
     large = field.predict(np.tile(X[8:9], (1, 5, 4, 1)), return_std=True)[1]
     assert large.mean() == pytest.approx(deviation.mean(), rel=0.1)
 

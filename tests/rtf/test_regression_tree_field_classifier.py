@@ -30,7 +30,7 @@ def blocks(n=6, n_classes=3, shape=(12, 16), seed=0):
 
 @pytest.mark.parametrize("loss", ["pseudolikelihood", "likelihood", "mse", "multinomial"])
 def test_every_loss_sees_neighbours(loss):
-    # Codes of a linear model tell two classes apart, not the one between two others.
+    # Codes of a linear model separate two classes, but not a class between two others.
     X, y = blocks(n_classes=2)
     field = RegressionTreeFieldClassifier(loss, **{**QUICK, "max_depth": 0}).fit(X[:4], y[:4])
     alone = np.mean((X[4:, ..., 0] > 0.5) == y[4:])
@@ -190,7 +190,7 @@ def test_weights_of_images_are_copies_where_classes_weigh(class_weight):
     y[0] = 0
     times = np.array([3, 1, 2, 1])
     for loss in ("likelihood", "pseudolikelihood", "multinomial"):
-        # In later iterations the rounding of float32 adds up to more.
+        # In later iterations the rounding errors of float32 accumulate.
         options = WHOLE | {"max_iter": 4, "inference": "direct"}
         field = RegressionTreeFieldClassifier(loss, class_weight=class_weight, **options)
         once = clone(field).fit(X, y, times)

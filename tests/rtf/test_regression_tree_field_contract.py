@@ -42,7 +42,7 @@ def test_the_regressor_passes_the_checks_of_scikit_learn():
 def test_the_classifier_passes_the_checks_of_scikit_learn(loss, expected_failures):
     passed = passed_checks(RegressionTreeFieldClassifier(loss, **CHECKED), expected_failures)
     assert len(passed) >= 54 - len(expected_failures)
-    # It has no weights of classes, takes no sparse data, and its coefficients are no matrix to make sparse.
+    # The estimator has no weights of classes, accepts no sparse data, and its coefficients are not a matrix.
     assert missing_checks(passed) <= {
         "check_class_weight_balanced_linear_classifier",
         "check_class_weight_classifiers",
@@ -56,12 +56,12 @@ def test_the_classifier_passes_the_checks_of_scikit_learn(loss, expected_failure
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("Field", BOTH)
 def test_weights_equal_repetition(Field, class_weight, split):
-    # Every test at every offset, and all factors: then nothing is random.
+    # Every test at every offset, and all factors: nothing is random.
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 3))
     y = rng.normal(size=60) + np.where(X[:, 1] > 0, 2 * X[:, 0], 0)
     y = y if Field is RegressionTreeField else (y > 0).astype(int)
-    # Unit vectors sum to one, which lets precisions grow to their bound, and that takes long.
+    # Unit vectors sum to one, so precisions grow to their bound, which takes long.
     options = {} if Field is RegressionTreeField else {"encoding": "ordinal"}
     options |= {"tol": 1e-7, "max_iter": 500, "random_state": 0}
     weight = rng.integers(0, 4, size=60)
@@ -75,7 +75,7 @@ def test_weights_equal_repetition(Field, class_weight, split):
     for key in ("test", "threshold"):
         assert_array_equal(weighted.trees_[0][key], repeated.trees_[0][key])
     assert len(weighted.precisions_[0]) == 2
-    # Pixels are float32: the seven digits of scikit-learn's own check are more than they have.
+    # Pixels are float32: scikit-learn's own check requires seven digits, more than they have.
     assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-4, atol=1e-5)
 
 
@@ -249,7 +249,7 @@ def test_callbacks_hear_of_every_iteration(Field, n_iterations):
     recorder = Recorder(n_iterations)
     field = Field("mse", **QUICK | {"tol": 0.0}).set_callbacks(recorder).fit(X, Y)
     assert len(recorder.fitted) == field.n_iter_ == n_iterations
-    # Fields of both rounds predict, the last one what the estimator predicts that was stopped there.
+    # Fields of both rounds predict; the last field predicts what the estimator that was stopped there predicts.
     assert {len(found.precisions_[0]) for found in recorder.fitted} == ({1} if n_iterations == 3 else {1, 2})
     assert_array_equal(recorder.fitted[-1].predict(X), field.predict(X))
     values = [found.models(X)[0].h for found in recorder.fitted]
@@ -291,7 +291,7 @@ def test_what_has_two_readings_is_not_guessed(name):
     bad_X, bad_y, message = TWO_READINGS[name]
     with pytest.raises(ValueError, match=re.escape(message)):
         RegressionTreeField(**QUICK).fit(bad_X, bad_y)
-    # As chains, where that is said to be meant.
+    # Read as chains, if the user says so.
     rng = np.random.default_rng(0)
     bad_y = [rng.normal(size=part.shape) for part in bad_y]
     bad_y = bad_y if name.startswith("lists") else np.stack(bad_y)

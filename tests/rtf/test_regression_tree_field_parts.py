@@ -165,7 +165,7 @@ def objectives():
             loss = loss_function(name, data_range=3.0)
             yield pytest.param(
                 PredictionLoss(loss, direct, 0.2, 1.5), (12, 11), id=name
-            )  # no less than a window of "iw_ssim"
+            )  # at least a window of "iw_ssim"
 
 
 def five_points(function, x, direction, step=1e-4):
@@ -334,7 +334,7 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, shape, multiplie
             gain = next(gains)
             assert gain == pytest.approx(split_gain(*arguments, number, {leaf: (test, threshold)}), rel=1e-6)
             for other in tests:
-                # No other test does better at any threshold that was tried.
+                # No other test is better at any threshold that was tried.
                 responses = responses_in(images, potentials.types[number], leaf, other)
                 for k in (1, 2, 3):
                     at = np.sort(responses)[-(-k * len(responses) // 4) - 1]
@@ -439,7 +439,7 @@ def test_weighted_quantiles_are_those_of_repeated_responses(seed):
     many = best_split(terms, repeated, explained_variance, **options)
     assert (once is None) == (many is None)
     if once is not None:
-        # Two tests may part the samples alike; which of them comes first is up to the last digit then.
+        # Two tests may split the samples in the same way; the last digit decides which of them comes first.
         above = [responses[split.test, weight > 0] > split.threshold for split in (once, many)]
         assert_array_equal(*above)
         assert once.gain == pytest.approx(many.gain)
@@ -456,7 +456,7 @@ def test_projected_norm_stops_at_the_bounds():
 def test_whitened_inputs_are_uncorrelated(kind):
     rng = np.random.RandomState(0)
     plane = rng.normal(size=(30, 40, 3)) @ rng.normal(size=(3, 3)) + 5
-    # A sum of others and a constant contribute nothing.
+    # Zero-sum values and a constant contribute nothing.
     plane = np.concatenate([plane, plane.sum(axis=2, keepdims=True), np.ones((30, 40, 1))], axis=2)
     white = whitening_of(InputMoments.of([plane], kind, rng))
     n_factors = kind.rows(plane.shape[:2]).n_factors
@@ -535,7 +535,7 @@ def test_images_of_one_shape_are_evaluated_as_one(is_chain, n_values, options, l
             assert_allclose(part, own, rtol=1e-7, atol=1e-9)
     for part, own in zip(together.leaf_weights(), alone.leaf_weights(), strict=True):
         assert_array_equal(part, own)
-    # Trees that grow keep the stacks, and the solutions that solves start from.
+    # Trees that grow keep the stacks and the solutions from which solves start.
     again = together.replaced(potentials, images)
     assert again.value(coef) == pytest.approx(expected, rel=1e-10)
 
@@ -549,7 +549,7 @@ def test_only_small_images_of_one_shape_are_evaluated_as_one():
     assert stacks_of(mixed, mean) == [[0, 2, 3, 4], [1], [5, 6, 7], [8], [9]]
     # No stack is left over.
     assert [len(own) for own in stacks_of(images[:1] * 9, mean)] == [3, 3, 3]
-    # The loss of several images is no mean of their losses.
+    # The loss of several images is not a mean of their losses.
     assert stacks_of(mixed, psnr) == [[i] for i in range(10)]
     assert stacks_of(mixed, GaussianLikelihood()) == [[i] for i in range(10)]
     _, _, _, volumes, _ = random_field((3, 4, 5), n_images=2, seed=0)
@@ -569,7 +569,7 @@ def test_leaves_are_scaled_by_their_inputs(channels):
     assert_allclose(
         scaling.project(scaling.scaled(coef), BOUNDS), scaling.scaled(potentials.project(coef, BOUNDS)), atol=1e-12
     )
-    # The inputs that weights in these units stand before are uncorrelated, but for the share of all leaves in them.
+    # The inputs multiplied by weights in these units are uncorrelated, except for the share of all leaves in them.
     for number, (kind, white) in enumerate(zip(potentials.types, potentials.whitening, strict=True)):
         every = np.arange(kind.rows((9, 8)).n_factors)
         seen = [kind.inputs(image.seen(kind), every) @ white.T for image in images]
@@ -590,10 +590,10 @@ def test_half_of_the_tests_are_of_magnitudes():
     tests = random_tests(2000, 5, 3, np.random.RandomState(0))
     assert 0.45 < tests[:, 6].mean() < 0.55
     assert set(tests[:, 6]) == {0, 1}
-    # Where there is nothing but the channels of the sample itself, each is tested as it is.
+    # If there are only the channels of the sample itself, each channel is tested as it is.
     assert_array_equal(random_tests(8, 5, 0, np.random.RandomState(0))[:5, [0, 3, 6]], [[k, -1, 0] for k in range(5)])
     assert not all_tests(5, 1)[:, 6].any()
-    # In volumes a test looks at other slices too.
+    # In volumes, tests also compare other slices.
     tests = random_tests(500, 5, (1, 2, 3), np.random.RandomState(0))
     assert [np.abs(tests[:, k]).max() for k in (7, 1, 2, 8, 4, 5)] == [1, 2, 3] * 2
     assert not tests[tests[:, 3] < 0][:, [4, 5, 8]].any()

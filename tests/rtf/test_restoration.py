@@ -57,7 +57,7 @@ def test_filters_are_learned_from_the_images():
         errors[bank] = mean_square(field.predict(noisy[4:]), clean[4:])
     assert errors["auto"] < 0.7 * errors[None]
     assert max(errors["pca"], errors["dct"]) < errors[None]
-    # Thresholds go by how much inputs are off.
+    # Thresholds depend on the errors of the inputs.
     field = RegressionTreeField(**QUICK).fit(100 * noisy[:4], 100 * clean[:4])
     shrinkage = field.filter_bank_.transformers_[1]
     thresholds = np.array(shrinkage.thresholds) / field.channel_scale_
@@ -118,7 +118,8 @@ def test_every_round_sees_another_corruption():
 
     solver = FieldSolver(early_stopping=False)
     RegressionTreeField(corruption=corruption, solver=solver, **QUICK).fit(clean_images(3))
-    # Three images are tried, seen by the filters, and then by two rounds: the first of these as the filters saw them.
+    # Three images are tried and filtered, and then used by two rounds; the first round uses the images as the filters
+    # had them.
     assert len(seen) == 12
     assert seen[3:6] == seen[6:9]
     assert len(set(seen)) == 9
@@ -220,7 +221,7 @@ def test_missing_pixels_are_filled():
     filled = field.predict(given)
     gaps = np.isnan(given)
     assert mean_square(filled[gaps], truth[gaps]) < 0.1 * np.var(truth)
-    # Complete images are fine too; a field that never saw a gap says so.
+    # Complete images are accepted too; a field that never saw a gap raises an error about gaps.
     assert np.isfinite(field.predict(truth)).all()
     complete = RegressionTreeField(**QUICK).fit(truth[..., None], truth)
     with pytest.raises(ValueError, match=re.escape("X[0] contains NaN in channel 0, which was complete in fit")):
@@ -257,7 +258,7 @@ def test_missing_targets_do_not_matter():
     y[:, :, 16:] = np.nan
     fields = [plain_field("mse", **QUICK, window=1).fit(X[:, :, :16], clean[:, :, :16])]
     fields.append(plain_field("mse", **QUICK, window=1).fit(X, y))
-    # Half of the pixels are known, so that the mean over all is half.
+    # Half of the pixels are known, so the mean over all pixels is half.
     assert fields[1].loss_curve_[0] == pytest.approx(fields[0].loss_curve_[0] / 2)
 
 
@@ -395,7 +396,7 @@ def test_parameters_are_means_over_rounds_of_other_pixels(monkeypatch):
 
 
 def test_rounds_of_more_pixels_count_more():
-    # The first rounds count alike, later ones by their pixels.
+    # The first rounds have equal weights, later rounds weights by their pixels.
     expected = {100_000: [1, 1 / 2, 1 / 3, 1 / 3], 400_000: [1, 2 / 3, 2 / 3, 2 / 3], 1000: [1, 1 / 2, 1 / 3, 0.3]}
     for n_pixels, shares in expected.items():
         assert [share_of_round(number, n_pixels) for number in range(1, 5)] == pytest.approx(shares)
@@ -416,7 +417,7 @@ def test_pixels_of_a_round_are_those_that_it_looks_at(monkeypatch, loss, n_known
     clean = clean_images(3)
     unknown = clean.copy()
     unknown[0, :, :20] = np.nan
-    # Neither a cap beyond the images nor pixels without a target count.
+    # Neither a limit beyond the number of pixels nor pixels without a target have an effect.
     of_rounds = [(10**6, clean, (3072, 3072)), (10**6, unknown, (n_known, n_known)), (600, clean, (400, 600))]
     for max_samples, target, (least, most) in of_rounds:
         shares.clear()
@@ -438,7 +439,7 @@ def test_held_out_images_let_trees_grow_on_small_rounds(monkeypatch):
             field = RegressionTreeField(max_depth=5, solver=solver, random_state=seed).fit(noisy[:12], clean[:12])
             errors[least].append(mean_square(field.predict(noisy[12:]), clean[12:]))
             leaves[least].append(len(field.precisions_[1]))
-    # Without means over rounds, held-out losses rise by chance.
+    # Without averages over rounds, held-out losses increase by chance.
     assert max(errors[0.3]) < min(errors[1.0])
     assert min(leaves[0.3]) >= 8
     assert 2 * max(leaves[1.0]) <= min(leaves[0.3])

@@ -17,7 +17,7 @@ from sklearn_crf.rtf.images._input import TrainingData
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 
-# Pairs and tests of trees reach two pixels each.
+# Pairs and tests of trees reach two pixels.
 MARGIN = 4
 
 

@@ -16,7 +16,7 @@ from sklearn_crf.rtf._potentials import GaussianStatistics, as_plane, cross_of, 
 def test_sums_of_bins(dtype, of_terms, n):
     rng = np.random.RandomState(n)
     terms = rng.normal(size=(n, 3)).astype(of_terms)
-    # Some columns of a larger array, with ties, infinities and NaN, which is above nothing.
+    # Some columns of a larger array, with ties, infinities and NaN, which is greater than no threshold.
     whole = rng.randint(-3, 4, size=(5, n + 7)).astype(dtype)
     whole[0, -8:-4] = np.inf, -np.inf, np.nan, 0
     responses, thresholds = whole[:, 4 : n + 4], np.sort(rng.randint(-3, 4, size=(5, 4)), axis=1).astype(dtype)

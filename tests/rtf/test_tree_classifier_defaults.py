@@ -96,7 +96,7 @@ def test_trees_on_chains_stop_growing_by_what_is_held_out():
         warnings.simplefilter("ignore", ConvergenceWarning)
         grown.fit(X, y)
     assert mean_squared_error(y_test, field.predict(X_test)) < mean_squared_error(y_test, grown.predict(X_test))
-    # Of fewer nodes none is held out.
+    # With fewer nodes, none is held out.
     assert RegressionTreeField(window=window, random_state=0).fit(X[:9], y[:9]).validation_curve_.size == 0
 
 
@@ -137,7 +137,7 @@ def test_trees_on_few_nodes_of_chains_have_the_depth_that_these_can_bear():
     (X, y), (X_test, y_test) = regimes(40, rng), regimes(60, rng)
 
     def fitted(n, **options):
-        # The penalty on scores would hold back trees that are too deep.
+        # The penalty on scores would restrain trees that are too deep.
         field = RegressionTreeFieldClassifier(random_state=0, solver=FieldSolver(ridge=0.0), **options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -174,7 +174,7 @@ def test_the_ridge_of_one_leaf_is_that_of_logistic_regression_on_white_features(
         warnings.simplefilter("ignore", ConvergenceWarning)
         field = RegressionTreeFieldClassifier(loss, **options).fit(X, y)
     white = PCA(whiten=True).fit_transform(X) * np.sqrt(len(X) / (len(X) - 1))
-    # That of an intercept, which LogisticRegression does not penalise, is of a constant feature.
+    # An intercept, which LogisticRegression does not penalise, is the weight of a constant feature here.
     features = np.column_stack([white, np.ones(len(X))])
     linear = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-8, max_iter=1000).fit(features, y)
     np.testing.assert_allclose(field.predict_proba(X), linear.predict_proba(features), atol=2e-3)

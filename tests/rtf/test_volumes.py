@@ -120,7 +120,7 @@ def test_missing_voxels_are_filled_and_known_ones_kept():
         known = ~np.isnan(own[..., 0])
         assert_allclose(found[known], truth[known], atol=1e-6)
         assert np.mean((found - truth)[~known] ** 2) < 0.02 * truth.var()
-    # Missing values of y have no part in the loss.
+    # Missing values of y do not contribute to the loss.
     gaps = np.where(rng.random(CLEAN.shape) < 0.3, np.nan, CLEAN)
     partly = RegressionTreeField(**QUICK).fit(X, gaps)
     assert error(partly.predict(X), CLEAN) < error(NOISY, CLEAN)

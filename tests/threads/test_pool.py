@@ -17,7 +17,7 @@ shows_threads = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason=
 
 
 def threads_seen(n_blocks, n_threads):
-    """Return the threads that worked, each block waiting until others had time to come."""
+    """Return the threads that worked; each block waits until other threads had time to arrive."""
     seen = [None] * n_blocks
 
     def work(block):

@@ -214,7 +214,7 @@ def test_frustrated_grids_are_searched():
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
 def test_many_states_of_few_nodes_are_eliminated_over_the_likeliest(forbidden, monkeypatch):
-    # Branch and bound proves models that elimination takes at all.
+    # Branch and bound proves all models that elimination can solve.
     monkeypatch.setattr("sklearn_crf.inference.automatic._tuning.FIRST_BRANCHES", 0)
     monkeypatch.setattr("sklearn_crf.inference.automatic._tuning.BRANCHES", 0)
     rng, grid = np.random.default_rng(2), lattice((4, 4))
@@ -251,7 +251,7 @@ def test_cuts_label_two_states_in_training_where_they_prove_nearly_all():
     assert set(found.method.split(" + ")) <= {"GraphCut", "fusion"}
     assert cut.score <= found.score == pytest.approx(score(model, found.labels))
     assert found.score <= found.bound <= cut.bound + 1e-9
-    # Of mixed couplings they prove little, and all the others join in.
+    # With couplings of both signs it proves little, and all other algorithms are used.
     assert "LoopyBP" in AutoMap(bounded=True).map(spin_glass((50, 50), 0)).method
 
 

@@ -82,7 +82,7 @@ def test_long_narrow_graphs_are_exact_at_any_length():
     ladder = spin_glass((2, n), 0)
     found = AutoMarginals().marginals(ladder)
     assert (found.method, found.bound) == ("JunctionTree", "exact")
-    # The same as a chain of pairs of nodes.
+    # Equivalent to a chain of pairs of nodes.
     weight, unary = ladder.edge_weight.ravel(), ladder.unary
     along = {tuple(edge): w for edge, w in zip(ladder.graph.edges.tolist(), weight, strict=True)}
     pairs = unary[:n, :, None] + unary[n:, None] + np.array([along[s, s + n] for s in range(n)])[:, None, None] * SPIN
@@ -116,7 +116,7 @@ def test_budgets_by_name_grow():
     affords = {name: [exact_inference(graph, 2, name) is not None for graph in graphs] for name in BUDGETS}
     counts = [sum(affords[name]) for name in ("step", "fast", "default", "long")]
     assert counts == sorted(set(counts))
-    # Beside messages, many states may take more.
+    # With messages for comparison, many states may take more cells.
     assert exact_inference(lattice((2, 200)), 40, "fast") is not None
     for wrong in ("slow", -1, np.inf, True, None):
         with pytest.raises(ValueError, match="budget must be 'step', 'fast', 'default', 'long' or a number"):

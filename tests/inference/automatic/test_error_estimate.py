@@ -48,7 +48,7 @@ def test_estimates_are_of_the_size_of_errors(name):
 
 
 def test_small_models_have_their_true_error():
-    # Everything is around every node.
+    # The neighbourhood of every node is the whole graph.
     model = random_model(lattice((3, 4)), 2, "untied", seed=1, scale=1.0)
     found = LoopyBP(tol=1e-10, max_iter=1000).marginals(model)
     estimate = estimated_error(model, found, LoopyBP(tol=1e-10, max_iter=1000))
@@ -74,7 +74,8 @@ def test_large_errors_are_warned_of_with_what_to_change():
 @pytest.mark.parametrize("kind", ["pairwise", "factors"])
 @pytest.mark.parametrize(("coupling", "is_off"), [(0.42, True), (0.1, False)])
 def test_large_models_are_estimated_around_some_nodes(kind, coupling, is_off):
-    # A long strip is exact by elimination, and far more factors than messages of an estimate take.
+    # Elimination solves a long strip exactly, and the strip has far more factors than an estimate computes messages
+    # for.
     grid = lattice((6, 1200))
     unary = 0.1 * np.random.default_rng(1).normal(size=(grid.n_nodes, 2))
     model = PairwiseModel(grid, unary, [coupling * SPIN])

@@ -74,7 +74,7 @@ def test_shared_out_scores_add_up(structure, kind):
     rng = np.random.default_rng(0)
     x = scores.project(rng.normal(size=scores.size))
     assert_allclose(scores.project(x), x, atol=1e-12)
-    # Nothing that adds up is nearer: the difference to the projection is orthogonal to all directions that do.
+    # No feasible vector is nearer: the difference to the projection is orthogonal to all feasible directions.
     y = rng.normal(size=scores.size)
     assert (y - scores.project(y)) @ (x - scores.project(y)) == pytest.approx(0, abs=1e-9)
     of_nodes = model.unary + x.reshape(scores.shape) / scores.scale[:, None, None]
@@ -164,7 +164,7 @@ def test_optimal_trees_close_the_gap_of_conditional_gradients():
     model = random_model("cycle", 2, "untied", seed=15)
     found = TightenBound("optimal", outer_iter=200, outer_step="armijo", tol=1e-3).marginals(model)
     assert found.converged
-    # No distribution over the trees of a cycle is better than the one found by another road.
+    # No distribution over the trees of a cycle is better than the distribution found in another way.
     rng = np.random.default_rng(0)
     lists = [np.delete(np.arange(5), e) for e in range(5)]
     for _ in range(20):
@@ -189,7 +189,7 @@ def test_bound_falls_by_the_mutual_information_of_an_edge():
     ahead, behind = (bound(0.2 + sign * h * direction).log_z for sign in (1, -1))
     at = bound(np.full(5, 0.2))
     pairs = TRWMessagePassing(at.state.trees, tol=1e-13, max_iter=3000).edge_marginals(model)
-    # Moving weight from the tree without edge 1 to that without edge 0 lets edge 0 lose and edge 1 gain.
+    # Moving weight from the tree without edge 1 to the tree without edge 0 lowers edge 0 and raises edge 1.
     expected = mutual_information(pairs) @ direction
     assert (ahead - behind) / (2 * h) == pytest.approx(expected, abs=1e-6)
 
@@ -221,7 +221,7 @@ def test_errors():
 
 
 def test_a_start_by_messages_that_diverge():
-    # Strong couplings of both signs on a graph of many cycles: plain sweeps jump for ever, far above the bound.
+    # Strong couplings of both signs on a graph with many cycles: plain sweeps oscillate forever, far above the bound.
     spin = np.array([-1.0, 1.0])
     for seed in range(3):
         rng = np.random.default_rng(seed)

@@ -145,7 +145,7 @@ def test_truncation_changes_nothing_where_the_condition_holds(algorithm):
 @BOTH
 def test_nodes_that_need_no_choice_change_nothing(algorithm, strength, monkeypatch):
     rng = np.random.default_rng(5)
-    # Integers have ties, and parts that did not change since a move was tried are found in several rounds.
+    # Integers have ties; parts that did not change since a move was tried are found over several rounds.
     for trial, graph in enumerate((lattice((40, 30)), lattice((9, 8, 7)), from_adjacency(rng.random((60, 60)) < 0.05))):
         unary, weight = rng.normal(size=(graph.n_nodes, 5)), strength * rng.uniform(0, 2, size=graph.n_edges)
         whole = np.round(4 * unary), np.ceil(4 * weight)
@@ -166,7 +166,7 @@ def test_choices_are_left_where_they_are_open():
     assert settle_by_scores(unary, influence, keep, take) == 2
     assert keep.tolist() == [0, 0, 0, 1]
     assert take.tolist() == [0, 1, 1, 1]
-    # What costs exactly as much as edges can give is not taken.
+    # A state whose cost equals the largest possible gain by edges is not taken.
     influence[1] = 1.0
     assert settle_by_scores(unary, influence, keep, take) == 1
     assert take[1] == 0
@@ -190,7 +190,7 @@ def test_warm_start(algorithm):
 
 @BOTH
 def test_lattice_agrees_with_general_graph(algorithm):
-    """The same moves on the implicit lattice, in blocks and with threads, and on the slots of the incidence."""
+    """The implicit lattice, in blocks and with threads, makes the same moves as the slots of the incidence."""
     rng = np.random.default_rng(5)
     graph = lattice((280, 270))
     values = {
@@ -242,11 +242,11 @@ def test_conditions_are_checked():
     AlphaBetaSwap().map(model)
     with pytest.raises(ValueError, match=r"edge 0 .* theta\(0, 0\) \+ theta\(1, 1\) >= theta\(0, 1\)"):
         AlphaBetaSwap().map(PairwiseModel(graph, unary, [-np.eye(3)]))
-    # A negative weight turns a metric round.
+    # A negative weight reverses a metric.
     weights = np.array([1.0, 1.0, -0.5, 1.0])
     with pytest.raises(ValueError, match="edge 2 "):
         AlphaExpansion().map(PairwiseModel(graph, unary, [np.eye(3)], edge_weight=weights))
-    # Two features may hold together what neither does alone.
+    # Two features together may satisfy the condition although neither does alone.
     mixed = np.stack((2 * np.eye(3), -np.eye(3)))[None]
     AlphaExpansion().map(PairwiseModel(graph, unary, mixed, edge_weight=np.ones((4, 2))))
     with pytest.raises(ValueError, match="edge 3 "):

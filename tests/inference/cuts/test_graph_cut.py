@@ -26,7 +26,7 @@ KINDS = ("tied", "typed", "weighted", "untied")
 
 
 def submodular(tables):
-    """Raise the diagonal of two-state tables as far as needed, and a little more than all may be rounded."""
+    """Raise the diagonal of two-state tables as far as needed, and slightly more than all possible rounding."""
     lacking = tables[..., 0, 1] + tables[..., 1, 0] - tables[..., 0, 0] - tables[..., 1, 1]
     tables[..., 0, 0] += np.where(lacking > 0, lacking + 1e-12, 0)
     return tables
@@ -79,7 +79,7 @@ def test_exact_at_any_coupling(seed, name, kind, exponent):
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(GRAPHS)))
 def test_ties_and_integers(seed, name):
-    """Small integers make many cuts minimal: the one found has state 1 where it must be, and nowhere else."""
+    """Small integers have many minimal cuts: the cut that is found has state 1 only where it must."""
     rng = np.random.default_rng(seed)
     graph = GRAPHS[name]()
     unary = rng.integers(-2, 3, size=(graph.n_nodes, 2)).astype(float)
@@ -95,7 +95,9 @@ def test_ties_and_integers(seed, name):
 
 
 def test_lattice_agrees_with_general_graph():
-    """The same minimal cut on the implicit lattice and on the slots of the incidence, large enough for blocks."""
+    """The implicit lattice and the slots of the incidence give the same minimal cut, on lattices large enough for
+    blocks.
+    """
     rng = np.random.default_rng(1)
     for shape, connectivity in [((300, 290), 1), ((280, 270), 2), ((50, 45, 44), 1), ((300, 270), [[0, 1], [3, -2]])]:
         graph = lattice(shape, connectivity)
@@ -113,7 +115,9 @@ def test_lattice_agrees_with_general_graph():
 
 @pytest.mark.parametrize("coupling", [0.3, 0.75, 1.5])
 def test_lattice_whatever_flow_along_lines_leaves(coupling):
-    """Weak couplings leave excess at most nodes, strong ones at few: boxes or none, and what is spread before them."""
+    """Weak couplings leave excess at most nodes, strong couplings at few: with or without boxes, and with excess spread
+    before.
+    """
     graph = lattice((300, 290))
     values = {
         "unary": np.random.default_rng(3).normal(size=(graph.n_nodes, 2)),
@@ -127,7 +131,7 @@ def test_lattice_whatever_flow_along_lines_leaves(coupling):
 
 
 def test_sparse_seeds_on_a_lattice():
-    """Few nodes with scores: flow must travel far, and through the borders of blocks."""
+    """Few nodes with scores: flow must travel far, across the borders of blocks."""
     rng = np.random.default_rng(2)
     graph = lattice((300, 300))
     unary = np.zeros((graph.n_nodes, 2))
@@ -163,7 +167,9 @@ def test_exact_by_heights(name, dtype, by_heights):
 )
 @pytest.mark.parametrize("seeds", [False, True])
 def test_heights_find_the_same_cut(shape, connectivity, seeds, by_heights):
-    """Of all minimal cuts the same one, where couplings are so strong that flow travels far; infinite ones too."""
+    """Both searches find the same one of all minimal cuts, for couplings so strong that flow travels far, and infinite
+    ones.
+    """
     rng = np.random.default_rng(6)
     graph = lattice(shape, connectivity)
     unary = rng.normal(size=(graph.n_nodes, 2))
@@ -179,7 +185,7 @@ def test_heights_find_the_same_cut(shape, connectivity, seeds, by_heights):
 
 
 def test_offsets_that_the_edges_do_not_follow():
-    """A graph cannot claim to be a lattice that it is not."""
+    """A graph must not claim to be a lattice if it is not."""
     with pytest.raises(ValueError, match=r"edges must equal the edges of lattice\(shape, offsets\)"):
         Graph(4, [[0, 3], [1, 2]], shape=(2, 2), offsets=[[0, 1]])
 
@@ -205,7 +211,7 @@ def test_roof_duality(seed, name, kind):
 
 
 def test_persistency():
-    """What roof duality labels agrees with some labeling of the highest score: clamping it loses nothing."""
+    """The nodes labelled by roof duality agree with some labeling of the highest score: clamping them loses nothing."""
     rng = np.random.default_rng(4)
     n_partly = 0
     for _ in range(60):
@@ -234,7 +240,7 @@ def roof_dual_labels(model):
 
 
 def test_roof_duality_is_exact_where_flipping_helps():
-    """On a grid that wants neighbours to differ, exchanging the states of every second node makes it submodular."""
+    """If neighbours on a grid prefer to differ, exchanging states of every second node makes the grid submodular."""
     rng = np.random.default_rng(5)
     graph = lattice((40, 30))
     unary = rng.normal(size=(graph.n_nodes, 2))
@@ -277,7 +283,7 @@ def test_order_of_nodes_and_names_of_states_do_not_matter(seed):
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["error", "qpbo"]))
 def test_forbidden_states_and_pairs(seed, nonsubmodular):
-    """-inf in unary and in tables, one entry or several a table: exact, or found infeasible as by enumeration."""
+    """Scores of -inf in unary and in some entries of a table: exact, or found infeasible as by enumeration."""
     rng = np.random.default_rng(seed)
     graph = lattice((3, 3))
     unary = rng.normal(size=(9, 2))
@@ -298,7 +304,7 @@ def test_forbidden_states_and_pairs(seed, nonsubmodular):
     try:
         labeling = GraphCut(nonsubmodular=nonsubmodular).map(model)
     except ValueError as error:
-        # Roof duality alone cannot decide every choice, and filling in may run into forbidden pairs.
+        # Roof duality alone cannot decide every node, and filling in may produce forbidden pairs.
         assert nonsubmodular == "qpbo", error  # noqa: PT017
         return
     assert labeling.bound >= best - 1e-9
@@ -327,7 +333,7 @@ def test_read_only_and_unchanged():
 
 
 def test_scores_of_very_different_size():
-    """One huge edge does not drown the others: capacities are 60-bit integers."""
+    """One huge edge does not drown all other edges: capacities are 60-bit integers."""
     graph = lattice((9,))
     rng = np.random.default_rng(8)
     weight = rng.uniform(0, 1e-6, graph.n_edges)
@@ -340,7 +346,7 @@ def test_scores_of_very_different_size():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_modular_up_to_rounding(dtype):
-    """Tables a_i + b_j are modular on paper, and must not be refused for what rounding makes of them."""
+    """Tables a_i + b_j are modular in exact arithmetic, and must not be rejected because of rounding."""
     rng = np.random.default_rng(10)
     graph = lattice((3, 3))
     rows, columns = rng.normal(size=(2, graph.n_edges, 2)).astype(dtype)

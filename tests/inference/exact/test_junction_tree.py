@@ -91,7 +91,7 @@ def test_scores_beyond_the_range_of_exp():
 @settings(max_examples=15, deadline=None)
 @given(factor_graphs(max_arity=4), st.integers(0, 2**16))
 def test_scores_too_far_apart_for_products(model, seed):
-    # Steps of 400 with ties: many a sum has all its terms far below the maxima of either table.
+    # Steps of 400 with ties: the terms of many sums are far below the maxima of both tables.
     steps = 400.0 * np.random.default_rng(seed).integers(-4, 3, size=model.log_table.size)
     assert_agrees(replace(model, log_table=model.log_table + steps), atol=1e-9)
     assert_agrees(replace(model, log_table=np.where(steps < -1000, -1e5, model.log_table)), atol=1e-9)
@@ -103,7 +103,7 @@ def test_joined_chains_are_one_chain_of_pairs(scale, is_log):
     unary = [scale * rng.normal(size=(n, k)) for k in states]
     along = [scale * rng.normal(size=(k, k)) for k in states]
     between = scale * rng.normal(size=states)
-    # What forbids makes sums that only the shifts of both tables together can show to be safe.
+    # With forbidden states, only the shifts of both tables together show that sums are safe.
     along[0][0, 1:], between[2, 1] = -np.inf, -np.inf
     factors = [((2 * t + side,), unary[side][t]) for t in range(n) for side in (0, 1)]
     factors += [((2 * t + side, 2 * t + 2 + side), along[side]) for t in range(n - 1) for side in (0, 1)]
@@ -135,7 +135,7 @@ def test_samples_are_allowed_and_follow_the_marginals(model):
     assert all(np.isfinite(score(model, labels)) for labels in samples[:20])
     expected = np.clip(BruteForce().marginals(model).unary, 0, 1)
     shares = np.stack([(samples == k).mean(axis=0) for k in range(expected.shape[1])], axis=1)
-    # Five standard deviations, and ten draws more for the rare states whose counts are not normal.
+    # Five standard deviations, plus ten draws for rare states, whose counts are not normally distributed.
     assert np.all(np.abs(shares - expected) <= 5 * np.sqrt(expected * (1 - expected) / 400) + 10 / 400)
     assert not np.any(shares[expected == 0])
 
@@ -172,7 +172,7 @@ def test_components_of_one_structure_are_planned_once(monkeypatch):
     graph = Graph(48, edges)
     model = PairwiseModel(graph, rng.normal(size=(48, 3)), rng.normal(size=(1, 3, 3)), n_states=n_states)
     EliminationPlan(Reduction(factor_graph_of(model)), None, Limits(30, 2**31), "best")
-    # Planes of three states each, and the one of two.
+    # Planes of three states each, and the plane of two states.
     assert len(counted) == 2
 
 
@@ -203,7 +203,7 @@ def test_plans_are_shared_by_structure():
     one, other = (random_model("grid", seed=seed, forbidden=0.3) for seed in (1, 2))
     first = JunctionTree().marginals(one).state
     assert JunctionTree().marginals(replace(one, unary=one.unary * 2)).state is first
-    # Other states are forbidden: the order is taken over, and nothing else.
+    # Other states are forbidden: only the order is reused.
     again = JunctionTree().marginals(other, init=first)
     assert again.state is not first
     assert np.array_equal(again.state.nodes, [node for node in first.order if node in again.state.nodes])
@@ -357,7 +357,7 @@ def test_a_node_that_all_others_have_is_planned_fast():
 
 
 UAI = Path(os.environ.get("SKLEARN_CRF_DATA", "")) / "uai2014"
-# Those that take a second at most.
+# Models that take a second at most.
 NAMES = ("Grids_12", "Segmentation_12", "Alchemy_11", "CSP_12", "Pedigree_11", "Pedigree_12")
 
 

@@ -108,7 +108,7 @@ def test_sparse_tables_have_the_relaxation_of_written_out_ones():
 
 
 def test_an_assignment_is_solved_through_its_constraints():
-    """Rows and columns take exactly one each: the relaxation is the assignment polytope, which is integral."""
+    """Each row and each column has exactly one node: the relaxation is the assignment polytope, which is integral."""
     n = 7
     gain = np.random.default_rng(0).normal(size=(n, n))
     node = np.arange(n * n).reshape(n, n)
@@ -139,7 +139,7 @@ def test_large_sparse_tables_are_not_written_out():
 
 
 def test_rounding_respects_forbidden_pairs():
-    # Neighbours must differ: the relaxation is all halves, and plain rounding would be forbidden.
+    # Neighbours must differ: all values of the relaxation are one half, and plain rounding would give forbidden labels.
     different = np.array([[-np.inf, 0.0], [0.0, -np.inf]])
     model = PairwiseModel(lattice((4, 4)), np.zeros((16, 2)), different[None])
     found = LinearProgram().map(model)
@@ -148,7 +148,7 @@ def test_rounding_respects_forbidden_pairs():
 
 
 def test_deciding_nodes_one_by_one_finds_allowed_labels():
-    """Eight queens: nearly all labelings are forbidden, and so is what rounding alone finds."""
+    """Eight queens: nearly all labelings are forbidden, including the results of plain rounding."""
     n = 8
     queens = Graph(n, np.stack(np.triu_indices(n, 1), axis=1))
     a, b = np.indices((n, n))

@@ -33,11 +33,11 @@ def test_any_small_forest(model):
 @pytest.mark.parametrize("structure", ["full", "potts"])
 @pytest.mark.parametrize("kind", ["tied", "weighted"])
 def test_scores_of_any_size(dtype, scale, structure, kind):
-    # Passes through all three ways to keep messages: probabilities, these in double precision, scores.
+    # Messages are kept in all three ways: as probabilities, as probabilities in double precision, as scores.
     for seed in range(3):
         model = random_model("tree", 3, kind, structure=structure, dtype=dtype, scale=scale, seed=seed)
         exact = BruteForce().marginals(replace(model, unary=model.unary.astype(np.float64)))
-        # What single precision cannot tell apart in the scores themselves is lost to every algorithm.
+        # Differences of scores below single precision are lost to every algorithm.
         tol = 1e-9 if dtype == np.float64 else 1e-5 + 2e-6 * scale
         found = TreeInference().marginals(model)
         assert found.unary.dtype == dtype
@@ -80,7 +80,7 @@ def test_how_messages_are_kept(dtype):
 
 
 def test_long_chain_of_forbidden_pairs():
-    # The state never changes, so that a message sums up the scores of all nodes before: far more than exp can hold.
+    # The state never changes, so a message sums the scores of all earlier nodes, far more than exp can represent.
     n_nodes = 400
     unary = np.random.default_rng(0).normal(scale=20, size=(n_nodes, 2))
     same = np.where(np.eye(2), 0.0, -np.inf)[None]
@@ -109,11 +109,11 @@ def test_forbidden_transitions_with_one_way_out():
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
 @pytest.mark.parametrize("scale", [1, 500])
 def test_a_node_of_many_edges(structure, forbidden, scale):
-    # The hub is neither first nor last, so that it has a parent too.
+    # The hub is neither first nor last, so it also has a parent.
     hub, n_nodes = 4, 13
     leaves = np.setdiff1d(np.arange(n_nodes), hub)
     star = Graph(n_nodes, np.stack((leaves, np.full(n_nodes - 1, hub)), axis=1))
-    # Memory is reused: leave NaN where messages will lie.
+    # Memory is reused: fill it with NaN where messages will be stored.
     del_me = [np.full((24 + 13, 2), np.nan) for _ in range(20)]
     del del_me
     for kind in TABLE_KINDS:
@@ -160,7 +160,7 @@ def test_results_of_a_component_do_not_depend_on_the_others():
 
 
 def test_ties_are_broken_into_one_labeling():
-    # Every labeling of alternating states scores 5; picking each node's best state by itself could mix two of them.
+    # Every alternating labeling scores 5; choosing each node's best state separately could mix two of them.
     chain = lattice((6,))
     differ = np.where(np.eye(2), 0.0, 1.0)[None]
     found = TreeInference().map(PairwiseModel(chain, np.zeros((6, 2)), differ))
@@ -183,7 +183,7 @@ def test_edge_marginals(kind):
     assert pairs.shape == (6, 3, 3)
     assert_allclose(pairs.sum(axis=2), unary[model.graph.edges[:, 0]], atol=1e-12)
     assert_allclose(pairs.sum(axis=1), unary[model.graph.edges[:, 1]], atol=1e-12)
-    # One edge's marginals are the derivative of log_z by the table of that edge alone.
+    # The marginals of one edge are the derivative of log_z by this edge's own table.
     alone = replace(model, tables=model.edge_tables(), edge_type=np.arange(6), edge_weight=None)
     assert_allclose(pairs, BruteForce().marginals(alone).tables[:, 0], atol=1e-10)
     assert_array_equal(TreeInference().edge_marginals(model, [4, 1]), pairs[[4, 1]])
@@ -230,7 +230,7 @@ def test_deep_and_wide_trees():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_columns", [7, 10, 13, 17, 22, 31])
 def test_many_states(n_columns, dtype):
-    # Rows of many lengths go through vectors of several widths; enumeration of three nodes is the reference.
+    # Rows of many lengths use vectors of several widths; the reference is enumeration of three nodes.
     chain = lattice((3,))
     for kind, extra in (("tied", {}), ("weighted", {}), ("typed", {"vary_states": True}), ("tied", {"forbidden": 0.3})):
         model = random_model(chain, n_columns, kind, dtype=dtype, seed=n_columns, **extra)
@@ -253,14 +253,14 @@ def test_joined_chains_of_one_table_are_those_of_messages(n_states, lengths, sca
     unary, table = scale * rng.normal(size=(graph.n_nodes, n_states)), rng.normal(size=(1, n_states, n_states))
     table[(rng.uniform(size=table.shape) < forbidden) & ~np.eye(n_states, dtype=bool)] = -np.inf
     chains = PairwiseModel(graph, unary, table)
-    # Weights of edges keep the kernel of chains away.
+    # Edge weights rule out the chain kernel.
     other = PairwiseModel(graph, unary, table, edge_weight=np.ones(graph.n_edges))
     found, expected = TreeInference().marginals(chains), TreeInference().marginals(other)
     same_marginals(found, expected, 1e-9 * (1 + scale))
     starts = np.cumsum([0, *lengths[:-1]])
     terms = [np.add.reduceat(each.log_z_terms, starts) for each in (found, expected)]
     assert_allclose(*terms, rtol=1e-9, atol=1e-9)
-    # Each chain has the bits that it has by itself.
+    # Each chain has the same bits as alone.
     alone = TreeInference().marginals(PairwiseModel(lattice((lengths[0],)), unary[: lengths[0]], table))
     if scale < 100:
         assert_array_equal(alone.unary, found.unary[: lengths[0]])
@@ -268,7 +268,7 @@ def test_joined_chains_of_one_table_are_those_of_messages(n_states, lengths, sca
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_what_forbidden_pairs_let_underflow_is_not_lost(dtype):
-    """The state that nothing leads back to is lost in the sums of the first half, and the best one of all."""
+    """The state that no other state leads to vanishes in the sums of the first half, but is the best state overall."""
     table = np.array([[0.0, 0.0], [-np.inf, 0.0]])
     unary = np.zeros((400, 2), dtype=dtype)
     unary[:200, 1], unary[200:, 0] = 5.0, 10.0
@@ -293,7 +293,7 @@ def test_forbidden_states_and_pairs_at_any_scale(graph, dtype, scale):
         kind, share = ("tied", "weighted", "untied")[seed % 3], (0.3, 0.7)[seed % 2]
         model = random_model(graph, 3, kind, dtype=dtype, scale=scale, forbidden=share, seed=seed)
         if seed % 4 < 3:
-            # Messages are then tried as probabilities.
+            # Messages are then first stored as probabilities.
             model = replace(model, tables=model.tables / scale)
         exact = BruteForce().marginals(replace(model, unary=model.unary.astype(np.float64)))
         inference = TreeInference()
@@ -337,7 +337,7 @@ def test_two_nodes_whose_likely_states_exclude_each_other():
         found = TreeInference().marginals(same)
         assert found.log_z == pytest.approx(np.log(2))
         assert_allclose(found.unary, [[0.5, 0.5], [1, 0]])
-    # Both likely states are 600 above the others, and the others are the only pair left.
+    # Both likely states are 600 above the other states, and only the pair of the other states is allowed.
     apart = PairwiseModel(lattice((2,)), [[600, 0], [600, 0]], [[[-np.inf, -np.inf], [-np.inf, 0]]])
     assert TreeInference().marginals(_with_ones(apart)).log_z == pytest.approx(0.0)
 

@@ -101,7 +101,7 @@ def test_iterations_in_one_call_are_those_one_by_one(shape, n_values, dtype, mon
     algorithm = ConjugateGradient(tol=1e-5)
     found = algorithm.solve(model, h)
     assert found.n_iter > 2
-    # Several numbers are summed in ranges, each call makes one iteration, and threads call other kernels.
+    # Sums are computed in ranges, each call makes one iteration, and threads call other kernels.
     monkeypatch.setattr("sklearn_crf.inference.gaussian._tuning.SMALLEST_RANGE", 7)
     in_ranges = algorithm.solve(model, h)
     monkeypatch.setattr("sklearn_crf.inference.gaussian._tuning.NUMBERS_AT_ONCE", 0)
@@ -202,7 +202,7 @@ def reference_sweep(model, values, normals):
 @pytest.mark.parametrize("name", GRAPHS)
 def test_one_sweep_is_the_reference(name):
     model = random_gaussian(name, 2, seed=11)
-    # Without edges and with h = 0 a draw is the root times the normal numbers, which gives them away.
+    # Without edges and with h = 0, a draw is the matrix root times normal numbers, which can therefore be recovered.
     n_nodes = model.graph.n_nodes
     alone = GaussianModel(lattice((n_nodes,), [[n_nodes + 1]]), np.zeros(model.h.shape), np.eye(2), [])
     options = {"n_sweeps": 1, "burn_in": 0, "random_state": 3}

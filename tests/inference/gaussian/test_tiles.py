@@ -76,7 +76,7 @@ def test_tiles_equal_the_whole_solve(window, shape, n_values):
     for tol in (1e-3, 1e-8):
         found = in_tiles(field, plane, ConjugateGradient(tol=tol), n_pixels=150, margin=1)
         assert len(found.margins) >= plane[..., 0].size / 150
-        # The whole solve would have stopped here too.
+        # The solve of the whole would also have stopped here.
         assert share_missing(field, plane, found.mean) <= tol
         whole = ConjugateGradient(tol=tol / 10).marginals(field.model(plane, 1)).mean
         assert np.linalg.norm(found.mean.reshape(whole.shape) - whole) <= 3 * tol * np.linalg.norm(whole)
@@ -90,7 +90,7 @@ def test_single_precision():
 
 
 def test_what_is_missing_is_measured():
-    # Exact solves of tiles leave nothing missing but at the seams.
+    # With exact solves of tiles, errors remain only at the seams.
     field, plane = fitted_field(), np.random.default_rng(2).normal(size=(30, 31, 3))
     model = field.model(plane, 1)
     for tol in (0.5, 1e-2):
@@ -153,7 +153,8 @@ def small_tiles(monkeypatch):
 @pytest.mark.parametrize("layout", ["array", "list", "cascade", "chains"])
 def test_predictions_in_tiles(layout, small_tiles):
     X, y = blocks()
-    # An image in which no pixel goes another way in the trees of a second field where the first is 1e-5 off.
+    # An image in which no pixel takes another path in the trees of a second field where the first field differs by
+    # 1e-5.
     large = blocks(1, (80, 72), seed=3)[0]
     if layout == "chains":
         X, y, large = X.reshape(4, -1, 1), y.reshape(4, -1), large.reshape(1, -1, 1)
@@ -166,7 +167,7 @@ def test_predictions_in_tiles(layout, small_tiles):
     for found, expected in zip(field.predict(large), whole, strict=True):
         assert found.shape == expected.shape
         assert_allclose(found, expected, atol=1e-4)
-        # Nothing of the whole was computed twice.
+        # Nothing for the whole image was computed twice.
         assert np.array_equal(found, expected) == (found.size < 1000)
     for found, expected in zip(field.set_params(n_jobs=3).predict(large), field.predict(large), strict=True):
         assert_array_equal(found, expected)
@@ -177,7 +178,7 @@ def test_filter_banks_in_tiles(small_tiles):
     field = plain_field("pseudolikelihood", filter_bank=FilterBank("gaussian_derivatives"), **QUICK).fit(X, y)
     assert field.n_features_in_ == 1
     assert field.weights_[0].shape[2] == 1 + 19
-    # A bank of its own, or before the field: the same.
+    # A filter bank in the field or before the field gives the same result.
     responses = FilterBank("gaussian_derivatives").fit_transform(X)
     piped = plain_field("pseudolikelihood", **QUICK).fit(responses, y)
     assert_array_equal(field.predict(X), piped.predict(responses))

@@ -123,7 +123,7 @@ def test_free_energy_of_convergent_updates_never_rises(kind, normalization):
         model = dense_model(kind, n_nodes=60, normalization=normalization, scale=scale)
         bounds, state = [], None
         for _ in range(25):
-            # labels that are certain would have no entropy to begin with
+            # certain labels would have no entropy
             found = DenseMeanField(max_iter=1, updates="convergent").marginals(model, init=state)
             state = found.state
             bounds.append(reference_free_energy(model, np.maximum(state, 1e-300)))

@@ -62,7 +62,7 @@ def test_random_numbers_are_uniform_and_unrelated():
     n = 20000
     streams = np.stack([stream(seed, chain, sweep, n) for seed in (0, 1) for chain in (0, 1) for sweep in (0, 1, 2)])
     assert stats.kstest(streams.ravel(), "uniform").pvalue > 0.001
-    # Streams of other sweeps, chains and seeds, and the stream of the next node.
+    # Streams of other sweeps, chains and seeds, and of the next node, differ.
     related = np.corrcoef(np.concatenate([streams, np.roll(streams[:1], 1, axis=1)]))
     assert np.abs(related[np.triu_indices(len(related), 1)]).max() < 5 / np.sqrt(n)
 
@@ -72,7 +72,7 @@ def test_random_numbers_are_uniform_and_unrelated():
 def test_marginals_converge_to_the_exact_ones(topology, kind, dtype):
     model = random_model(topology, 3, kind, scale=0.7, dtype=dtype, seed=1)
     exact = BruteForce().marginals(model)
-    # Batches of sweeps tell the standard error of their mean, correlation included.
+    # Batches of sweeps estimate the standard error of their mean, including the correlation.
     batches = [GibbsSampler(n_sweeps=250, burn_in=20, random_state=k).marginals(model) for k in range(24)]
     for name in ("unary", "tables"):
         values = np.stack([getattr(batch, name).astype(np.float64) for batch in batches])
@@ -135,7 +135,7 @@ def test_nothing_forbidden_is_drawn(model):
 
 
 def test_a_feasible_start_is_found():
-    # Outside, begin, inside: "inside" may not follow "outside", but the nodes alone prefer just that.
+    # Outside, begin, inside: "inside" must not follow "outside", but single nodes prefer this.
     tables = np.zeros((1, 3, 3))
     tables[0, 0, 2] = -np.inf
     model = PairwiseModel(lattice((40,)), np.tile([[9.0, 0.0, 0.5], [0.0, 0.2, 9.0]], (20, 1)), tables)
@@ -151,7 +151,7 @@ def test_on_forests_a_feasible_start_is_always_found(model, seed):
 
 
 def test_a_start_far_from_any_feasible_one():
-    # States may only stay or go up by one: nodes one at a time do not find their way there.
+    # States may only stay equal or increase by one: changes of single nodes do not find such labelings.
     steps = np.arange(5) - np.arange(5)[:, None]
     tables = np.where((steps == 0) | (steps == 1), 0.0, -np.inf)[None]
     model = PairwiseModel(lattice((40,)), np.random.default_rng(0).normal(size=(40, 5)), tables)
@@ -167,7 +167,7 @@ def test_no_feasible_start_is_an_error():
 
 
 def test_a_start_that_only_a_search_finds():
-    # Sixteen queens: the columns of two rows must differ, and not by as much as the rows.
+    # Sixteen queens: the columns of two rows must differ, and by another number than the rows.
     n = 16
     rows, columns = np.stack(np.triu_indices(n, 1), axis=1), np.arange(n)
     apart, steps = np.abs(columns - columns[:, None]), np.arange(1, n)[:, None, None]
@@ -207,7 +207,7 @@ def test_seeds_decide():
 
 
 def test_warm_start_is_where_the_chains_begin():
-    # Two modes that a chain does not leave in the few sweeps made.
+    # Two modes: a chain stays in one of them during the few sweeps.
     model = PairwiseModel(lattice((8, 8)), np.zeros((64, 2)), 4 * np.eye(2)[None])
     sampler = GibbsSampler(n_sweeps=5, burn_in=0, n_chains=2, random_state=0)
     result = sampler.marginals(model, init=np.repeat([[0], [1]], 64, axis=1))

@@ -125,7 +125,7 @@ def test_threads_do_not_change_anything(n_threads):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_forbidden_pairs_are_left_behind(schedule):
-    # Outside, begin, inside: "inside" may not follow "outside", but the nodes alone prefer just that.
+    # Outside, begin, inside: "inside" must not follow "outside", but single nodes prefer this.
     tables = np.zeros((1, 3, 3))
     tables[0, 0, 2] = -np.inf
     unary = np.tile([[1.0, 0.0, 0.5], [0.0, 0.2, 2.0]], (4, 1))
@@ -137,7 +137,7 @@ def test_forbidden_pairs_are_left_behind(schedule):
 
 
 def test_no_way_out_of_forbidden_pairs_is_an_error():
-    # Both nodes must differ, both have one state only.
+    # Both nodes must differ, but both have only one state.
     tables = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)[None]
     unary = np.array([[0.0, -np.inf], [0.0, -np.inf]])
     with pytest.raises(ValueError, match="infeasible"):

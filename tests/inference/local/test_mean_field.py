@@ -147,7 +147,7 @@ def test_warm_start_goes_on_where_it_was():
 
 
 def test_labels_choose_the_mode():
-    # Two equally good modes: the start decides.
+    # Two equally good modes: the start determines the result.
     model = PairwiseModel(lattice((4, 4)), np.zeros((16, 2)), 2 * np.eye(2)[None])
     for state in (0, 1):
         result = MeanField().marginals(model, init=np.full(16, state))

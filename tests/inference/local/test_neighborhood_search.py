@@ -83,7 +83,7 @@ def test_gains_are_differences_of_scores():
     for number, model in enumerate(finite_models()):
         steps = Steps(model)
         if np.isneginf(score(model, steps.labels)) or np.isneginf(steps.arrays.fallback[steps.arrays.kind > 0]).any():
-            continue  # there is no difference to compare with
+            continue  # no difference for comparison
         before = steps.check()
         for key, (step, options) in enumerate(
             [
@@ -129,7 +129,7 @@ def test_sweeps_draw_from_the_distribution():
 
 
 def test_moves_are_best_given_the_rest():
-    # Regions of at most four nodes that fit into the tables: every change of a set of nodes that were free is tried.
+    # Regions of at most four nodes whose tables fit: every change of a set of free nodes is tried.
     for seed in range(20):
         model = random_model("grid", 2 + seed % 2, TABLE_KINDS[seed % 4], seed=seed)
         steps = Steps(model, seed)
@@ -200,7 +200,7 @@ def test_exact_where_one_subgraph_holds_all():
 
 
 def test_planted_optimum_is_found():
-    # Couplings that all hold in one labeling: no frustration, but walls that single nodes do not move.
+    # All couplings hold in one labeling: there is no frustration, but single nodes cannot cross the walls.
     rng, graph, spin = np.random.default_rng(0), lattice((25, 25)), np.array([-1.0, 1.0])
     planted = rng.integers(2, size=graph.n_nodes)
     weight = np.abs(rng.normal(size=graph.n_edges)) * np.prod(spin[planted[graph.edges]], axis=1)
@@ -250,12 +250,12 @@ def test_options_have_ranges(option):
 
 
 def test_forbidden_pairs_and_large_constraints():
-    # A map of three colours, neighbours must differ; too wide for one subgraph.
+    # Colouring of a map with three colours; too wide for one subgraph.
     rng, graph = np.random.default_rng(0), lattice((14, 14))
     model = PairwiseModel(graph, rng.normal(size=(196, 3)), np.where(np.eye(3), -np.inf, 0.0)[None])
     found = LargeNeighborhoodSearch(max_work=1e7, max_cells=81, random_state=0).map(model)
     assert np.all(found.labels[graph.edges[:, 0]] != found.labels[graph.edges[:, 1]])
-    # Rows and columns of an assignment of 12 by 12.
+    # Rows and columns of a 12 x 12 assignment problem.
     worth = rng.normal(size=(12, 12))
     numbers = np.arange(144).reshape(12, 12)
     factors = [((s,), np.array([0.0, w])) for s, w in enumerate(worth.ravel())]

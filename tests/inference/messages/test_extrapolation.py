@@ -82,7 +82,7 @@ def test_messages_that_do_not_settle_stay_finite(n_states, dtype):
     with pytest.warns(ConvergenceWarning):
         found = TRWMessagePassing(max_iter=60, tol=1e-9).marginals(model)
     assert np.isfinite(found.unary).all()
-    # Any labeling is less than the sum over all.
+    # The score of any labeling is less than the log-sum over all labelings.
     assert found.log_z > ICM().map(model).score
 
 
@@ -127,7 +127,7 @@ def test_a_warm_start_needs_no_sweeps_more():
     ids=["belief propagation", "damped", "residual", "convergent"],
 )
 def test_where_sweeps_are_left_alone(inference, monkeypatch):
-    # Belief propagation may have several fixed points; the others are asked for as they are.
+    # Belief propagation may have several fixed points; all other algorithms are called with their defaults.
     monkeypatch.setattr(_extrapolation, "extrapolate", lambda *arguments: pytest.fail("extrapolated"))
     inference.marginals(grid_model(2, 0.5))
 
@@ -148,6 +148,6 @@ def test_shares_give_the_shortest_combination():
     steps = changes[1:] - changes[0]
     others = np.linalg.lstsq(steps.T, -changes[0], rcond=None)[0]
     assert_allclose(shares, [1 - others.sum(), *others], atol=1e-6)
-    # Changes that are all the same leave what there is.
+    # Equal changes leave the messages as they are.
     shares_of_changes(np.ones((3, 3)), 1e-8, shares[:3])
     assert_array_equal(shares[:3], [1.0, 0.0, 0.0])

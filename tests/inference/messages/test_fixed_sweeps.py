@@ -1,4 +1,4 @@
-"""A fixed number of sweeps: marginals, losses and gradients through the sweeps, beside plain NumPy."""
+"""A fixed number of sweeps: marginals, losses and gradients through the sweeps, compared with plain NumPy."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from sklearn_crf.models import PairwiseModel, with_table_of_each_edge
 METHODS = ("trw", "loopy", "mean_field")
 GRAPHS = {
     "lattice": lattice((3, 4)),
-    # A triangle, a chain whose nodes are not in order, and a node by itself.
+    # A triangle, a chain with unordered nodes, and an isolated node.
     "parts": Graph(8, [[0, 1], [1, 2], [0, 2], [7, 3], [3, 5], [5, 4]]),
     "star": Graph(11, [[0, i] for i in range(1, 11)] + [[1, 2]]),
     "tree": Graph(7, [[3, 0], [3, 1], [1, 2], [4, 3], [6, 4]]),
@@ -76,7 +76,7 @@ def test_kernel_is_the_reference(method, loss, graph, n_states, n_features, pott
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scale", [1.0, 300.0])
 def test_gradient_is_that_of_finite_differences(method, loss, scale, rng):
-    # At the large scale sums are kept as scores; the scores themselves are moderate at the labels that matter.
+    # At the large scale, sums are kept as scores; the scores of the labels are moderate.
     model = random_model(lattice((3, 3)), 3, rng)
     if scale > 1:
         model = replace(model, tables=np.concatenate([model.tables, scale * rng.normal(size=(1, 1, 3, 3))]))
@@ -195,7 +195,7 @@ def test_bits_do_not_depend_on_threads(method, dtype, n_states, rng):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_parts_are_apart(method, rng):
-    # Edge probabilities and sweeps of a component are those that it has alone.
+    # Edge probabilities and sweeps of a component are the same as for the component alone.
     model = random_model(lattice((3, 3)), 3, rng)
     edges = np.concatenate([model.graph.edges, model.graph.edges + 9])
     both = PairwiseModel(

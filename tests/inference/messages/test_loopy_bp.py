@@ -81,7 +81,7 @@ def test_the_schedule_of_large_graphs():
 
 
 def test_blocks_take_hardly_more_sweeps_than_one_sequence():
-    # Attraction that carries news far: a checkerboard moves it by two nodes a sweep.
+    # Attraction over long distances: a checkerboard moves information by two nodes a sweep.
     model = random_model(lattice((60, 60)), 3, structure="potts", scale=0.3, seed=0)
     model = replace(model, tables=1.2 * np.eye(3)[None])
     n_sweeps = {
@@ -184,7 +184,7 @@ def test_scores_too_large_for_probabilities():
     for kind in TABLE_KINDS:
         for structure in ("full", "potts"):
             model = random_model("grid", 3, kind, structure=structure, scale=0.5, seed=8)
-            # An edge on which nothing depends widens the range, so that messages are kept as scores.
+            # An irrelevant edge widens the range, so messages are kept as scores.
             graph = Graph(11, np.concatenate((model.graph.edges, [[9, 10]])))
             strong = np.where(np.eye(3), 1e4, 0.0)[None, None].repeat(model.tables.shape[1], axis=1)
             weight = None
@@ -277,7 +277,7 @@ def test_max_product_finds_good_labelings():
 
 
 def test_contradictions_on_cycles():
-    # An odd cycle of two states that must alternate: no labeling, but nothing that messages could see. A search does.
+    # An odd cycle of two alternating states has no labeling, which messages cannot detect, but a search can.
     differ = np.where(np.eye(2), -np.inf, 0.0)[None]
     ring = Graph(5, np.stack((np.arange(5), (np.arange(5) + 1) % 5), axis=1))
     model = PairwiseModel(ring, np.zeros((5, 2)), differ)
@@ -318,7 +318,7 @@ def test_residual_schedule_reaches_what_sweeps_do_not():
 
 
 def test_the_residual_schedule_ends_where_sweeps_do():
-    # Scores so far apart that changes below the tolerance are what decides elsewhere.
+    # The scores differ so much that changes below the tolerance decide elsewhere.
     n_converged = 0
     for seed in range(10):
         model = random_model(lattice((4, 4)), 2, "untied", scale=30, seed=seed)
@@ -350,7 +350,7 @@ def test_appearance_probabilities_of_one_are_belief_propagation(n_columns, maxim
 @pytest.mark.parametrize("scale", [0.5, 300])
 @pytest.mark.parametrize("structure", ["full", "potts"])
 def test_appearance_probabilities_of_spanning_trees_bound_log_z(structure, scale, kind):
-    # Every edge of a cycle is in all spanning trees but one; the marginals are the derivative of the bound.
+    # Every edge of a cycle is in all spanning trees except one; the marginals are the derivative of the bound.
     model = random_model("cycle", 3, kind, structure=structure, scale=scale, seed=14)
     appearance = np.full(5, 4 / 5)
     weight = np.ones((5, 1)) if model.edge_weight is None else model.edge_weight
@@ -376,7 +376,7 @@ def test_appearance_probabilities_of_spanning_trees_bound_log_z(structure, scale
 
 @pytest.mark.parametrize("algorithm", [LoopyBP(max_iter=1), TRWMessagePassing(max_iter=1)], ids=["loopy", "trw"])
 def test_stopping_where_messages_rule_out_states(algorithm):
-    # From a score to -inf is no change that a number could say.
+    # A change from a score to -inf cannot be expressed by a number.
     model = random_model("grid", 3, "untied", forbidden=0.3, seed=2)
     with pytest.warns(ConvergenceWarning, match="max_iter=1 sweeps, in the last of which messages still ruled out"):
         algorithm.map(model)
@@ -391,7 +391,7 @@ def test_potts_messages_are_those_of_the_table_whatever_the_padding(n_states, st
     unary = rng.normal(size=(graph.n_nodes, n_states)).astype(dtype)
     unary[0, 1:] = -np.inf
     potts = strength * np.eye(n_states, dtype=dtype)
-    # A change in the last bits takes the table out of Potts form.
+    # A change in the last bits destroys the Potts form of a table.
     table = potts + np.finfo(dtype).eps * rng.normal(size=potts.shape).astype(dtype)
     for task in ("marginals", "map"):
         with convergence_left_to_caller():
@@ -412,7 +412,7 @@ def test_potts_messages_are_those_of_the_table_whatever_the_padding(n_states, st
 def test_tables_of_single_edges_send_what_a_tied_one_sends(schedule, n_states, dtype, maximum):
     rng = np.random.default_rng(n_states)
     nodes = rng.permutation(12)
-    edges = np.column_stack([nodes, np.roll(nodes, 5)])  # some to nodes of lower numbers
+    edges = np.column_stack([nodes, np.roll(nodes, 5)])  # some edges lead to nodes with lower indices
     graph = Graph(13, edges.astype(np.int32))
     unary, table = rng.normal(size=(13, n_states)).astype(dtype), rng.normal(size=(1, n_states, n_states)).astype(dtype)
     found = []
@@ -426,7 +426,7 @@ def test_tables_of_single_edges_send_what_a_tied_one_sends(schedule, n_states, d
     if maximum:  # to the bit
         assert found[0][:2] == found[1][:2]
         assert_array_equal(found[0][2], found[1][2])
-    else:  # a table that is read across adds its products up in another order
+    else:  # a table that is read by columns adds products in another order
         assert_allclose(found[0][:2], found[1][:2], rtol=0, atol=4 * np.finfo(dtype).eps)
         assert_allclose(found[0][2], found[1][2], rtol=0, atol=4 * np.finfo(dtype).eps)
 

@@ -107,7 +107,7 @@ def test_marginals_are_derivatives_of_log_z():
 
 
 def test_ties_do_not_mix_two_good_labelings():
-    # Two labelings are best, and they differ everywhere.
+    # Two labelings are best, and they differ at every node.
     apart = np.where(np.eye(2), -5.0, 0.0)
     chain = FactorGraph.from_factors([2] * 6, [((s, s + 1), apart) for s in (3, 0, 4, 1, 2)])
     assert LoopyBP().map(chain).score == 0

@@ -88,7 +88,7 @@ def test_more_states_can_stop_short_of_the_relaxation_but_not_below():
 
 
 def test_assignments_are_certified():
-    # One of each row and column: the relaxation of an assignment problem is tight.
+    # One node of each row and column: the relaxation of an assignment problem is tight.
     rng = np.random.default_rng(0)
     n = 8
     gain = rng.normal(size=(n, n))
@@ -130,7 +130,7 @@ def test_warm_start():
     assert again.n_iter < cold.n_iter
     assert again.bound == pytest.approx(cold.bound, abs=1e-5)
     assert_array_equal(first.state.values, before)
-    # Messages of the same dual: those of maxima at one node at a time are a start too.
+    # Messages of the same dual, such as maxima at one node at a time, are also valid starts.
     other = NormProductBP("trivial").map(model)
     assert algorithm.map(model, init=other.state).bound <= other.bound + 1e-9
 
@@ -165,7 +165,7 @@ def test_a_bound_that_stands_still_for_one_iteration_falls_on():
     for _ in range(27):
         scopes.append(tuple(map(int, rng.choice(9, 3, replace=False))))
         tables.append(-1.0 * (rng.random((3, 3, 3)) < 0.6))
-    # One node more, so that scores are no integers, to which bounds are rounded down.
+    # One more node, so that scores are not integers, to which bounds would be rounded down.
     factors = [*zip(scopes, tables, strict=True), ((9,), [0.0, 2**0.5])]
     model = FactorGraph.from_factors([3] * 9 + [2], factors)
     with convergence_left_to_caller():

@@ -61,7 +61,7 @@ def test_sweeps_are_those_of_the_reference(with_conditional, temperature):
         conditional = with_conditional * rng.uniform(0, 1, size=len(layers.slot_node))
         conditional[layers.slot_factor == 1] = 0
         run = MessageRun(layered, Split(node, own, conditional), temperature, None)
-        # Factors are in another order inside: those of two nodes come first.
+        # Factors are reordered internally: factors of two nodes come first.
         place = [0, 2, 1, 3]
         of_factor = np.split(conditional, layers.slot_ptr[1:-1])
         reference = Reference(model, node, own[place], [of_factor[k] for k in place], temperature)
@@ -121,7 +121,7 @@ def test_trivial_entropy_at_its_maximum(topology, temperature):
     assert_allclose(pairs.sum(axis=2), found.unary[model.graph.edges[:, 0]], atol=1e-9)
     assert_allclose(pairs.sum(axis=1), found.unary[model.graph.edges[:, 1]], atol=1e-9)
     assert found.log_z == pytest.approx(trivial_free_energy(model, found.unary, pairs, temperature), abs=1e-8)
-    # The problem is concave: nothing feasible nearby is better.
+    # The problem is concave: no feasible point nearby is better.
     for step in (1e-3, 0.1, 0.7):
         moved = [(1 - step) * a + step * b for a, b in ((found.unary, 1 / 3), (pairs, 1 / 9))]
         assert trivial_free_energy(model, *moved, temperature) <= found.log_z + 1e-9
@@ -156,7 +156,7 @@ def test_bound_on_labels_comes_to_the_relaxation_at_a_small_temperature():
         relaxed = LinearProgram().map(model).bound
         found = NormProductBP("trivial", map_temperature=1e-3, max_iter=3000, tol=1e-9).map(model)
         assert relaxed - 1e-9 <= found.bound <= relaxed + 12 * np.log(9) * 1e-3
-        # Maxima go on from there without rising.
+        # Maxima continue from there without an increase of the bound.
         sharp = NormProductBP("trivial", tol=1e-9).map(model, init=found.state)
         assert relaxed - 1e-9 <= sharp.bound <= found.bound
 
@@ -247,7 +247,7 @@ def test_which_numbers_give_bounds():
         assert found.bound == bound
         if bound:
             assert found.log_z >= BruteForce().marginals(model).log_z
-    # A node's own factor counts as the node.
+    # A node's own factor counts as part of the node.
     graph = factor_graph_of(model)
     numbers = CountingNumbers(np.zeros(5), np.concatenate((np.full(5, 0.5), np.full(5, 0.25))))
     same = NormProductBP(CountingNumbers(np.full(5, 0.5), np.full(5, 0.25)), **TIGHT).marginals(model)
@@ -342,7 +342,7 @@ def test_warm_start():
 
 
 def test_neighbours_change_nothing():
-    """Components rest as soon as their own messages stand still, wherever their nodes are."""
+    """Components rest as soon as their own messages have converged, wherever their nodes are."""
     parts = [random_factor_graph(5, 6, 4, 3, seed=seed) for seed in range(4)]
     rng = np.random.default_rng(0)
     owner = rng.permutation(np.repeat(np.arange(4), 5))

@@ -15,7 +15,7 @@ from sklearn_crf.inference import LoopyBP, TreeInference, TRWMessagePassing, _fi
 from sklearn_crf.inference._field import make_field
 from sklearn_crf.models import PairwiseModel
 
-# Rows of every length of vectors, whole and with a remainder; the first ones are worked out in registers.
+# Rows of all vector lengths, whole and with a remainder; the first rows are computed in registers.
 STATES = (1, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 18, 21, 31, 32, 33)
 
 
@@ -83,7 +83,7 @@ def test_places_of_tables_do_not_change_results(monkeypatch):
 def test_marginals_of_edges_and_of_a_chain():
     chain = lattice((6,))
     model = random_model(chain, 9, "untied", seed=2)
-    # The same tables as a tied model has them, whose factors are stored for each direction.
+    # The same tables in a tied model, whose factors are stored for each direction.
     number = np.zeros((2, 9, 9)) + model.tables[0, 0]
     tied = PairwiseModel(chain, model.unary, number[:1])
     own = PairwiseModel(chain, model.unary, np.repeat(number[:1], 5, axis=0), edge_type=np.arange(5))

@@ -56,7 +56,7 @@ def test_fixed_point_is_that_of_the_tree_reweighted_free_energy(topology, struct
     assert_allclose(pairs.sum(axis=2), found.unary[model.graph.edges[:, 0]], atol=1e-9)
     assert_allclose(pairs.sum(axis=1), found.unary[model.graph.edges[:, 1]], atol=1e-9)
     assert found.log_z == pytest.approx(free_energy(model, found.unary, pairs, nu), abs=1e-8)
-    # The problem is concave: nothing feasible nearby is better.
+    # The problem is concave: no feasible point nearby is better.
     uniform, flat = np.full_like(found.unary, 1 / 3), np.full_like(pairs, 1 / 9)
     for step in (1e-3, 0.1, 0.7):
         moved = [(1 - step) * a + step * b for a, b in ((found.unary, uniform), (pairs, flat))]
@@ -82,7 +82,7 @@ def test_bounds_are_bounds(model):
 
 @pytest.mark.parametrize("probabilities", ["auto", "covering"])
 def test_bridges_and_pendant_nodes(probabilities):
-    # Here (nodes - 1) / edges = 5/6 is no bound: the bridges need probability 1.
+    # Here (nodes - 1) / edges = 5/6 gives no bound: the bridges need probability 1.
     if probabilities == "covering":
         probabilities = covering_trees(PENDANT).edge_probabilities
     for seed in range(20):
@@ -137,7 +137,7 @@ def test_components_do_not_mix():
 
 @pytest.mark.parametrize("n_states", [2, 3])
 def test_threads_share_components(monkeypatch, n_states):
-    """Those that have converged rest, and all end where they do alone."""
+    """Converged components rest, and all components end as they do alone."""
     monkeypatch.setattr("sklearn_crf.inference.messages._tuning.SMALLEST_SHARE", 1)
     models = [random_model("grid", n_states, "untied", scale=1 + i % 3, seed=i) for i in range(7)]
     ends = np.cumsum([0, *(model.graph.n_nodes for model in models)])
@@ -169,7 +169,8 @@ def test_attractive_pair_of_cycles_against_a_closed_form():
 @pytest.mark.parametrize("structure", ["full", "potts"])
 @pytest.mark.parametrize("n_states", [1, 2, 3, 4, 5, 7, 8, 9, 17])
 def test_edges_in_every_second_tree_need_no_powers(n_states, structure, dtype):
-    # Roots and quotients send what logarithms and exponentials do, also where states are ruled out or n_states differ.
+    # Roots and quotients give the same messages as logarithms and exponentials, also with forbidden states and unequal
+    # n_states.
     for extra in ({}, {"vary_states": True}, {"forbidden": 0.2}):
         model = random_model("grid", n_states, "untied", structure=structure, seed=7, dtype=dtype, **extra)
         sent = []
@@ -246,7 +247,7 @@ def test_converged_messages_are_near_a_fixed_point_at_any_scale(inference, scale
 @pytest.mark.parametrize("edge_probabilities", ["auto", "chains", "covering"])
 @pytest.mark.parametrize("max_iter", [1, 3, 200])
 def test_log_z_is_the_value_of_a_dual_at_any_messages(max_iter, edge_probabilities):
-    # The same number as that of a sum over all pairs of states.
+    # Equal to the sum over all pairs of states.
     for seed in range(10):
         for dtype, n_columns, scale in ((np.float64, 3, 1.0), (np.float64, 2, 100.0), (np.float32, 3, 3.0)):
             model = random_model("grid", n_columns, "untied", scale=scale, dtype=dtype, seed=seed)

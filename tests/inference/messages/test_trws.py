@@ -161,5 +161,5 @@ def test_the_automatic_choice_has_a_bound_where_asked_for():
     assert bounded.score <= best + 1e-9 <= bounded.bound + 2e-9
     assert np.isfinite(bounded.bound)
     assert again.bound <= bounded.bound + 1e-9
-    # States of another algorithm are no valid start.
+    # The state of another algorithm is not a valid start.
     assert AutoMap(bounded=True).map(model, init=plain.state).score <= best + 1e-9

@@ -176,7 +176,7 @@ def test_a_frustrated_cycle_is_half_of_each():
     model = PairwiseModel(cycle(3), [[0.1, 0], [0, 0], [0, 0]], (1 - np.eye(2))[None])
     found = solve(model, tol=1e-7)
     assert_allclose(found.fractional, LinearProgram().map(model).fractional, atol=1e-3)
-    # The relaxation has 3.05, and labelings differ by tenths.
+    # The optimum of the relaxation is 3.05, and labelings differ by tenths.
     assert found.bound == pytest.approx(3.0, abs=1e-9)
 
 
@@ -245,7 +245,7 @@ def test_a_count_of_a_state_that_no_node_has_is_a_constant():
 
 
 def test_states_that_a_factor_forbids_given_fixed_nodes(recwarn):
-    # Node 0 has one state left, so that the factor forbids two states of node 1 alone.
+    # Node 0 has one state left, so the factor forbids two states of node 1.
     table = np.zeros((2, 3, 2))
     table[1, :2] = -np.inf
     factors = [((0,), [-np.inf, 0.0]), ((1,), [2.0, 1.0, 0.0]), ((2,), [0.0, 1.0]), ((0, 1, 2), table)]

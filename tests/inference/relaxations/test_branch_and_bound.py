@@ -38,7 +38,7 @@ def test_factor_graphs_against_enumeration(model):
 
 
 def test_several_factors_of_one_pair_are_one():
-    # Costs once moved back and forth between the two nodes until the budget was spent.
+    # Costs used to move back and forth between the two nodes until the budget was spent.
     for seed in range(20):
         rng = np.random.default_rng(seed)
         scopes = [(0, 1) if rng.random() < 0.5 else (1, 0) for _ in range(5)] + [(0,), (0, 1, 2)]

@@ -25,7 +25,7 @@ every = pytest.mark.parametrize("cls", ALGORITHMS, ids=lambda cls: cls.__name__)
 # Algorithms that may stop above the relaxation promise less.
 every_bound = pytest.mark.parametrize("cls", [*ALGORITHMS, MPLP, TRWS], ids=lambda cls: cls.__name__)
 
-# How far the bound may lie above the linear program's, relative to it, with default options.
+# Maximum distance of the bound from the bound of the linear program, relative to it, with default options.
 NEAR = {AD3: 2e-3, DualDecomposition: 1e-4, IncMP: 1e-4}
 SMALL_STEPS = {"tol": 1e-7, "decay": 0.999, "backoff": 0.98, "least_step": 1e-5, "max_iter": 20_000}
 PRECISE = {AD3: {"tol": 1e-7, "max_iter": 20_000}, DualDecomposition: SMALL_STEPS, IncMP: SMALL_STEPS}
@@ -130,7 +130,7 @@ def test_results_repeat_and_do_not_depend_on_threads(cls):
 
 @every
 def test_forbidden_pairs_are_avoided(cls):
-    # Neighbours must differ, which plain candidates hardly ever do.
+    # Neighbours must differ, which plain candidate labelings hardly ever satisfy.
     model = PairwiseModel(
         lattice((6, 6)), np.random.default_rng(0).normal(size=(36, 3)), (np.where(np.eye(3), -np.inf, 0))[None]
     )

@@ -41,7 +41,8 @@ def random_sets(model, labels, n_sets, rng):
 
 
 def five_point(function, values, direction, step=3e-4):
-    # Truncation goes by the fifth derivative, which is large where all entries of a table move in one direction.
+    # The truncation error depends on the fifth derivative, which is large if all entries of a table move in one
+    # direction.
     f = [function(values + k * step * direction) for k in (-2, -1, 1, 2)]
     return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
 
@@ -202,7 +203,7 @@ def test_changed_nodes_take_two_bytes():
     sets = AssignmentSets(model, rng.integers(8, size=900))
     rows = rng.integers(8, size=(50, 900))
     sets.add_set(model, np.concatenate((sets.labels[None], rows)))
-    # Four bytes for a pair of states, and 28 to find and identify an assignment.
+    # Four bytes for a pair of states, and 28 bytes to look up an assignment.
     assert sets.nbytes <= 50 * (2 * 900 + 4 * 64 + 28) + 100
 
 

@@ -146,7 +146,7 @@ def saturated_slope(statistics):
 
 
 def test_a_saturated_model_is_not_recovered_where_sets_do_not_span():
-    # Two modes that no single change joins: nothing says how likely one is beside the other.
+    # Two modes that no single change connects: the ratio of their probabilities is not determined.
     p = np.zeros(8)
     p[[0, 1]] = 0.6, 0.2
     p[[6, 7]] = 0.05, 0.15
@@ -216,6 +216,6 @@ def test_sets_of_what_was_seen_give_biased_gradients():
 
 
 def test_counted_states_are_statistics():
-    # The slope by theta is what the tests above take it for.
+    # The slope by theta agrees with the function used in the tests above.
     counts = labeling_statistics(chain_model([0.0, 0.0]), STATES[3])
     assert_allclose(slope(counts), [2, 1])

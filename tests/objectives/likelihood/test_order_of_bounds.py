@@ -138,7 +138,7 @@ def test_shares_optimized_once_lie_between_even_ones_and_the_relaxation(options)
     trivial = fit(Relaxation(entropy="trivial", tol=1e-8, **options))
     assert trivial.loss_curve_[-1] < once.loss_curve_[-1] < even.loss_curve_[-1]
     assert_allclose(once.loss_curve_[: even.n_iter_], even.loss_curve_)
-    # The risk at the optimized shares is what training ends at, in its weights alone.
+    # The risk at the optimised shares is the final training objective, as a function of the weights alone.
     assert once.converged_
     assert once.gradient_norm_curve_[-1] < 1e-4
 

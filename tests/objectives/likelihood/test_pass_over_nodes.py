@@ -42,7 +42,7 @@ def assert_equal_risks(found, expected, tol=1e-12):
 
 @pytest.mark.parametrize("n_features", [3, 20], ids=["short rows", "long rows"])
 def test_scores_far_apart(n_features):
-    """Losses are those of margins where exponentials are no numbers."""
+    """Losses are margins if exponentials overflow."""
     encoded, batches = batches_of(2, edges=False, n_features=n_features)
     potentials = potentials_of(encoded, 2)
     risk = FastRisk(Likelihood(TreeInference()), potentials, batches)

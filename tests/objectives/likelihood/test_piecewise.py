@@ -20,7 +20,7 @@ from sklearn_crf.objectives.likelihood._piecewise import _log_sums
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0, 800.0])
 def test_log_sums_are_those_of_more_digits(n_columns, scale):
     scores = scale * np.random.default_rng(0).normal(size=(300, n_columns))
-    # Rows with several best entries, all of them, and forbidden ones.
+    # Rows with several best entries, rows with only best entries, and rows with forbidden entries.
     scores[::3] = np.round(scores[::3])
     scores[5] = 0.0
     scores[7, 1:] = -np.inf

@@ -130,7 +130,7 @@ def test_precision_and_read_only_input(tmp_path):
     expected_terms, expected = pseudolikelihood_terms(double, labels, weight)
     assert gradient.unary.dtype == np.float32
     assert gradient.tables.dtype == np.float64
-    # Sums are made in float64 from the same numbers; only the unary gradient is rounded at the end.
+    # Sums are computed in float64 from the same numbers; only the unary gradient is rounded at the end.
     np.testing.assert_allclose(terms, expected_terms, atol=1e-12)
     np.testing.assert_allclose(gradient.tables, expected.tables, atol=1e-12)
     np.testing.assert_allclose(gradient.unary, expected.unary, atol=1e-6)

@@ -178,7 +178,7 @@ def test_nodes_that_share_a_row_of_features_are_as_with_copies(n_classes, dtype)
 
 @pytest.mark.parametrize("n_classes", [4, 5, 8, 31, 33, 70])
 def test_planes_of_many_classes_are_those_by_models(n_classes):
-    """Rows of weights fill vectors, leave a remainder, and are too long for all registers."""
+    """Rows of weights that fill vectors, leave a remainder, or exceed the registers."""
     risk = forest_risk(n_classes=n_classes, members=("chain", "tree"))
     risk = EmpiricalRisk(StructuredHinge(TreeInference(), risk.objective.cost), risk.potentials, risk.batches)
     x = np.random.default_rng(1).normal(size=risk.potentials.n_coef)
@@ -238,7 +238,8 @@ def test_blocks_cut_batches_and_cover_all():
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("case", ["plain", "two_classes", "sample_weight", "forbidden", *SPARSE_CASES])
 def test_a_pass_makes_the_best_steps_towards_earlier_planes(case, bounded, group, n_threads):
-    """Each step is that of a block of one example, with the plane at the x before the steps of the group before.
+    """Each step equals a step of a block of one example, with the plane at the x before the steps of the previous
+    group.
 
     Few examples are not put into groups: each has the plane at the x of its own step.
     """
@@ -302,7 +303,7 @@ def test_groups_grow_after_eight_passes():
 
 
 def test_who_helps_leaves_where_nobody_leads():
-    """As after an interruption that comes before the thread that makes the steps."""
+    """As after an interruption before the arrival of the thread that makes the steps."""
     risk, planes, _ = both()
     dual = ForestDual(planes, np.zeros(risk.potentials.n_coef, dtype=bool))
     planes.run_in_threads = lambda run, items: [(0.0, 0.0), run(False)]

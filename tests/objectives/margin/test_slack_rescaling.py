@@ -84,7 +84,7 @@ def test_the_search_brackets_the_largest_product(name, whole, scale, seed):
     found = hinge._search(model, labels, cost.T[labels], None, 1)
     assert found.score <= truth + 1e-9 * (1 + truth)
     assert truth <= found.bound + 1e-9 * (1 + truth)
-    # An inference with a looser bound brackets it too.
+    # An inference with a looser bound also encloses the loss.
     with convergence_left_to_caller():
         loose = SlackRescaledHinge(LoopyBP(max_iter=10), cost)._search(model, labels, cost.T[labels], None, 1)
     assert loose.score <= truth + 1e-9 * (1 + truth)
@@ -156,8 +156,8 @@ def test_rows_solve_the_direct_quadratic_programme():
     model = fitted(X, y, C=C, cost=cost, fit_intercept=False, tol=1e-8)
     n, K, F = len(y), 3, X.shape[1]
 
-    # Hinges of all rows, cost * (1 + score of a class - score of the true one), and multipliers of those that are
-    # highest, by a linear programme: weights that are almost minus their slopes' combination are almost optimal.
+    # Hinges of all rows, cost * (1 + score of a class - score of the true class), and multipliers of the highest
+    # hinges, by a linear programme: weights that nearly equal minus the combination of their slopes are nearly optimal.
     costs, others = cost[:, y].T, np.eye(K)[None] - np.eye(K)[y][:, None]
     slopes = (costs[..., None, None] * others[..., None] * X[:, None, None, :]).reshape(n * K, K * F)
     w = model.coef_.ravel()

@@ -121,7 +121,7 @@ def test_gradient_of_the_loss_of_predictions(degradation):
     objective = PredictionLoss(loss_function("mse"), ConjugateGradient(tol=1e-10))
     risk = FieldRisk(objective, potentials, [image], [rng.normal(size=(48, 1))])
     coef = potentials.start() + 0.05 * rng.normal(size=potentials.n_coef)
-    # Precisions are read as symmetric: so are the directions of the check.
+    # Precisions are read as symmetric, so the directions of the check are symmetric too.
     for part in potentials.unpack(coef):
         part.precision[:] = (part.precision + part.precision.transpose(0, 2, 1)) / 2
     direction = rng.normal(size=potentials.n_coef)
@@ -145,7 +145,7 @@ def test_clean_images_are_enough_to_deblur():
     predicted = field.predict(blurred)
     assert predicted.shape == blurred.shape
     assert mean_square(predicted, clean[12:]) < 0.65 * mean_square(blurred, clean[12:])
-    # The prediction is the mean of the model that ``models`` gives.
+    # The prediction is the mean of the model that ``models`` returns.
     mean = ConjugateGradient(tol=1e-7).marginals(field.models(blurred)[0]).mean.reshape(24, 24)
     assert_allclose(np.clip(mean, *field.target_range_), predicted[0], atol=1e-3)
     again = pickle.loads(pickle.dumps(field)).set_params(n_jobs=2)
@@ -178,7 +178,7 @@ def test_one_field_for_several_kernels():
 
 def test_super_resolution():
     clean = clean_images(14)
-    # Edges that do not fall on borders of squares.
+    # Edges that do not coincide with borders of squares.
     clean = np.roll(clean, 3, axis=(1, 2))
     halved = Downsampling(2, 0.01)
     rng = np.random.default_rng(1)

@@ -42,7 +42,7 @@ def test_gaps_are_filled_by_a_thin_plate():
     shape = 7, 9
     given = rng.normal(size=shape)
     gaps = rng.random(shape) < 0.5
-    # The bending energy as a matrix: rows of second differences, of corners twice.
+    # The bending energy as a matrix: rows of second differences; mixed differences count twice.
     unit = np.eye(63).reshape(63, *shape)
     down, across = np.diff(unit, n=2, axis=1), np.diff(unit, n=2, axis=2)
     corners = np.sqrt(2) * np.diff(np.diff(unit, axis=1), axis=2)
@@ -97,7 +97,7 @@ def test_the_mean_is_that_of_the_field_given_the_known_pixels():
     expected[~known] = np.linalg.solve(precision[np.ix_(~known, ~known)], shift)
     found = solved_from(ConjugateGradient(tol=1e-6), observed, image.observation.start)
     assert_allclose(found.x.ravel(), expected, atol=5e-3)
-    # At a rough tolerance too: known values do not hide the residual of the others.
+    # Also at a rough tolerance: known values do not hide the residual of the other values.
     rough = solved_from(ConjugateGradient(tol=1e-2), observed, image.observation.start)
     assert_allclose(rough.x.ravel(), expected, atol=0.05)
 
@@ -161,7 +161,7 @@ def test_noisy_pixels_are_not_kept():
     known = ~np.isnan(noisy[5:])
     error = np.mean((field.predict(noisy[5:, ..., None]) - clean[5:])[known] ** 2)
     assert error < 0.7 * np.mean((noisy[5:] - clean[5:])[known] ** 2)
-    # Pairs of which pixels were only removed are as clean images with a corruption.
+    # Pairs in which pixels were only removed are equivalent to clean images with a corruption.
     given = with_gaps(clean)
     assert RegressionTreeField(**QUICK).fit(given[:5, ..., None], clean[:5]).keeps_known_
 

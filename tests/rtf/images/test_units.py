@@ -155,7 +155,7 @@ TASKS = {
 }
 
 
-# Noise and blurred images are float32 in any unit, rounded in other places.
+# Noise and blurred images are float32 in any unit, and are rounded at other digits.
 ROUNDED = {"noise", "noise by a function", "cascade", "blur that brightens", "blur of clean images"}
 
 
@@ -247,7 +247,7 @@ def test_units_of_channels():
     assert 1e-2 < np.abs(seen).mean() < 1e3
     assert_allclose(units.given(seen), images[0], rtol=1e-6, atol=1e-25)
     assert ChannelUnits.of({}, 2).seen(images[0].astype(np.float32)).dtype == np.float32
-    # What float32 holds stays as it is, but for images, which have a range near that of bytes.
+    # Values that float32 can represent are not changed, except for images, whose range is made similar to bytes.
     table = InputSample.of([rng.normal(size=(50, 3)) * 1e5 + 3e4]).attributes()
     assert (table["channel_centre_"] == 0).all()
     assert (table["channel_scale_"] == 1).all()
@@ -299,7 +299,7 @@ def test_predicted_images_have_the_range_of_fit():
     for right in (0 * flat, 128 * flat, 200 + rng.random((1, 20, 20)), dark, hot, BYTES // 64, BYTES * 0.05, NOISY[:1]):
         field.predict(right)
     of_unit.predict(0.02 * CLEAN[..., None] / 255)
-    # Stages take grey images as the cascade does.
+    # Stages accept grey images, as the cascade does.
     assert cascade.stages_[0].predict(NOISY).shape == NOISY.shape
 
 
