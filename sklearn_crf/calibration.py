@@ -164,7 +164,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return _Models(field, X, y, weight, clone(own))
         return _Probabilities(fitted, X, y, weight)
 
-    def _at_temperature(self, X):
+    def _with_temperature(self, X):
         """Return the field with scores divided by the temperature, and the field's input; return None for other
         classifiers.
         """
@@ -191,7 +191,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         ndarray
             Labels, in the layout of the estimator's ``predict``.
         """
-        field, of_field = self._at_temperature(X)
+        field, of_field = self._with_temperature(X)
         if field is None:
             cost = getattr(self.estimator_, "cost", None)
             return self.estimator_.predict(X) if cost is None else self._labels_of_least_cost(X, np.asarray(cost))
@@ -218,7 +218,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         ndarray
             Probabilities, in the layout of ``predict`` with an additional last axis of length ``n_classes``.
         """
-        field, of_field = self._at_temperature(X)
+        field, of_field = self._with_temperature(X)
         if field is None:
             return _divide_by_temperature(self.estimator_.predict_proba(X), self.temperature_)
         encoded, batches, marginals = field.marginals(of_field, None, self.inference)
@@ -240,7 +240,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         -------
         float
         """
-        field, of_field = self._at_temperature(X)
+        field, of_field = self._with_temperature(X)
         if field is not None and self.inference is None:
             return share_of_right(*field.right_nodes(of_field, y, sample_weight))
         missing = getattr(self.estimator_ if field is None else field.given, "missing_label", None)

@@ -146,7 +146,7 @@ def predict_in_tiles(
             raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
     tiles = tiles_of(shape[:2], tile, tile)
     if isinstance(estimator, FieldEstimator):
-        return _of_tree_field(estimator, image, out, tiles, margin, max(max_margin, margin), inference, bound)
+        return _predict_tree_field(estimator, image, out, tiles, margin, max(max_margin, margin), inference, bound)
     out = _check_out(out, shape[:2], estimator.classes_.dtype)
     task = _TiledPrediction(estimator, image, out, inference, shape[:2], max(max_margin, margin))
     margins = dict.fromkeys(tiles, max(margin, task.reach + 1))
@@ -175,7 +175,7 @@ def _check_out(out, shape, dtype):
     return out
 
 
-def _of_tree_field(estimator, image, out, tiles, margin, max_margin, inference, bound):
+def _predict_tree_field(estimator, image, out, tiles, margin, max_margin, inference, bound):
     """Return the predictions of a tree field, whose tiles are solved together."""
     if inference is not None or bound:
         raise ValueError(
@@ -212,7 +212,7 @@ class _TiledPrediction:
         # labels_of returns the labels of a window and which of them are certain. It is None if there is no proof.
         # closes: whether all labels are certain if the margin is large enough.
         self.labels_of = self._proof()
-        self.closes = self.labels_of == self._by_cuts
+        self.closes = self.labels_of == self._labels_by_cuts
 
     def _proof(self):
         estimator, asked = self.estimator, self.asked
@@ -220,10 +220,10 @@ class _TiledPrediction:
         if asked is None or has_rule or self.forbidden is not None:
             return None
         if bounds_messages(asked.inference):
-            return self._by_messages
-        return self._by_cuts if self.best is not None and len(estimator.classes_) == 2 else None
+            return self._labels_by_messages
+        return self._labels_by_cuts if self.best is not None and len(estimator.classes_) == 2 else None
 
-    def _by_cuts(self, model, window):
+    def _labels_by_cuts(self, model, window):
         """Return the labels of a window and a mask of labels proven by two minimum cuts, or None without a proof."""
         if n_not_submodular(model):
             return None
@@ -235,7 +235,7 @@ class _TiledPrediction:
         low, high = both
         return (low.labels, low.labels == high.labels) if low.certified and high.certified else None
 
-    def _by_messages(self, model, window):
+    def _labels_by_messages(self, model, window):
         """Return the labels of a window by messages, and a mask of labels that outside messages cannot change."""
         inference, maximum = self.asked.inference, self.best is not None
         is_monotone = isinstance(inference, LoopyBP) and len(self.estimator.classes_) == 2
@@ -364,7 +364,7 @@ def _agree_at_seams(task, margins):
             window = tile.grown(margins[tile], task.shape)
             labels = task.predict(window)
             seam = tile.grown(min(_SEAM, margins[tile]), task.shape)
-            thought[tile] = [(strip, labels[strip.inside(window)].copy()) for strip in _around(tile, seam)]
+            thought[tile] = [(strip, labels[strip.inside(window)].copy()) for strip in _strips_around(tile, seam)]
             task.out[tile.slices] = labels[tile.inside(window)]
         n_wrong = {
             tile: sum(int(np.count_nonzero(np.asarray(task.out[strip.slices]) != known)) for strip, known in strips)
@@ -383,7 +383,7 @@ def _agree_at_seams(task, margins):
 _SEAM = 2
 
 
-def _around(tile, seam) -> Iterator[Rectangle]:
+def _strips_around(tile, seam) -> Iterator[Rectangle]:
     """Return strips that together hold the pixels of ``seam`` outside of ``tile``."""
     strips = (
         Rectangle(seam.top, tile.top, seam.left, seam.right),

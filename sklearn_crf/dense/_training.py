@@ -78,7 +78,7 @@ def _search_bandwidths(tasks, plan):
         nonlocal weights
         if plan.loss is not None:
             risk = _risk(kept, plan, kernels)
-            weights = _few_iterations(risk, risk.best_scaled(weights), plan)[0]
+            weights = _train_briefly(risk, risk.best_scaled(weights), plan)[0]
         return _risk(held_out, plan, kernels).value(weights)
 
     return *plan.bandwidths.choose(list(plan.kernels), evaluate), plan.start
@@ -92,7 +92,7 @@ def _descend_bandwidths(tasks, plan):
         risk = _risk(tasks, plan, kernels)
         if plan.loss is None:
             return risk.value(plan.start), risk.bandwidth_slopes(plan.start)
-        found, loss = _few_iterations(risk, risk.best_scaled(weights) if np.isinf(least) else weights, plan)
+        found, loss = _train_briefly(risk, risk.best_scaled(weights) if np.isinf(least) else weights, plan)
         if loss < least:
             weights, least = found, loss
         return loss, risk.bandwidth_slopes(found)
@@ -112,7 +112,7 @@ def blur_of(inference):
     return "symmetric" if inference.updates == "convergent" else "single"
 
 
-def _few_iterations(risk, start, plan):
+def _train_briefly(risk, start, plan):
     """Return weights trained for one choice of bandwidths, and their loss."""
     found = _minimize(risk, start, plan, min(plan.max_iter, ITERATIONS_PER_CHOICE))
     return plan.layout.unpack(found.x), float(found.fun)

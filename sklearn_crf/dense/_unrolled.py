@@ -90,11 +90,13 @@ class UnrolledUpdates:
         found = []
         for i, (start, stop) in enumerate(pairwise(fields.ptr)):
             own = slice(start, stop)
-            columns = [] if features is None else self._by_columns(i, features[i], kept[: self._n_updates[i], own])
+            columns = (
+                [] if features is None else self._slopes_of_columns(i, features[i], kept[: self._n_updates[i], own])
+            )
             found.append(Gradient(fields.states_of(by_unary[own]), by_tables[i, :, states, states], columns))
         return found
 
-    def _by_columns(self, i, features, slopes):
+    def _slopes_of_columns(self, i, features, slopes):
         """Return for each filter the derivatives by the logarithm of the scale of each feature column."""
         # slopes: (n_updates, N, width), derivatives by the logits of each update
         model, own = self._models[i], slice(*self._fields.ptr[i : i + 2])

@@ -44,14 +44,14 @@ class ClusterExecutor(Executor):
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
         with self._cluster_named_in_errors():
-            found = self._of_actors("results", self._dumps((function, broadcast)))
+            found = self._results_of_actors("results", self._dumps((function, broadcast)))
         numbered = zip(chain.from_iterable(self._numbers), chain.from_iterable(found), strict=True)
-        return [_unless_failed(result) for _, result in sorted(numbered, key=itemgetter(0))]
+        return [_require_success(result) for _, result in sorted(numbered, key=itemgetter(0))]
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
         with self._cluster_named_in_errors():
-            found = self._of_actors("sums", self._dumps((function, broadcast)))
-        parts = (part for of_actor in found for part in _unless_failed(of_actor))
+            found = self._results_of_actors("sums", self._dumps((function, broadcast)))
+        parts = (part for of_actor in found for part in _require_success(of_actor))
         summed = {subtree for subtrees in self._subtrees for subtree in subtrees}
         return sum_of_leaves(parts, len(self._shards), summed)
 
@@ -64,7 +64,7 @@ class ClusterExecutor(Executor):
         def start_next_of(k):
             number = next(waiting[k], None)
             if number is not None:
-                calls[number] = self._unless_dead(self._start, k, ("result", sent, places[number][1]))
+                calls[number] = self._result_or_none(self._start, k, ("result", sent, places[number][1]))
 
         with self._cluster_named_in_errors():
             for k in range(len(self._actors)):
@@ -74,7 +74,7 @@ class ClusterExecutor(Executor):
                 # The actor works on its next shard while the caller uses the result of this one.
                 start_next_of(k)
                 found = self._wait_for(k, calls.pop(number), ("result", sent, n))
-            yield _unless_failed(found)
+            yield _require_success(found)
 
     @contextmanager
     def _cluster_named_in_errors(self):
@@ -88,23 +88,23 @@ class ClusterExecutor(Executor):
                 f"({type(error).__name__}): start a cluster, and fit with new shards."
             ) from error
 
-    def _of_actors(self, method, sent):
+    def _results_of_actors(self, method, sent):
         """Return the results of a method of each actor, after replacing actors that have died."""
         requests = [(method, sent)] * len(self._actors)
-        calls = [self._unless_dead(self._start, k, request) for k, request in enumerate(requests)]
+        calls = [self._result_or_none(self._start, k, request) for k, request in enumerate(requests)]
         return [self._wait_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
 
     def _wait_for(self, k, call, request):
         """Return the result of an actor, or of the actor that replaced it."""
         for _ in range(_MOST_WAITS):
-            found = None if call is None else self._unless_dead(self._result, k, call)
+            found = None if call is None else self._result_or_none(self._result, k, call)
             if found is not None:
                 return found[0]
             self._replace(k)
-            call = self._unless_dead(self._start, k, request)
+            call = self._result_or_none(self._start, k, request)
         raise ClusterGoneError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over shards.")
 
-    def _unless_dead(self, step, k, argument):
+    def _result_or_none(self, step, k, argument):
         """Return the result of a step on an actor, or None if the actor has died."""
         try:
             return step(k, argument)
@@ -342,7 +342,7 @@ class _Failure(NamedTuple):
     error: Exception
 
 
-def _unless_failed(result):
+def _require_success(result):
     if isinstance(result, _Failure):
         raise result.error
     return result

@@ -101,7 +101,7 @@ class Shards:
         >>> len(Shards.from_arrays(parts))
         2
         """
-        return cls._of([partial(_given, tuple(part)) for part in parts], client, keep=True)
+        return cls._from_sources([partial(_return_part, tuple(part)) for part in parts], client, keep=True)
 
     @classmethod
     def from_dask(cls, parts: Any, client: Any = None) -> "Shards":
@@ -141,10 +141,12 @@ class Shards:
         for k, part in enumerate(delayed):
             if not hasattr(part, "__dask_graph__"):
                 raise ValueError(f"parts must be a bag or delayed parts of dask, got {type(part).__name__} at {k}.")
-        return cls._of([partial(_read_examples if is_bag else _compute, part) for part in delayed], client, keep=False)
+        return cls._from_sources(
+            [partial(_read_examples if is_bag else _compute, part) for part in delayed], client, keep=False
+        )
 
     @classmethod
-    def _of(cls, sources, client, keep):
+    def _from_sources(cls, sources, client, keep):
         """Make shards of some sources, named by their index."""
         shards = cls.__new__(cls)
         shards._hold([Shard(k, f"shard {k}", source) for k, source in enumerate(sources)], client, keep)
@@ -192,7 +194,7 @@ class Shards:
         >>> shards.map(lambda shard, label: shard.load()[1].count(label), 1)
         [1, 1]
         """
-        found = self._held().map(partial(_numbered, function), broadcast)
+        found = self._held().map(partial(_number_result, function), broadcast)
         return list(self._in_order(found, "map"))
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> Any:
@@ -219,7 +221,7 @@ class Shards:
         2
         """
         executor = self._held()
-        found = executor.sum(partial(_counted, function), broadcast)
+        found = executor.sum(partial(_count_result, function), broadcast)
         with errors_of(f"{type(executor).__name__}.sum"):
             if not isinstance(found, _Sum) or found.n_shards != len(self):
                 which = f"that of {found.n_shards}" if isinstance(found, _Sum) else type(found).__name__
@@ -297,7 +299,7 @@ class Shards:
         [0 1 0]
         [1 0]
         """
-        found = self._held().iterate(partial(_numbered, _apply), (estimator, method, None, options))
+        found = self._held().iterate(partial(_number_result, _apply), (estimator, method, None, options))
         return self._in_order(found, "iterate")
 
     def _in_order(self, found, method):
@@ -378,11 +380,11 @@ class _Sum(NamedTuple):
     result: Any
 
 
-def _numbered(function, shard, broadcast):
+def _number_result(function, shard, broadcast):
     return _Result(shard.number, function(shard, broadcast))
 
 
-def _counted(function, shard, broadcast):
+def _count_result(function, shard, broadcast):
     return _Sum(1, function(shard, broadcast))
 
 
@@ -462,7 +464,7 @@ def _apply(shard, request):
     return result if write is None else write(shard.number, result)
 
 
-def _given(part):
+def _return_part(part):
     return part
 
 

@@ -429,7 +429,7 @@ def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):
     for batch in batches:
         alone = batch.example.graph.is_forest or not (may_join is None or may_join(batch))
         n_nodes += len(batch.labels)
-        if alone or not groups or n_nodes > max_nodes or not _alike(groups[-1][-1], batch, one_weight):
+        if alone or not groups or n_nodes > max_nodes or not _can_join(groups[-1][-1], batch, one_weight):
             groups.append([batch])
             # No later batch may join a batch that stays alone.
             n_nodes = np.inf if alone else len(batch.labels)
@@ -438,7 +438,7 @@ def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):
     return groups
 
 
-def _alike(a, b, one_weight):
+def _can_join(a, b, one_weight):
     """Return whether the examples of two batches can be joined."""
     first, second = a.example, b.example
     return (

@@ -227,7 +227,7 @@ def _require_plain(X, lattice_ndim):
         return
     shape = np.shape(X) if not sp.issparse(X) else X.shape
     if len(shape) == lattice_ndim + 1:
-        raise ValueError(_one_example(shape, lattice_ndim))
+        raise ValueError(_example_of_sequence(shape, lattice_ndim))
     raise ValueError(_wrong_axes(shape, lattice_ndim))
 
 
@@ -239,12 +239,12 @@ def _require_axes(X, lattice_ndim):
             )
         return
     if X.ndim == lattice_ndim + 1:
-        raise ValueError(_one_example(X.shape, lattice_ndim))
+        raise ValueError(_example_of_sequence(X.shape, lattice_ndim))
     if X.ndim != lattice_ndim + 2:
         raise ValueError(_wrong_axes(X.shape, lattice_ndim))
 
 
-def _one_example(shape, lattice_ndim):
+def _example_of_sequence(shape, lattice_ndim):
     return (
         f"X of shape {tuple(shape)} is one example where lattice_ndim={lattice_ndim}: add a leading axis, "
         "X[np.newaxis] and y[np.newaxis], or pass lists of one example."

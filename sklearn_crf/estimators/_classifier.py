@@ -49,7 +49,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms, with_tab
 _Method = TypeVar("_Method", bound=Callable)
 
 
-def _of_a_distribution(method: _Method) -> _Method:
+def _requires_distribution(method: _Method) -> _Method:
     """Make a method available only if the estimator has a distribution over labelings."""
 
     def check(estimator):
@@ -305,7 +305,7 @@ class FieldClassifier(TrainableField):
         n_columns = None if len(self.classes_) == 2 else len(self.classes_)
         return decode(encoded, found, batches, n_columns=n_columns)
 
-    @_of_a_distribution
+    @_requires_distribution
     def predict_proba(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Return the marginal probability of each class at every node.
 
@@ -331,7 +331,7 @@ class FieldClassifier(TrainableField):
         field.learning.warn_of_scale()
         return decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
-    @_of_a_distribution
+    @_requires_distribution
     def predict_log_proba(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
@@ -360,7 +360,7 @@ class FieldClassifier(TrainableField):
             logarithms = [np.log(probability) for probability in marginals]
         return decode(encoded, logarithms, batches, n_columns=len(self.classes_))
 
-    @_of_a_distribution
+    @_requires_distribution
     def predict_edge_proba(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
@@ -406,7 +406,7 @@ class FieldClassifier(TrainableField):
         nothing, found = np.zeros((0, len(self.classes_), len(self.classes_))), edges_of_members(batches, parts)
         return object_array(for_each_example(encoded, batches, found, lambda shape: nothing))
 
-    @_of_a_distribution
+    @_requires_distribution
     def predict_entity_proba(
         self, X: Any, scheme: str = "IOB2", *, spans: Any = None, evidence: Any = None
     ) -> np.ndarray:
@@ -452,7 +452,7 @@ class FieldClassifier(TrainableField):
             parts = [own for part in map_coarse(run, batches, self.n_jobs) for own in part]
         return object_array(for_each_example(encoded, batches, parts, lambda shape: []))
 
-    @_of_a_distribution
+    @_requires_distribution
     def log_likelihood(self, X: Any, y: Any, *, inference: str | Inference | None = None) -> LogLikelihood:
         """Return the log-probability of labelings, or of the known labels if labels are missing.
 
@@ -494,7 +494,7 @@ class FieldClassifier(TrainableField):
             values[batch.members] = part
         return LogLikelihood(values, common_bound({bound for _, bounds in parts for bound in bounds}))
 
-    @_of_a_distribution
+    @_requires_distribution
     def log_likelihood_ratio(self, X: Any, Y1: Any, Y2: Any) -> np.ndarray:
         r"""Return the logarithm of the ratio of the probabilities of two labelings.
 
@@ -515,7 +515,7 @@ class FieldClassifier(TrainableField):
         """
         return self.energy(X, Y2) - self.energy(X, Y1)
 
-    @_of_a_distribution
+    @_requires_distribution
     def sample(
         self,
         X: Any,

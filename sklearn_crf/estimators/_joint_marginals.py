@@ -43,9 +43,9 @@ class EntityMarginals:
         # A chain has one edge fewer than nodes.
         first_edges = first_nodes - np.arange(len(first_nodes))
         chains = zip(spans, first_nodes, batch.node_ptr[1:], first_edges, strict=True)
-        return [self._of_chain(nodes[a:b], edges[e : e + b - a - 1], own) for own, a, b, e in chains]
+        return [self._probabilities_of_chain(nodes[a:b], edges[e : e + b - a - 1], own) for own, a, b, e in chains]
 
-    def _of_chain(self, nodes, edges, spans):
+    def _probabilities_of_chain(self, nodes, edges, spans):
         return [EntityProbability(kind, a, b, self._probability(nodes, edges, kind, a, b)) for kind, a, b in spans]
 
     def _probability(self, nodes, edges, kind, start, stop):

@@ -126,7 +126,7 @@ def _survey(shard, reader):
     with shard.named_in_errors():
         encoded = reader.encode(X, reset=True)
         labels = encoding.found_labels(y, encoded, missing_label=field.missing_label) if field.classes is None else []
-    distinct = [np.unique(np.concatenate(kind)) for kind in _by_kind(labels)]
+    distinct = [np.unique(np.concatenate(kind)) for kind in _split_by_kind(labels)]
     return _Survey(shard.name, encoding.Outline.of(encoded), distinct, VECTOR_LEVEL)
 
 
@@ -140,7 +140,7 @@ def _count_of_classes(shard, request):
         return count_of_classes(labels, encoding.validate_sample_weight(weight, encoded.n_examples))
 
 
-def _by_kind(labels):
+def _split_by_kind(labels):
     """Return arrays of strings and arrays of other labels separately: concatenated, all would become strings."""
     strings = [found for found in labels if len(found) and found.dtype.kind in "US"]
     others = [found for found in labels if len(found) and found.dtype.kind not in "US"]

@@ -220,7 +220,7 @@ def require_node_losses(plan, examples, objective):
         )
 
 
-def _by_example(labels):
+def _split_by_example(labels):
     """Return a list of label arrays: one for each example, or a single array of all plain rows."""
     return [labels] if isinstance(labels, np.ndarray) else labels
 
@@ -228,7 +228,7 @@ def _by_example(labels):
 def count_of_classes(labels, weight):
     """Return the total weight of the labelled nodes of each class, (K,)."""
     # labels: EncodedLabels; weight: (n_examples,) or None
-    parts = _by_example(labels.labels)
+    parts = _split_by_example(labels.labels)
     counts = encoding.counts_of_nodes(labels.labels, weight, None) or [np.ones(len(own)) for own in parts]
     columns, counts = np.concatenate(parts), np.concatenate(counts)
     return np.bincount(columns[columns >= 0], counts[columns >= 0], minlength=len(labels.classes_))
@@ -237,7 +237,7 @@ def count_of_classes(labels, weight):
 def _weights_of_labels(class_weight, labels):
     """Return a list of arrays with the weight of the class of each node, 1 for unlabelled nodes."""
     by_label = np.append(class_weight, 1.0)
-    return [by_label[own] for own in _by_example(labels)]
+    return [by_label[own] for own in _split_by_example(labels)]
 
 
 def _means_of_labelled(of_nodes, labels):
@@ -251,7 +251,7 @@ def _means_of_labelled(of_nodes, labels):
 def _counts_any(labels, weight, node_weight):
     """Return whether any labelled node has a nonzero weight."""
     counts = encoding.counts_of_nodes(labels, weight, node_weight)
-    return any(bool(np.any(own[known >= 0])) for own, known in zip(counts, _by_example(labels), strict=True))
+    return any(bool(np.any(own[known >= 0])) for own, known in zip(counts, _split_by_example(labels), strict=True))
 
 
 # With more node weights than this, weights of pairs that never occur in training cost more time than they are worth.

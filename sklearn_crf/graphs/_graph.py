@@ -96,12 +96,12 @@ class Graph:
         n_nodes = as_integer(n_nodes, "n_nodes")
         edges = _as_edges(n_nodes, _edge_pairs(edges, n_nodes))
         self._set(n_nodes, edges, None if shape is None else _as_shape(shape), offsets)
-        if offsets is not None and not np.array_equal(self._of_offsets().edges, edges):
+        if offsets is not None and not np.array_equal(self._from_offsets().edges, edges):
             raise ValueError(
                 "edges must equal the edges of lattice(shape, offsets) if offsets are given: call lattice instead."
             )
 
-    def _of_offsets(self):
+    def _from_offsets(self):
         """Return the lattice of the shape and the offsets, or raise ValueError if they do not describe a lattice."""
         if self.shape is None or self.offsets is None:
             raise ValueError("offsets need shape, the shape of a lattice.")
@@ -142,7 +142,7 @@ class Graph:
             if state["edges"] is None:
                 shape = _as_shape(state["shape"])
                 self._set(as_integer(state["n_nodes"], "n_nodes"), None, shape, state["offsets"])
-                self._of_offsets()
+                self._from_offsets()
             else:
                 Graph.__init__(self, **state)
 
@@ -445,7 +445,7 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     if not isinstance(connectivity, list | tuple) and np.ndim(connectivity) == 0:
         if not isinstance(connectivity, Integral) or not 1 <= int(connectivity) <= max(ndim, 2):
             raise ValueError(f"connectivity must be 1 to {max(ndim, 2)} or offsets, got {connectivity!r}.")
-        return _one_of_each_pair(_steps(ndim, min(int(connectivity), ndim)))
+        return _drop_opposites(_steps(ndim, min(int(connectivity), ndim)))
     try:
         offsets = np.asarray(connectivity)
     except ValueError as error:
@@ -455,7 +455,7 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     offsets = as_integers(offsets, "connectivity given as offsets", lowest=-MAX_INT32, dtype=np.int64)
     if not np.all(np.any(offsets != 0, axis=1)):
         raise ValueError("connectivity given as offsets must have no row that is all zero.")
-    return _one_of_each_pair(offsets)
+    return _drop_opposites(offsets)
 
 
 def _steps(ndim, connectivity):
@@ -478,7 +478,7 @@ def _steps(ndim, connectivity):
     return np.array(steps, dtype=np.int64).reshape(len(steps), ndim)
 
 
-def _one_of_each_pair(offsets: np.ndarray) -> np.ndarray:
+def _drop_opposites(offsets: np.ndarray) -> np.ndarray:
     kept: dict[tuple[int, ...], None] = {}
     for offset in offsets.tolist():
         leading = next(step for step in offset if step)

@@ -153,11 +153,11 @@ class SearchProblem(NamedTuple):
 
 def search_problem(model: PairwiseModel | FactorGraph) -> tuple[SearchProblem, np.ndarray]:
     """Return a model in the layout of search kernels, and its unary scores, (N, K)."""
-    arrays, unary = _of_factors(model) if isinstance(model, FactorGraph) else _of_edges(model)
+    arrays, unary = _problem_of_factors(model) if isinstance(model, FactorGraph) else _problem_of_edges(model)
     return arrays._replace(forbidden=_forbidden_score(arrays, unary)), unary
 
 
-def _of_edges(model):
+def _problem_of_edges(model):
     graph, n_columns = model.graph, model.n_columns
     ptr, _, half_edge, _ = graph.incidence
     n_types, size = len(model.tables), model.tables[0].size if len(model.tables) else 0
@@ -183,7 +183,7 @@ def _of_edges(model):
     return arrays, model.unary
 
 
-def _of_factors(model):
+def _problem_of_factors(model):
     joint = np.flatnonzero(model.arity >= 2)
     lengths = model.arity[joint]
     slot_ptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)

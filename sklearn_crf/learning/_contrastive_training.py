@@ -280,13 +280,13 @@ def _score_of_training(risk, labeler):
     """Return a function that computes, for flat weights, the share of correctly labelled nodes among the first ones."""
 
     def score(coef):
-        right, total = risk.summed(_right_nodes, labeler, coef, risk.n_nodes)
+        right, total = risk.summed(_weight_of_correct_nodes, labeler, coef, risk.n_nodes)
         return right / total if total else 1.0
 
     return score
 
 
-def _right_nodes(risk, labeler, coef, n_nodes):
+def _weight_of_correct_nodes(risk, labeler, coef, n_nodes):
     """Return the total weight of the correctly labelled nodes, and of all nodes, among the first nodes of a risk."""
     # n_nodes: number of nodes of all shards; every shard labels an equal share of its nodes
     most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])

@@ -329,7 +329,7 @@ def _extend(risk, i, coef, n_threads):
                 labels = _generate(generator, truth, objective.node_costs[i], parts, rng, n_threads, latest)
             if generator.persistent:
                 objective.latest[i][number, repetition] = labels
-            labels = np.where(grows, _of_weight(batch, labels), truth)
+            labels = np.where(grows, _keep_true_where_weightless(batch, labels), truth)
             n_new += objective.sets[i].extend(model, labels, are_drawn=objective.are_drawn)
     return n_new
 
@@ -363,7 +363,7 @@ def _random_state(*key):
     return np.random.RandomState(np.random.SeedSequence([int(part) for part in key]).generate_state(4))
 
 
-def _of_weight(batch, labels):
+def _keep_true_where_weightless(batch, labels):
     """Return generated labels, replaced by the true labels in examples of weight zero, which must have no effect."""
     if batch.weight is None or batch.weight.all():
         return labels

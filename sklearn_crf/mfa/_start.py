@@ -20,10 +20,10 @@ def start_of_class(c, X, labels, weight, assign, *, n_components, n_factors, see
     # ``take`` and ``compress`` release the interpreter's lock; indexing does not.
     X_c, w_c = filled(X.take(rows, axis=0), weight[rows]), weight[rows]
     part = assign(c, X_c, w_c)
-    return [_of_cluster(X_c, w_c, part == k, n_factors, seed) for k in range(n_components)]
+    return [_fit_cluster(X_c, w_c, part == k, n_factors, seed) for k in range(n_components)]
 
 
-def _of_cluster(X, weight, own, n_factors, seed):
+def _fit_cluster(X, weight, own, n_factors, seed):
     """Return the weight, mean, loadings and residual variances of one cluster of a class."""
     # A cluster that is too small to have its own directions uses the directions of its class.
     n_own = own.sum()

@@ -356,11 +356,11 @@ class EmpiricalRisk:
 
     def _evaluate(self, coef, members):
         members = range(len(self.batches)) if members is None else members
-        parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs, self._takes_turns)
+        parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs, self._shares_kernels_only)
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 
     @cached_property
-    def _takes_turns(self):
+    def _shares_kernels_only(self):
         """Whether batches are so small that only the kernels of inference run in parallel."""
         most = max((batch.example.n_nodes for batch in self.batches), default=0)
         return self.objective.takes_turns and most <= _MOST_NODES_IN_TURN

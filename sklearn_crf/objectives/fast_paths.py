@@ -122,8 +122,8 @@ class PassOfSets:
         coef = np.asarray(coef)
         filled = [i for i in range(len(self._batches)) if self._sets(i).n_assignments]
         few = [i for i in filled if self._is_small(i)]
-        many = [partial(self._of_sets, i, coef) for i in filled if not self._is_small(i)]
-        by_differences = [partial(self._of_differences, few, coef)] if few else []
+        many = [partial(self._evaluate_sets, i, coef) for i in filled if not self._is_small(i)]
+        by_differences = [partial(self._evaluate_differences, few, coef)] if few else []
         of_sets = map_tasks(lambda task, n_threads: task(n_threads=n_threads), [*many, *by_differences], risk.n_jobs)
         return total_risk([self._nodes.at(coef, risk.n_jobs), *of_sets], counts_errors=False)
 
@@ -135,7 +135,7 @@ class PassOfSets:
         n_numbers = n_assignments * self._potentials.n_coef
         return n_assignments <= _FEW_ASSIGNMENTS and n_numbers <= self._batches[i].example.n_nodes
 
-    def _of_sets(self, i, coef, n_threads):
+    def _evaluate_sets(self, i, coef, n_threads):
         """Return the loss, an error count of zero, and the gradient of the sets of a batch."""
         batch = self._batches[i]
         # Sets read no edges. The pass over nodes has checked that scores are finite.
@@ -146,7 +146,7 @@ class PassOfSets:
         part = weighted_loss(batch, Loss(statistics, terms), by_weight)
         return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
 
-    def _of_differences(self, members, coef, n_threads):
+    def _evaluate_differences(self, members, coef, n_threads):
         """Return loss, error count and gradient of the sets of several batches, by differences of feature vectors."""
         value, gradient = 0.0, np.zeros(len(coef))
         for i in members:

@@ -25,19 +25,19 @@ class FeatureBulk(NamedTuple):
         parts = [(each.example.node_features, each.example.node_type) for each in batches]
         if isinstance(parts[0][0], SharedRows):
             # Nodes of all types share the rows.
-            alone = cls._of([(values.rows, None) for values, _ in parts], 1, wanted, _differences)
+            alone = cls._from_samples([(values.rows, None) for values, _ in parts], 1, wanted, _differences)
             return cls(*(np.repeat(each, n_types, axis=0) for each in alone))
-        return cls._of(parts, n_types, wanted, _differences)
+        return cls._from_samples(parts, n_types, wanted, _differences)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
         """Return the centre and spread of edge features. Without an intercept, spread is the distance from 0."""
         # wanted: (n_features,), bool, features to compute
         featured = (each.example for each in batches if each.example.edge_features is not None)
-        return cls._of([(each.edge_features, each.edge_type) for each in featured], n_types, wanted, np.abs)
+        return cls._from_samples([(each.edge_features, each.edge_type) for each in featured], n_types, wanted, np.abs)
 
     @classmethod
-    def _of(cls, parts, n_types, wanted, distances):
+    def _from_samples(cls, parts, n_types, wanted, distances):
         shape = n_types, len(wanted)
         found = cls(np.zeros(n_types), np.zeros(shape), np.full(shape, np.inf))
         if not wanted.any():

@@ -102,7 +102,7 @@ class FeaturePairs:
         # Use the smaller integer type if possible, since keys and their copies take much memory.
         dtype = np.int32 if n_features * n_columns <= _MOST_FEATURES else np.int64
         keys = [_keys(features, column, n_columns).astype(dtype) for features, column in occurrences]
-        pairs = _each_once(np.concatenate(keys))
+        pairs = _sorted_distinct(np.concatenate(keys))
         del keys
         feature, column = np.divmod(pairs, dtype(n_columns))
         ptr = np.concatenate(([0], np.cumsum(np.bincount(feature, minlength=n_features))))
@@ -158,10 +158,10 @@ def _keys(features, column_of_node, n_columns):
     """Return the distinct values of feature * n_columns + column that occur."""
     column = column_of_node[features.node]
     keys = np.repeat(features.feature.astype(np.int64) * n_columns, np.diff(features.ptr)) + column
-    return _each_once(keys[column >= 0])
+    return _sorted_distinct(keys[column >= 0])
 
 
-def _each_once(keys):
+def _sorted_distinct(keys):
     """Return the sorted distinct keys. Sorting needs much less memory than hash tables."""
     keys.sort()
     is_new = np.ones(len(keys), dtype=bool)

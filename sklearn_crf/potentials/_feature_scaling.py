@@ -43,7 +43,7 @@ class FeatureMoments(NamedTuple):
         """Return the moments of dense node features."""
         n_features = batches[0].example.shape[1]
         parts = ((each.example.node_features, each.example.node_type, None) for each in batches)
-        return cls._of(parts, n_types, n_features, n_jobs)
+        return cls._from_parts(parts, n_types, n_features, n_jobs)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
@@ -52,20 +52,20 @@ class FeatureMoments(NamedTuple):
         Edges without features are not counted. Neither are edges of components without a labelled node.
         """
         parts = ((each.example.edge_features, each.example.edge_type, _weights_of_edges(each)) for each in batches)
-        return cls._of((part for part in parts if part[0] is not None), n_types, n_features)
+        return cls._from_parts((part for part in parts if part[0] is not None), n_types, n_features)
 
     @classmethod
-    def _of(cls, parts, n_types, n_features, n_jobs=1):
+    def _from_parts(cls, parts, n_types, n_features, n_jobs=1):
         shape = n_types, n_features
         none = cls(np.zeros(n_types), np.zeros(shape), np.zeros(shape), np.full(shape, np.inf), np.full(shape, -np.inf))
-        lists = map_tasks(lambda part, n_threads: none._of_part(*part), parts, n_jobs)
+        lists = map_tasks(lambda part, n_threads: none._moments_of_part(*part), parts, n_jobs)
         return cls.joined([none, *(found for each in lists for found in each)])
 
-    def _of_part(self, values, kind, weight):
+    def _moments_of_part(self, values, kind, weight):
         """Return a list of moments, one for each block of rows."""
         if isinstance(values, SharedRows):
             # Nodes of all types share the rows, so their moments are equal.
-            alone = self._of([(values.rows, None, None)], 1, values.shape[1])
+            alone = self._from_parts([(values.rows, None, None)], 1, values.shape[1])
             return [FeatureMoments(*(np.repeat(each, values.n_sharing, axis=0) for each in alone))]
         return [self._add_rows(*rows) for rows in _rows(values, kind, weight)]
 

@@ -199,7 +199,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return found
 
     def _add_moments(self, plane, target, moments):
-        structure = self._structure(self._by_places(plane))
+        structure = self._structure(self._filter_by_position(plane))
         for rows, means, inputs, places, mirrored in self._bands(plane):
             kinds = self._kinds([own[rows] for own in structure], places, mirrored)
             moments.add(inputs, (target[rows] - means).ravel(), kinds.ravel())
@@ -231,7 +231,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             inputs = np.concatenate([own, np.ones((*means.shape, 1), dtype=np.float32)], axis=2)
             yield rows, means, inputs.reshape(-1, self._size), places[rows], mirrored[rows]
 
-    def _by_places(self, plane):
+    def _filter_by_position(self, plane):
         found = np.empty(plane.shape)
         for rows, means, inputs, places, _ in self._bands(plane):
             found[rows] = means + _filter(inputs, places.ravel(), self.place_filters_).reshape(means.shape)
@@ -254,7 +254,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         step = max(1, sum(plane.size for plane in planes) // QUANTILE_PIXELS)
         sampled = []
         for plane in planes:
-            _, strength, coherence = self._structure(self._by_places(plane))
+            _, strength, coherence = self._structure(self._filter_by_position(plane))
             sampled.append(np.stack([strength.ravel()[::step], coherence.ravel()[::step]]))
         strength, coherence = np.concatenate(sampled, axis=1)
         parts = (strength, self.n_strengths), (coherence, self.n_coherences)
@@ -270,7 +270,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 
     def _restore(self, plane, filters):
         """Return an image restored by linear filters, and by adaptive filters as second channel, (H, W, 2)."""
-        first = self._by_places(plane)
+        first = self._filter_by_position(plane)
         structure = self._structure(first)
         found = np.empty((*plane.shape, 2), dtype=np.float32)
         found[..., 0] = first
@@ -303,14 +303,14 @@ class _Moments(NamedTuple):
 
     def add(self, inputs, targets, kinds):
         """Add the pixels of a band to the sums in place."""
-        for kind, own in _by_kind(kinds):
+        for kind, own in _pixels_by_kind(kinds):
             chosen = inputs[own]
             self.squares[kind] += chosen.T @ chosen
             self.products[kind] += chosen.T @ targets[own]
             self.counts[kind] += len(own)
 
 
-def _by_kind(kinds):
+def _pixels_by_kind(kinds):
     """Return each kind that occurs and the indices of its pixels."""
     order = np.argsort(kinds, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
@@ -319,7 +319,7 @@ def _by_kind(kinds):
 
 def _filter(inputs, kinds, filters):
     found = np.empty(len(inputs))
-    for kind, own in _by_kind(kinds):
+    for kind, own in _pixels_by_kind(kinds):
         found[own] = inputs[own] @ filters[kind]
     return found
 

@@ -102,10 +102,10 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
                 planes += _positions(*image.shape[:2])
             else:
                 for channel in np.moveaxis(image, 2, 0):
-                    planes += self._of_channel(kind, channel)
+                    planes += self._features_of_channel(kind, channel)
         return np.stack(planes, axis=-1).astype(image.dtype, copy=False)
 
-    def _of_channel(self, kind, channel):
+    def _features_of_channel(self, kind, channel):
         if kind == "intensity":
             return [channel]
         if kind in _OF_SCALES:

@@ -137,7 +137,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         else:
             X = [list(sequence) for sequence in X]
             vocabulary, chains = self._learn(X)
-            self.edge_vocabulary_, edges = self._learn(_of_pairs(self.edge_features, X))
+            self.edge_vocabulary_, edges = self._learn(_features_of_pairs(self.edge_features, X))
             chains = _examples(chains, edges)
         self.vocabulary_ = vocabulary
         self.n_columns_ = len(self.vocabulary_)
@@ -153,7 +153,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             kept = np.bincount(columns, minlength=len(vocabulary)) >= self.min_count
             new = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
             vocabulary = {name: int(new[column]) for name, column in vocabulary.items() if kept[column]}
-            columns, values, token_ptr = _only(kept[columns], new[columns], values, token_ptr)
+            columns, values, token_ptr = _keep_entries(kept[columns], new[columns], values, token_ptr)
         return vocabulary, self._chains(columns, values, token_ptr, lengths, len(vocabulary))
 
     def _learn_of_shards(self, shards):
@@ -192,7 +192,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         if self.edge_features is None:
             return self._look_up(X, self.vocabulary_)
         X = [list(sequence) for sequence in X]
-        edges = self._look_up(_of_pairs(self.edge_features, X), self.edge_vocabulary_)
+        edges = self._look_up(_features_of_pairs(self.edge_features, X), self.edge_vocabulary_)
         return _examples(self._look_up(X, self.vocabulary_), edges)
 
     def _look_up(self, X, vocabulary):
@@ -269,7 +269,7 @@ def _names_of_shard(shard: Shard, vectorizer):
             return of_nodes, None, n_sequences
         X = [list(sequence) for sequence in X]
         of_nodes, n_sequences = vectorizer._names(X)
-        of_edges, _ = vectorizer._names(_of_pairs(vectorizer.edge_features, X))
+        of_edges, _ = vectorizer._names(_features_of_pairs(vectorizer.edge_features, X))
     return of_nodes, of_edges, n_sequences
 
 
@@ -299,11 +299,11 @@ def _examples(chains, edges):
     )
 
 
-def _only(kept, columns, values, token_ptr):
+def _keep_entries(kept, columns, values, token_ptr):
     """Return the entries to keep, with adjusted token pointers."""
     return columns[kept], None if values is None else values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]
 
 
-def _of_pairs(features, X):
+def _features_of_pairs(features, X):
     """Return a generator of the features of neighbouring tokens, for each sequence."""
     return ([features(*pair) for pair in pairwise(sequence)] for sequence in X)

@@ -153,7 +153,7 @@ class _Task(NamedTuple):
         field = ready_field(name, self.n_jobs)
         if name == "noise":
             return list(field.predict(object_array(planes), noise=levels))
-        images = _of_channels(planes)
+        images = _images_from_planes(planes)
         made_by, what = (Downsampling, self.scale) if self.kernel is None else (Blur, self.kernel)
         if isinstance(levels, str):
             levels = [self._noise_of(plane) for plane in planes]
@@ -196,7 +196,7 @@ def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
             "kernel or scale."
         )
     planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]
-    filled = ready_field("missing", task.n_jobs).predict(_of_channels(planes))
+    filled = ready_field("missing", task.n_jobs).predict(_images_from_planes(planes))
     return photo.made(list(filled), 1, kept=~gaps)
 
 
@@ -288,7 +288,7 @@ def _range_of_values(known: np.ndarray) -> tuple[float, float]:
     return (low, high) if 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]) else ends
 
 
-def _of_channels(planes: Sequence) -> np.ndarray:
+def _images_from_planes(planes: Sequence) -> np.ndarray:
     """Convert planes to images with one channel."""
     return object_array([plane[..., np.newaxis].astype(np.float32) for plane in planes])
 

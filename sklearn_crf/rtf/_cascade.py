@@ -101,7 +101,7 @@ class _Folds(NamedTuple):
         for own in self.members:
             others = np.setdiff1d(np.arange(len(X)), own)
             weight = None if sample_weight is None else sample_weight[others]
-            some = _take(X, others), _take(y, others), weight, _of_some(degradations, others)
+            some = _take(X, others), _take(y, others), weight, _degradations_of(degradations, others)
             found.append(_train_field(options, *some, callbacks))
         return found
 
@@ -111,7 +111,7 @@ class _Folds(NamedTuple):
             return _predict_field(options, trained.attributes, X, degradations)
         found: list = [None] * len(X)
         for own, field in zip(self.members, others, strict=True):
-            values = _predict_field(options, field.attributes, _take(X, own), _of_some(degradations, own))
+            values = _predict_field(options, field.attributes, _take(X, own), _degradations_of(degradations, own))
             for i, value in zip(own, values, strict=True):
                 found[i] = value
         return in_layout_of(X, found)
@@ -127,7 +127,7 @@ def _take(values, members):
     return [values[i] for i in members] if isinstance(values, list | tuple) else np.asarray(values)[members]
 
 
-def _of_some(degradations, members):
+def _degradations_of(degradations, members):
     """Return the degradations of the chosen images."""
     return None if degradations is None else degradations._replace(choices=[degradations.choices[i] for i in members])
 
@@ -262,14 +262,14 @@ class CascadeRisk:
         def group(members, n_threads):
             value, gradient = 0.0, np.zeros(len(coef))
             for i in range(*members):
-                own = self._of_image(self.parts(coef), i, n_threads)
+                own = self._loss_of_image(self.parts(coef), i, n_threads)
                 value, gradient = value + own[0], gradient + own[1]
             return value, gradient
 
         found = map_tasks(group, fixed_ranges(len(self.last.images), tuned.LEAST_GROUPS), self.n_jobs)
         return sum(value for value, _ in found), np.sum([gradient for _, gradient in found], axis=0)
 
-    def _of_image(self, coefs, i, n_threads):
+    def _loss_of_image(self, coefs, i, n_threads):
         images, models, means = list[FieldImage](), [], list[np.ndarray]()
         with convergence_left_to_caller():
             for k, stage in enumerate(self.stages[:-1]):

@@ -55,7 +55,7 @@ def _grow_tree(tests, responses, errors, run):
     return tree, leaf
 
 
-def _of_predictions(finish, solver, field, data, n_jobs):
+def _map_predictions(finish, solver, field, data, n_jobs):
     """Return ``finish(image, prediction, target, weights)`` of each image, as a list."""
 
     def of_image(task, n_threads):
@@ -87,7 +87,7 @@ def _errors(data, part, objective, field, tests, n_jobs):
         find_responses(plane, image.features.shape[-3], pixels, tests, place, responses)
         return responses, errors[own].T
 
-    return _of_predictions(finish, objective.solver, field, data, n_jobs)
+    return _map_predictions(finish, objective.solver, field, data, n_jobs)
 
 
 def is_worse_than_mean(images, bank, field, solver, n_jobs):
@@ -109,7 +109,7 @@ def _sums_of_squares(data, part, solver, field, n_jobs):
         columns = known, target, target**2, (mean - target) ** 2
         return np.array([np.where(known, each, 0.0).sum(axis=0, dtype=np.float64) for each in columns])
 
-    return _of_predictions(finish, solver, field, data, n_jobs)
+    return _map_predictions(finish, solver, field, data, n_jobs)
 
 
 def scores_of_classes(objective, field, data, n_classes, n_jobs):
@@ -131,7 +131,7 @@ def _sums_of_classes(data, part, objective, field, n_classes, n_jobs):
         members = (label == np.arange(n_classes)[:, None]).astype(float)
         return np.array([members @ (w[:, None] * summed) for w in (weight * (label == own), weight)])
 
-    return _of_predictions(finish, objective.solver, field, data, n_jobs)
+    return _map_predictions(finish, objective.solver, field, data, n_jobs)
 
 
 def _class_of(values):

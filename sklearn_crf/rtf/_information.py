@@ -39,7 +39,7 @@ def similarity(prediction, target):
         score * exponent / value * scale.gradient if scale.value > _LEAST else 0.0 * scale.gradient
         for scale, exponent, value in zip(scales, exponents, values, strict=True)
     ]
-    return score, _of_pyramid(slopes, prediction.shape)
+    return score, _gradient_of_pyramid(slopes, prediction.shape)
 
 
 class Windows:
@@ -62,7 +62,7 @@ class Windows:
     def of_filter(cls, p, t, matrix):
         """Return the moments for a separable filter; ``matrix(length)`` is its matrix along an axis."""
         matrices = [matrix(length) for length in p.shape]
-        return cls(p, t, partial(_on_axes, matrices), partial(_back, matrices))
+        return cls(p, t, partial(_filter_axes, matrices), partial(_back, matrices))
 
 
 class _Scale(NamedTuple):
@@ -132,7 +132,7 @@ def _scale_mixture(band, parent):
     height, width = band.shape
     rows = [band[i : height - 2 + i, j : width - 2 + j] for j in range(3) for i in range(3)]
     if parent is not None:
-        enlarged = _on_axes([_enlarging(length) for length in parent.shape], parent)
+        enlarged = _filter_axes([_enlarging(length) for length in parent.shape], parent)
         rows.append(enlarged[1 : height - 1, 1 : width - 1])
     samples = np.stack([row.ravel() for row in rows], axis=1)
     values, vectors = np.linalg.eigh(samples.T @ samples / len(samples))
@@ -150,13 +150,13 @@ def _pyramid(image, n_scales):
     """Return the bands of the Laplacian pyramid; the last band is the low-pass residual."""
     bands = []
     for _ in range(n_scales - 1):
-        low = _on_axes([_reducing(length) for length in image.shape], image)
-        bands.append(image - _on_axes([_expanding(length) for length in image.shape], low))
+        low = _filter_axes([_reducing(length) for length in image.shape], image)
+        bands.append(image - _filter_axes([_expanding(length) for length in image.shape], low))
         image = low
     return [*bands, image]
 
 
-def _of_pyramid(slopes, shape):
+def _gradient_of_pyramid(slopes, shape):
     """Return the derivative by the image, given the derivatives by the bands."""
     shapes = [shape]
     for _ in slopes[1:]:
@@ -168,7 +168,7 @@ def _of_pyramid(slopes, shape):
     return found
 
 
-def _on_axes(matrices, image):
+def _filter_axes(matrices, image):
     return (matrices[1] @ (matrices[0] @ image).T).T
 
 

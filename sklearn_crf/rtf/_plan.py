@@ -346,7 +346,7 @@ class LabelTargets(_Targets):
             raise ValueError(f"loss='logistic' takes two classes, got {n_classes}: use 'multinomial'.")
         if self.former is not None and not np.array_equal(labels.classes_, self.former["classes_"]):
             raise ValueError(f"warm_start needs the classes of the last call of fit, got {labels.classes_.tolist()}.")
-        columns, codes = _by_example(labels), self.coding(n_classes).table
+        columns, codes = _split_by_example(labels), self.coding(n_classes).table
         # A missing label has the code of the first class, and no weight.
         targets = [codes[np.maximum(own, 0)] for own in columns]
         weights = self.weights(planes, sample_weight)
@@ -386,7 +386,7 @@ class LabelTargets(_Targets):
         planes = reading.planes(X)
         labels, weights = self.labels(planes, y), self.weights(planes, sample_weight)
         found = np.zeros(len(labels.classes_))
-        for i, own in enumerate(_by_example(labels)):
+        for i, own in enumerate(_split_by_example(labels)):
             known = own >= 0
             found += np.bincount(own[known], None if weights is None else weights[i][known], len(found))
         return found
@@ -436,7 +436,7 @@ class LabelTargets(_Targets):
         return {"evidence_scores_": scores_of_classes(objective, field, data(), n_classes, n_jobs)}
 
 
-def _by_example(labels: EncodedLabels) -> list:
+def _split_by_example(labels: EncodedLabels) -> list:
     """Return the class indices of each example, in a list. Plain samples form a single example."""
     return labels.labels if isinstance(labels.labels, list) else [labels.labels]
 

@@ -344,7 +344,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         predicted, of_images = self._predict, degradation
         if noise is not None:
             least = tuned.LEAST_NOISE * _corruption.level_of_noise(self.corruption)
-            predicted, of_images = self._at_levels, _corruption.levels_of_images(noise, X, least)
+            predicted, of_images = self._predict_at_levels, _corruption.levels_of_images(noise, X, least)
         channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
         if channels is None or channels.n_colours is None:
             found = predicted(X, return_std, evidence, of_images)
@@ -377,7 +377,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             return predicted
         return predicted, _input.put_back(planes, deviations, self._has_channels)
 
-    def _at_levels(self, X, return_std, evidence, levels):
+    def _predict_at_levels(self, X, return_std, evidence, levels):
         """Predict each image for its own noise level."""
         found = []
         for i, level in enumerate(levels):

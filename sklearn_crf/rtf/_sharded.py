@@ -293,11 +293,11 @@ class ShardedData:
 
     def parts(self, function, *arguments):
         """Return a list with ``function(images, number of the shard, *arguments)`` for each shard."""
-        return self.shards.map(_of_data, (self.request, function, arguments))
+        return self.shards.map(_apply_to_data, (self.request, function, arguments))
 
     def total(self, function, *arguments):
         """Return the sum of ``function(images, number of the shard, *arguments)`` over shards."""
-        return self.shards.sum(_of_data, (self.request, function, arguments))
+        return self.shards.sum(_apply_to_data, (self.request, function, arguments))
 
     def risk(self, objective, field):
         """Return the mean loss of a field as a function of its parameters."""
@@ -315,7 +315,7 @@ class ShardedData:
         self.shards.map(_drop_data, self.request.key_of_rounds)
 
 
-def _of_data(shard, asked):
+def _apply_to_data(shard, asked):
     request, function, arguments = asked
     data = _data(shard, request)
     with shard.named_in_errors(), single_threaded_blas():

@@ -367,7 +367,7 @@ def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
     # One type after the other, each on all threads, as the terms of a type take some ten megabytes.
     for sample, parts in zip(samples, found, strict=True):
         own = parameters[sample.number]
-        splits[sample.number] = _splits_of_type(sample, _in_order_of_leaves(parts), own, options, bounds, risk.n_jobs)
+        splits[sample.number] = _splits_of_type(sample, _sort_by_leaf(parts), own, options, bounds, risk.n_jobs)
     return splits
 
 
@@ -443,7 +443,7 @@ def places_by_leaf(leaf):
     return order, place
 
 
-def _in_order_of_leaves(parts):
+def _sort_by_leaf(parts):
     """Concatenate the terms, responses and leaves of several parts, sorted by leaf."""
     parts = [part for part in parts if part is not None]
     if len(parts) == 1:

@@ -26,7 +26,7 @@ def estimated_error(model: PairwiseModel | FactorGraph, found: Marginals, infere
     nodes, and their beliefs are compared instead of the result.
     """
     probes = np.random.default_rng(0).permutation(model.n_nodes)[: _tuning.N_PROBED_NODES]
-    near = _near(model, probes) if model.n_nodes else None
+    near = _neighbourhood(model, probes) if model.n_nodes else None
     if near is None:
         return None
     if not near.all():
@@ -45,7 +45,7 @@ def estimated_error(model: PairwiseModel | FactorGraph, found: Marginals, infere
     return float(np.mean(errors))
 
 
-def _near(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -> np.ndarray | None:
+def _neighbourhood(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -> np.ndarray | None:
     """Return a mask (N,) bool of nodes near the given nodes, within the limits of an estimate, or None."""
     # nodes: indices; returns None if even two steps from the given nodes exceed the limits
     if isinstance(model, FactorGraph):

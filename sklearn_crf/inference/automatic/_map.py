@@ -89,7 +89,7 @@ class AutoMap(Automatic):
     def _map(self, model, *, init=None, n_threads=1):
         exact = self._exact(model)
         if exact is not None:
-            return self._by(exact, model, init, n_threads)
+            return self._run(exact, model, init, n_threads)
         cut = exact_cut(model, n_threads) if isinstance(model, PairwiseModel) else None
         if cut is not None:
             return cut._replace(state=AutoState("GraphCut", cut.state), method="GraphCut")
@@ -99,7 +99,7 @@ class AutoMap(Automatic):
             model,
             budget,
             init,
-            lambda part, former: self._by(budget.junction_tree(), part, former, n_threads),
+            lambda part, former: self._run(budget.junction_tree(), part, former, n_threads),
             lambda part, former: self._approximately(part, former, n_threads),
         )
         return parts[0] if len(parts) == 1 else self._join(model, parts, places)
@@ -123,13 +123,13 @@ class AutoMap(Automatic):
             # Intermediate labels of single steps are not worth hill climbing.
             is_step = self.budget == "step"
             messages = TRWS(max_iter=1 if is_step else self.max_iter, tol=self.tol, climb=not is_step)
-            return self._by(messages, model, init, n_threads)
+            return self._run(messages, model, init, n_threads)
         former = AutoState.of(init, "portfolio")
         effort = Budget.of(self.budget).most_cells / Budget.of("default").most_cells
         found = best_of_portfolio(model, self.max_iter, former, n_threads, not self.bounded, effort)
         return found._replace(state=AutoState("portfolio", found.state, n_not_submodular(model)))
 
-    def _by(self, chosen, model, init, n_threads):
+    def _run(self, chosen, model, init, n_threads):
         """Return the result of an algorithm, with a warm start if the former state is from this algorithm."""
         name = type(chosen).__name__
         former = AutoState.of(init, name) if name in ("JunctionTree", "TRWS") else None

@@ -34,19 +34,19 @@ def best_couplings(model, fractional):
     joint = tail[:, :, None] * head[:, None, :]
     free = np.flatnonzero(((tail > _UNUSED).sum(axis=1) > 1) & ((head > _UNUSED).sum(axis=1) > 1))
     if len(free):
-        solve = _of_two_states if model.n_columns == 2 else _of_more_states
+        solve = _bound_of_two_states if model.n_columns == 2 else _bound_of_more_states
         joint[free] = solve(model.edge_tables(free).astype(np.float64), tail[free], head[free])
     return joint
 
 
-def _of_two_states(tables, tail, head):
+def _bound_of_two_states(tables, tail, head):
     gain = tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]
     together = np.where(gain > 0, np.minimum(tail[:, 1], head[:, 1]), np.maximum(tail[:, 1] - head[:, 0], 0.0))
     cells = tail[:, 0] - head[:, 1] + together, head[:, 1] - together, tail[:, 1] - together, together
     return np.maximum(np.stack(cells, axis=1), 0.0).reshape(-1, 2, 2)
 
 
-def _of_more_states(tables, tail, head):
+def _bound_of_more_states(tables, tail, head):
     n_edges, n_columns = tail.shape
     # The last row of each edge is redundant; including it could make the program infeasible by rounding.
     cell = np.arange(n_edges * n_columns**2)

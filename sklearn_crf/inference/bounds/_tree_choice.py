@@ -65,11 +65,11 @@ def spanning_trees_of(graph, trees, random_state):
     elif isinstance(trees, (list, tuple)):
         trees = SpanningTrees.from_edge_lists(graph, trees)
     else:
-        return _by_rule(graph, trees, random_state)
+        return _trees_by_rule(graph, trees, random_state)
     return _covering_distribution(trees.merged())
 
 
-def _by_rule(graph, rule, random_state):
+def _trees_by_rule(graph, rule, random_state):
     if isinstance(rule, bool) or not isinstance(rule, (str, int, np.integer)):
         raise ValueError(f'trees must be "minimal", "uniform", "snakes", a number or trees, got {rule!r}.')
     if rule == "snakes":

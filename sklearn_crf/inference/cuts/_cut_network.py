@@ -85,7 +85,7 @@ class LatticeFlow:
     def _of_one_call(self) -> tuple:
         """Arguments of the kernel for a whole cut, shared by all cuts of a network."""
         n_nodes, kind = len(self.excess), self.excess.dtype
-        *search, progress = self._of_search(self._whole)
+        *search, progress = self._search_workspace(self._whole)
         step = int(self.delta[: len(self.counts)].max())
         head_start = np.empty(n_nodes, dtype=kind), np.empty(step, dtype=kind)
         return np.empty(n_nodes), self.residual, self.excess, *search, *head_start, progress
@@ -144,7 +144,7 @@ class LatticeFlow:
         return self._label[self.guard : self.guard + len(self.excess)] < 0
 
     def _solve_box(self, box):
-        self._search(box, self._of_search(box))
+        self._search(box, self._search_workspace(box))
 
     def _search(self, box, workspace):
         *buffers, progress = workspace
@@ -159,7 +159,7 @@ class LatticeFlow:
                 progress[:] = 0
                 handed_over = True
 
-    def _of_search(self, box: np.ndarray) -> tuple:
+    def _search_workspace(self, box: np.ndarray) -> tuple:
         """Return the workspace for the search in a box, including its progress."""
         # Buffers are filled from their start, so that the system only provides the memory that is actually used.
         lists = np.empty((4, _volume(box)), dtype=np.int32)

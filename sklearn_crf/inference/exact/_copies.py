@@ -172,9 +172,9 @@ class _Enumeration:
             nodes = np.concatenate((first @ self.halves[0], total @ self.halves[1]), axis=1)
             found[rows] = nodes.reshape(own.shape)
         both *= self.factor
-        return found.reshape(-1, self.n_states), terms.ravel(), self._of_edges(both)
+        return found.reshape(-1, self.n_states), terms.ravel(), self._sum_by_edge(both)
 
-    def _of_edges(self, both):
+    def _sum_by_edge(self, both):
         """Return sums (E, K, K) over joint states, by the states of each edge's ends."""
         first, second = self.halves
         across = first.T @ both @ second

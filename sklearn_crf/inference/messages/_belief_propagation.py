@@ -109,7 +109,7 @@ class MessagePassing(EdgeMarginals, Inference):
             messages, _, _ = self._iterate(model.graph, field, init, run)
             return edge_marginals_of(field, model, messages, edges, run)
 
-    def _by_factors(self, model):
+    def _uses_factor_messages(self, model):
         """Return whether ``_factor_marginals`` and ``_factor_labeling`` solve a model, with messages of factors."""
         return isinstance(model, FactorGraph)
 
@@ -120,7 +120,7 @@ class MessagePassing(EdgeMarginals, Inference):
         return self._marginals_by_messages(model, init, n_threads, bounded=True)
 
     def _marginals_by_messages(self, model, init, n_threads, bounded):
-        if self._by_factors(model):
+        if self._uses_factor_messages(model):
             return self._factor_marginals(model, init)
         field, unary_shift = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
@@ -142,7 +142,7 @@ class MessagePassing(EdgeMarginals, Inference):
 
     def _node_marginals(self, model, n_threads):
         # If tables forbid pairs, only the sums over edges may reveal that a model is infeasible.
-        if self._by_factors(model) or model.tables.min(initial=0.0) == -np.inf:
+        if self._uses_factor_messages(model) or model.tables.min(initial=0.0) == -np.inf:
             return super()._node_marginals(model, n_threads)
         field, _ = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
@@ -150,7 +150,7 @@ class MessagePassing(EdgeMarginals, Inference):
             return node_marginals_of(field, model.dtype, messages, run)
 
     def _map(self, model, *, init=None, n_threads=1):
-        if self._by_factors(model):
+        if self._uses_factor_messages(model):
             return self._factor_labeling(model, init)
         graph = model.graph
         field, _ = self._make_field(model, maximum=True)
@@ -457,7 +457,7 @@ class TRWMessagePassing(MessagePassing):
     def _schedule(self, graph):
         return SCHEDULES["sequential"] if self.schedule == "convergent" else super()._schedule(graph)
 
-    def _by_factors(self, model):
+    def _uses_factor_messages(self, model):
         graph = model.graph
         if self.schedule != "convergent" or graph.is_forest:
             return False
@@ -477,7 +477,7 @@ class TRWMessagePassing(MessagePassing):
         return start_messages(layered, node, factor, temperature, init, tol), bound
 
     def _edge_marginals(self, model, edges, init, n_threads):
-        if self._by_factors(model):
+        if self._uses_factor_messages(model):
             raise ValueError(
                 'edge_marginals with schedule="convergent" needs edge_probabilities="chains"; other schedules take any.'
             )

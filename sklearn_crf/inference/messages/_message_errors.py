@@ -183,13 +183,13 @@ def _limits(model, messages, beliefs, nu, maximum):
             scores = scores.astype(np.float64) / nu[slot][:, None, None]
             back = messages[incidence.reverse[slot]] / nu[slot][:, None]
             scores_in = beliefs[incidence.neighbor[slot]] - back
-            of_slots = _of_messages(scores, scores_in, messages[slot], nu[slot], maximum)
+            of_slots = _limits_of_messages(scores, scores_in, messages[slot], nu[slot], maximum)
             for values, own in zip(found, of_slots, strict=True):
                 values[slot] = own
     return found
 
 
-def _of_messages(scores, received, message, nu, maximum):
+def _limits_of_messages(scores, received, message, nu, maximum):
     """Return the limits for some messages."""
     n, n_states = len(scores), scores.shape[1]
     terms = scores + received[:, None, :]

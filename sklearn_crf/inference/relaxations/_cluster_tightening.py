@@ -131,7 +131,7 @@ class ClusterTightening(Inference):
         return bool(most <= _tuning.MOST_CELLS and total <= _tuning.MOST_ENTRIES)
 
     def _map(self, model, *, init=None, n_threads=1):
-        relaxed = self._over_cycles(model)
+        relaxed = self._relax_over_cycles(model)
         if relaxed is not None and relaxed.certified:
             return relaxed._replace(state=relaxed.labels)
         work = min(_tuning.SEARCH_SHARE * self.max_work, _tuning.MOST_SEARCH)
@@ -152,7 +152,7 @@ class ClusterTightening(Inference):
         )
         return result._replace(converged=False)
 
-    def _over_cycles(self, model):
+    def _relax_over_cycles(self, model):
         """Return the result of the relaxation over cycles if it takes a small part of the budget, otherwise None."""
         if isinstance(model, models.FactorGraph):
             if model.n_columns != 2 or model.arity.max(initial=0) > 2:

@@ -245,7 +245,7 @@ class AssignmentSets:
         if not 0 <= weight < np.inf:
             raise ValueError(f"weight must be finite and not negative, got {weight!r}.")
         if log_proposal is not None:
-            labelings, log_weight = _of_draws(labelings, _check_proposal(log_proposal, len(labelings)))
+            labelings, log_weight = _weigh_draws(labelings, _check_proposal(log_proposal, len(labelings)))
         differs = labelings != self.labels[start:stop]
         changed = differs.any(axis=1)
         if changed.all() or not weight:
@@ -460,7 +460,7 @@ def _check_proposal(log_proposal, n_labelings):
     return log_proposal
 
 
-def _of_draws(labelings, log_proposal):
+def _weigh_draws(labelings, log_proposal):
     """Return the distinct labelings, and for each the logarithm of the sum of 1 / q over its draws."""
     different, draw = np.unique(labelings, axis=0, return_inverse=True)
     log_weight = np.full(len(different), -np.inf)

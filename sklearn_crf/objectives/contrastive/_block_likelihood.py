@@ -33,7 +33,7 @@ def enumerated_marginals(model, start, size):
     # start, size: (n_blocks,), first node and number of nodes of each block
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
     terms = np.zeros(len(unary))
-    for n_nodes, first, edges in _alike(model.graph, start, size):
+    for n_nodes, first, edges in _groups_of_equal_blocks(model.graph, start, size):
         step = max(1, _STEP // model.n_columns**n_nodes)
         for begin in range(0, len(first), step):
             part = slice(begin, begin + step)
@@ -43,7 +43,7 @@ def enumerated_marginals(model, start, size):
     return BlockMarginals(Statistics(unary, tables), terms)
 
 
-def _alike(graph, start, size):
+def _groups_of_equal_blocks(graph, start, size):
     """Yield groups of blocks with equal graphs: number of nodes, first nodes, and ends and indices of edges."""
     owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
     order = np.argsort(owner, kind="stable")

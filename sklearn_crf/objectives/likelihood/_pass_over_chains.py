@@ -191,14 +191,14 @@ class _Columns(_InPlace):
     def shared(self, n_threads):
         """Return panels of batches, workspace for derivatives of nodes, its number of nodes, and ends of ranges."""
         if n_threads not in self._shared:
-            self._shared[n_threads] = self._of_threads(n_threads)
+            self._shared[n_threads] = self._arrays_for_threads(n_threads)
         return self._shared[n_threads][1]
 
     @cached_property
     def _shared(self):
         return {}
 
-    def _of_threads(self, n_threads):
+    def _arrays_for_threads(self, n_threads):
         """Return the arrays that hold the panels, and the values that :meth:`shared` returns."""
         n_nodes = sum(int(first[-1]) for first in self._first_nodes)
         arrays, panels, n_blocks, largest = [], [], 0, 0

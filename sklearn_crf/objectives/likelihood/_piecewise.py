@@ -202,12 +202,12 @@ class Piecewise(Objective):
             node_weight = check_node_weight(node_weight, len(labels))
         if isinstance(model, FactorGraph):
             return _loss_of_factors(model, labels, node_weight)
-        node_terms, free = _of_nodes_and_edges(model)
+        node_terms, free = _pieces_of_nodes_and_edges(model)
         excess = excess_over_labels(model, labels, free, node_terms)
         if excess is not None:
             terms, statistics, _ = excess
         else:  # labels are missing
-            observed_terms, observed = _of_nodes_and_edges(model, labels)
+            observed_terms, observed = _pieces_of_nodes_and_edges(model, labels)
             terms, statistics = node_terms - observed_terms, free.minus(observed)
         if node_weight is not None:
             own = _log_sums(model.unary.astype(np.float64, copy=False))
@@ -321,7 +321,7 @@ def _loss_of_factors(model: FactorGraph, labels: np.ndarray, node_weight: np.nda
     return Loss(statistics=free.minus(truth), terms=terms)
 
 
-def _of_nodes_and_edges(model, labels=None):
+def _pieces_of_nodes_and_edges(model, labels=None):
     """Return log-partitions of pieces, given known labels, summed by node, and the derivative of their total."""
     # labels: (N,), -1 for unknown labels; None if all are unknown
     unary = (model if labels is None else clamped(model, labels)).unary.astype(np.float64, copy=False)

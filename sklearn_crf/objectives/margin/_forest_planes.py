@@ -28,7 +28,7 @@ class _Part(NamedTuple):
     stop: int
 
 
-def _in_units(batch, potentials, scale):
+def _scale_features(batch, potentials, scale):
     """Return the batch with features multiplied by the scale of their weights, so that kernels use solver weights."""
     parts, example = potentials.unpack(scale), batch.example
     unit = parts.coef[:, 0] if parts.coef.ndim == 3 else None  # (n_node_types, n_features)
@@ -107,7 +107,7 @@ class ForestPlanes(PlaneOracle):
 
     def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
         self.risk, potentials = risk, risk.potentials
-        batches = [_in_units(batch, potentials, scale) for batch in joined_batches(risk.batches)]
+        batches = [_scale_features(batch, potentials, scale) for batch in joined_batches(risk.batches)]
         self.n_inference_calls = 0
         #: Whether features are sparse.
         self.are_sparse = isinstance(potentials, SparsePotentials)

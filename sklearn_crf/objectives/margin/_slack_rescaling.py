@@ -29,7 +29,7 @@ def best_by_cost(model, cost):
     parent[has_parent] = neighbor[slot[has_parent]]
     tables = model.edge_tables().astype(np.float64)
     # An additional node with one state and no cost is the parent of all roots.
-    best = [_of_node(unary, own) for unary, own in zip(model.unary.astype(np.float64), cost, strict=True)]
+    best = [_scores_by_cost(unary, own) for unary, own in zip(model.unary.astype(np.float64), cost, strict=True)]
     best.append(np.zeros((1, 1)))
     child_state, child_cost = [None] * graph.n_nodes, [None] * graph.n_nodes
     for s in order[::-1].tolist():
@@ -57,7 +57,7 @@ def best_by_cost(model, cost):
     return best[-1][:, 0], labels_at
 
 
-def _of_node(unary, cost):
+def _scores_by_cost(unary, cost):
     """Return the score of each state at its own cost, and -inf elsewhere, (most + 1, K)."""
     own = np.full((int(cost.max()) + 1, len(unary)), -np.inf)
     own[cost, np.arange(len(unary))] = unary
@@ -284,7 +284,7 @@ class SlackRescaledHinge(StructuredHinge):
         # (N, K), cost of each state of each node
         cost = self.cost.T[labels] if node_weight is None else node_weight[:, None] * self.cost.T[labels]
         if self.single_nodes:
-            return _of_single_nodes(model, labels, cost)
+            return _maximum_of_single_nodes(model, labels, cost)
         if n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
             return _by_enumeration(model, labels, cost)
         found = self._search(model, labels, cost, node_weight, n_threads)
@@ -344,7 +344,7 @@ ENUMERABLE = 4096
 PROFILED = 20_000_000
 
 
-def _of_single_nodes(model, labels, cost):
+def _maximum_of_single_nodes(model, labels, cost):
     nodes = np.arange(len(labels))
     slack = 1.0 + model.unary - model.unary[nodes, labels][:, None]
     product = np.where(cost > 0, cost, 0.0) * np.where(cost > 0, slack, 0.0)

@@ -387,7 +387,7 @@ class Channels(NamedTuple):
         n_colours = [image.shape[2] if image.ndim == 3 else 0 for image in images]
         if n_features > 1 or max(n_colours, default=0) < 2:
             return cls(object_array([x[..., None] if x.ndim == 2 else x for x in images]), None)
-        return cls(_apart(images), n_colours)
+        return cls(_split_colours(images), n_colours)
 
     def of_images(self, values):
         """Repeat the value of each image for each of its colours."""
@@ -414,7 +414,7 @@ class Channels(NamedTuple):
         return in_layout_of(X, found)
 
 
-def _apart(images):
+def _split_colours(images):
     """Return each colour of the images as an image (H, W, 1)."""
     return object_array(
         [plane[..., None] for x in images for plane in (np.moveaxis(x, 2, 0) if x.ndim == 3 else x[None])]
