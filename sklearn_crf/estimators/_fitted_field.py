@@ -202,7 +202,7 @@ class FittedField(FieldParameters):
         return self.layout.flat(self.given, potentials)
 
     def labeler(self, inference: str | Inference | None = None) -> Labeler:
-        """Return the labeler of nodes, by the given inference, or by the inference of the field if None."""
+        """Return the labeler that uses the given inference or, if it is None, the field's own inference."""
         learning, own = self.learning, self.decoding
         decides = learning.has_distribution and self.given.cost is not None
         return Labeler(

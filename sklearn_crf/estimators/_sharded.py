@@ -62,7 +62,7 @@ class ShardedExamples:
             raise ValueError(f"Examples with {what} have to be in memory, not in Shards: pass X and y.")
 
     def pack(self, plan):
-        """Let the shards make their batches; return the plan completed with the facts of all examples."""
+        """Let the shards make their batches; return the plan, completed by properties of all examples."""
         if plan.layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
         classes = self.labels.classes_

@@ -166,7 +166,7 @@ class TrainingExamples:
         return packing | {"max_nodes": most}
 
     def pack(self, plan):
-        """Put the examples into batches in units that suit training; return the plan completed with their facts."""
+        """Put the examples into batches in units that suit training; return the plan, completed by their properties."""
         self.batch(plan)
         self.potentials = training_potentials(plan.layout, self.encoded, self.labels.classes_, self.batches)
         plan = plan.on(plan.facts_of(self.batches, self.potentials), self.encoded, self.potentials)

@@ -320,7 +320,7 @@ def _run(constraints, guide, nodes, most_steps, by_scores=False):
 
 
 def _core(constraints, involved, n_steps):
-    """Return a mask (N,) bool of few nodes that have no joint allowed labels."""
+    """Return a mask (N,) bool of a small set of nodes without a joint allowed labeling."""
     nodes = constraints.nodes_of(involved)
     left = _tuning.STEPS_OF_A_PROOF - constraints.n_entries
     guide, most_steps = np.zeros(constraints.n_nodes, dtype=np.int32), 2 * n_steps + 1000

@@ -87,11 +87,11 @@ class Field(NamedTuple):
         return own_workspace((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
 
     def send(self, messages, *how):
-        """Let nodes send messages one after another, see the kernel."""
+        """Send the messages of nodes one after another; the kernel describes the arguments."""
         return send(self, messages, *how)
 
     def renew(self, messages, *how):
-        """Let nodes of ranges send messages forwards and backwards, see the kernel."""
+        """Send the messages of nodes in ranges, forwards and backwards; the kernel describes the arguments."""
         with out_of_turn():
             renew(self, messages, *how)
 
@@ -378,11 +378,11 @@ class OddsField(NamedTuple):
         return own_workspace(self.largest_degree + _PADDING, self.unary.dtype)
 
     def send(self, odds, *how):
-        """Let nodes send messages one after another, see the kernel."""
+        """Send the messages of nodes one after another; the kernel describes the arguments."""
         return send_odds(self, odds, *how)
 
     def renew(self, odds, *how):
-        """Let nodes of ranges send messages forwards and backwards, see the kernel."""
+        """Send the messages of nodes in ranges, forwards and backwards; the kernel describes the arguments."""
         with out_of_turn():
             renew_odds(self, odds, *how)
 

@@ -133,7 +133,7 @@ class FitPlan(FitLimits):
         return self.learning.tolerance(self.solver) if isinstance(self.asked_tol, str) else self.asked_tol
 
     def facts_of(self, batches: Sequence, potentials: Any) -> Facts:
-        """Return the facts of examples packed into batches."""
+        """Return the :class:`Facts` of examples that are packed into batches."""
         asks = self.asked.depends_on_width(self.inference)
         return self.facts._replace(
             have_cycles=have_cycles(batches),

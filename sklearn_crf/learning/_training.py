@@ -43,7 +43,7 @@ def checked_node_weights(node_weight, encoded, most):
         if part.shape != shape:
             raise ValueError(f"node_weight[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {shape}.")
         if not np.all((part >= 0) & (part <= most)):
-            raise ValueError(f"node_weight[{i}] must hold numbers of 0 to {most:g}.")
+            raise ValueError(f"node_weight[{i}] must hold numbers from 0 to {most:g}.")
     if not any(part.any() for part in weights):
         raise ValueError("node_weight is 0 for every node: at least one needs a positive weight.")
     return [np.ravel(part) for part in weights]

@@ -450,7 +450,9 @@ class EdgesByWeight:
         return tables[self._type]
 
     def unweighted(self, statistics):
-        """Return statistics by the original tables, summed over weights without weighting."""
+        """Return statistics by the original tables: sums over the tables of all weights, without multiplying by the
+        weights.
+        """
         tables = np.zeros(self._shape)
         np.add.at(tables, self._type, statistics.tables)
         return Statistics(statistics.unary, tables)

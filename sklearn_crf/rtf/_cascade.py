@@ -184,7 +184,7 @@ def with_channels(X, predicted):
 
 
 def channel_gradient(potentials, coef, image, linear, channels):
-    """Return the derivative by some channels, given the derivative by ``h`` of the field, for fixed leaves."""
+    """Return the derivative by some channels, given the derivative by the linear coefficients h, for fixed leaves."""
     # linear: (N, D); channels: list of int; returns (..., len(channels))
     shape, n_channels = image.features.shape[:-1], image.features.shape[-1]
     out = np.zeros((*shape, len(channels)))

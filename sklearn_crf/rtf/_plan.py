@@ -529,7 +529,7 @@ class FieldPlan(FitLimits):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Bounds of the eigenvalues of precisions."""
+        """Lower and upper bound of the eigenvalues of the field's precision matrices."""
         return self.solver.eigenvalue_bounds
 
     @property

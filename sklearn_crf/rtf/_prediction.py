@@ -36,7 +36,7 @@ def check_saved_trees(estimator):
 
 
 def _check_offsets(offsets, n_pairs):
-    """Raise ValueError unless each pairwise type has its own nonzero offset, up to its sign."""
+    """Raise ValueError unless offsets of pairwise types are nonzero and differ from each other and their opposites."""
     if offsets.dtype.kind != "i" or offsets.ndim != 2 or len(offsets) != n_pairs:
         raise ValueError(f"offsets_ must be {n_pairs} rows of integers, got {offsets.dtype} of shape {offsets.shape}.")
     if np.abs(offsets).max(initial=0) > tuned.LARGEST_OFFSET:

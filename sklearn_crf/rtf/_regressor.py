@@ -452,7 +452,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def _scored_nodes(self, X, y, sample_weight):
         """Return the moments of the true values, and the weighted sum of squared errors."""
         if y is None:
-            raise ValueError("score needs y: load gave None.")
+            raise ValueError("score needs y, but the load function returned None for y.")
         truth, found, weight = _prediction.scored_pixels(y, self.predict(X), sample_weight, _prediction.is_unknown)
         weight = np.ones(len(truth)) if weight is None else weight
         truth = truth.astype(np.float64)

@@ -309,10 +309,10 @@ def test_costs_of_nodes(solver):
         m3n_classifier().fit(X, y, node_weight=[np.ones(len(part)) for part in y[1:]])
     with pytest.raises(ValueError, match=r"node_weight\[0\] has shape \(99,\)"):
         m3n_classifier().fit(X, y, node_weight=[np.ones(99) for _ in y])
-    with pytest.raises(ValueError, match=r"node_weight\[0\] must hold numbers of 0 to 1e\+100"):
+    with pytest.raises(ValueError, match=r"node_weight\[0\] must hold numbers from 0 to 1e\+100"):
         m3n_classifier().fit(X, y, node_weight=[-np.ones(len(part)) for part in y])
     for wrong in (np.nan, np.inf, 1e200):
-        with pytest.raises(ValueError, match=r"node_weight\[1\] must hold numbers of 0 to 1e\+100"):
+        with pytest.raises(ValueError, match=r"node_weight\[1\] must hold numbers from 0 to 1e\+100"):
             m3n_classifier().fit(
                 X, y, node_weight=[np.full(len(part), wrong if i else 1.0) for i, part in enumerate(y)]
             )

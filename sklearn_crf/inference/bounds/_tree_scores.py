@@ -105,7 +105,9 @@ class TreeScores:
         return np.concatenate(labels), float(self.weights @ np.concatenate(terms).sum(axis=1))
 
     def subtract_labelings(self, x: np.ndarray, labels: np.ndarray, step: float) -> None:
-        """Subtract ``step`` times the derivative of the bound by x, in place; it counts the labels of each tree."""
+        """Subtract ``step`` times the derivative of the bound by x, in place; the derivative counts the labels of each
+        tree.
+        """
         nodes, edges = self._parts(x)
         trees, kept = np.arange(len(labels)), np.arange(labels.shape[1])
         nodes[trees[:, None], kept, labels] -= step * self.scale_of_nodes[:, 0]

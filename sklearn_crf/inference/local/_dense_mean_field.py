@@ -154,7 +154,7 @@ class DenseFields:
         return np.ascontiguousarray(rows[..., : self.n_states])
 
     def updated(self, inference, init=None, *, keeps_all=False, n_threads=1):
-        """Return padded marginals after the last update or all, (n, N, width), numbers of updates, and last changes."""
+        """Return padded marginals (n, N, width) after the last or each update, numbers of updates, and last changes."""
         # init: (N, K) or (N,) or None; only for a single model
         model, dtype = self._models[0], self.unary.dtype
         marginals = np.zeros((1 + keeps_all * inference.max_iter, *self.unary.shape), dtype)

@@ -41,7 +41,7 @@ def edge_probabilities_of(graph, choice):
         check_edge_probabilities(graph, probabilities)
     if not np.all(probabilities > 0):
         e = int(np.argmin(probabilities))
-        raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge must be in a tree.")
+        raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge needs a positive probability.")
     return probabilities
 
 

@@ -308,7 +308,9 @@ def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
 
 
 def _positions(model, tables, ids, number, shape):
-    """Return the number of positions before each node of factors of one arity; sparse tables have an extra position."""
+    """Return for each node the number of positions in the layer before it, for factors of one arity; sparse tables have
+    one more.
+    """
     n_before = np.ones(shape.shape, dtype=np.int64)
     kind = model.table_kind[ids]
     dense, count = kind == DENSE, kind == COUNT

@@ -69,7 +69,7 @@ class Reader:
         self.work = np.empty((4 + largest_degree) * layers.n_columns + largest_table + 1)
 
     def read(self, messages: np.ndarray, cross: np.ndarray, beliefs: np.ndarray) -> None:
-        """Prepare for a forward sweep, and for labels."""
+        """Prepare the positions of paths for a forward sweep, and for decoding labels."""
         read_factors(self.layers, self.numbers, messages, cross, beliefs, self.left, self.right, self.work)
 
     def labels(self, beliefs: np.ndarray) -> tuple:

@@ -159,7 +159,9 @@ class Regions:
         return len(self.scopes) - n_before
 
     def _agreements(self) -> Iterator[tuple[tuple, tuple, float]]:
-        """Yield two pairs (node, state), and how much more both or neither of them score than exactly one."""
+        """Yield two pairs (node, state), and how much more labelings with both or neither score than labelings with
+        one.
+        """
         inside = [s for scope in self.scopes if len(scope) > 1 for s in scope]
         degree = np.bincount(inside, minlength=len(self.n_states))
         splits = [self._splits(node) for node in range(len(self.n_states))]
