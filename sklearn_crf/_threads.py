@@ -321,8 +321,7 @@ def _share(executor, function, n_items, helpers):
         try:
             raise error
         finally:
-            # without this, traceback and error refer to each other, which keeps the results in memory
-            del error, shared
+            del error, shared  # otherwise traceback and error refer to each other and keep the results in memory
     return shared.results
 
 

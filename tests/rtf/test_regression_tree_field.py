@@ -398,7 +398,7 @@ def test_bad_input_is_named():
         field.fit(X[:, 0, 0], np.where(np.arange(6) == 1, np.nan, y[:, 0, 0]))
     with pytest.raises(ValueError, match=re.escape("y[1] contains infinity")):
         field.fit(X, np.where(np.arange(6)[:, None, None] == 1, np.inf, y))
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(ValueError, match="contains only NaN"):
         field.fit(np.full_like(X, np.nan), y)
     with pytest.raises(ValueError, match="has 4 lattice axes"):
         field.fit(np.zeros((2, 3, 3, 3, 3, 1)), np.zeros((2, 3, 3, 3, 3)))
