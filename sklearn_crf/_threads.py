@@ -213,7 +213,7 @@ class _SharedItems:
 
 
 class _Cancellation:
-    """Truth value that tells a thread at work on an item whether to stop."""
+    """Truth value that tells the thread that processes an item whether to stop."""
 
     def __init__(self, shared, number):
         self.shared, self.number = shared, number

@@ -220,7 +220,7 @@ class NumberReader:
             raise ValueError(f"{self.path} ends before {what}: {n:.0f} numbers are needed, {self.n_left} are left.")
 
     def refuse(self, place, problem, hint=""):
-        """Raise ValueError for the number at an offset from the current position; negative for numbers already read."""
+        """Raise ValueError about a number, given by its offset from the next number to be read."""
         number = self.position + place
         raise ValueError(
             f"{self.path}, word {number + self._n_before + 1}: {problem}, found {self.values[number]:.17g}.{hint}"

@@ -176,7 +176,7 @@ def made_batch(batch):
 
 
 def are_pending(batches):
-    """Return whether the examples of batches of chains are not yet joined."""
+    """Return whether batches of chains still need :func:`made_batch` to join their examples."""
     return bool(batches) and isinstance(batches[0].example, _PendingExample)
 
 

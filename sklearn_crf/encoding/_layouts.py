@@ -312,7 +312,7 @@ def require_rows(X):
         return
     raise ValueError(
         f"X must have one row of features per example, shape (n_samples, n_features), but {found}: fit DRFClassifier "
-        "or TRWCRF, which take sequences, images and graphs, or stack the rows of all nodes and their labels."
+        "or TRWCRF, which accept sequences, images and graphs, or stack the rows of all nodes and their labels."
     )
 
 

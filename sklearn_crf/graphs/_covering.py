@@ -19,7 +19,7 @@ def snakes(graph: Graph) -> SpanningTrees:
     probability 1/2, boundary edges 3/4. In d dimensions there are 2 d snakes, and inner edges have probability 1/d.
     """
     if graph.shape is None:
-        raise ValueError("graph must be a lattice for snakes; covering_trees takes any graph.")
+        raise ValueError("graph must be a lattice for snakes; covering_trees supports any graph.")
     index = np.arange(graph.n_nodes).reshape(graph.shape)
     axes = [axis for axis, length in enumerate(graph.shape) if length > 1]
     number = _edge_numbers(graph)
@@ -35,7 +35,7 @@ def snakes(graph: Graph) -> SpanningTrees:
         e = int(np.argmin(trees.any(axis=0)))
         raise ValueError(
             f"edges[{e}] joins nodes {graph.edges[e].tolist()}, which are not axis neighbours: snakes need a lattice "
-            "of connectivity=1; covering_trees takes any graph."
+            "of connectivity=1; covering_trees supports any graph."
         )
     return SpanningTrees.trusted(graph, trees)
 

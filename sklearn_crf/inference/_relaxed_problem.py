@@ -175,8 +175,8 @@ def reweighted_bound_terms(model, messages, probabilities, *, along_chains=False
 class _Reparameterization:
     """Reparameterisation of a model by messages, which move scores from edges to nodes."""
 
-    # nodes: (N, K) float64, beta
-    # constants: (N,) float64, constants subtracted from beta
+    # nodes: (N, K) float64, reparameterized scores of nodes, at most 0
+    # constants: (N,) float64, constants subtracted from these scores
 
     def __init__(self, model: PairwiseModel, messages: np.ndarray) -> None:
         incidence = model.graph.incidence
@@ -191,7 +191,7 @@ class _Reparameterization:
         self.nodes -= self.constants[:, None]
 
     def largest_on_edges(self, edges, tables, probabilities):
-        """Return for each edge the maximum of lambda plus beta at its first end and at its second end, (2, n_edges)."""
+        """Return, for each edge and end, the maximum of the pair's reparameterized score plus the score of the end."""
         ends = self.model.graph.edges[edges].T
         numbers = np.arange(self.model.graph.n_edges)[edges]
         pair = tables.astype(np.float64)

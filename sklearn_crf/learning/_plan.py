@@ -33,7 +33,7 @@ class Facts(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Iterable[Facts]") -> "Facts":
-        """Return the combined facts of several sets of examples."""
+        """Combine the properties of several sets of examples."""
         parts = list(parts)
         return parts[0]._replace(
             have_cycles=any(part.have_cycles for part in parts),

@@ -238,7 +238,7 @@ def numbers_of_states(states, shape):
 
 
 def states_of_cells(cells, shape):
-    """Return the joint states of cells that are numbered in C order."""
+    """Return the joint states of table cells, given the cells' numbers in C order."""
     # cells: (n_cells,), int64; returns: (n_cells, arity), int64
     return cells[:, None] // _strides(shape) % np.asarray(shape, dtype=np.int64)
 

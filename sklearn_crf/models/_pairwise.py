@@ -302,9 +302,7 @@ def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name:
         return as_integers(labels, name, shape=shape, lowest=0, highest=highest, kinds="iub")
     labels = as_integers(labels, name, shape=shape, kinds="iub")
     if labels.max(initial=-1) > highest:
-        raise ValueError(
-            f"{name} must lie in 0 to {highest}, or be negative where they are unknown, found {labels.max()}."
-        )
+        raise ValueError(f"{name} must lie in 0 to {highest}, or be negative if unknown, found {labels.max()}.")
     return labels
 
 

@@ -129,7 +129,7 @@ class _Targets:
         """Return pixel weights for the pseudolikelihood, 0 where a pixel's term would need a missing target."""
         if self.loss == "likelihood":
             raise ValueError(
-                "loss='likelihood' needs all of y: use 'pseudolikelihood' or 'mse' where values or labels are missing."
+                "loss='likelihood' needs all of y: use 'pseudolikelihood' or 'mse' if values or labels are missing."
             )
         found = []
         for i, (gap, plane) in enumerate(zip(gaps, planes.features, strict=True)):

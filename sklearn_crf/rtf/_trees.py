@@ -67,7 +67,7 @@ class FactorTemplate(NamedTuple):
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def rows_of_plane(self, shape):
-        """Return for each row of a plane the rows of factors with first and with second pixels there, -1 for none."""
+        """Return, for each row of a plane, the row of factors whose first (second) pixels are there, or -1."""
         # returns (2, n_rows) int32
         rows = self.rows(shape)
         found = np.full((2, prod(shape[:-1])), -1, dtype=np.int32)

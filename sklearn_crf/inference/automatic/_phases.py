@@ -53,7 +53,7 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
 
 
 def can_be_favoured(model: PairwiseModel | FactorGraph) -> bool:
-    """Return whether a model is a factor graph whose structure permits a search for several fixed points."""
+    """Return whether several fixed points may be searched for: in small factor graphs of arity at most two."""
     if not isinstance(model, FactorGraph):
         return False
     return bool(model.n_nodes <= _tuning.MOST_NODES_WITH_PHASES and model.arity.max(initial=0) <= 2)

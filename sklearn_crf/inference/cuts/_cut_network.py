@@ -301,7 +301,7 @@ class Rounding(NamedTuple):
 
 
 def require_choice(node: int) -> None:
-    """Raise ValueError if :func:`integer_excess` found a node without an allowed state; -1 means that it did not."""
+    """Raise Infeasible if :func:`integer_excess` found a node without an allowed state. It returns -1 for none."""
     if node >= 0:
         raise Infeasible(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
 

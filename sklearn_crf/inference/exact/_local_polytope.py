@@ -77,7 +77,7 @@ class CountPiece:
 
 
 class LocalPolytope:
-    """Scores of the free nodes, pieces that join them, and a constant."""
+    """Linear program of a factor graph: scores of the free nodes, variables of factors, and a constant."""
 
     def __init__(self, model):
         self.problem = problem = Reduction(model)

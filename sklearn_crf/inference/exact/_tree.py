@@ -67,7 +67,7 @@ class TreeInference(EdgeMarginals, Inference):
         if not model.graph.is_forest:
             raise ValueError(
                 f"TreeInference needs a graph without cycles, but edge {_closing_edge(model.graph)} closes one; "
-                "LoopyBP takes any graph."
+                "LoopyBP supports any graph."
             )
 
     def transitions_of_chains(self, model: Any, rule: str) -> Any:

@@ -76,7 +76,7 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
         )
 
     def _chains(self, model, init, random_state, run):
-        """Return the chains after their burn-in."""
+        """Return Markov chains that have completed their burn-in."""
         seed = check_random_state(random_state).randint(np.iinfo(np.int64).max, dtype=np.int64)
         starts = np.zeros(model.h.shape) if init is None else _base.check_vectors(model, init, "init")
         starts = np.broadcast_to(starts, (self.n_chains, *model.h.shape))

@@ -56,7 +56,7 @@ class GibbsChains(Inference):
     random_state: int | np.random.RandomState | None = None
 
     def _chains(self, model, init, random_state, run):
-        """Return the chains after their burn-in."""
+        """Return Markov chains that have completed their burn-in."""
         raise NotImplementedError(type(self).__name__)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
@@ -153,7 +153,7 @@ class GibbsSampler(GibbsChains):
         )
 
     def _chains(self, model, init, random_state, run):
-        """Return the chains after their burn-in."""
+        """Return Markov chains that have completed their burn-in."""
         rng = check_random_state(random_state)
         seed = rng.randint(np.iinfo(np.int64).max, dtype=np.int64)
         chains = []

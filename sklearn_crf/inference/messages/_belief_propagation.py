@@ -479,7 +479,7 @@ class TRWMessagePassing(MessagePassing):
     def _edge_marginals(self, model, edges, init, n_threads):
         if self._uses_factor_messages(model):
             raise ValueError(
-                'edge_marginals with schedule="convergent" needs edge_probabilities="chains"; other schedules take any.'
+                'edge_marginals with schedule="convergent" needs edge_probabilities="chains"; other schedules do not.'
             )
         return super()._edge_marginals(model, edges, init, n_threads)
 

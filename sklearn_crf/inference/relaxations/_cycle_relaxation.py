@@ -93,7 +93,7 @@ class CycleRelaxation(Inference):
         super()._check_model(model)
         if model.n_columns > 2:
             raise ValueError(
-                f"CycleRelaxation needs a model of two states, got {model.n_columns}; ClusterTightening takes any "
+                f"CycleRelaxation needs a model of two states, got {model.n_columns}; ClusterTightening supports any "
                 "number."
             )
         if not self.fits(model):

@@ -331,7 +331,7 @@ COLOURS = 3, 4
 
 
 def of_clean_images(X):
-    """Return clean images as input (with an axis of channels) and as target, and whether they are grey without it."""
+    """Return clean images as input with channels, as target, and whether the axis of channels was added."""
     # X: (n, H, W)
     require_several(X)
     images = [np.asarray(x) for x in X]

@@ -515,7 +515,7 @@ def _as_values(values, name, missing):
     try:
         values = as_reals(values, name, np.float64)
     except ValueError as error:
-        raise ValueError(f"{error} RegressionTreeFieldClassifier takes labels.") from error
+        raise ValueError(f"{error} Use RegressionTreeFieldClassifier for labels.") from error
     if np.any(np.isinf(values)) or (not missing and np.any(np.isnan(values))):
         raise ValueError(f"{name} contains {'infinity' if missing else 'NaN or infinity'}.")
     largest = np.nanmax(np.abs(values), initial=0.0)
