@@ -133,7 +133,7 @@ def compute_edge_features(function, node_features, edges):
     if isinstance(node_features, OperatorFeatures):
         raise ValueError(
             "features of edges cannot be computed from node_features that are a linear operator, which has no entries: "
-            "use edge_features='constant', or give each Example edge_features of its own."
+            "use edge_features='constant', or pass edge_features with each Example."
         )
     if function is difference and isinstance(node_features, np.ndarray) and node_features.flags.c_contiguous:
         # Compute the differences without copies of the node features of both ends.

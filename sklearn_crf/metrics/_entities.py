@@ -94,12 +94,12 @@ def _parts_of(label, name, scheme):
 
 
 def _goes_on(before, here):
-    """Return whether an entity goes on from a label to the next one, which are given by their prefixes and kinds."""
+    """Return whether two successive labels, given as (prefix, kind), belong to the same entity."""
     return here[0] not in "O" + _BEGINS and before[0] not in "O" + _ENDS and here[1] == before[1]
 
 
 def continuations(classes, scheme):
-    """Return the kind of the entity that each class marks, None outside, and the pairs by which entities go on."""
+    """Return the entity kind of each class (None for "O"), and the pairs of classes that continue an entity."""
     # classes: sequence of K labels; returns (K,) of object and (K, K) of bool
     _require_scheme(scheme)
     parts = [_parts_of(label, f"classes_[{k}]", scheme) for k, label in enumerate(classes)]

@@ -53,7 +53,7 @@ class EntityScheme(NamedTuple):
 @cache
 def _successions(scheme):
     """Return the prefixes of successive labels that a scheme allows, with whether both labels are of one kind."""
-    # Three entities of up to four tokens, adjacent or not, show every succession there is.
+    # Every pair of successive labels occurs in some sequence of three entities of up to four tokens, adjacent or not.
     sizes, gaps = (1, 2, 4), (0, 1)
     found = {("O", "O", False)}
     for choice in product(product("X", sizes, (0,)), *[list(product("XY", sizes, gaps))] * 2):

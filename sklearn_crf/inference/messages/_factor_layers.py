@@ -124,7 +124,7 @@ class LayeredModel:
         return scores
 
     def _by_state(self):
-        """Yield, for each state, the single-node factors whose node has the state, their nodes, and the state."""
+        """Yield (factors, nodes, state) for each state: the single-node factors with nodes that can have the state."""
         factors, nodes = self._unary
         for a in range(self.model.n_columns):
             has = self.model.n_states[nodes] > a

@@ -15,7 +15,7 @@ from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 # Number of blocks for any number of threads, unless blocks get too small: sixteen threads have eight blocks each. The
-# least number of scores of a block makes it worth a task of its own; the largest number lets it fit in a cache.
+# least number of scores of a block is worth a separate task; a block of the largest number fits in a cache.
 _N_BLOCKS, _LEAST_OF_A_BLOCK, _MOST_OF_A_BLOCK = 128, 2**11, 2**14
 
 # Least number of nodes of a block, divided by the number of classes. The sums of a block, over pairs of classes and

@@ -442,7 +442,7 @@ def check_degraded_fit(given, corruption, likelihood):
     """Raise ValueError if degradations are combined with a corruption or a likelihood as loss."""
     check_degradation(given)
     if corruption is not None:
-        raise ValueError("corruption cannot be combined with degradation, which has noise of its own.")
+        raise ValueError("corruption cannot be combined with degradation, which adds its own noise.")
     if likelihood is not None:
         raise ValueError(f"degradation needs a loss of predictions such as 'mse', got loss={likelihood!r}.")
 

@@ -525,7 +525,7 @@ def _as_values(values, name, missing):
 
 
 def put_back(planes, values, has_channels):
-    """Return values (N, D) of each plane in the layout of X."""
+    """Convert values of planes, (N, D) each, to the layout of X."""
     encoded = planes.encoded
     values = [value if has_channels else value[:, 0] for value in values]
     if encoded.layout == "nodes":
