@@ -109,8 +109,8 @@ class Labeler:
         model, marginals = found[0]
         return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
 
-    def _found_at_once(self, batches, potentials, voters, inference, rule):
-        """Return the result of the first fast path that has one for each batch, or None for a batch without result."""
+    def _find_at_once(self, batches, potentials, voters, inference, rule):
+        """Return the result of the first applicable fast path for each batch, or None for a batch without result."""
         found = [None] * len(batches)
         for path in applying(PREDICTION_PATHS, self, batches, potentials, voters, rule):
             missing = [i for i, part in enumerate(found) if part is None]

@@ -118,7 +118,7 @@ class AutoMarginals(Automatic):
     def _by_messages(self, model, init, n_threads):
         """Return marginals by belief propagation, with an estimated error unless options are for many calls."""
         with convergence_left_to_caller():
-            found = self._unestimated(model, AutoState.of(init, "LoopyBP"), n_threads)
+            found = self._by_plain_messages(model, AutoState.of(init, "LoopyBP"), n_threads)
         state = AutoState("LoopyBP", found.state)
         if self.search and self.budget not in ("step", "fast"):
             damping = max(self.damping, _tuning.DAMPING)
@@ -177,7 +177,9 @@ class AutoMarginals(Automatic):
             method = f"LoopyBP(damping={inference.damping:g})"
             if again.converged:
                 return again._replace(method=method, n_iter=n_iter), inference
-            found = _averaged(clone(inference).set_params(max_iter=_tuning.SWEEPS_OF_A_PART), model, again, n_threads)
+            found = _average_runs(
+                clone(inference).set_params(max_iter=_tuning.SWEEPS_OF_A_PART), model, again, n_threads
+            )
         n_iter += _tuning.N_AVERAGED_PARTS * _tuning.SWEEPS_OF_A_PART
         found = found._replace(method=f"{method}, averaged", n_iter=n_iter)
         return found, inference
