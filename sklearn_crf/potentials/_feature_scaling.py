@@ -11,8 +11,8 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import OperatorFeatures, SharedRows, with_fields, with_scaled_edges
 from sklearn_crf.potentials._feature_bulk import FeatureBulk
 
-# A feature is centred if its mean is more than this many standard deviations from 0. A constant feature is centred if
-# the absolute value of its mean is larger than this.
+# Beside a free intercept, a feature is centred if its mean is more than this many standard deviations from 0, and a
+# constant feature if the absolute value of its mean is larger than this.
 _FAR = 10.0
 
 # A feature whose standard deviation is in this range keeps its unit. A feature with a smaller standard deviation is
@@ -40,17 +40,14 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def of_nodes(cls, batches: Sequence, n_types: int, n_jobs: int | None = 1) -> "FeatureMoments":
-        """Return the moments of dense node features."""
+        """Return the moments of dense node features, where each node has the weight of its component in the loss."""
         n_features = batches[0].example.shape[1]
-        parts = ((each.example.node_features, each.example.node_type, None) for each in batches)
+        parts = ((each.example.node_features, each.example.node_type, _weights_of_nodes(each)) for each in batches)
         return cls._from_parts(parts, n_types, n_features, n_jobs)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
-        """Return the moments of dense edge features, where each edge has the weight of its example in the loss.
-
-        Edges without features are not counted. Neither are edges of components without a labelled node.
-        """
+        """Return the moments of dense edge features, with weights as for nodes. Edges without features do not count."""
         parts = ((each.example.edge_features, each.example.edge_type, _weights_of_edges(each)) for each in batches)
         return cls._from_parts((part for part in parts if part[0] is not None), n_types, n_features)
 
@@ -65,7 +62,9 @@ class FeatureMoments(NamedTuple):
         """Return a list of moments, one for each block of rows."""
         if isinstance(values, SharedRows):
             # Nodes of all types share the rows, so their moments are equal.
-            alone = self._from_parts([(values.rows, None, None)], 1, values.shape[1])
+            if weight is not None:
+                weight = weight.reshape(-1, values.n_sharing).max(axis=1)
+            alone = self._from_parts([(values.rows, None, weight)], 1, values.shape[1])
             return [FeatureMoments(*(np.repeat(each, values.n_sharing, axis=0) for each in alone))]
         return [self._add_rows(*rows) for rows in _rows(values, kind, weight)]
 
@@ -138,22 +137,28 @@ def _rows(values, kind, weight=None):
         yield rows, kinds, None if weight is None else weight[part]
 
 
-def _weights_of_edges(batch):
-    """Return the weight of each edge in the loss, or None if all are 1.
+def _weights_of_nodes(batch):
+    """Return the weight in the loss of the connected component of each node, or None if all are 1.
 
-    It is the weight of the example of the edge, times the largest weight of a labelled node in the connected component
-    of the edge, or 0 if no node there is labelled.
+    It is the weight of the example, times the largest weight of a labelled node in the component, or 0 if no node there
+    is labelled.
     """
     graph, labels = batch.example.graph, batch.labels
-    tails = graph.edges[:, 0]
-    members = np.searchsorted(batch.node_ptr, tails, side="right") - 1
-    weight = np.ones(len(tails)) if batch.weight is None else batch.weight[members]
+    weight = np.ones(graph.n_nodes)
+    if batch.weight is not None:
+        weight = np.repeat(np.asarray(batch.weight, dtype=np.float64), np.diff(batch.node_ptr))
     if batch.node_weight is not None or (labels is not None and np.any(labels < 0)):
         own = np.ones(graph.n_nodes) if batch.node_weight is None else batch.node_weight
         largest = np.zeros(graph.n_components)
         np.maximum.at(largest, graph.component, own if labels is None else own * (labels >= 0))
-        weight = weight * largest[graph.component[tails]]
+        weight *= largest[graph.component]
     return None if np.all(weight == 1) else weight
+
+
+def _weights_of_edges(batch):
+    """Return the weight in the loss of the connected component of each edge, or None if all are 1."""
+    weight = _weights_of_nodes(batch)
+    return None if weight is None else weight[batch.example.graph.edges[:, 0]]
 
 
 def _rescale(values, kind, center, scale):
@@ -227,17 +232,16 @@ class FeatureScaling:
         # Approximate curvature of the penalty along a weight, relative to the curvature of the loss for a feature of
         # variance 1. 4 is the inverse of the largest variance of a binary label.
         penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
-        is_far = fit_intercept & (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
+        # A penalised intercept only has a meaning that offsets of X do not change if all features are centred.
+        is_far = penalises_intercept | (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
+        center = np.where(fit_intercept & is_far, nodes.mean, 0.0)
         scale = _units(nodes, nodes.deviation, penalty)
-        if fit_intercept and penalises_intercept:
-            is_far |= scale != 1
-        center = np.where(is_far, nodes.mean, 0.0)
         # Edge features are not centred, since they have no intercept.
         size = np.hypot(edges.mean, edges.deviation)
         edge_size = None if least_size is None else np.where(size > 0, np.maximum(size, least_size), 1.0)
         penalty_of_edges = penalty * (1.0 if edge_size is None else edge_size**2)
         edge_scale = _units(edges, size, penalty_of_edges)
-        if not is_far.any() and np.all(scale == 1) and np.all(edge_scale == 1):
+        if not center.any() and np.all(scale == 1) and np.all(edge_scale == 1):
             return cls(edge_size=edge_size)
         scaling = cls(center, scale, edge_scale, edge_size)
         if bulk_of is not None:

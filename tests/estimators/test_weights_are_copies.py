@@ -135,6 +135,20 @@ def test_an_example_of_weight_0_is_not_there(name, class_weight):
     assert_equal_fits(quiet_fit(field, X, y, weight), quiet_fit(field, X[1:], y[1:]), X, atol=tolerance)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_weights_are_copies_in_the_centre_of_penalised_intercepts(layout):
+    X, y = LAYOUTS[layout](np.random.default_rng(0))
+    # The means of the examples differ, so the centre depends on their weights.
+    shifts = np.repeat([0.0, 8.0], 4)
+    if layout == "graphs":
+        X = [Example(x.node_features + shift, x.edges) for x, shift in zip(X, shifts, strict=True)]
+    else:
+        X = X + shifts.reshape(-1, *[1] * (X.ndim - 1))
+    weighted = quiet_fit(FIELDS["m3n"], X, y, COPIES)
+    copied = quiet_fit(FIELDS["m3n"], repeated(X, COPIES), repeated(y, COPIES))
+    assert_equal_fits(weighted, copied, X, atol=2e-4)
+
+
 @pytest.mark.parametrize("name", ["drf", "trw exact"])
 @pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
 def test_weights_are_copies_where_labels_are_missing(name, class_weight):
