@@ -14,28 +14,28 @@ def held_out_errors(objective, field, data, rng, n_jobs):
     r"""Return a regression tree of the squared errors on held-out images, and the root mean square error of its leaves.
 
     .. math::
-        \sigma_l = \sqrt{\frac{1}{n_l} \sum_{s : l(s) = l} (u_s - y_s)^2}
+        \sigma_l = \sqrt{\frac{1}{\sum_{s : l(s) = l} w_s} \sum_{s : l(s) = l} w_s (u_s - y_s)^2}
     """
     # data: images, in memory or in shards; returns a dict with deviations (L, D) in the field's units, or None
     shapes = np.array([shape for part in data.parts(_shapes) for shape in part])
     radius = np.minimum(tuned.RADIUS_OF_ERRORS, shapes[:, :-1].min(axis=0) - 1)
     tests = random_tests(tuned.TESTS_OF_ERRORS, shapes[0, -1], radius, rng)
     parts = [found for part in data.parts(_errors, objective, field, tests, n_jobs) for found in part]
-    responses, errors = (np.concatenate(column, axis=1) for column in zip(*parts, strict=True))
+    responses, errors, weight = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
     if not errors.size:
         return None
     with range_runner(split_threads(n_jobs, 1)[1]) as run:
-        tree, leaf = _grow_tree(tests, responses, errors.T, run)
-    means = [errors[:, leaf == k].mean(axis=1) for k in range(tree.n_leaves)]
+        tree, leaf = _grow_tree(tests, responses, errors.T, weight, run)
+    means = [np.average(errors[:, leaf == k], axis=1, weights=weight[leaf == k]) for k in range(tree.n_leaves)]
     return {"tree": tree._asdict(), "deviations": np.sqrt(means)}
 
 
-def _grow_tree(tests, responses, errors, run):
+def _grow_tree(tests, responses, errors, weight, run):
     """Grow a tree that separates large from small errors, best split first; return it and the leaf of each pixel."""
-    # responses: (T, n); errors: (n, D); leaf: (n,)
+    # responses: (T, n); errors: (n, D); weight: (n,); leaf: (n,)
     tree, leaf = RegressionTree.stump(), np.zeros(len(errors), dtype=np.int64)
-    terms = np.concatenate([np.ones((len(errors), 1)), errors], axis=1)
-    least = max(1, int(tuned.LEAST_SHARE_OF_ERRORS * len(errors)))
+    terms = weight[:, None] * np.concatenate([np.ones((len(errors), 1)), errors], axis=1)
+    least = tuned.LEAST_SHARE_OF_ERRORS * weight.sum()
     options = {"n_thresholds": tuned.THRESHOLDS_OF_ERRORS, "min_samples": least, "run": run}
 
     def splits_of(*leaves):
@@ -72,11 +72,13 @@ def _shapes(data, part):
 
 
 def _errors(data, part, objective, field, tests, n_jobs):
-    """Return the responses to tests (T, n) and the squared errors (D, n) at a sample of pixels of each image."""
+    """Return the responses to tests (T, n), squared errors (D, n) and weights (n,) of sampled pixels of each image."""
 
     def finish(image, mean, target, weight):
         errors = (mean.astype(np.float64) - target) ** 2
         counted = ~np.isnan(target).any(axis=1)
+        if weight is not None:
+            counted &= weight > 0
         if image.known is not None:
             counted &= ~image.known.any(axis=1)
         own = np.flatnonzero(counted)
@@ -85,7 +87,7 @@ def _errors(data, part, objective, field, tests, n_jobs):
         responses = np.empty((len(tests), len(own)), dtype=image.features.dtype)
         plane, place = as_plane(image.features), np.arange(len(own))
         find_responses(plane, image.features.shape[-3], pixels, tests, place, responses)
-        return responses, errors[own].T
+        return responses, errors[own].T, np.ones(len(own)) if weight is None else weight[own].astype(np.float64)
 
     return _map_predictions(finish, objective.solver, field, data, n_jobs)
 

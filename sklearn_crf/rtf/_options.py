@@ -162,11 +162,12 @@ class FieldSolver(Options):
         as (1, 10): with a wide range, the influence of neighbours grows so large that predictions drift away from X.
     early_stopping : bool or "auto", default="auto"
         Whether to hold out validation data, and to stop after two consecutive rounds that do not lower the loss on it.
-        Validation data are whole images, strips if there are fewer than five images, or rows of a table. The field of
-        the best round is returned, see Notes. ``"auto"`` holds out data for losses of predictions, if there are at
-        least 20,000 pixels of images or 2,000 nodes of chains, and both parts contain known values of y.
+        Validation data are whole images, strips if there are fewer than five images, or rows of a table. Equal images
+        are held out together, and count with the sum of their weights. The field of the best round is returned, see
+        Notes. ``"auto"`` holds out data for losses of predictions, if there are at least 20,000 pixels of images or
+        2,000 nodes of chains, and both parts contain known values of y.
     validation_fraction : float, default=0.1
-        Fraction of the images to hold out.
+        Fraction of the total weight of images to hold out.
 
     Notes
     -----

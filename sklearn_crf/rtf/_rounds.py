@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import product
 from math import isqrt, prod
 from typing import Any, NamedTuple
@@ -43,6 +44,27 @@ class ImagesHere(NamedTuple):
         """Return whether any pixel of the chosen images has a target of positive weight."""
         weights = self.chosen(choice).weights
         return weights is None or any(bool(weight.any()) for weight in weights)
+
+    def copies(self, is_table):
+        """Return for each image, or each row of a table, the first one equal to it, its weight and number of pixels."""
+        # returns: (n,), (n,), (n,)
+        keys, *rest = self._keys_of_rows() if is_table else self.keys_of_images()
+        return first_of_equal(keys), *rest
+
+    def keys_of_images(self):
+        """Return a hash of each image and its targets, its weight and its number of pixels."""
+        keys = np.array(list(map(_digest, self.inputs, self.targets)), dtype="V16")
+        # Pixels without a target have weight 0.
+        largest = [1.0] * len(keys) if self.weights is None else [own.max(initial=0.0) for own in self.weights]
+        return keys, np.array(largest, dtype=np.float64), np.array([len(target) for target in self.targets])
+
+    def _keys_of_rows(self):
+        """Return the bytes of each row of a table and its targets, its weight and the number 1."""
+        n = len(self.targets[0])
+        values = self.inputs[0].reshape(n, -1), self.targets[0]
+        rows = np.concatenate([np.ascontiguousarray(each).view(np.uint8) for each in values], axis=1)
+        weight = np.ones(n) if self.weights is None else np.asarray(self.weights[0], dtype=np.float64)
+        return rows.view(f"V{rows.shape[1]}").ravel(), weight, np.ones(n, dtype=np.int64)
 
     def square_differences(self, kind):
         """Return the sum of squared target differences over the pixel pairs of a factor type, and their number."""
@@ -93,26 +115,46 @@ class ImagesHere(NamedTuple):
         return Rounds(self.chosen(choice), max_samples, sampled, seed, n_jobs)
 
 
+def first_of_equal(keys):
+    """Return the index of the first equal key for each key."""
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]
+
+
+def _digest(plane, target):
+    """Return a hash of the values of an image and its targets."""
+    found = blake2b(repr(plane.shape).encode(), digest_size=16)
+    for values in (plane, target):
+        found.update(np.ascontiguousarray(values))
+    return found.digest()
+
+
 def ends_of_columns(shapes, step, start, stop):
     """Convert fractions of the width to a range of columns for each shape, rounded to multiples of ``step``."""
     return [[step * (int(share * shape[-1]) // step) for share in (start, stop)] for shape in shapes]
 
 
-def split_off(shapes, fraction, rng):
-    """Choose images to train on and images to hold out. If there are few images, hold out a strip of each."""
-    # returns two tuples of the name of a method of ImagesHere and its arguments
-    n = len(shapes)
-    width = min(shape[-1] for shape in shapes)
-    if n == 1 and width < tuned.NARROW:
-        raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n}.")
-    if n < 5 and width >= tuned.NARROW:
+def split_off(images, fraction, rng, is_table=False):
+    """Choose images or rows to train on and to hold out. If there are few images, hold out a strip of each.
+
+    Equal images are held out together, and count with the sum of their weights. Weights then have the effect of copies.
+    """
+    # images: in memory or in shards; returns two tuples of the name of a method of ImagesHere and its arguments
+    first, weight, n_pixels = images.copies(is_table)
+    counted = np.unique(first[weight > 0])
+    n = len(counted)
+    if not is_table and n < 5 and min(shape[-1] for shape in images.shapes) >= tuned.NARROW:
         return ("columns", 0, 1 - tuned.STRIP_HELD_OUT), ("columns", 1 - tuned.STRIP_HELD_OUT, 1)
-    order = rng.permutation(n)
-    n_out, n_pixels = 0, 0
-    while n_out < max(1, round(fraction * n)) and n_pixels < tuned.PIXELS_HELD_OUT:
-        n_pixels += int(np.prod(shapes[order[n_out]]))
-        n_out += 1
-    return ("taken", np.sort(order[n_out:])), ("taken", np.sort(order[:n_out]))
+    if n < 2:
+        raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n}.")
+    order = counted[rng.permutation(n)]
+    weight, n_pixels = np.bincount(first, weight)[order], n_pixels[order]
+    total, before = np.cumsum(weight), np.cumsum(n_pixels) - n_pixels
+    is_out = (total - weight / 2 < fraction * total[-1]) & (before < tuned.PIXELS_HELD_OUT)
+    n_out = int(np.clip(np.count_nonzero(is_out), 1, n - 1))
+    held_out = np.isin(first, order[:n_out])
+    name = "rows" if is_table else "taken"
+    return (name, np.flatnonzero(~held_out)), (name, np.flatnonzero(held_out))
 
 
 def random_rectangles(shapes, max_samples, step, rng):

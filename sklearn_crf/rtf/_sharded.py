@@ -15,7 +15,7 @@ from sklearn_crf.encoding import Outline
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
 from sklearn_crf.rtf._plan import Common, FieldOptions, Targets, TreeData
-from sklearn_crf.rtf._rounds import ends_of_columns, random_rectangles, round_of
+from sklearn_crf.rtf._rounds import ends_of_columns, first_of_equal, random_rectangles, round_of
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample
 from sklearn_crf.rtf.images._input import Reading, TrainingData
 
@@ -173,10 +173,15 @@ class ShardedImages:
         choices = self._chosen(choice)[2]
         return any(self.shards.map(_has_targets, self._request._replace(choices=choices)))
 
+    def copies(self, is_table):
+        """Return for each image the first one equal to it, its weight and its number of pixels."""
+        if is_table:
+            raise ValueError("early_stopping cannot hold out rows of tables in Shards: set early_stopping=False.")
+        keys, *rest = map(np.concatenate, zip(*self.shards.map(_keys_of_images, self._request), strict=True))
+        return first_of_equal(keys), *rest
+
     def _chosen(self, choice):
         """Return the shapes of chosen images, and for each shard the index of its first image and its choice."""
-        if choice is not None and choice[0] == "rows":
-            raise ValueError("early_stopping cannot hold out rows of tables in Shards: set early_stopping=False.")
         ends = np.cumsum([len(part) for part in self._shapes])
         if choice is None or choice[0] == "columns":
             shapes = self.shapes
@@ -195,6 +200,10 @@ def _images(shard, request):
     read = _read(shard, request)
     with shard.named_in_errors():
         return request.targets.images(read, request.common)
+
+
+def _keys_of_images(shard, request):
+    return _images(shard, request).keys_of_images()
 
 
 def _has_targets(shard, request):

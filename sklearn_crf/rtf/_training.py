@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -329,8 +328,7 @@ def held_out_images(plan, images, rng):
     """Choose images to train on (None for all) and images to hold out (None without early stopping)."""
     if not plan.solver.early_stopping:
         return None, None
-    split = _split_rows if plan.is_table else _rounds.split_off
-    choices = split(images.shapes, plan.solver.validation_fraction, rng)
+    choices = _rounds.split_off(images, plan.solver.validation_fraction, rng, plan.is_table)
     if all(map(images.has_targets, choices)):
         return choices
     if plan.must_stop_early:
@@ -339,16 +337,6 @@ def held_out_images(plan, images, rng):
             "them has none: use FieldSolver(early_stopping=False)."
         )
     return None, None
-
-
-def _split_rows(shapes, fraction, rng):
-    """Choose rows of a table to train on and rows to hold out."""
-    n_rows = sum(map(prod, shapes))
-    n_out = max(1, round(fraction * n_rows))
-    if n_out >= n_rows:
-        raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n_rows}.")
-    order = rng.permutation(n_rows)
-    return ("rows", np.sort(order[n_out:])), ("rows", np.sort(order[:n_out]))
 
 
 def _sampling(plan):

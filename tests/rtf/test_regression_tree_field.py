@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from sklearn_crf import Example, RegressionTreeField, RegressionTreeFieldClassifier
+from sklearn_crf import Example, RegressionTreeField, RegressionTreeFieldClassifier, Shards
 from sklearn_crf.encoding import object_array
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.preprocessing import FilterBank
@@ -162,6 +163,38 @@ def test_early_stopping_gives_back_the_best_round():
     assert len(table.validation_curve_) >= 1
     with pytest.raises(ValueError, match="early_stopping needs examples to hold out and others to train on, got 1"):
         plain_field(solver=solver).fit(X[:1], y[:1])
+
+
+@pytest.mark.parametrize("loss", ["mse", "pseudolikelihood"])
+@pytest.mark.parametrize("layout", ["rows", "images", "few images"])
+def test_early_stopping_holds_out_weights_as_copies(layout, loss):
+    X, y = denoising(9 if layout == "images" else 3, (4, 40) if layout == "few images" else (8, 8))
+    if layout == "rows":
+        X, y = X.reshape(-1, 4)[:40], y.reshape(-1, 4)[:40, 0]
+    times = np.random.default_rng(1).integers(0 if layout == "rows" else 1, 4, size=len(X))
+    solver = FieldSolver(early_stopping=True, validation_fraction=0.3)
+    make = partial(plain_field, loss, max_depth=0, max_iter=5, random_state=0, solver=solver)
+    weighted = make().fit(X, y, sample_weight=times)
+    order = np.random.default_rng(2).permutation(np.repeat(np.arange(len(X)), times))
+    for copies in (np.repeat(np.arange(len(X)), times), np.append(np.flatnonzero(times), order)):
+        # The second set has further copies, in another order, whose images are first seen in the same order.
+        if len(copies) > len(order):
+            weighted = make().fit(X, y, sample_weight=times + (times > 0))
+        copied = make().fit(X[copies], y[copies])
+        assert_allclose(copied.validation_curve_, weighted.validation_curve_, rtol=1e-4)
+        assert_allclose(copied.predict(X), weighted.predict(X), atol=1e-2)
+    assert not np.allclose(make().fit(X, y).validation_curve_, weighted.validation_curve_, rtol=1e-3)
+
+
+def test_copies_in_shards_are_held_out_together():
+    X, y = denoising(6, (8, 8))
+    solver = FieldSolver(early_stopping=True, validation_fraction=0.3)
+    field = plain_field("mse", max_depth=0, max_iter=5, random_state=0, solver=solver)
+    parts = [(X[[0, 1, 2, 0]], y[[0, 1, 2, 0]]), (X[[3, 4, 5, 4]], y[[3, 4, 5, 4]])]
+    expected = clone(field).fit(X, y, sample_weight=[2, 1, 1, 1, 2, 1])
+    found = clone(field).fit(Shards.from_arrays(parts))
+    assert_allclose(found.validation_curve_, expected.validation_curve_, rtol=1e-4)
+    assert_allclose(found.predict(X), expected.predict(X), atol=1e-2)
 
 
 @pytest.mark.parametrize("max_samples", [500, 100_000])
