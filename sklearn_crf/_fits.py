@@ -6,6 +6,7 @@ from inspect import Parameter, signature
 from typing import Any, TypeVar, overload
 
 from sklearn.base import _fit_context
+from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.distributed import Shards, refuse_shards
 
@@ -24,7 +25,7 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
     """Make a fit method check the parameters first, and restore the estimator's former state if the fit fails.
 
     An interrupt may come between any two statements, even between two assignments of fitted attributes. A method that
-    requires y refuses Shards, which hold their own labels.
+    requires y raises ValueError if y is missing or None. It refuses Shards, which hold their own labels.
     """
     # has_estimators: whether parameters hold estimators of the user, which must check their own parameters
     if method is None:
@@ -35,8 +36,11 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
 
     @wraps(method)
     def fit(estimator, *args, **kwargs):
-        if needs_y and len(args) == 1 and "y" not in kwargs and isinstance(args[0], Shards):
-            refuse_shards(f"{type(estimator).__name__}.{method.__name__}")
+        if needs_y and (args[1] if len(args) > 1 else kwargs.get("y")) is None:
+            if args and isinstance(args[0], Shards):
+                refuse_shards(f"{type(estimator).__name__}.{method.__name__}")
+            raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
+        _refuse_classes(estimator)
         before = dict(vars(estimator))
         try:
             return checked(estimator, *args, **kwargs)
@@ -45,3 +49,14 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
             raise
 
     return fit
+
+
+def _refuse_classes(estimator):
+    """Raise InvalidParameterError if a parameter holds a class of options or estimators instead of an object."""
+    for name, value in estimator.get_params(deep=False).items():
+        for own in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(own, type) and hasattr(own, "get_params"):
+                raise InvalidParameterError(
+                    f"The {name!r} parameter of {type(estimator).__name__} must be an object, got the class "
+                    f"{own.__name__}: call it, as in {name}={own.__name__}(...)."
+                )

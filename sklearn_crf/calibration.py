@@ -224,7 +224,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         encoded, batches, marginals = field.marginals(of_field, None, self.inference)
         return encoding.decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the share of labelled nodes that ``predict`` labels correctly.
 
         Parameters

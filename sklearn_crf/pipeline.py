@@ -62,12 +62,12 @@ class FieldPipeline(pipeline.Pipeline):
         return self._ask("predict_edge_proba", X, **params)
 
     @available_if(_last_step_has("log_likelihood"))
-    def log_likelihood(self, X: Any, y: Any, **params: Any) -> Any:
+    def log_likelihood(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Return the log-likelihood of the labels of each example."""
         return self._ask("log_likelihood", X, y, **params)
 
     @available_if(_last_step_has("energy"))
-    def energy(self, X: Any, y: Any) -> np.ndarray:
+    def energy(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the energy of the labels of each example, which is their negative score."""
         # returns: (n_examples,)
         return self._ask("energy", X, y)

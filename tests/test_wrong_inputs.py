@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import (
     TRWCRF,
@@ -194,7 +195,15 @@ WRONG = {
         r"evidence\[0\] holds numbers, such as 0, but the classes are strings",
     ),
     "no labels to score": (lambda: fitted().score(CHAINS), "requires y to be passed"),
-    "no labels of an energy": (lambda: fitted().energy(CHAINS, None), "requires y to be passed"),
+    "no labels of an energy": (lambda: fitted().energy(CHAINS), "requires y to be passed"),
+    "no labels of a likelihood": (lambda: fitted().log_likelihood(CHAINS), "requires y to be passed"),
+    "no labels for one pass": (lambda: TRWCRF().partial_fit(CHAINS), "TRWCRF requires y to be passed"),
+    "no sets of labels": (lambda: MultiLabelField().fit(ROWS), "MultiLabelField requires y to be passed"),
+    "no labels of dense fields": (lambda: DenseCRF().fit(ROWS), "DenseCRF requires y to be passed"),
+    "no labels for scores": (
+        lambda: ClassifierScores(LogisticRegression()).fit(ROWS, None),
+        "ClassifierScores requires y to be passed",
+    ),
     "one weight of nodes": (
         lambda: M3NClassifier().fit(CHAINS, TAGS, node_weight=2.0),
         "node_weight must be an array, or a list of one array per example, got 2.0",

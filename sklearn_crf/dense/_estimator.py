@@ -442,7 +442,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         return self._map_models(lambda model, n_threads: model, X, evidence)[1]
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy over labelled pixels.
 
         Parameters

@@ -152,7 +152,7 @@ class FieldClassifier(TrainableField):
         found = [labeler.model(potentials, weights, batch) for batch in batches]
         return for_each_example(encoded, batches, found, lambda shape: model_without_nodes(len(self.classes_)))
 
-    def energy(self, X: Any, y: Any) -> np.ndarray:
+    def energy(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the energy of labelings, the negative of their score. Smaller energies are more probable.
 
         Parameters
@@ -453,7 +453,7 @@ class FieldClassifier(TrainableField):
         return object_array(for_each_example(encoded, batches, parts, lambda shape: []))
 
     @_requires_distribution
-    def log_likelihood(self, X: Any, y: Any, *, inference: str | Inference | None = None) -> LogLikelihood:
+    def log_likelihood(self, X: Any, y: Any = None, *, inference: str | Inference | None = None) -> LogLikelihood:
         """Return the log-probability of labelings, or of the known labels if labels are missing.
 
         Parameters

@@ -377,7 +377,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self
 
     @fits
-    def _fit(self, X, y, *given):
+    def _fit(self, X, y=None, *given):
         """Fit the estimator; return the interruption of training if it was interrupted but its weights are kept."""
         parameters = FieldParameters.of(self)
         given, held_out = held_out_examples(parameters, X, y, *given)

@@ -244,8 +244,6 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
     def _fit(self, X, y):
         self._check_parameters()
-        if y is None:
-            raise ValueError("ClassifierScores requires y to be passed, but the target y is None.")
         if isinstance(self.cv, str):
             check_is_fitted(self.estimator)
             nodes = _NodeClassifier(self.estimator)

@@ -322,8 +322,6 @@ def _best_places(plane, all_patches, least_deviation):
 
 
 def _as_masks(y, planes):
-    if y is None:
-        raise ValueError("PatchOverlays requires y to be passed, but the target y is None.")
     if len(y) != len(planes):
         raise ValueError(f"y has {len(y)} masks, but X has {len(planes)} images.")
     masks = []

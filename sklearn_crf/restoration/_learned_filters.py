@@ -31,7 +31,7 @@ from sklearn_crf.restoration._filter_training import (
 )
 from sklearn_crf.rtf import _tuning as field_tuned
 from sklearn_crf.rtf._prediction import clipped, is_unknown, scored_pixels
-from sklearn_crf.rtf.images._channels import InputSample, in_layout_of, require_several
+from sklearn_crf.rtf.images._channels import InputSample, in_layout_of, require_range, require_several
 from sklearn_crf.rtf.images._corruption import levels_of_images, require_units, warn_of_other_noise
 
 
@@ -98,6 +98,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         Smallest and largest value of y.
     target_dtype_ : str
         Type of y.
+    channel_range_, input_dtype_ : ndarray of shape (1, 2), and str
+        Range and type of X. Prediction rejects images far outside this range.
 
     See Also
     --------
@@ -186,9 +188,10 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         n_filters = self._checked_filters()
         given, target = _Images.of(X, "X"), self._targets(X, y)
         _require_equal_shapes(given, target)
+        sample = given.sample()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if self.corruption is not None:
-            require_units(self.corruption, InputSample.of([plane[..., np.newaxis] for plane in given.planes]))
+            require_units(self.corruption, sample)
         crops, held_out = self._crops(given, target, rng)
         parameters, n_threads = Parameters(self.n_stages, n_filters, self.filter_size), thread_count(self.n_jobs)
         with (
@@ -198,11 +201,11 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
             def after(stages, loss):
                 report(lambda: f"mean squared error {loss:.4g}")
-                return call_back(lambda: self._attributes(stages, crops.unit, target))
+                return call_back(lambda: self._attributes(stages, crops.unit, target, sample))
 
             found = train(parameters, crops, held_out, self.max_iter, rng, n_threads, after)
         self.__dict__.update(
-            self._attributes(found.stages, crops.unit, target),
+            self._attributes(found.stages, crops.unit, target, sample),
             loss_curve_=np.array(found.losses),
             validation_curve_=np.array(found.held_out),
             n_iter_=len(found.losses),
@@ -223,7 +226,9 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     def _targets(self, X, y) -> "_Images":
         """Return the clean images, read from y, or from X if y is None."""
         if y is None and self.corruption is None:
-            raise ValueError("requires y to be passed, but the target y is None: pass clean images, or a corruption.")
+            raise ValueError(
+                "LearnedFilters requires y to be passed, but the target y is None: pass clean images, or a corruption."
+            )
         return _Images.of(X, "X") if y is None else _Images.of(y, "y")
 
     def _crops(self, given, target, rng) -> tuple[Crops, Crops | None]:
@@ -250,8 +255,9 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         # If images equal their targets, the error is 0 and cannot be the unit.
         return float(np.sqrt(np.mean(errors))) or float(np.mean([np.std(target[k]) for k in chosen])) or 1.0
 
-    def _attributes(self, stages: Stages, unit: float, target: "_Images") -> dict:
+    def _attributes(self, stages: Stages, unit: float, target: "_Images", sample: InputSample) -> dict:
         """Return the fitted attributes that predictions need."""
+        of_channels = sample.attributes(is_image=True)
         low, high = (function([function(plane) for plane in target.planes]) for function in (np.min, np.max))
         return {
             "filters_": stages.filters,
@@ -260,6 +266,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             "unit_": unit,
             "target_range_": np.array([low, high]),
             "target_dtype_": target.dtype,
+            "channel_range_": of_channels["channel_range_"],
+            "input_dtype_": of_channels["input_dtype_"],
         }
 
     def predict(self, X: Any, *, noise: Any = None) -> Any:
@@ -281,13 +289,15 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If X holds NaN or infinity, or ``noise`` is not positive or given after training for other damage.
+            If X holds NaN or infinity, or lies far outside the range of ``fit``, or if ``noise`` is not positive or
+            given after training for other damage.
         """
         check_is_fitted(self)
         images = _Images.of(X, "X")
+        require_range(vars(self), images.sample())
         noise = "auto" if noise is None and is_of_levels(self.corruption) else noise
         if noise is None:
-            warn_of_other_noise(self.corruption, X)
+            warn_of_other_noise(self.corruption, images.planes)
             units = [self.unit_] * len(X)
         elif is_white_noise(self.corruption):
             units = levels_of_images(noise, X, field_tuned.LEAST_NOISE * self.unit_)
@@ -299,7 +309,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         planes = map_coarse(partial(_restored_plane, stages), tasks, self.n_jobs)
         return images.put_back([clipped(fitted, self.clip, plane) for plane in planes], X)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the coefficient of determination over all values.
 
         Parameters
@@ -351,6 +361,10 @@ class _Images(NamedTuple):
             planes += own
             counts.append(len(own))
         return cls(planes, np.concatenate([[0], np.cumsum(counts)]), np.asarray(given[0]).dtype.str)
+
+    def sample(self) -> InputSample:
+        """Return a sample of the values of all channels together."""
+        return InputSample.of([plane[..., np.newaxis] for plane in self.planes])._replace(dtype=self.dtype)
 
     def put_back(self, planes: list, like: Any) -> Any:
         """Return planes in the layout of the images that were read."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._versions import restore_versioned_state, versioned_state
@@ -69,16 +69,6 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     random_state: Any = None
     n_jobs: int | None = None
     verbose: int = 0
-
-    def _validate_params(self):
-        for name, value in self.get_params(deep=False).items():
-            for own in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(own, type):
-                    raise InvalidParameterError(
-                        f"The {name!r} parameter of {type(self).__name__} must be an object, got the class "
-                        f"{own.__name__}: call it, as in {name}={own.__name__}(...)."
-                    )
-        super()._validate_params()
 
     def set_params(self, **params: Any) -> "FieldEstimator":
         """Set parameters. Nested names such as ``split__n_thresholds`` set parameters of option objects.

@@ -337,7 +337,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return object_array(pairs)
 
     @available_if(_gives_probabilities)
-    def log_likelihood(self, X: Any, y: Any) -> LogLikelihood:
+    def log_likelihood(self, X: Any, y: Any = None) -> LogLikelihood:
         """Return the log-probability of labelings, marginalised over missing labels, for losses of scores.
 
         Parameters

@@ -215,3 +215,24 @@ def test_wrong_calls_are_refused(message):
 def test_a_fit_comes_first():
     with pytest.raises(NotFittedError):
         LearnedFilters().predict(blocks(1))
+
+
+@pytest.mark.parametrize("levels", [(20,), (5, 50), None])
+def test_images_in_another_unit_than_in_fit_are_refused(levels):
+    clean = blocks(5)
+    damage = noisy(clean, 20)
+    if levels is None:
+        model = LearnedFilters(**QUICK | {"max_iter": 2}).fit(damage, clean)
+    else:
+        model = LearnedFilters(GaussianNoise(*levels), **QUICK | {"max_iter": 2}).fit(clean)
+    for wrong in (damage / 255, damage > 100, 257 * damage, (damage - 128) / 128):
+        with pytest.raises(ValueError, match=r"^X has values from .* in fit: pass images in the units of fit"):
+            model.predict(wrong)
+    with pytest.warns(UserWarning, match="if its images are not very dark, pass them in the units of fit"):
+        model.predict(damage / 64)
+    model.predict(damage[:1])
+
+
+def test_a_class_in_place_of_an_object_is_refused():
+    with pytest.raises(ValueError, match="got the class GaussianNoise: call it, as in corruption=GaussianNoise"):
+        LearnedFilters(GaussianNoise).fit(blocks(2))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
+from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import object_array
 from sklearn_crf.rtf import _tuning as tuned
 
@@ -176,30 +177,36 @@ def require_held(plane, name):
 
 
 def require_range(attributes, sample):
-    """Raise ValueError if all varying channels of X have another unit than in fit, or lie far outside its range."""
+    """Raise ValueError if all varying channels of X have another unit than in fit, or lie far outside its range.
+
+    Warn if they use so little of the range that X has another unit or is very dark, which values cannot tell apart.
+    """
     seen = attributes.get("channel_range_")
     if seen is None or not len(sample.values):
         return
-    wrong = []
+    wrong, dark = [], []
     for (low, high), column in zip(seen, sample.values.T, strict=True):
         values = column[~np.isnan(column)]
         width = high - low
         if not width > 0 or not len(values):
             continue
         beyond = np.quantile(np.maximum(low - values, values - high), (1 - tuned.QUANTILE_OF_RANGE, 0.5)) / width
-        outside = np.any(beyond > tuned.WIDTHS_OUTSIDE)
-        usual = np.quantile(np.abs(values), tuned.QUANTILE_OF_RANGE)
-        near = usual < tuned.SHARE_OF_RANGE * width and values.min() < values.max()
-        if outside or ((near and sample.dtype != attributes["input_dtype_"]) or (near and sample.dtype[1] == "f")):
+        share = np.quantile(np.abs(values), tuned.QUANTILE_OF_RANGE) / width
+        varies = values.min() < values.max()
+        may_be_scaled = varies and (sample.dtype[1] == "f" or sample.dtype != attributes["input_dtype_"])
+        if np.any(beyond > tuned.WIDTHS_OUTSIDE) or (may_be_scaled and share < tuned.SHARE_OF_RANGE):
             wrong.append((low, high, values.min(), values.max()))
-        elif values.min() < values.max():
+        elif may_be_scaled and share < tuned.SHARE_OF_DARK:
+            dark.append((low, high, values.min(), values.max()))
+        elif varies:
             return
-    if wrong:
-        low, high, least, largest = wrong[0]
-        raise ValueError(
-            f"X has values from {least:.3g} to {largest:.3g}, but had values from {low:.3g} to {high:.3g} in fit: "
-            "pass images in the units of fit."
-        )
+    if not wrong and not dark:
+        return
+    low, high, least, largest = (dark or wrong)[0]
+    what = f"X has values from {least:.3g} to {largest:.3g}, but had values from {low:.3g} to {high:.3g} in fit: "
+    if not dark:
+        raise ValueError(what + "pass images in the units of fit.")
+    warn_caller(what + "if its images are not very dark, pass them in the units of fit.", UserWarning)
 
 
 def missing_values(image):

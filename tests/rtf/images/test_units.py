@@ -299,7 +299,17 @@ def test_predicted_images_have_the_range_of_fit():
     for right in (0 * flat, 128 * flat, 200 + rng.random((1, 20, 20)), dark, hot, BYTES // 64, BYTES * 0.05, NOISY[:1]):
         field.predict(right)
     of_unit.predict(0.02 * CLEAN[..., None] / 255)
-    # Stages accept grey images, as the cascade does.
+    # Very dark images have the values of images in another unit, unless their type has no fractions.
+    of_bytes = RegressionTreeField(filter_bank=None, **QUICK).fit(BYTES[..., None], CLEAN)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for right in (BYTES // 64, BYTES * 0.1, 0 * flat, 4 * flat, NOISY[:1]):
+            of_bytes.predict(right[..., None])
+    for scaled in (4 / 255 * NOISY, (NOISY - 100) / 60 + 3, np.float32(10 / 255) * NOISY):
+        for predict in (field.predict, cascade.predict, lambda X: classifier.predict(X[..., None])):
+            with pytest.warns(UserWarning, match="X has values from .* in fit: if its images are not very dark, pass"):
+                predict(scaled)
+    # Stages take grey images as the cascade does.
     assert cascade.stages_[0].predict(NOISY).shape == NOISY.shape
 
 
