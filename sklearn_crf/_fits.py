@@ -51,7 +51,7 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
     return fit
 
 
-def _refuse_classes(estimator):
+def _refuse_classes(estimator: Any) -> None:
     """Raise InvalidParameterError if a parameter holds a class of options or estimators instead of an object."""
     for name, value in estimator.get_params(deep=False).items():
         for own in value if isinstance(value, list | tuple) else [value]:

@@ -38,6 +38,8 @@ def train(parameters, data, plan, held_out, callbacks):
     objective = plan.learning.objective(plan, data)
     require_node_losses(plan, data, objective)
     risk = data.risk(plan, objective)
+    if not risk.n_labelled:
+        raise ValueError("y has no known label of positive weight: pass labels of some nodes.")
     former = _former_weights(parameters, data.encoded, data.labels, potentials)
     iterations = callbacks(plan.learning.n_iterations(plan))
     with single_threaded_blas(), kept_threads(plan.n_jobs), iterations as iteration:

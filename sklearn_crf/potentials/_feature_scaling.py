@@ -19,8 +19,9 @@ _FAR = 10.0
 # only scaled if the curvature of the penalty along its weight is small, too.
 _SMALL, _LARGE = 1e-2, 10.0
 
-# Features whose range is smaller than this may be suppressed by a penalty of usual strength.
-_MINUTE = 1e-3
+# Features whose range is smaller than this may be suppressed by a penalty of usual strength. They are if the loss has
+# less than this share of the curvature of the penalty: weights are then below a fortieth of those without penalty.
+_MINUTE, _LEAST_INFORMATION = 0.1, 0.1
 
 # Number of rows that are converted to float64 at once.
 _ROWS = 8192
@@ -137,7 +138,7 @@ def _rows(values, kind, weight=None):
         yield rows, kinds, None if weight is None else weight[part]
 
 
-def _weights_of_nodes(batch):
+def _weights_of_nodes(batch: Any) -> np.ndarray | None:
     """Return the weight in the loss of the connected component of each node, or None if all are 1.
 
     It is the weight of the example, times the largest weight of a labelled node in the component, or 0 if no node there
@@ -155,7 +156,7 @@ def _weights_of_nodes(batch):
     return None if np.all(weight == 1) else weight
 
 
-def _weights_of_edges(batch):
+def _weights_of_edges(batch: Any) -> np.ndarray | None:
     """Return the weight in the loss of the connected component of each edge, or None if all are 1."""
     weight = _weights_of_nodes(batch)
     return None if weight is None else weight[batch.example.graph.edges[:, 0]]
@@ -352,7 +353,8 @@ def _tails(scale, bulk, penalty):
 def warn_of_minute_features(moments: FeatureMoments, C: float) -> None:
     """Warn of features whose range is so small that the penalty suppresses their effect."""
     information = C * moments.number.sum() * moments.deviation**2
-    minute = np.any(moments.varies & (moments.high < moments.low + _MINUTE) & (information < 1), axis=0)
+    is_small = (moments.high < moments.low + _MINUTE) & (information < _LEAST_INFORMATION)
+    minute = np.any(moments.varies & is_small, axis=0)
     if minute.any():
         chosen = np.flatnonzero(minute)
         named = f"{chosen[:5].tolist()}" if len(chosen) <= 5 else f"{chosen[:5].tolist()} and {len(chosen) - 5} more"

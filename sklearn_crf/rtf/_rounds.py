@@ -45,20 +45,20 @@ class ImagesHere(NamedTuple):
         weights = self.chosen(choice).weights
         return weights is None or any(bool(weight.any()) for weight in weights)
 
-    def copies(self, is_table):
+    def copies(self, is_table: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return for each image, or each row of a table, the first one equal to it, its weight and number of pixels."""
         # returns: (n,), (n,), (n,)
-        keys, *rest = self._keys_of_rows() if is_table else self.keys_of_images()
-        return first_of_equal(keys), *rest
+        keys, weight, n_pixels = self._keys_of_rows() if is_table else self.keys_of_images()
+        return first_of_equal(keys), weight, n_pixels
 
-    def keys_of_images(self):
+    def keys_of_images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return a hash of each image and its targets, its weight and its number of pixels."""
         keys = np.array(list(map(_digest, self.inputs, self.targets)), dtype="V16")
         # Pixels without a target have weight 0.
         largest = [1.0] * len(keys) if self.weights is None else [own.max(initial=0.0) for own in self.weights]
         return keys, np.array(largest, dtype=np.float64), np.array([len(target) for target in self.targets])
 
-    def _keys_of_rows(self):
+    def _keys_of_rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the bytes of each row of a table and its targets, its weight and the number 1."""
         n = len(self.targets[0])
         values = self.inputs[0].reshape(n, -1), self.targets[0]
@@ -115,17 +115,17 @@ class ImagesHere(NamedTuple):
         return Rounds(self.chosen(choice), max_samples, sampled, seed, n_jobs)
 
 
-def first_of_equal(keys):
+def first_of_equal(keys: np.ndarray) -> np.ndarray:
     """Return the index of the first equal key for each key."""
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return first[inverse.ravel()]
 
 
-def _digest(plane, target):
+def _digest(plane: np.ndarray, target: np.ndarray) -> bytes:
     """Return a hash of the values of an image and its targets."""
     found = blake2b(repr(plane.shape).encode(), digest_size=16)
     for values in (plane, target):
-        found.update(np.ascontiguousarray(values))
+        found.update(np.ascontiguousarray(values).data)
     return found.digest()
 
 
@@ -134,7 +134,7 @@ def ends_of_columns(shapes, step, start, stop):
     return [[step * (int(share * shape[-1]) // step) for share in (start, stop)] for shape in shapes]
 
 
-def split_off(images, fraction, rng, is_table=False):
+def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) -> tuple[tuple, tuple]:
     """Choose images or rows to train on and to hold out. If there are few images, hold out a strip of each.
 
     Equal images are held out together, and count with the sum of their weights. Weights then have the effect of copies.

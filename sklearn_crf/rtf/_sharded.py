@@ -202,7 +202,7 @@ def _images(shard, request):
         return request.targets.images(read, request.common)
 
 
-def _keys_of_images(shard, request):
+def _keys_of_images(shard: Any, request: "_Request") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return _images(shard, request).keys_of_images()
 
 

@@ -71,8 +71,10 @@ def test_steps_do_not_depend_on_a_shift(learning):
 
 def test_minute_features_are_warned_of():
     field = TRWCRF(learning="exact")
-    with pytest.warns(UserWarning, match=r"Features \[0, 1\] range over less than 0.001.*increase C") as caught:
+    with pytest.warns(UserWarning, match=r"Features \[0, 1\] range over less than 0.1, .*increase C") as caught:
         field.fit(1e-6 * X, Y)
+    with pytest.warns(UserWarning, match="range over less than 0.1"):
+        field.fit(3e-3 * X, Y)
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")

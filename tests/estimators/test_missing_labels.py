@@ -60,6 +60,19 @@ def test_isolated_nodes_without_labels_are_not_there(name):
     assert_allclose(other.edge_coef_, tables, atol=1e-4)
 
 
+@pytest.mark.parametrize("learning", ["likelihood", "truncated", "max_margin", "smoothed_margin", "piecewise"])
+@pytest.mark.parametrize("shape", [(9,), (4, 5), (3, 4, 4)], ids=["rows", "chains", "images"])
+def test_labels_that_are_all_missing_are_an_error(learning, shape):
+    X = np.random.default_rng(0).normal(size=(*shape, 2))
+    field = TRWCRF(learning=learning, missing_label=-1, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="y has no known label of positive weight"):
+        field.fit(X, np.full(shape, -1))
+    y = np.full(shape, -1)
+    y[0] = 1
+    with pytest.raises(ValueError, match="y has no known label of positive weight"):
+        field.fit(X, y, sample_weight=np.arange(len(y)))
+
+
 def test_pseudolikelihood_is_that_of_nodes_with_known_surroundings():
     X, y = images()
     partial = np.where(np.random.default_rng(1).random(y.shape) < 0.1, -1, y)
