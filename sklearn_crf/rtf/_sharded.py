@@ -173,7 +173,7 @@ class ShardedImages:
         choices = self._chosen(choice)[2]
         return any(self.shards.map(_has_targets, self._request._replace(choices=choices)))
 
-    def copies(self, is_table):
+    def copies(self, is_table: bool) -> tuple:
         """Return for each image the first one equal to it, its weight and its number of pixels."""
         if is_table:
             raise ValueError("early_stopping cannot hold out rows of tables in Shards: set early_stopping=False.")
