@@ -1,4 +1,4 @@
-"""Train a network through a field: the gradient of the field's loss continues into the network."""
+"""Train a network through a field, whose gradient continues into the network."""
 
 import numpy as np
 import torch
@@ -29,20 +29,33 @@ class FieldLoss(torch.autograd.Function):
 
 def train(with_field):
     torch.manual_seed(0)
-    layers = torch.nn.Conv1d(1, 16, 5, padding=2), torch.nn.ReLU(), torch.nn.Conv1d(16, 3, 1)
+    layers = (
+        torch.nn.Conv1d(1, 16, 5, padding=2),
+        torch.nn.ReLU(),
+        torch.nn.Conv1d(16, 3, 1),
+    )
     network = torch.nn.Sequential(*layers)
     table = torch.zeros(3, 3, requires_grad=True)
-    optimizer = torch.optim.Adam([*network.parameters(), table], lr=0.02, weight_decay=1e-3)
+    optimizer = torch.optim.Adam(
+        [*network.parameters(), table], lr=0.02, weight_decay=1e-3
+    )
     for _ in range(60):
         optimizer.zero_grad()
         scores = network(X[:50]).transpose(1, 2)
         if with_field:
-            loss = sum(FieldLoss.apply(s, table, labels) for s, labels in zip(scores, y, strict=False))
+            loss = sum(
+                FieldLoss.apply(s, table, labels)
+                for s, labels in zip(scores, y, strict=False)
+            )
         else:
-            loss = torch.nn.functional.cross_entropy(scores.transpose(1, 2), torch.tensor(y[:50]))
+            loss = torch.nn.functional.cross_entropy(
+                scores.transpose(1, 2), torch.tensor(y[:50])
+            )
         loss.backward()
         optimizer.step()
-    return network(X[50:]).transpose(1, 2).detach().numpy(), table.detach().numpy()[None]
+    return network(X[50:]).transpose(1, 2).detach().numpy(), table.detach().numpy()[
+        None
+    ]
 
 
 rng = np.random.default_rng(0)
@@ -51,7 +64,11 @@ y = (starts + np.arange(30) // lengths) % 3  # three phases that take turns
 X = torch.tensor(y + rng.normal(size=y.shape), dtype=torch.float32)[:, None]
 
 scores, _ = train(with_field=False)
-print(f"network: {np.mean(scores.argmax(axis=-1) == y[50:]):.3f} of the steps are right")
+print(
+    f"network: {np.mean(scores.argmax(axis=-1) == y[50:]):.3f} of the steps are right"
+)
 scores, table = train(with_field=True)
-proba = [TreeInference().marginals(PairwiseModel(GRAPH, s, table)).unary for s in scores]
+proba = [
+    TreeInference().marginals(PairwiseModel(GRAPH, s, table)).unary for s in scores
+]
 print(f"network and field: {np.mean(np.argmax(proba, axis=-1) == y[50:]):.3f}")
