@@ -499,30 +499,38 @@ def _risk_of_nodes(risk):
 # costs. Marginals at the start are cheap if their accuracy follows the size of the gradient.
 _MOST_DIFFERENCES = 32
 
-# Limit for finite differences of the piecewise objective on part of the examples, whose passes need no inference.
+# Limit for finite differences on part of the examples.
 _MOST_DIFFERENCES_OF_PIECES = 256
 
-# The curvature of the piecewise objective is estimated from every fourth batch.
-_SHARE_OF_PIECES = 4
+# If the curvature is not estimated from all batches, it is estimated from every fourth batch.
+_SHARE_OF_BATCHES = 4
 
 
 def scaling_at(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
-    """Return the scaling of weights by the curvature at the start, or by the piecewise curvature for more weights."""
-    # returns (n_coef, n_coef), or None for many weights
-    if len(start) <= _MOST_DIFFERENCES:
+    """Return the scaling of weights by the curvature at the start, or None for many weights.
+
+    If inference becomes more accurate during training, the curvature for many weights is the piecewise curvature.
+    """
+    # returns (n_coef, n_coef)
+    has_inner_problem = not problem.risk.objective.is_settled
+    if has_inner_problem and len(start) <= _MOST_DIFFERENCES:
         return scaling_by_differences(problem.evaluate, start)
     if len(start) > _MOST_DIFFERENCES_OF_PIECES:
         return None
-    risk = problem.risk.derived(_risk_of_pieces)
-    pieces = PenalisedRisk(risk, problem.scale / max(risk.n_labelled, 1.0), max_iter=0)
-    return scaling_by_differences(pieces.evaluate, start)
+    risk = problem.risk.derived(_risk_of_pieces if has_inner_problem else _risk_of_some)
+    part = PenalisedRisk(risk, problem.scale / max(risk.n_labelled, 1.0), max_iter=0)
+    return scaling_by_differences(part.evaluate, start)
+
+
+def _risk_of_some(risk: Any) -> Any:
+    return risk.having(batches=risk.batches[::_SHARE_OF_BATCHES])
 
 
 def _risk_of_pieces(risk):
     # Piecewise training needs labels, but the curvature does not depend on them.
     batches = [
         replace(batch, labels=np.maximum(batch.labels, 0), node_weight=None)
-        for batch in risk.batches[::_SHARE_OF_PIECES]
+        for batch in risk.batches[::_SHARE_OF_BATCHES]
     ]
     return risk.having(objective=Piecewise(), batches=batches)
 

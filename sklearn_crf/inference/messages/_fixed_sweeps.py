@@ -154,12 +154,11 @@ class FixedSweeps(Inference):
             sweep_mean_field(*local_arguments(model), marginals, how, n_threads)
             return how
         if _takes_log_odds(model):
-            trees = (
-                np.zeros(0) if self.method == "loopy" else edge_probabilities_of(model.graph, self.edge_probabilities)
-            )
-            weight = (
-                np.zeros((0, model.tables.shape[1]), model.dtype) if model.edge_weight is None else model.edge_weight
-            )
+            trees, weight = np.zeros(0), model.edge_weight
+            if self.method == "trw":
+                trees = edge_probabilities_of(model.graph, self.edge_probabilities)
+            if weight is None:
+                weight = np.zeros((0, model.tables.shape[1]), model.dtype)
             edges = model.tables, model.edge_type, weight, trees, tuple(model.graph.incidence)
             sweep_odds(model.unary, *edges, how, n_threads)
             return how

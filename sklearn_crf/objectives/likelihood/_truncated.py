@@ -28,7 +28,7 @@ class TruncatedLoss(Objective):
 
     needs = frozenset({"marginals"})
     missing = "left out"
-    # Weights of correlated edge features otherwise take twice as many passes, each through all sweeps.
+    # Weights of correlated edge features otherwise take three times as many passes, each through all sweeps.
     gains_from_scaling = True
 
     def __init__(self, inference: FixedSweeps, loss: str = "clique"):
