@@ -8,7 +8,7 @@ import numpy as np
 
 from sklearn_crf import encoding
 from sklearn_crf.learning import checked_node_weights, with_node_weights
-from sklearn_crf.models import runs_of, too_short
+from sklearn_crf.models import FactorGraph, runs_of, score_terms, too_short
 from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
     FactorPotentials,
@@ -289,7 +289,24 @@ def training_potentials(layout, encoded, classes, batches):
         return pairwise
     types = factor_types(encoded.items, batches, len(classes))
     check_factors(encoded.items, types, len(classes))
+    for batch in batches:
+        _require_allowed_labels(batch, len(classes))
     return FactorPotentials(pairwise, types)
+
+
+def _require_allowed_labels(batch: encoding.Batch, n_classes: int) -> None:
+    """Raise ValueError if a fixed factor forbids the labels of its nodes."""
+    labels, example = batch.counted_labels, batch.example
+    known = [(nodes, table) for nodes, table in example.fixed_factors if (labels[np.asarray(nodes)] >= 0).all()]
+    n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
+    terms = score_terms(FactorGraph.from_factors(n_states, known), np.maximum(labels, 0))
+    forbidden = np.flatnonzero(np.isneginf(terms))
+    if len(forbidden):
+        i = batch.members[np.searchsorted(batch.node_ptr, forbidden[0], side="right") - 1]
+        raise ValueError(
+            f"X[{i}].fixed_factors forbid the labels y[{i}]: correct the labels, or train without these factors and "
+            "use them only for prediction."
+        )
 
 
 def _pairwise_potentials(layout, encoded, classes, batches):

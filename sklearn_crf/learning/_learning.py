@@ -288,7 +288,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         if not self.takes_factors and have_factors(batches):
             raise ValueError(
                 f"learning={self.name!r} supports only nodes and edges{self._because('factors')}, but examples have "
-                "other factors: use 'exact', 'relaxation', 'loopy', 'piecewise' or 'pseudolikelihood'."
+                "other factors: use 'exact', 'relaxation', 'loopy', 'piecewise', 'pseudolikelihood' or 'max_margin'."
             )
         if self.needs_labels:
             for batch in batches:

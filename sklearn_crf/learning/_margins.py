@@ -109,7 +109,7 @@ class MarginLearning(Learning):
     }
     _returns: ClassVar[dict] = {**Learning._returns, "hinge": must_be(Objective)}
     name = "margin"
-    why_not: ClassVar[dict[str, str]] = {"factors": "its planes count nodes and edges of labelings"}
+    why_not: ClassVar[dict[str, str]] = {"factors": "its inner problem is defined on nodes and edges"}
     takes_bounds = True
     early_stopping = False
     has_distribution = False
@@ -329,6 +329,8 @@ class MaxMargin(MarginLearning):
     }
     name = "max_margin"
     takes_segments = True
+    takes_factors = True
+    why_not: ClassVar[dict[str, str]] = {}
     needs_fractional = False
     rescaling: str = "margin"
 

@@ -1,7 +1,6 @@
 """Learning by a convex relaxation of the log-partition: the CRF recipes of Jancsary's thesis."""
 
 import copy
-from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -25,7 +24,7 @@ from sklearn_crf.learning._few_labels import of_labelled_components
 from sklearn_crf.learning._learning import Learning, SmoothLearning
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import REMEDY, SGD, Solver, warn_of_inner_problem
-from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, have_cycles
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
 from sklearn_crf.objectives import (
     DualBlock,
     EdgeProbabilityRisk,
@@ -187,18 +186,6 @@ class Relaxation(SmoothLearning):
                 "the graphs of examples may differ. For separate numbers on one graph, use "
                 "learning=RelaxedLikelihood(NormProductBP(counting_numbers=...))."
             )
-
-    def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
-        super().check_batches(batches, plan)
-        if not self._is_tree_reweighted or not have_cycles(batches):
-            return
-        for batch in batches:
-            for name, factors in batch.example.factors.items():
-                if len(factors.scope) and factors.scope.shape[1] > 2:
-                    raise ValueError(
-                        f"entropy='trw' uses spanning trees of edges, but X[{batch.members[0]}] has factors of type "
-                        f"{name!r} with {factors.scope.shape[1]} nodes: use Relaxation(entropy='trivial')."
-                    )
 
 
 @options

@@ -1,18 +1,35 @@
 """Comparison of a labeling with another labeling, with marginals, and by groups of edges."""
 
+from functools import singledispatch
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers
 from sklearn_crf.kernels.labelings import changes_of_labelings, count_pairs, marginals_less_labels
-from sklearn_crf.models._pairwise import PairwiseModel, Statistics, check_labels, stored_weights
+from sklearn_crf.models._pairwise import (
+    PairwiseModel,
+    Statistics,
+    check_labels,
+    labeling_statistics,
+    score_terms,
+    stored_weights,
+)
 
 
-def difference_of_labelings(
-    model: PairwiseModel, labels: ArrayLike, others: ArrayLike
-) -> tuple[np.ndarray, Statistics]:
+@singledispatch
+def difference_of_labelings(model: Any, labels: ArrayLike, others: ArrayLike) -> tuple[np.ndarray, Any]:
     """Return the score terms and statistics of ``labels`` minus the score terms and statistics of ``others``."""
     # labels: (N,) of int; others: (N,) of int; returns: terms: (N,), float64, and statistics
+    statistics = labeling_statistics(model, labels).minus(labeling_statistics(model, others))
+    return score_terms(model, labels) - score_terms(model, others), statistics
+
+
+@difference_of_labelings.register
+def _difference_in_one_pass(
+    model: PairwiseModel, labels: np.ndarray, others: np.ndarray
+) -> tuple[np.ndarray, Statistics]:
     labels, others = check_labels(model, labels), check_labels(model, others)
     terms = np.empty(len(labels))
     unary, tables = np.zeros(model.unary.shape, dtype=model.dtype), np.zeros(model.tables.shape)

@@ -20,7 +20,7 @@ def field_of(learning):
     return TRWCRF(learning=learning, max_iter=5, **options)
 
 
-@pytest.mark.parametrize("learning", [name for name in LEARNINGS if name != "relaxation"])
+@pytest.mark.parametrize("learning", LEARNINGS)
 def test_factors(learning):
     X, y = factor_examples(4)
     kind, field = LEARNINGS[learning], field_of(learning)

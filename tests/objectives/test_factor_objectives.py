@@ -1,5 +1,6 @@
 """Potentials of factors, and objectives on factor graphs: against enumeration, and by finite differences."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -18,9 +19,12 @@ from sklearn_crf.objectives import (
     FastRisk,
     Likelihood,
     Piecewise,
+    PlaneOracle,
     Pseudolikelihood,
     RelaxedLikelihood,
     SoftmaxMargin,
+    StructuredHinge,
+    make_blocks,
 )
 from sklearn_crf.potentials import (
     FactorPotentials,
@@ -35,6 +39,7 @@ from sklearn_crf.potentials import (
 OBJECTIVES = {
     "exact": Likelihood(JunctionTree()),
     "relaxation": RelaxedLikelihood(NormProductBP("trivial", tol=1e-12, max_iter=5000)),
+    "tree-reweighted": RelaxedLikelihood(NormProductBP("trw", tol=1e-12, max_iter=5000)),
     "loopy": Likelihood(LoopyBP(tol=1e-13, max_iter=2000)),
     "piecewise": Piecewise(),
     "pseudolikelihood": Pseudolikelihood(),
@@ -92,6 +97,26 @@ def test_examples_packed_together(name):
     one, other = alone.value_grad(coef), packed.value_grad(coef)
     assert_allclose(other.value, one.value, rtol=1e-9)
     assert_allclose(other.gradient, one.gradient, atol=1e-7)
+
+
+def test_planes_are_the_highest_over_all_labelings():
+    rng = np.random.default_rng(0)
+    X, y = factor_examples(4, longest=4, fixed=True)
+    risk = make_risk(StructuredHinge(BruteForce(), 1 - np.eye(3)), X, y)
+    potentials, C = risk.potentials, 0.7
+    oracle = PlaneOracle(risk, C, np.ones(potentials.n_coef), make_blocks(risk.batches))
+    coef, other = rng.normal(size=(2, potentials.n_coef))
+    found = [oracle(block, coef) for block in range(len(oracle.blocks))]
+    slopes, offsets = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    for batch, slope, offset in zip(risk.batches, slopes, offsets, strict=True):
+        model, truth = potentials.model(coef, batch.example), batch.labels
+        all_labels = [np.array(each) for each in itertools.product(range(3), repeat=len(truth))]
+        heights = [np.sum(each != truth) + score(model, each) for each in all_labels]
+        highest = all_labels[int(np.argmax(heights))]
+        assert_allclose(slope @ coef + offset, C * (max(heights) - score(model, truth)), rtol=1e-10)
+        model = potentials.model(other, batch.example)
+        excess = np.sum(highest != truth) + score(model, highest) - score(model, truth)
+        assert_allclose(slope @ other + offset, C * excess, rtol=1e-10)
 
 
 def test_the_exact_objective_is_the_likelihood():

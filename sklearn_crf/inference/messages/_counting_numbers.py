@@ -116,10 +116,10 @@ def _tree_probabilities(layered, edge_probabilities):
         return _forest_probabilities(layered)
     edges = model.scope[model.scope_ptr[layered.factors][:, None] + np.arange(2)]
     if len(np.unique(np.sort(edges, axis=1), axis=0)) < len(edges):
-        if isinstance(edge_probabilities, str) and edge_probabilities == "auto":
+        if isinstance(edge_probabilities, str) and edge_probabilities in ("auto", "covering"):
             return _forest_probabilities(layered)
         raise ValueError(
-            'edge_probabilities other than "auto" need at most one factor for each pair of nodes: use '
+            'edge_probabilities other than "auto" and "covering" need at most one factor for each pair of nodes: use '
             "pairwise_model_of to add up factors of the same pair."
         )
     graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph

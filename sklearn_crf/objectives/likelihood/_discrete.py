@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf.inference import gibbs_sweeps
-from sklearn_crf.models import PairwiseModel, check_labels, difference_of_labelings, labeling_statistics, score_terms
+from sklearn_crf.models import check_labels, difference_of_labelings, labeling_statistics
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
 
 
@@ -64,7 +64,7 @@ class SaddlePoint(Objective):
         if observed is not None:
             completed = self.inference.map(observed, init=fixed, n_threads=n_threads)
             labels, fixed = completed.labels, completed.state
-        terms, statistics = _difference(model, best.labels, labels)
+        terms, statistics = difference_of_labelings(model, best.labels, labels)
         return Loss(
             statistics=statistics,
             terms=terms,
@@ -127,7 +127,7 @@ class MaximumMarginal(Objective):
             labels = _largest(self.inference.marginals_for_learning(observed, n_threads=n_threads).unary)
         predicted = _largest(free.unary)
         return Loss(
-            statistics=_difference(model, predicted, labels)[1],
+            statistics=difference_of_labelings(model, predicted, labels)[1],
             predicted=predicted,
             converged=free.converged,
         )
@@ -189,11 +189,3 @@ class ContrastiveDivergence(Objective):
 
 def _largest(marginals):
     return np.argmax(marginals, axis=1).astype(np.int32)
-
-
-def _difference(model, predicted, labels):
-    """Return the differences, predicted minus given labels, of the terms of the score and of the statistics."""
-    if isinstance(model, PairwiseModel):
-        return difference_of_labelings(model, predicted, labels)
-    statistics = labeling_statistics(model, predicted).minus(labeling_statistics(model, labels))
-    return score_terms(model, predicted) - score_terms(model, labels), statistics

@@ -5,6 +5,7 @@ import numpy as np
 from sklearn_crf.encoding import Example, groups_to_join, union_of
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import (
+    FactorGraph,
     SegmentModel,
     SegmentStatistics,
     Statistics,
@@ -16,7 +17,7 @@ from sklearn_crf.models import (
 from sklearn_crf.objectives.margin._forest_examples import edge_members
 from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge, is_whole
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
-from sklearn_crf.potentials import ExtendedPotentials, SparsePotentials
+from sklearn_crf.potentials import ExtendedPotentials, FactorPotentials, SparsePotentials
 
 
 class PlaneOracle:
@@ -148,7 +149,17 @@ class PlaneOracle:
         """Return the planes of a labeling of batch i, one for each example of the batch."""
         batch = self.risk.batches[i]
         cost = self.risk.objective.node_cost(found, batch.labels, batch.node_weight)
+        if batch.example.fixed_factors:
+            cost = cost + self._fixed_terms(i, found)
         return self._pull_back(i, self._differences(i, model, found), cost)
+
+    def _fixed_terms(self, i: int, found: np.ndarray) -> np.ndarray:
+        """Return how much higher fixed factors score the labels found than the truth, which no weight changes."""
+        batch, n_classes = self.risk.batches[i], self.risk.potentials.n_classes
+        example = batch.example
+        n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
+        fixed = FactorGraph.from_factors(n_states, example.fixed_factors)
+        return difference_of_labelings(fixed, found, batch.labels)[0]
 
     def _fractional_planes(self, i, model):
         """Return the planes of the worst point of the local polytope."""
@@ -160,22 +171,27 @@ class PlaneOracle:
         if is_whole(found) or len(batch.members) > 1:
             return self._planes_of(i, model, found.labels)
         self._states[i] = found.state
-        unary, tables = statistics.minus(labeling_statistics(model, batch.labels))
-        return self._pull_back(i, Statistics(unary, tables[None]), cost)
+        return self._pull_back(i, statistics.minus(labeling_statistics(model, batch.labels)), cost)
 
     def _pull_back(self, i, differences, cost):
         batch = self.risk.batches[i]
-        slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
+        if len(batch.members) == 1:
+            slopes = self.risk.potentials.pullback(batch.example, differences)[np.newaxis]
+        else:
+            slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
         weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight
         total = np.add.reduceat(cost, batch.node_ptr[:-1])
         slopes *= (weight * self.risk.objective.slope_factor(total))[:, None] * self._scale
         return slopes, weight * total
 
     def _differences(self, i, model, found):
-        """Return the statistics of the labels found minus the statistics of the true labels, with tables for each
-        example.
+        """Return the statistics of the labels found minus the statistics of the true labels.
+
+        If a batch has several examples, each of them has its own tables.
         """
         batch = self.risk.batches[i]
+        if len(batch.members) == 1:
+            return difference_of_labelings(model, found, batch.labels)[1]
         if isinstance(model, SegmentModel):
             pairs = self._differences(i, model.pairwise, found)
             members = np.searchsorted(batch.node_ptr, model.chain_ptr[:-1], side="right") - 1
@@ -183,9 +199,6 @@ class PlaneOracle:
                 duration_counts(model, labels, members, len(batch.members)) for labels in (found, batch.labels)
             ]
             return SegmentStatistics(pairs.unary, pairs.tables, by_member[0] - by_member[1])
-        if len(batch.members) == 1:
-            difference = difference_of_labelings(model, found, batch.labels)[1]
-            return Statistics(difference.unary.astype(np.float64, copy=False), difference.tables[None])
         unary = np.zeros(model.unary.shape, dtype=np.float64)
         nodes = np.arange(len(found))
         unary[nodes, found] = 1.0
@@ -337,7 +350,7 @@ def risk_in_blocks(risk):
     [[0]]
     """
     objective, potentials = risk.objective, risk.potentials
-    if type(objective) is not StructuredHinge or isinstance(potentials, SparsePotentials):
+    if type(objective) is not StructuredHinge or isinstance(potentials, SparsePotentials | FactorPotentials):
         return risk, make_blocks(risk.batches)
 
     def may_join(batch):

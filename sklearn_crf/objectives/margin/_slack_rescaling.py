@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference import Labeling, n_labelings, scored_labelings
-from sklearn_crf.models import check_labels, labeling_statistics, score, score_terms
+from sklearn_crf.models import FactorGraph, check_labels, labeling_statistics, score, score_terms
 from sklearn_crf.objectives._base import Loss
 from sklearn_crf.objectives.margin._hinges import StructuredHinge
 
@@ -280,6 +280,8 @@ class SlackRescaledHinge(StructuredHinge):
         Labeling
             Labeling with the product as score, and a bound on the product as bound.
         """
+        if isinstance(model, FactorGraph):
+            raise ValueError("rescaling='slack' supports only nodes and edges, not factors: use rescaling='margin'.")
         labels = check_labels(model, labels)
         # (N, K), cost of each state of each node
         cost = self.cost.T[labels] if node_weight is None else node_weight[:, None] * self.cost.T[labels]
