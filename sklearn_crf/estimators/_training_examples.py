@@ -369,14 +369,14 @@ def require_allowed(layout, batches, classes):
         wrong = np.flatnonzero(layout.forbidden[tail, head])
         if len(wrong):
             pair = [classes[ends[wrong[0]]] for ends in (tail, head)]
-            raise _breaks(layout, batch, first_node[wrong[0]], f"contains {pair[0]} followed by {pair[1]}")
+            raise _error_of_forbidden(layout, batch, first_node[wrong[0]], f"contains {pair[0]} followed by {pair[1]}")
     for batch in batches if layout.forbidden_ends is not None else ():
         labels = batch.counted_labels
         for k, (nodes, verb) in enumerate(zip(batch.example.graph.ends, ("begins", "ends"), strict=True)):
             wrong = nodes[(labels[nodes] >= 0) & layout.forbidden_ends[k, labels[nodes]]]
             if len(wrong):
                 option = ("forbidden_first", "forbidden_last")[k] if layout.forbidden_by == "forbidden" else None
-                raise _breaks(layout, batch, wrong[0], f"{verb} with {classes[labels[wrong[0]]]}", option)
+                raise _error_of_forbidden(layout, batch, wrong[0], f"{verb} with {classes[labels[wrong[0]]]}", option)
     if layout.segments is not None and layout.segments.min_duration > 1:
         for batch in batches:
             _require_durations(layout.segments.min_duration, batch, classes)
@@ -401,7 +401,7 @@ def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
         )
 
 
-def _breaks(layout, batch, node, what, option=None):
+def _error_of_forbidden(layout, batch, node, what, option=None):
     """Return the error for forbidden labels of the sequence that contains a node."""
     member = np.searchsorted(batch.node_ptr, node, side="right") - 1
     return ValueError(f"Sequence {batch.members[member]} {what}, which {option or layout.forbidden_by} rules out.")

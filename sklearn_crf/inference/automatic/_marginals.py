@@ -126,7 +126,7 @@ class AutoMarginals(Automatic):
             found = found._replace(error=error)
             if error is not None and error > _tuning.MOST_ERROR:
                 sampled = tempered_marginals(model, Budget.of(self.budget).most_cells, n_threads)
-                if sampled is not None and sampled.error < error:
+                if sampled is not None and sampled.error is not None and sampled.error < error:
                     found = sampled
         self._warn(found)
         return found._replace(state=state)

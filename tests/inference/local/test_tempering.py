@@ -71,7 +71,8 @@ def test_no_result_for_forbidden_pairs_large_models_and_triples():
     rng = np.random.default_rng(0)
     model = spins(3, 3, 1.0, rng)
     assert tempered_marginals(model, 1e4) is None
-    assert tempered_marginals(replace(model, tables=np.array([[[0.0, -np.inf], [0.0, 0.0]]]), edge_weight=None), 1e8) is None
+    forbidding = np.array([[[0.0, -np.inf], [0.0, 0.0]]])
+    assert tempered_marginals(replace(model, tables=forbidding, edge_weight=None), 1e8) is None
     triple = FactorGraph.from_factors([2, 2, 2], [((0, 1, 2), rng.normal(size=(2, 2, 2)))])
     assert tempered_marginals(triple, 1e8) is None
 
