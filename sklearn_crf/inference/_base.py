@@ -284,7 +284,17 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return 1
 
     def joined_copies(self, graph: Graph, n_states: int) -> int:
-        """Return the maximum number of nodes up to which copies of a graph with equal tables are processed jointly."""
+        """Return the maximum number of nodes up to which copies of a graph with equal tables are processed jointly.
+
+        Parameters
+        ----------
+        graph : Graph
+        n_states : int
+
+        Returns
+        -------
+        int
+        """
         return self.joined_nodes
 
     def transitions_of_chains(self, model: Any, rule: str) -> Any:
