@@ -184,7 +184,8 @@ def test_margins_are_the_same_in_all_large_units_and_offsets(layout):
 
 
 @pytest.mark.parametrize("offset", [1.0, 10.0, 255.0, -1e4, 1e9])
-@pytest.mark.parametrize("solver", ["auto", "bmrm", "one_slack", "frank_wolfe", "cutting_plane", "subgradient"])
+# Iterates of n-slack cutting planes before convergence depend on rounding.
+@pytest.mark.parametrize("solver", ["auto", "bmrm", "one_slack", "frank_wolfe", "subgradient"])
 @pytest.mark.parametrize("layout", ["rows", "chains", "images"])
 def test_penalised_intercepts_do_not_depend_on_offsets(layout, solver, offset):
     X, y = half_noisy(layout)
