@@ -60,7 +60,7 @@ def runs_of(labels: np.ndarray, ptr: np.ndarray) -> Runs:
 
 
 def too_short(runs: Runs, ptr: np.ndarray, min_duration: int) -> np.ndarray:
-    """Return a mask of the runs of fewer nodes that touch no end of their chain, (n_runs,) bool."""
+    """Return a mask of the runs below ``min_duration`` that do not touch an end of their chain, (n_runs,) bool."""
     is_inside = (runs.first > ptr[runs.chain]) & (runs.first + runs.length < ptr[runs.chain + 1])
     return is_inside & (runs.length < min_duration)
 

@@ -19,8 +19,8 @@ _FAR = 10.0
 # only scaled if the curvature of the penalty along its weight is small, too.
 _SMALL, _LARGE = 1e-2, 10.0
 
-# Features whose range is smaller than this may be suppressed by a penalty of usual strength. They are if the loss has
-# less than this share of the curvature of the penalty: weights are then below a fortieth of those without penalty.
+# Features whose range is smaller than this may be suppressed by a penalty of usual strength. This happens if the
+# loss has less than this share of the penalty's curvature: weights are then below a fortieth of their size without it.
 _MINUTE, _LEAST_INFORMATION = 0.1, 0.1
 
 # Number of rows that are converted to float64 at once.
@@ -233,7 +233,7 @@ class FeatureScaling:
         # Approximate curvature of the penalty along a weight, relative to the curvature of the loss for a feature of
         # variance 1. 4 is the inverse of the largest variance of a binary label.
         penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
-        # A penalised intercept only has a meaning that offsets of X do not change if all features are centred.
+        # Offsets of X change the effect of the penalty on the intercept unless all features are centred.
         is_far = penalises_intercept | (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
         center = np.where(fit_intercept & is_far, nodes.mean, 0.0)
         scale = _units(nodes, nodes.deviation, penalty)

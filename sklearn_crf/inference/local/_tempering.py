@@ -120,7 +120,7 @@ class _Ladders:
             scores = record.scores[sweep] = self._scores()
             kept = np.exp(np.minimum(step * (scores[:, :-1] - scores[:, 1:]), 0))
             record.rejected += 1 - kept.mean(axis=0)
-            # Even and odd pairs take turns, so that labels move in one direction until they are rejected.
+            # Exchange even and odd pairs alternately, so that labels move in one direction until they are rejected.
             is_due = (np.arange(len(step)) + sweep) % 2 == 0
             ladder, lower = np.nonzero(is_due & (self.rng.uniform(size=kept.shape) < kept))
             moved = self.labels[ladder, lower]

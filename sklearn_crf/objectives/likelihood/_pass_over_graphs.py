@@ -35,7 +35,7 @@ def sweeps_to_try(algorithm: Any) -> int:
 class PassOverGraphs:
     """Risk of likelihoods on labelled graphs with dense features, by message passing in one kernel call.
 
-    Batches are left to the general way if messages do not converge without damping, if scores range too widely, or if
+    The general path processes batches if messages do not converge without damping, if scores range too widely, or if
     the kernel does not support their graphs.
     """
 
@@ -72,7 +72,7 @@ class PassOverGraphs:
         others = [i for i in members if i not in set(chosen)]
         parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
         for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
-            # A batch that has not converged once is not tried again by the kernel. The general way always starts cold.
+            # The kernel does not retry a batch that has failed to converge once. The general path always starts cold.
             risk.carried[i] = _Start(is_damped=True), None
         return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
 
@@ -86,13 +86,13 @@ class _Start(NamedTuple):
 
     @classmethod
     def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
-        """Return the start that a risk carries for a batch."""
+        """Return the start that a risk stores for a batch."""
         # All labels are known, so there is no second state.
         free = (risk.carried[i] or (None, None))[0]
         return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
 
     def kept(self, objective: Any, messages: Messages) -> tuple | None:
-        """Return the state that the risk carries to the next evaluation after messages have converged."""
+        """Return the state that the risk stores for the next evaluation, after messages have converged."""
         if type(objective) is Likelihood:
             return None
         has_fallback = type(objective.inference) is MarginalsWithFallback

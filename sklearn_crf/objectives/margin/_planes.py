@@ -83,7 +83,7 @@ class PlaneOracle:
 
     @property
     def is_of_forests(self):
-        """Whether all examples are forests whose scores are of nodes and edges alone."""
+        """Whether all examples are forests with scores of nodes and edges only."""
         has_more = isinstance(self.risk.potentials, ExtendedPotentials)
         return not has_more and all(batch.example.graph.is_forest for batch in self.risk.batches)
 
@@ -154,7 +154,7 @@ class PlaneOracle:
         return self._pull_back(i, self._differences(i, model, found), cost)
 
     def _fixed_terms(self, i: int, found: np.ndarray) -> np.ndarray:
-        """Return how much higher fixed factors score the labels found than the truth, which no weight changes."""
+        """Return the score of fixed factors for the labels found minus for the true labels, which no weight changes."""
         batch, n_classes = self.risk.batches[i], self.risk.potentials.n_classes
         example = batch.example
         n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
