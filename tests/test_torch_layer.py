@@ -22,3 +22,16 @@ def test_layer_behind_a_network(capsys):
     unary, table = (torch.tensor(rng.normal(size=(n, 3)), requires_grad=True) for n in (30, 3))
     for labels in (rng.integers(3, size=30), np.where(np.arange(30) % 2, -1, rng.integers(3, size=30))):
         assert torch.autograd.gradcheck(lambda u, t, y=labels: layer.apply(u, t, y), (unary, table))
+
+
+def test_behind_a_wider_convolution(capsys, tmp_path):
+    pytest.importorskip("torch", reason="the page puts a field behind a network of PyTorch")
+    code = (HOW_TO / "torch_layer.py").read_text(encoding="utf-8")
+    wide = code.replace("Conv1d(1, 16, 5, padding=2)", "Conv1d(1, 16, 9, padding=4)")
+    assert wide != code
+    (tmp_path / "wide.py").write_text(wide, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "wide.py"))
+    printed = [float(figure) for figure in re.findall(r"\d\.\d+", capsys.readouterr().out)]
+    page = (HOW_TO / "torch_layer.rst").read_text(encoding="utf-8")
+    stated = re.search(r"prints (\d\.\d+) and (\d\.\d+)", page).groups()
+    assert printed == pytest.approx([float(figure) for figure in stated], abs=0.01)
