@@ -49,6 +49,10 @@ OTHER_PROJECTS = {
     "scipy": "https://docs.scipy.org/doc/scipy/reference/generated/{}.html",
     "sklearn": "https://scikit-learn.org/stable/modules/generated/{}.html",
 }
+# The random generator of NumPy has no page among the generated ones.
+OTHER_PAGES = {
+    "numpy.random.Generator": "https://numpy.org/doc/stable/reference/random/generator.html#numpy.random.Generator"
+}
 templates_path = ["_templates"]
 # The gallery's pages of run times would load scripts over the network.
 exclude_patterns = ["_build", "_templates", "sg_execution_times.rst", "**/sg_execution_times.rst"]
@@ -188,7 +192,7 @@ def escape_types(app, what, name, obj, options, lines):
 def link_to_other_project(app, env, node, contnode):
     """Return a link to the page of a class or function of another project, or None."""
     target = node.get("reftarget", "")
-    address = OTHER_PROJECTS.get(target.partition(".")[0])
+    address = OTHER_PAGES.get(target, OTHER_PROJECTS.get(target.partition(".")[0]))
     if address and node.get("reftype") in ("class", "func"):
         return nodes.reference("", "", contnode, internal=False, refuri=address.format(target))
     return None
