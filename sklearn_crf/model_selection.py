@@ -356,8 +356,8 @@ def coupling_audit(
     References
     ----------
     S. Kumar, J. August, M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative Fields: An
-    Empirical Study. EMMCVPR 2005, :doi:`10.1007/11585978_11`. P. H. Westfall, S. S. Young. Resampling-Based Multiple
-    Testing. Wiley 1993. J. C. Hsu. Multiple Comparisons. Chapman and Hall 1996.
+    Empirical Study. EMMCVPR 2005. P. H. Westfall, S. S. Young. Resampling-Based Multiple Testing. Wiley 1993. J. C.
+    Hsu. Multiple Comparisons. Chapman and Hall 1996.
 
     Examples
     --------

@@ -132,8 +132,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     C. K. Chow, C. N. Liu. Approximating Discrete Probability Distributions with Dependence Trees. IEEE Transactions on
     Information Theory, 1968, :doi:`10.1109/TIT.1968.1054142` (``structure="chow_liu"``).
 
-    N. Ghamrawi, A. McCallum. Collective Multi-Label Classification. CIKM 2005, :doi:`10.1145/1099554.1099591`
-    (``structure="full"``).
+    N. Ghamrawi, A. McCallum. Collective Multi-Label Classification. CIKM 2005 (``structure="full"``).
 
     Examples
     --------

@@ -77,7 +77,7 @@ def make_noisy_shapes(
     ----------
     S. Kumar and M. Hebert. Discriminative fields for modeling spatial dependencies in natural images. NIPS 2003. S.
     Kumar, J. August and M. Hebert. Exploiting inference for approximate parameter learning in discriminative fields: an
-    empirical study. EMMCVPR 2005, :doi:`10.1007/11585978_11`.
+    empirical study. EMMCVPR 2005.
 
     Examples
     --------

@@ -35,7 +35,7 @@ class TrainingTraceDisplay:
     References
     ----------
     S. Kumar, J. August, M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative Fields: An
-    Empirical Study. EMMCVPR 2005, :doi:`10.1007/11585978_11`, Figure 1.
+    Empirical Study. EMMCVPR 2005, Figure 1.
 
     Examples
     --------

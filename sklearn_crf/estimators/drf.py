@@ -34,7 +34,7 @@ class DRFClassifier(FieldClassifier):
     References
     ----------
     S. Kumar, J. August, M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative Fields: An
-    Empirical Study. EMMCVPR 2005, :doi:`10.1007/11585978_11`.
+    Empirical Study. EMMCVPR 2005.
 
     Examples
     --------

@@ -42,8 +42,8 @@ class TruncatedInference(DescentLearning):
     References
     ----------
     J. Domke. Learning graphical model parameters with approximate marginal inference. IEEE Trans. Pattern Analysis and
-    Machine Intelligence 35, 2013, :doi:`10.1109/TPAMI.2013.31`. V. Stoyanov, A. Ropson, J. Eisner. Empirical risk
-    minimization of graphical model parameters given approximate inference, decoding, and model structure. AISTATS 2011.
+    Machine Intelligence 35, 2013, :arxiv:`1301.3193`. V. Stoyanov, A. Ropson, J. Eisner. Empirical risk minimization of
+    graphical model parameters given approximate inference, decoding, and model structure. AISTATS 2011.
 
     Examples
     --------

@@ -130,7 +130,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     References
     ----------
     B. M. Kelm, C. Pal, A. McCallum. Combining Generative and Discriminative Methods for Pixel Classification with
-    Multi-Conditional Learning. ICPR 2006, :doi:`10.1109/ICPR.2006.384`.
+    Multi-Conditional Learning. ICPR 2006.
 
     Zoubin Ghahramani, Geoffrey E. Hinton. The EM Algorithm for Mixtures of Factor Analyzers. Technical report, 1997.
 

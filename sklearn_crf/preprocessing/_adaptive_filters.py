@@ -67,7 +67,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     References
     ----------
     Y. Romano, J. Isidoro and P. Milanfar. RAISR: Rapid and Accurate Image Super Resolution. IEEE Transactions on
-    Computational Imaging 3, 2017, :doi:`10.1109/TCI.2016.2629284`.
+    Computational Imaging 3, 2017, :arxiv:`1606.01299`.
 
     Examples
     --------

@@ -101,9 +101,9 @@ def restore(
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, PhD thesis, TU Wien 2012, Part III. U.
-    Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013,
-    :doi:`10.1109/CVPR.2013.84`. Y. Chen and T. Pock. Trainable nonlinear reaction diffusion. IEEE Transactions on
-    Pattern Analysis and Machine Intelligence 39(6), 2017, :doi:`10.1109/TPAMI.2016.2596743`.
+    Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013. Y. Chen and
+    T. Pock. Trainable nonlinear reaction diffusion. IEEE Transactions on Pattern Analysis and Machine Intelligence
+    39(6), 2017, :doi:`10.1109/TPAMI.2016.2596743`.
 
     Examples
     --------

@@ -248,9 +248,9 @@ class Cascade(Options):
     References
     ----------
     J. Jancsary, S. Nowozin and C. Rother. Loss-specific training of non-parametric image restoration models: a new
-    state of the art. ECCV 2012, :doi:`10.1007/978-3-642-33786-4_9`. U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and
-    S. Roth. Discriminative non-blind deblurring. CVPR 2013, :doi:`10.1109/CVPR.2013.84`. D. H. Wolpert. Stacked
-    generalization. Neural Networks 5, 1992, :doi:`10.1016/S0893-6080(05)80023-1`.
+    state of the art. ECCV 2012. U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind
+    deblurring. CVPR 2013. D. H. Wolpert. Stacked generalization. Neural Networks 5, 1992,
+    :doi:`10.1016/S0893-6080(05)80023-1`.
 
     Examples
     --------

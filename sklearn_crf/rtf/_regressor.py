@@ -188,9 +188,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     References
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, PhD thesis, TU Wien 2012, Part III, Eq. (277),
-    Figures 51, 58 and 59. J. Jancsary, S. Nowozin, T. Sharp and C. Rother. Regression Tree Fields. CVPR 2012,
-    :doi:`10.1109/CVPR.2012.6247950`. U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative
-    non-blind deblurring. CVPR 2013, :doi:`10.1109/CVPR.2013.84`.
+    Figures 51, 58 and 59. J. Jancsary, S. Nowozin, T. Sharp and C. Rother. Regression Tree Fields. CVPR 2012. U.
+    Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013.
 
     Examples
     --------

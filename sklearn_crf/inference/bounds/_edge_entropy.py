@@ -52,9 +52,9 @@ class EdgeEntropyBP(Inference):
     References
     ----------
     T. Hazan, A. Shashua. Norm-product belief propagation: primal-dual message-passing for approximate inference. IEEE
-    Trans. Information Theory 56, 2010, :doi:`10.1109/TIT.2010.2079014`. Y. Weiss, C. Yanover, T. Meltzer. MAP
-    estimation, linear programming and belief propagation with convex free energies. UAI 2007, :arxiv:`1206.5286`. J.
-    Jancsary. Approximate discriminative training of graphical models, 2012, Eq. 127 and 158.
+    Trans. Information Theory 56, 2010, :arxiv:`0903.3127`. Y. Weiss, C. Yanover, T. Meltzer. MAP estimation, linear
+    programming and belief propagation with convex free energies. UAI 2007, :arxiv:`1206.5286`. J. Jancsary. Approximate
+    discriminative training of graphical models, 2012, Eq. 127 and 158.
 
     Examples
     --------

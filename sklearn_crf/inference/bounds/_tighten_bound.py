@@ -282,7 +282,7 @@ class TightenBound(Inference):
     ----------
     J. Jancsary. Approximate discriminative training of graphical models, 2012, Figures 19 and 22, Eq. 134. M. J.
     Wainwright, T. S. Jaakkola, A. S. Willsky. A new class of upper bounds on the log partition function. IEEE Trans.
-    Information Theory 51, 2005, :doi:`10.1109/TIT.2005.850091`.
+    Information Theory 51, 2005.
 
     Examples
     --------

@@ -245,8 +245,7 @@ class AlphaExpansion(_MoveMaking):
     References
     ----------
     Y. Boykov, O. Veksler, R. Zabih. Fast approximate energy minimization via graph cuts. TPAMI 2001,
-    :doi:`10.1109/34.969114`. C. Rother, S. Kumar, V. Kolmogorov, A. Blake. Digital tapestry. CVPR 2005,
-    :doi:`10.1109/CVPR.2005.130` (truncation).
+    :doi:`10.1109/34.969114`. C. Rother, S. Kumar, V. Kolmogorov, A. Blake. Digital tapestry. CVPR 2005 (truncation).
 
     Examples
     --------

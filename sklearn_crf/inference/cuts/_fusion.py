@@ -36,9 +36,8 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
 
     References
     ----------
-    V. Lempitsky, C. Rother, S. Roth, A. Blake. Fusion moves for Markov random field optimization. TPAMI 32, 2010,
-    :doi:`10.1109/TPAMI.2009.143`. R. Tinos, D. Whitley, F. Chicano. Partition crossover for pseudo-Boolean
-    optimization. FOGA 2015, :doi:`10.1145/2725494.2725497`.
+    V. Lempitsky, C. Rother, S. Roth, A. Blake. Fusion moves for Markov random field optimization. TPAMI 32, 2010. R.
+    Tinos, D. Whitley, F. Chicano. Partition crossover for pseudo-Boolean optimization. FOGA 2015.
 
     Examples
     --------

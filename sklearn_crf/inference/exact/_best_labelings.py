@@ -42,7 +42,7 @@ class TreeBestLabelings(Inference):
     References
     ----------
     N. Seshadri, C.-E. W. Sundberg. List Viterbi decoding algorithms with applications. IEEE Trans. Communications 42,
-    1994, :doi:`10.1109/TCOMM.1994.577040`.
+    1994.
 
     Examples
     --------

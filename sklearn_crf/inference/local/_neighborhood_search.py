@@ -90,8 +90,8 @@ class LargeNeighborhoodSearch(Inference):
     tree width). S. Kirkpatrick, C. D. Gelatt, M. P. Vecchi. Optimization by simulated annealing. Science 220, 1983,
     :doi:`10.1126/science.220.4598.671`. G. Papandreou and A. Yuille. Perturb-and-MAP random fields. ICCV 2011,
     :doi:`10.1109/ICCV.2011.6126242` (noise). R. Tinos, D. Whitley, F. Chicano. Partition crossover for pseudo-Boolean
-    optimization. FOGA 2015, :doi:`10.1145/2725494.2725497` (parts). D. Pisinger and S. Ropke. Large neighborhood
-    search. Handbook of Metaheuristics, 2010.
+    optimization. FOGA 2015 (parts). D. Pisinger and S. Ropke. Large neighborhood search. Handbook of Metaheuristics,
+    2010.
 
     Examples
     --------

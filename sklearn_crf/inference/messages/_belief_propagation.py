@@ -399,11 +399,11 @@ class TRWMessagePassing(MessagePassing):
     References
     ----------
     M. J. Wainwright, T. S. Jaakkola, A. S. Willsky. A new class of upper bounds on the log partition function. IEEE
-    Trans. Information Theory 51, 2005, :doi:`10.1109/TIT.2005.850091`; MAP estimation via agreement on trees. IEEE
-    Trans. Information Theory 51, 2005, :doi:`10.1109/TIT.2005.856938`. T. Meltzer, A. Globerson, Y. Weiss. Convergent
-    message passing algorithms: a unifying view. UAI 2009, :arxiv:`1205.2625`. J. Jancsary. Approximate discriminative
-    training of graphical models, 2012, Eq. 135. D. G. Anderson. Iterative procedures for nonlinear integral equations.
-    Journal of the ACM 12, 1965, :doi:`10.1145/321296.321305`.
+    Trans. Information Theory 51, 2005; MAP estimation via agreement on trees. IEEE Trans. Information Theory 51, 2005,
+    :doi:`10.1109/TIT.2005.856938`. T. Meltzer, A. Globerson, Y. Weiss. Convergent message passing algorithms: a
+    unifying view. UAI 2009, :arxiv:`1205.2625`. J. Jancsary. Approximate discriminative training of graphical models,
+    2012, Eq. 135. D. G. Anderson. Iterative procedures for nonlinear integral equations. Journal of the ACM 12, 1965,
+    :doi:`10.1145/321296.321305`.
 
     Examples
     --------

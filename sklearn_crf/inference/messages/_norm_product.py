@@ -79,8 +79,8 @@ class NormProductBP(Inference):
     References
     ----------
     T. Hazan, A. Shashua. Norm-product belief propagation: primal-dual message-passing for approximate inference. IEEE
-    Trans. Information Theory 56, 2010, :doi:`10.1109/TIT.2010.2079014`. J. Jancsary. Approximate discriminative
-    training of graphical models, 2012, Eq. 123 to 127.
+    Trans. Information Theory 56, 2010, :arxiv:`0903.3127`. J. Jancsary. Approximate discriminative training of
+    graphical models, 2012, Eq. 123 to 127.
 
     Examples
     --------

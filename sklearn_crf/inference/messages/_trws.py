@@ -60,7 +60,7 @@ class TRWS(Inference):
     References
     ----------
     V. Kolmogorov. Convergent tree-reweighted message passing for energy minimization. IEEE Trans. Pattern Analysis and
-    Machine Intelligence 28, 2006, :doi:`10.1109/TPAMI.2006.200`.
+    Machine Intelligence 28, 2006.
 
     Examples
     --------

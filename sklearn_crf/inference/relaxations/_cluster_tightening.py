@@ -76,8 +76,8 @@ class ClusterTightening(Inference):
     ----------
     D. Sontag, T. Meltzer, A. Globerson, T. Jaakkola, Y. Weiss. Tightening LP relaxations for MAP using message passing.
     UAI 2008, :arxiv:`1206.3288`. D. Sontag, D. K. Choe, Y. Li. Efficiently searching for frustrated cycles in MAP
-    inference. UAI 2012, :arxiv:`1210.4902`. V. Kolmogorov. A new look at reweighted message passing. TPAMI 37, 2015,
-    :doi:`10.1109/TPAMI.2014.2363465` (the sweeps).
+    inference. UAI 2012, :arxiv:`1210.4902`. V. Kolmogorov. A new look at reweighted message passing. TPAMI 37, 2015
+    (the sweeps).
 
     Examples
     --------

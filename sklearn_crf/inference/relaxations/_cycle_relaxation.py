@@ -66,8 +66,8 @@ class CycleRelaxation(Inference):
 
     References
     ----------
-    F. Barahona and A. R. Mahjoub. On the cut polytope. Mathematical Programming 36, 1986, :doi:`10.1007/BF02592023`. D.
-    Sontag and T. Jaakkola. New outer bounds on the marginal polytope. NIPS 2007.
+    F. Barahona and A. R. Mahjoub. On the cut polytope. Mathematical Programming 36, 1986. D. Sontag and T. Jaakkola.
+    New outer bounds on the marginal polytope. NIPS 2007.
 
     Examples
     --------

@@ -77,8 +77,7 @@ class DualDecomposition(SubgradientMap):
     ----------
     N. Komodakis, N. Paragios, G. Tziritas. MRF optimization via dual decomposition: message-passing revisited. ICCV
     2007; MRF energy minimization and beyond via dual decomposition. IEEE Trans. Pattern Analysis and Machine
-    Intelligence 33, 2011, :doi:`10.1109/TPAMI.2010.108`. J. Jancsary. Approximate discriminative training of graphical
-    models, 2012, Eq. 146.
+    Intelligence 33, 2011. J. Jancsary. Approximate discriminative training of graphical models, 2012, Eq. 146.
 
     Examples
     --------

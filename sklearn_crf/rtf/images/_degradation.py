@@ -112,8 +112,7 @@ class Blur(Degradation):
 
     References
     ----------
-    U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013,
-    :doi:`10.1109/CVPR.2013.84`.
+    U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013.
 
     Examples
     --------
