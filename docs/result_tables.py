@@ -104,7 +104,7 @@ def proof_rows(found):
 
 
 def thread_table(rows):
-    """Return the table of speed-ups: time of one thread, speed-up by more threads, share of time with the lock."""
+    """Return the table of speed-ups: time of one thread, speed-up by more threads, fraction of time with the lock."""
     counts = list(rows[0]["seconds"])
     gains = [f"{n} threads" for n in counts[1:]]
     table = [["work", "step", "one thread", *gains, "16 threads", "processor", "holds the lock"]]

@@ -127,9 +127,9 @@ def _is_loss(alone, helped):
     return alone[0] > _LEAST_GAIN * helped[0] or not 1 / _ALIKE < alone[1] / max(helped[1], 1e-9) < _ALIKE
 
 
-# Seconds by the clock after which helpers are judged, the share of processor time in them below which a trial begins,
-# the factor by which items must take longer without a helper for it to stay, the share of processor time that resets
-# the pauses, and the largest ratio of processor times of items that are compared. Pauses double after each trial.
+# Seconds by the clock after which helpers are judged, the fraction of processor time in them below which a trial
+# begins, the factor by which items must take longer without a helper for it to stay, the fraction of processor time
+# that resets the pauses, and the largest ratio of processor times of items that are compared. Trials double the pause.
 _LOOKED_AT, _LEAST_SHARE, _LEAST_GAIN, _GOOD_SHARE, _ALIKE = 0.02, 0.75, 1.05, 0.8, 1.8
 _FIRST_PAUSE, _LONGEST_PAUSE, _UNSEEN = 0.2, 2.0, (0.0, 0.0, 0)
 

@@ -225,7 +225,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return encoding.decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the share of labelled nodes that ``predict`` labels correctly.
+        """Return the fraction of labelled nodes that ``predict`` labels correctly.
 
         Parameters
         ----------

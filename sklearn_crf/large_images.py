@@ -350,8 +350,8 @@ def _certify_tiles(task, margins):
     return n_open
 
 
-# A margin is doubled again only if doubling left at most the first share of uncertain pixels. If the share of uncertain
-# pixels in the first tile exceeds the second number, tiles only have to agree.
+# A margin is doubled again only if doubling left at most the first fraction of pixels uncertain. If the fraction of
+# uncertain pixels in the first tile exceeds the second number, tiles only have to agree.
 _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 

@@ -24,7 +24,7 @@ __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
 
 
 class StratifiedLatticeKFold(BaseCrossValidator):
-    r"""Cross-validator whose folds have nearly equal shares of the nodes of each class.
+    r"""Cross-validator whose folds have nearly equal fractions of the nodes of each class.
 
     scikit-learn's ``StratifiedKFold`` needs one label per example. Here example i has a histogram
     :math:`h_{ic}`: its number of nodes of class c, divided by the number in all examples. Examples are assigned to
@@ -116,7 +116,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
 
 
 def _histograms(y, missing_label):
-    """Return the share of each class's nodes that each example holds, (n_examples, n_classes)."""
+    """Return the fraction of each class's nodes that each example holds, (n_examples, n_classes)."""
     parts = []
     for i, labels in enumerate(y):
         flat = label_array(labels).ravel()
@@ -323,8 +323,8 @@ def coupling_audit(
         Folds of examples; None is 5 folds. Every example must be held out at least once. If an example is held out
         several times, its scores are averaged.
     scoring : str or callable, optional
-        Score of the labels of one example; greater is better. None is the share of correct labels. Possible values are
-        the name of a scikit-learn scorer of labels, a scorer of :data:`~sklearn_crf.metrics.NODE_SCORERS`, and a
+        Score of the labels of one example; greater is better. None is the fraction of correct labels. Possible values
+        are the name of a scikit-learn scorer of labels, a scorer of :data:`~sklearn_crf.metrics.NODE_SCORERS`, and a
         function ``(y_true, y_pred) -> float``. Its arguments are one-dimensional and hold labelled nodes only.
     n_jobs : int, optional
         Number of folds that run at the same time.
@@ -562,7 +562,7 @@ def compare_with_best(scores, rng, groups=None):
     }
 
 
-# A sum of squared differences counts as rounding up to this share of the sum of squared scores.
+# A sum of squared differences counts as rounding up to this fraction of the sum of squared scores.
 _ROUNDING = 1e-24
 
 
@@ -573,7 +573,7 @@ def _share_of_extremes(summed, first, second, rng):
     is therefore equivalent to Student's t.
     """
     # summed: (n_pairs, n_groups); first, second: indices of the two pairs of each difference
-    # returns: a function from ratios to the share of draws that are at least as large, and the critical value of t
+    # returns: a function from ratios to the fraction of draws that are at least as large, and the critical value of t
     n_groups = summed.shape[1]
     squares = summed @ summed.T
     square = np.diag(squares)

@@ -267,7 +267,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return found[..., 1].reshape(-1, len(self.classes_))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of rows whose labels are all predicted correctly.
+        """Return the fraction of rows whose labels are all predicted correctly.
 
         Parameters
         ----------

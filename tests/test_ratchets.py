@@ -8,7 +8,7 @@ import json
 import pytest
 from house import RECORD, House, measures
 
-# A folder may grow by this share before its recorded size is raised.
+# A folder may grow by this fraction before its recorded size is raised.
 ROOM = 1.03
 
 RECORDED = json.loads(RECORD.read_text(encoding="utf-8"))

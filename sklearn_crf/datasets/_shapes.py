@@ -124,7 +124,7 @@ class _Canvas:
         """Draw a line through points, with round ends."""
         for (x0, y0), (x1, y1) in pairwise(points):
             dx, dy = x1 - x0, y1 - y0
-            # ``length`` and ``distance`` are squared; ``along`` is the share of the segment up to the nearest point.
+            # ``length`` and ``distance`` are squared; ``along`` is the fraction of the segment up to the nearest point.
             length = max(dx * dx + dy * dy, 1e-12)
             along = np.clip(((self.x - x0) * dx + (self.y - y0) * dy) / length, 0, 1)
             distance = (self.x - x0 - along * dx) ** 2 + (self.y - y0 - along * dy) ** 2

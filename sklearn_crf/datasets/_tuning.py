@@ -9,8 +9,8 @@ LONGEST_WORD = 400
 # Maximum number of states of a node, and of entries of an array of marginals. Files that need more are refused.
 MAX_STATES, MAX_MARGINALS = 2**20, 2**27
 
-# Tables that list fewer entries than this share of their joint states are stored as lists. A list entry takes several
-# times the memory of a table entry.
+# Tables that list fewer entries than this fraction of their joint states are stored as lists. A list entry takes
+# several times the memory of a table entry.
 SPARSE_SHARE = 0.25
 
 # Files may name nodes up to the first number, or up to the second number times the nodes that have factors. Nodes

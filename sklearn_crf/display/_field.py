@@ -50,7 +50,7 @@ class FieldDisplay:
     panels_ : list of str
         Names of the panels, in the order of ``axes_``.
     error_rate_ : float
-        Share of labelled nodes whose label is wrong; NaN without ``y_true``.
+        Fraction of labelled nodes whose label is wrong; NaN without ``y_true``.
 
     Examples
     --------

@@ -320,7 +320,7 @@ class ReliabilityDisplay:
     Parameters
     ----------
     observed : ndarray of shape (n_bins,)
-        Share of the nodes of each bin that are of the class.
+        Fraction of the nodes of each bin that are of the class.
     predicted : ndarray of shape (n_bins,)
         Mean predicted probability of the nodes of each bin.
     label : object

@@ -323,7 +323,7 @@ def _traits(example):
 
 
 def _packs_of_chains(lengths, limits):
-    """Yield the bounds of batches of chains, faster than :func:`_packs` if there are many thousands of chains."""
+    """Yield start and stop of each batch of chains, faster than :func:`_packs` for many thousands of chains."""
     ends, start = np.concatenate(([0], np.cumsum(lengths))), 0
     n_packs = -(-int(ends[-1]) // limits.forests)
     if n_packs > 1:
@@ -337,7 +337,7 @@ def _packs_of_chains(lengths, limits):
 
 
 def _packs_of_filled(traits, sizes, limits):
-    """Yield the bounds of batches as :func:`_packs` does, leaving out examples without nodes."""
+    """Yield start and stop of each batch as :func:`_packs` does, leaving out examples without nodes."""
     ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(traits)]
     for before, stop in pairwise(ends):
         start = before + 1
@@ -346,7 +346,7 @@ def _packs_of_filled(traits, sizes, limits):
 
 
 def _packs(traits, limits):
-    """Yield the bounds of runs of examples that can share a batch."""
+    """Yield start and stop of each batch of consecutive examples that can be joined."""
     start, n_nodes, has_cycles = 0, 0, False
     for i, own in enumerate(traits):
         has_cycles = has_cycles or own.has_cycles
@@ -361,7 +361,7 @@ def _packs(traits, limits):
 
 
 def _join_examples(members, n_node_types, unions):
-    """Return the disjoint union of examples; unions of equal sequences of graphs share one Graph."""
+    """Return the disjoint union of examples. Lists of the same graphs get the same Graph, from the dict ``unions``."""
     if len(members) == 1 and n_node_types == 1 and members[0].node_type is None and not members[0].has_factors:
         return members[0]
     key = tuple(id(example.graph) for example in members)

@@ -136,9 +136,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     tol : float or "auto", default="auto"
         Training stops if the largest entry of the gradient per labelled node is at most this tolerance, 1e-4 with
         "auto". With a loose tolerance, training continues until the last quarter of the iterations lowered the
-        objective by at most 1 %. Margins stop at a duality gap of this share of the objective. With "auto" it is 0.01,
-        and 0.5 with Frank-Wolfe, whose bound improves slowly: its weights then predict about as well as later ones,
-        but ``converged_`` is False unless the gap is 0.01.
+        objective by at most 1 %. Margins stop at a duality gap of this fraction of the objective. With "auto" it is
+        0.01, and 0.5 with Frank-Wolfe, whose bound improves slowly: its weights then predict about as well as later
+        ones, but ``converged_`` is False unless the gap is 0.01.
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. Likelihoods sum over missing
         labels. "spa", "mma" and "cd" complete them; margins complete them in rounds of training. "pseudolikelihood"
@@ -200,7 +200,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         features with large values by at least 1e-3 C times the number of nodes of an example, for features scaled to
         unit spread. The gap and ``loss_curve_`` then refer to the objective with this penalty.
     validation_scores_ : ndarray of shape (n_iter_,)
-        Share of correct labels of the held-out examples at every iteration; empty if there are none.
+        Fraction of correct labels of the held-out examples at every iteration; empty if there are none.
     voters_ : ndarray of shape (n_voters, n_coef) or None
         Weight vectors that vote at prediction, for ``select="voted"``. ``coef_`` and the other weights are their mean.
     dual_curve_, checks_, inference_calls_curve_ : ndarray

@@ -290,7 +290,7 @@ class FittedField(FieldParameters):
 
 
 def share_of_right(right: float, total: float) -> float:
-    """Return the share of correctly predicted nodes, given their weight and the weight of all labelled nodes."""
+    """Return the fraction of correctly predicted nodes, given their weight and the weight of all labelled nodes."""
     if not total:
         raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
     return right / total

@@ -79,7 +79,7 @@ class ShardedExamples:
         return plan
 
     def _bulk(self, scaling):
-        """Return robust centres and spreads of the node and the edge features whose units change."""
+        """Return robust centres and spreads of the node and the edge features that are scaled."""
         parts = self.shards.map(_measure_bulk, (self._parts, scaling))
         return tuple(map(FeatureBulk.joined, zip(*parts, strict=True)))
 

@@ -1,4 +1,4 @@
-"""Training examples in memory: encoding, batches, potentials, and units of features that suit training."""
+"""Training examples in memory: encoding, batches, potentials, and scales of features that suit training."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -101,7 +101,7 @@ class TrainingExamples:
     # reset: whether these are the first examples of the field
     # class_weight: (K,), or None if the field has no class weights
     # node_weight: list of arrays (n_nodes,), one for each example, or None
-    # scaling: units of the features in the batches, set by :meth:`pack`
+    # scaling: scaling of the features in the batches, set by :meth:`pack`
     # are_sharded: whether the examples are in shards, not in this object
 
     are_sharded = False
@@ -166,7 +166,7 @@ class TrainingExamples:
         return packing | {"max_nodes": most}
 
     def pack(self, plan):
-        """Put the examples into batches in units that suit training; return the plan, completed by their properties."""
+        """Put the examples into batches, with scaled features; return the plan, completed by their properties."""
         self.batch(plan)
         self.potentials = training_potentials(plan.layout, self.encoded, self.labels.classes_, self.batches)
         plan = plan.on(plan.facts_of(self.batches, self.potentials), self.encoded, self.potentials)
@@ -187,9 +187,9 @@ class TrainingExamples:
 
 
 def scaling_for_training(plan, encoded, moments, potentials, bulk_of):
-    """Return units of features that suit the training examples, and rescale the penalty of the potentials to them."""
+    """Return the scaling that suits the training examples, and rescale the penalty of the potentials to it."""
     # encoded: Encoded or Outline
-    # bulk_of: function of a FeatureScaling that returns robust centres and spreads of the features whose units change
+    # bulk_of: function of a FeatureScaling that returns robust centres and spreads of the features that are scaled
     if moments is not None:
         warn_of_minute_features(moments[0], plan.C)
     scaling = FeatureScaling.for_training(

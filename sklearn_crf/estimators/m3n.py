@@ -1,4 +1,4 @@
-"""M3NClassifier, a max-margin Markov network trained with any inference of best labelings."""
+"""M3NClassifier, a max-margin Markov network trained with any MAP inference."""
 
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
@@ -33,7 +33,7 @@ class M3NClassifier(FieldClassifier):
         Intercepts are penalised, too, since the dual has no block structure otherwise, but for centred features: an
         offset of dense X changes no label.
     learning : str, Learning or Objective, default="max_margin"
-        Learning method. "max_margin" uses the exact maximum over labelings, found by any inference of best labelings.
+        Learning method. "max_margin" uses the exact maximum over labelings, found by any MAP inference.
         Other names are listed in :class:`TRWCRF`. An object of :mod:`sklearn_crf.learning`, such as
         :class:`~sklearn_crf.learning.MaxMargin`, has options (cost of errors, rescaling of the margin, penalty of
         intercepts), which can be set as ``learning__cost`` and so on. A

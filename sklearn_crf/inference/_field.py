@@ -43,7 +43,7 @@ _WIDE = np.log(100.0)
 
 _VECTOR_BYTES = 16
 
-# Padding, since the kernel of log-odds reads and writes vectors of up to 32 bytes.
+# Padding, since the kernel of log-odds reads and writes SIMD vectors of up to 32 bytes.
 _PADDING = 8
 
 # Maximum size of a row, in bytes, for which a message is computed in registers.
@@ -74,7 +74,7 @@ class Field(NamedTuple):
 
     @property
     def width(self):
-        """Number of states, padded to whole vectors."""
+        """Number of states, padded to whole SIMD vectors."""
         return self.unary.shape[1]
 
     @property
@@ -198,7 +198,7 @@ def _largest_weights(model, n_types):
 
 
 def padded_width(n_columns, dtype):
-    """Return the number of states, rounded up to whole vectors of 16 bytes."""
+    """Return the number of states, rounded up to whole SIMD vectors of 16 bytes."""
     lanes = _VECTOR_BYTES // dtype.itemsize
     return -(-n_columns // lanes) * lanes
 

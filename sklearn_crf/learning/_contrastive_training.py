@@ -277,7 +277,7 @@ class ContrastiveTraining(Learning):
 
 
 def _score_of_training(risk, labeler):
-    """Return a function that computes, for flat weights, the share of correctly labelled nodes among the first ones."""
+    """Return a function that computes the training accuracy at flat weights, on the first nodes of each shard."""
 
     def score(coef):
         right, total = risk.summed(_weight_of_correct_nodes, labeler, coef, risk.n_nodes)
@@ -288,7 +288,7 @@ def _score_of_training(risk, labeler):
 
 def _weight_of_correct_nodes(risk, labeler, coef, n_nodes):
     """Return the total weight of the correctly labelled nodes, and of all nodes, among the first nodes of a risk."""
-    # n_nodes: number of nodes of all shards; every shard labels an equal share of its nodes
+    # n_nodes: number of nodes of all shards; every shard labels an equal fraction of its nodes
     most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
     taken = before[:-1] * most < risk.n_nodes * _NODES_TO_LABEL
     truth = [batch for batch, is_taken in zip(risk.batches, taken, strict=True) if is_taken]

@@ -17,7 +17,7 @@ _ROUNDING = 1e-10
 _MOST_TRIALS = 64
 
 # A curvature above the first value, in units of the bulk, is caused by outliers. Two weights can be traded against each
-# other if the second has at least the given share of the curvature: with less it would have to move too far.
+# other if the second has at least the given fraction of the curvature: with less it would have to move too far.
 _MOST_CURVED, _COUPLED = 10.0, 0.1
 
 # Number of attempts in the same units without progress after which minimisation ends. Each attempt builds a new
@@ -32,7 +32,7 @@ SLOW = "STOP: the objective still falls where the steps are too short"
 def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray | None = None) -> np.ndarray:
     r"""Return the weights along which the objective may still decrease by more than the tolerance.
 
-    If a feature has outliers, they determine its unit. Once their nodes are labelled with certainty, all other nodes
+    If a feature has outliers, they determine its scale. Once their nodes are labelled with certainty, all other nodes
     contribute too little to the gradient to be noticed. The gradient is therefore measured in units in which the bulk
     of every feature has a spread of one. If it exceeds the tolerance along a weight, a trial step is made down the
     slope, as long as would lower the objective by ``tol`` on a constant slope. If the slope has changed its sign at the

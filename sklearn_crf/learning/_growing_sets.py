@@ -408,7 +408,7 @@ _EDGE_SHARES, _N_ITER_OF_SHARE = (1e-6, 1e-5, 1e-4, 1e-3), 30
 
 def choose_edge_penalty(risk, start: np.ndarray, run: TrainingRun, score) -> tuple[float, np.ndarray, float]:
     """Choose the inverse penalty strength of edges by training accuracy; return it with its weights and their score."""
-    # score: function of weights that returns the share of correctly labelled nodes
+    # score: function of weights that returns the fraction of correctly labelled nodes
     chosen = run.C, start, -np.inf
     for share in _EDGE_SHARES:
         problem = PenalisedRisk(risk, run.C, _N_ITER_OF_SHARE, share * run.C)

@@ -372,7 +372,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return plan.max_iter
 
     def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
-        """Return the risk of the part of the examples that is used for learning.
+        """Return the risk of the examples that are used for learning.
 
         Parameters
         ----------
@@ -458,7 +458,7 @@ class DescentLearning(Learning):
         footnote 3), by the inference for prediction. This overrides the choice of the solver. "auto" stops early if
         ``fit`` is given ``X_val``.
     validation_fraction : float, default=0.1
-        Share of the examples to hold out at random if ``fit`` is given no ``X_val``.
+        Fraction of the examples to hold out at random if ``fit`` is given no ``X_val``.
     n_iter_no_change : int, default=10
         Training ends after this number of iterations without a better score on the held-out examples.
     """

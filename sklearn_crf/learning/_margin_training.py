@@ -292,7 +292,7 @@ class MarginRecord:
         return self.found.message == "STOP: by the callback"
 
     def require_gap(self, share: float, rough_end: str) -> None:
-        """Set the stop reason `rough_end` if training has converged with a gap above a share of the objective."""
+        """Set the stop reason `rough_end` if training has converged with a gap above a fraction of the objective."""
         if self.is_over and self.gap > share * abs(np.min(self.found.loss_curve)):
             self.rough_end = rough_end
 
@@ -401,8 +401,8 @@ def _is_all_that_auto_proves(found, inference):
     return found.message == UNPROVEN and isinstance(inference, AutoMap) and _share_of(found) <= _MOST_UNPROVEN
 
 
-# Gap as a share of the objective up to which there is no warning. Images of several classes have 2 to 10 percent, and
-# better proofs hardly change their accuracy.
+# Gap as a fraction of the objective up to which there is no warning. Images of several classes have 2 to 10 percent,
+# and better proofs hardly change their accuracy.
 _MOST_UNPROVEN = 0.25
 
 

@@ -304,7 +304,7 @@ class MarginLearning(Learning):
 
 @options
 class MaxMargin(MarginLearning):
-    r"""Max-margin learning with the exact maximum over labelings, by any inference of best labelings.
+    r"""Max-margin learning with the exact maximum over labelings, by any MAP inference.
 
     .. math:: \max_y \bigl[ \Delta(y, y_i) + \mathrm{score}(y) \bigr] - \mathrm{score}(y_i)
 

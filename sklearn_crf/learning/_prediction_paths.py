@@ -1,8 +1,8 @@
 """Fast paths of prediction: one kernel call from features to labels or marginals for many batches.
 
 ``PREDICTION_PATHS`` lists them, in the form of ``FAST_PATHS`` of :mod:`~sklearn_crf.objectives.fast_paths`: chains that
-share a transition table and single nodes, and graphs with cycles by message passing. A path returns None for a batch
-that it declines.
+share a transition table and single nodes, and graphs with cycles by message passing. A fast path returns None for a
+batch that it declines.
 """
 
 from collections.abc import Iterator

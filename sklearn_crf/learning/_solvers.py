@@ -114,7 +114,7 @@ class LBFGS(Solver):
     Parameters
     ----------
     l1_ratio : float, default=0.0
-        Share of the L1 penalty, in [0, 1], as in scikit-learn's LogisticRegression.
+        Fraction of the penalty that is L1, in [0, 1], as in scikit-learn's LogisticRegression.
     select : {"best", "last", "averaged", "voted"}, default="best"
         Choice of the final weights if L-BFGS does not converge because the marginals of an approximate inference break
         down: those with the fewest training errors, the last, the mean, or several that vote.
@@ -257,9 +257,9 @@ class GradientSteps(Solver):
             n_constant_errors = problem.risk.n_constant_errors
 
             def has_cycled(n_errors):
-                # From a bad start all nodes get one label, then all get the other. The number of errors recurs, but
-                # this is not a cycle yet. Contrastive divergence counts no errors and has no cycles: long before it
-                # converges, its gradient is dominated by sampling noise.
+                # From a bad start, steps may alternate between giving all nodes one label and giving all the other.
+                # The number of errors recurs, but training is not stuck in a cycle. Contrastive divergence counts no
+                # errors and has no cycles: sampling noise dominates its gradient long before convergence.
                 return n_errors is not None and n_errors < n_constant_errors and cycles.update(n_errors)
 
             def callback(point):
@@ -529,10 +529,10 @@ def _diverges(errors):
     return len(latest) == _PATIENCE and None not in latest and min(latest) > _MARGIN * min(errors)
 
 
-# Share of the iterations that count as the last iterations. Training that still improves in them is unfinished.
+# Fraction of the iterations that count as the last iterations. Training that still improves in them is unfinished.
 _LAST = 0.1
 
-# The number of errors is still falling, rather than fluctuating, if it is below this share of the earlier minimum.
+# The number of errors is still falling, rather than fluctuating, if it is below this fraction of the earlier minimum.
 _CLEARLY = 0.99
 
 

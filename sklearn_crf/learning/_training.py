@@ -227,7 +227,7 @@ class PenalisedRisk:
     LogisticRegression. The record holds P.
     """
 
-    # l1_ratio: share alpha of the L1 penalty
+    # l1_ratio: fraction alpha of the penalty that is L1
     # free: (n_coef,) bool or None, mask of the weights that training may change
     # outer_gradient: as in TrainingRun; the record holds gradients in units of X
     # n_weights: number of variables that are weights and stored in the record; None if all are
@@ -272,7 +272,7 @@ class PenalisedRisk:
 
     @property
     def tails(self):
-        """Ratio of the unit of each weight's feature to the spread of its bulk, (n_coef,): 1 without outliers."""
+        """Ratio of the scale of each weight's feature to its robust spread, (n_coef,): 1 without outliers."""
         return self.risk.potentials.tails
 
     @property
@@ -499,7 +499,7 @@ def _risk_of_nodes(risk):
 # costs. Marginals at the start are cheap if their accuracy follows the size of the gradient.
 _MOST_DIFFERENCES = 32
 
-# Limit for finite differences on part of the examples.
+# Limit for finite differences on a subset of the examples.
 _MOST_DIFFERENCES_OF_PIECES = 256
 
 # If the curvature is not estimated from all batches, it is estimated from every fourth batch.

@@ -65,7 +65,7 @@ def _concatenate(parts, keep, name):
 
 
 def node_accuracy_score(y_true: Any, y_pred: Any, *, missing_label: Any = None, sample_weight: Any = None) -> float:
-    """Compute the share of labelled nodes whose label is right.
+    """Compute the fraction of labelled nodes whose label is right.
 
     Parameters
     ----------

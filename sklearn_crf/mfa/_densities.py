@@ -134,7 +134,7 @@ def centred_forms(params, X, n_jobs=1):
 
 
 def scan(params, X, visit, n_jobs, rows):
-    """Call ``visit(rows, forms, samples, shift)`` for blocks of the given rows; a block shares its observed features.
+    """Call ``visit(rows, forms, samples, shift)`` for each block of rows that have the same observed features.
 
     Threads process blocks concurrently, so ``visit`` must write only to the rows that it is given.
     """

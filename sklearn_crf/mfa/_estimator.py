@@ -96,10 +96,10 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     ----------
     classes_ : ndarray of shape (n_classes,)
     class_prior_ : ndarray of shape (n_classes,)
-        ``P(c)``, the weighted shares of the classes in the samples, used for densities and random samples.
+        ``P(c)``, the weighted class frequencies in the samples, used for densities and random samples.
     discriminative_prior_ : ndarray of shape (n_classes,)
         Takes the place of ``P(c)`` in ``P(c | x)``. After joint training it equals ``class_prior_``. Conditional
-        training learns it along with the densities, and it can be far from the shares of the classes.
+        training learns it along with the densities, and it can be far from the class frequencies.
     class_count_ : ndarray of shape (n_classes,)
         Total weight of the samples of each class.
     weights_ : ndarray of shape (n_classes, n_components)
@@ -394,7 +394,7 @@ def _warn(data, plan, best):
     if len(missing):
         warn_caller(f"classes {missing.tolist()} have no sample; their probability is set to 0.")
     prior, log_noise = plan.family.prior, best.params.log_noise[:, ~data.constant]
-    # Noise below this share of the variance leaves covariances with few digits, whatever the floor.
+    # Noise below this fraction of the variance leaves covariances with few digits, whatever the floor.
     at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
     # Without a floor the joint likelihood would be unbounded; for the conditional likelihood it is a regulariser.
     if at_floor.any() and not plan.family.criterion.features:

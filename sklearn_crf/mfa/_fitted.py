@@ -144,7 +144,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return self._log_joint(X, self._parameters_with(self.class_prior_))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of samples whose class is predicted correctly; classes not in ``classes_`` count as wrong.
+        """Return the fraction of samples classified correctly; classes not in ``classes_`` count as wrong.
 
         Parameters
         ----------

@@ -33,9 +33,10 @@ class Units(NamedTuple):
 
 
 def without_isolated(X, labels):
-    """Replace isolated values by NaN and warn of them: values so extreme that they share no component with others.
+    """Replace isolated values by NaN, and warn of them.
 
-    A single such value, a sentinel or a mistake, would dominate the variance of its feature or occupy a component.
+    Isolated values are so extreme that no component holds them together with other values. A single one, such as a
+    sentinel or a mistake, would dominate the variance of its feature, or have a component of its own.
     """
     found = np.zeros(X.shape, dtype=bool)
     for c in range(labels.max() + 1):
@@ -115,7 +116,7 @@ class StandardisedSamples(NamedTuple):
 
 
 class MissingPattern(NamedTuple):
-    """Samples with equal observed features, in the form that kernels expect."""
+    """Samples that have the same observed features, in the form that kernels expect."""
 
     features: object  # a full slice or an index array
     # Blocks (d + 1, n) of samples of one class each, with a last row of 1, one after the other; weights (N,); the

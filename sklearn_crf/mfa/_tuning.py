@@ -28,7 +28,7 @@ N_FLAT = 20
 # Number of epochs without a gain after which stochastic gradient descent ends.
 N_STALE = 5
 
-# Share of the gain of all epochs that may be left to a descent. With a smaller share fewer fits count as converged.
+# Fraction of the gain of all epochs that may be left to a descent. With a smaller one fewer fits count as converged.
 SHARE_LEFT = 0.01
 
 # Samples per step of partial_fit, and the first step size in standard errors for one sample. Longer steps learn faster
@@ -43,7 +43,7 @@ TIMES_AS_FAR, LEAST_GAP = 100, 10
 # Minimum number of values in a class with isolated values, and maximum number from which quantiles are estimated.
 LEAST_VALUES, MOST_VALUES = 10, 2000
 
-# Maximum number of distinct isolated values, and their maximum share of a class: more of them form a component.
+# Maximum number of distinct isolated values, and their maximum fraction of a class: more of them form a component.
 MOST_DISTINCT, LARGEST_SHARE = 5, 0.01
 
 # Smallest and largest number of samples of a block. Smaller blocks use vector instructions less well; larger blocks

@@ -366,7 +366,7 @@ class EmpiricalRisk:
         return self.objective.takes_turns and most <= _MOST_NODES_IN_TURN
 
     def labelled_share(self, members):
-        """Return the weighted share of all labelled nodes that the given batches hold.
+        """Return the weighted fraction of all labelled nodes that the given batches hold.
 
         Parameters
         ----------

@@ -215,7 +215,7 @@ class _RiskOfShard:
         return cls(make_risk(shard))
 
     def described(self):
-        """Return the description of the risk. Its objective is None if it holds data of the examples."""
+        """Return the description of the risk, without the objective if the objective holds data of the examples."""
         known = _Description(*(getattr(self.risk, name) for name in _Description._fields))
         return known._replace(objective=None) if self.risk.objective.of_examples else known
 

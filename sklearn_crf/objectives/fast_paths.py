@@ -1,6 +1,6 @@
-"""Fast paths: ways to compute the risk of all examples faster than batch by batch, each for one kind of data.
+"""Fast paths: implementations that compute the risk faster than batch by batch, each for one kind of data.
 
-``FAST_PATHS`` lists the fast paths. A path is a class with
+``FAST_PATHS`` lists the fast paths. A fast path is a class with
 
 ``name``
     Name in a few words, as shown by the fitted attribute ``training_path_``.
@@ -223,7 +223,7 @@ def general_path_only() -> Iterator[None]:
 
 
 def applying(paths: tuple[Any, ...], objective: Any, *data: Any) -> list[Any]:
-    """Return the paths that apply to an objective, or to a labeler, and data. The best path comes first."""
+    """Return the fast paths that apply to an objective (or a labeler) and its data, in order of preference."""
     if _ALL_ARE_OFF.get():
         return []
     for_it = [path for path in paths if path.objectives is None or type(objective) in path.objectives]
@@ -239,7 +239,7 @@ class FastRisk(EmpiricalRisk):
 
     @property
     def path(self):  # type: ignore[override]
-        """Name of the first path that applies, or "general"."""
+        """Name of the first fast path that applies, or "general"."""
         return self._chosen[0].name if self._chosen else EmpiricalRisk.path
 
     @cached_property
@@ -255,7 +255,7 @@ class FastRisk(EmpiricalRisk):
 
 
 def plane_oracle(risk, C, scale, map_in_threads=map, *, by_blocks=True, by_dual=False):
-    """Return an oracle for the cutting planes of a risk, from the first path that applies.
+    """Return an oracle for the cutting planes of a risk, from the first fast path that applies.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def plane_oracle(risk, C, scale, map_in_threads=map, *, by_blocks=True, by_dual=
     by_blocks : bool, default=True
         Whether the solver updates weights after each block. Otherwise it asks for all cutting planes at once.
     by_dual : bool, default=False
-        Whether the solver uses the dual variables of paths that have them.
+        Whether the solver uses the dual variables of fast paths that have them.
 
     Returns
     -------

@@ -208,7 +208,7 @@ class _SparseRows:
         return self.matrix[:, places].toarray()
 
 
-# Largest share of non-zero entries in the first slope for sparse storage. The first slope is the fullest, because at
+# Largest fraction of non-zero entries in the first slope for sparse storage. The first slope is the fullest, because at
 # the start most examples have errors.
 _MOST_ENTRIES = 0.2
 
@@ -373,7 +373,7 @@ class _OneSlackIterate:
         self.x, self.dual = self._bundle.solve()
 
 
-# A plane made of kept planes is added if it rises above the bundle by more than this share of the gap.
+# A plane made of kept planes is added if it rises above the bundle by more than this fraction of the gap.
 _WORTH_ADDING = 0.1
 
 # Maximum number of planes made of kept planes between two epochs.

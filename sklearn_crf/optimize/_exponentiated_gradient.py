@@ -13,7 +13,7 @@ _GROWTH, _MOST_HALVINGS = 1.3, 12
 # Change of the dual that counts as rounding, relative to the block's share of the dual.
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
-# Initial step size of a block, as a share of the full step, if there is a full step.
+# Initial step size of a block, as a fraction of the full step, if there is a full step.
 _FIRST_SHARE = 0.5
 
 # Largest change of a score in one step: enough to go from any vertex to any other (DualBlock.bounded).

@@ -30,7 +30,7 @@ def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most
     iterations.
     """
     # steepest: largest entry of the gradient; loss_curve: values at the start and after each iteration
-    # most_left: share of the value that may still be left to decrease; inf disables the test
+    # most_left: fraction of the value that may still be left to decrease; inf disables the test
     if steepest == 0 or np.isinf(most_left):
         return steepest <= tol
     n_iter, value = len(loss_curve) - 1, abs(loss_curve[-1])
@@ -69,7 +69,7 @@ class BestPoint:
 
     # x: (n,)
     # upper: the bound, inf if there is none
-    # least: the least known value of P at any point
+    # least: the least value of P found at any point
 
     def __init__(self, x):
         self.x, self.upper, self.least = x.copy(), np.inf, np.inf
@@ -108,7 +108,7 @@ class BestPoint:
         return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 
 
-# Share of the tolerance below which a gap between planes and maxima is negligible compared with the unproven part.
+# Fraction of the tolerance below which a gap between planes and maxima is negligible compared with the unproven part.
 _CLOSED = 0.1
 
 #: Message of an optimizer that has reached its maximum number of iterations.

@@ -27,7 +27,7 @@ def minimize_lbfgs(
     .. math::
         x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
     """
-    # most_left: share of the value that may still be left to decrease, estimated from the last iterations
+    # most_left: fraction of the value that may still be left to decrease, estimated from the last iterations
     # fun: callable; x0: (n,); lower_bounded: (n,) of bool; scaling: (n, n); callback: callable
     start = _iterates.checked_start(x0)
     bounded = _iterates.checked_bounds(lower_bounded, len(start))

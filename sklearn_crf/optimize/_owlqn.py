@@ -50,7 +50,7 @@ def minimize_owlqn(
     tol : float, default=1e-4
         Iterations stop when the largest absolute entry of the subgradient of least norm is at most this.
     most_left : float, default=inf
-        Share of the value that may still be left to decrease, estimated from the last iterations.
+        Fraction of the value that may still be left to decrease, estimated from the last iterations.
     callback : callable, optional
         ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun`` (penalty included), ``jac`` (of the
         smooth part), ``nit``. Iterations stop if it returns a true value or raises StopIteration.

@@ -11,7 +11,7 @@ from sklearn_crf.optimize import _iterates
 # Relative error of values computed in float64.
 ROUNDING = 16 * np.finfo(float).eps
 
-# Shortest step of a line search, and the sufficient share of the decrease that the slope predicts.
+# Shortest step of a line search, and the sufficient fraction of the decrease that the slope predicts.
 _SHORTEST, _ENOUGH = 1e-14, 1e-4
 
 # Range of spectral step sizes.

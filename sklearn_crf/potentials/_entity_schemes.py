@@ -45,7 +45,7 @@ class EntityScheme(NamedTuple):
         return (prefix, kind) if len(prefix) == 1 and prefix in self.prefixes else None
 
     def may_follow(self, before, after) -> bool:
-        """Return whether a valid sequence can have two labels in succession, which are given by their parts."""
+        """Return whether one label can follow another in a valid sequence. A label is given as (prefix, kind)."""
         is_same = before[1] == after[1] and "O" not in (before[0], after[0])
         return (before[0], after[0], is_same) in _successions(self)
 

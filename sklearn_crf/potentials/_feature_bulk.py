@@ -11,7 +11,7 @@ from sklearn_crf.encoding import SharedRows
 class FeatureBulk(NamedTuple):
     """Robust centre and spread of features, hardly influenced by up to a quarter of outliers.
 
-    They are estimated from some thousand nodes or edges, spread evenly over all.
+    They are estimated from several thousand nodes or edges, spread evenly over all.
     """
 
     number: np.ndarray  # (n_types,), number of sampled nodes or edges

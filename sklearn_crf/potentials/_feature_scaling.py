@@ -1,4 +1,4 @@
-"""Scaling of features for training: moments of features, choice of units, and conversion of weights."""
+"""Scaling of features for training: moments of features, choice of scales, and conversion of weights."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,18 +15,18 @@ from sklearn_crf.potentials._feature_bulk import FeatureBulk
 # constant feature if the absolute value of its mean is larger than this.
 _FAR = 10.0
 
-# A feature whose standard deviation is in this range keeps its unit. A feature with a smaller standard deviation is
+# A feature whose standard deviation is in this range is not scaled. A feature with a smaller standard deviation is
 # only scaled if the curvature of the penalty along its weight is small, too.
 _SMALL, _LARGE = 1e-2, 10.0
 
 # Features whose range is smaller than this may be suppressed by a penalty of usual strength. This happens if the
-# loss has less than this share of the penalty's curvature: weights are then below a fortieth of their size without it.
+# curvature of the loss is less than this fraction of the penalty's: weights are then below 1/40 of those without it.
 _MINUTE, _LEAST_INFORMATION = 0.1, 0.1
 
 # Number of rows that are converted to float64 at once.
 _ROWS = 8192
 
-# A feature has outliers if its unit is more than this many times its robust spread.
+# A feature has outliers if its scale is more than this many times its robust spread.
 _LONG_TAIL = 10.0
 
 
@@ -176,11 +176,11 @@ def _rescale(values, kind, center, scale):
 
 
 class FeatureScaling:
-    r"""Change of units for features that are far from 0, or whose scale is far from 1.
+    r"""Centring and scaling of features that are far from 0, or whose scale is far from 1.
 
     .. math:: x'_j = (x_j - m_j) / s_j, \qquad w'_j = s_j w_j, \qquad b' = b + \sum_j m_j w_j
 
-    Feature j is centred by :math:`m_j` and divided by its unit :math:`s_j`; :math:`w_j` is its weight and b the
+    Feature j is centred by :math:`m_j` and divided by its scale :math:`s_j`; :math:`w_j` is its weight and b the
     intercept. Scores do not change. With a penalty of :math:`(w'_j / s_j)^2` the objective does not change either. The
     curvatures of the objective along the weights become more alike, and a tolerance has a similar meaning for all
     entries of the gradient. Features that need no change have :math:`m_j = 0, s_j = 1`.
@@ -193,7 +193,7 @@ class FeatureScaling:
 
     # center, scale: (n_node_types, n_features), or None if no feature changes
     # edge_scale: (n_edge_types, n_edge_features), or None if no feature changes
-    # tail, edge_tail: units divided by robust spreads, with the shapes of ``scale`` and ``edge_scale``, or None
+    # tail, edge_tail: scales divided by robust spreads, with the shapes of ``scale`` and ``edge_scale``, or None
     # edge_size: sizes d_j in which the penalty counts differences, (n_edge_types, n_edge_features); None for other edge
     # features
 
@@ -250,7 +250,7 @@ class FeatureScaling:
         return scaling
 
     def bulk(self, batches: list, potentials: Any) -> tuple[FeatureBulk, FeatureBulk]:
-        """Return robust centres and spreads of the node features and the edge features whose units change."""
+        """Return robust centres and spreads of the node features and the edge features that are scaled."""
         wanted, wanted_of_edges = np.any(self.scale != 1, axis=0), np.any(self.edge_scale != 1, axis=0)
         of_edges = FeatureBulk.of_edges(batches, potentials.n_edge_types, wanted_of_edges)
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
@@ -265,11 +265,11 @@ class FeatureScaling:
 
     @property
     def is_identity(self) -> bool:
-        """Whether all features keep their units and centres."""
+        """Whether features are neither scaled nor centred."""
         return self.center is None
 
     def rescale_penalty(self, potentials: Any) -> None:
-        """Set the penalty of potentials so that it applies to weights in these units."""
+        """Set the penalty of potentials so that it applies to weights of scaled features."""
         linear = _linear_part(potentials)
         linear.feature_scale, linear.edge_scale = self.scale, self.edge_scale
         if self.edge_size is not None:
@@ -277,7 +277,7 @@ class FeatureScaling:
         linear.feature_tail, linear.edge_tail = self.tail, self.edge_tail
 
     def scaled(self, batches: list) -> list:
-        """Return batches with features in these units."""
+        """Return batches with scaled features."""
         if self.is_identity:
             return batches
         return [replace(batch, example=self._scale_example(batch.example)) for batch in batches]
@@ -292,7 +292,7 @@ class FeatureScaling:
         )
 
     def inner(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
-        """Return weights for features in these units, given weights for the original features."""
+        """Return weights for scaled features, given weights for the original features."""
         # coef: (n_coef,); returns: (n_coef,)
         return coef if self.is_identity else self._shift_intercepts(potentials, coef, 1)
 
@@ -339,13 +339,13 @@ def _parts(potentials, flat):
 
 
 def _units(moments, deviation, penalty):
-    """Return the units of features: the root of the curvature along the weight if it is far from 1, else 1."""
+    """Return the scales of features: the square root of the curvature along the weight if it is far from 1, else 1."""
     curvature = np.sqrt(deviation**2 + penalty)
     return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)
 
 
 def _tails(scale, bulk, penalty):
-    """Return the unit divided by the robust spread for each feature with outliers, and 1 for other features."""
+    """Return the scale divided by the robust spread for each feature with outliers, and 1 for other features."""
     tail = scale / np.hypot(bulk.spread, np.sqrt(penalty))
     return np.where((scale != 1) & (tail > _LONG_TAIL), tail, 1.0)
 

@@ -205,7 +205,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             moments.add(inputs, (target[rows] - means).ravel(), kinds.ravel())
 
     def _solve_filters(self, moments):
-        """Return the filters of all kinds, pulled towards the filters of their positions."""
+        """Return the ridge solution for the filters of all kinds, shrunk towards the filters of their positions."""
         start = np.repeat(self.place_filters_, self._n_kinds // len(self.place_filters_), axis=0)
         off = moments.products - np.einsum("kij,kj->ki", moments.squares, start)
         return start + np.linalg.solve(moments.squares + self._pull * np.eye(self._size), off[..., None])[..., 0]

@@ -45,7 +45,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     estimator : classifier
         Any classifier of plain rows. It is cloned by ``fit``. Data frames are passed to it as data frames.
     cv : int, splitter, iterable or "prefit", default=5
-        Folds of whole examples: their number, stratified by the shares of classes
+        Folds of whole examples: their number, stratified by the fractions of classes
         (:class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`), or a splitter. If there are fewer examples than
         folds, such as a single image, examples are cut into runs of nodes (bands of rows in images), which form the
         folds. "prefit" uses ``estimator`` as it is, fitted on other data.
@@ -171,7 +171,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         n_examples = examples.shape[0] if hasattr(examples, "shape") else len(examples)
         if isinstance(self.cv, Integral) and int(self.cv) > n_examples and layout != "nodes":
             return self._in_place(X, self._scores_of_parts(examples, y, self.cv))
-        # scikit-learn stratifies folds of rows; cross_val_predict stratifies folds of lattices by their shares of
+        # scikit-learn stratifies folds of rows; cross_val_predict stratifies folds of lattices by their fractions of
         # classes.
         cv = check_cv(self.cv, y, classifier=True) if layout == "nodes" else self.cv
         return self._in_place(X, self._scores_left_out(X, y, cv))

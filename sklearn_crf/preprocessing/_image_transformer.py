@@ -51,7 +51,7 @@ def in_layout_of(X, results):
 
 
 def grey_planes(images, name, transformer):
-    """Return images of one channel as float64 arrays (H, W)."""
+    """Return single-channel images as float64 arrays (H, W)."""
     n_channels = images[0].shape[2]
     if n_channels != 1:
         raise ValueError(
@@ -69,7 +69,7 @@ def centred_planes(image):
 
 
 def continued(plane, margin, stride):
-    """Return a plane extended by reflection, with rows padded to a stride of whole vectors."""
+    """Return a plane extended by reflection, with rows padded to ``stride``, a multiple of the SIMD vector length."""
     height, width = plane.shape
     found = np.zeros((height + 2 * margin, stride), dtype=np.float32)
     found[:, : width + 2 * margin] = np.pad(plane, margin, mode="symmetric")

@@ -36,7 +36,7 @@ RUNS_PER_FOLD = 2
 # Number of nodes transformed per call: enough to make the cost of a call negligible, without doubling a large X.
 NODES_AT_ONCE = 2**17
 
-# Smallest contrast of patches and windows, as a share of the contrast of all images: flatter ones match anywhere.
+# Smallest contrast of patches and windows, as a fraction of the contrast of all images: flatter ones match anywhere.
 LEAST_CONTRAST = 0.05
 
 # Maximum number of patches drawn per requested patch, after which fewer patches are used.

@@ -64,8 +64,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     max_iter : int, default=1500
         Number of steps of Adam, each on 8 crops of 64 x 64 pixels.
     validation_fraction : float, default=0.1
-        Share of the images that are held out of training. The parameters with the least error on these images are kept.
-        With fewer than 5 images, or with 0, no image is held out, and the last parameters are kept.
+        Fraction of the images that are held out of training. The parameters with the least error on these images are
+        kept. With fewer than 5 images, or with 0, no image is held out, and the last parameters are kept.
     clip : {"auto"} or None, default="auto"
         ``"auto"`` predicts in the range and type of y, for example rounded bytes if y holds bytes. None predicts
         float64.

@@ -4,7 +4,7 @@
 # rounding and model errors cause ripples.
 LEAST_NOISE = 0.5
 
-# Share of the frequencies from which the noise of a blurred image is estimated: those that the blur reduces most. A
+# Fraction of the frequencies from which the noise of a blurred image is estimated: those that the blur reduces most. A
 # larger share includes detail of the image, and a smaller share makes the estimate inaccurate
 # (benchmarks/quality/restore.py).
 BLURRED_AWAY = 0.1

@@ -79,13 +79,13 @@ def _train_field(options, X, y, sample_weight, degradations, callbacks):
 
 
 class _Folds(NamedTuple):
-    """Random parts of the images; each part is predicted by fields trained on the other parts."""
+    """Random folds of the images; each fold is predicted by fields trained on the other folds."""
 
-    members: list  # of ndarray, indices of the images of each part; empty without folds
+    members: list  # of ndarray, indices of the images of each fold; empty without folds
 
     @classmethod
     def of(cls, cascade, n_images, seed):
-        """Return random parts of the images."""
+        """Split the images into random folds."""
         if cascade.n_folds is None or cascade.n_fields == 1:
             return cls([])
         if n_images < cascade.n_folds:
@@ -96,7 +96,7 @@ class _Folds(NamedTuple):
         return cls([np.sort(order[k :: cascade.n_folds]) for k in range(cascade.n_folds)])
 
     def trained(self, options, X, y, sample_weight, degradations, callbacks):
-        """Train one field for each part, on all other parts."""
+        """Train one field for each fold, on all other folds."""
         found = []
         for own in self.members:
             others = np.setdiff1d(np.arange(len(X)), own)

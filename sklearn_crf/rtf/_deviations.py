@@ -158,7 +158,7 @@ def _mean_scores(sums):
 
 
 def require_held_out(held_out, loss, evidence):
-    """Raise ValueError if standard deviations are unavailable for a field trained with a loss of predictions."""
+    """Raise ValueError if standard deviations are unavailable for a field trained with a prediction loss."""
     if held_out is None:
         raise ValueError(
             f"return_std after training for {loss!r} needs errors on held-out images: pass "

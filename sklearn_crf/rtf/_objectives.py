@@ -1,4 +1,4 @@
-"""Training objectives of Gaussian fields: pseudolikelihood, exact likelihood, and losses of predictions."""
+"""Training objectives of Gaussian fields: pseudolikelihood, exact likelihood, and prediction losses."""
 
 from collections.abc import Callable
 from copy import copy
@@ -419,7 +419,7 @@ class FieldRisk:
         return total
 
     def shares(self):
-        """Return the weighted share of each leaf in the factors of its type, 1 / L if the type has no factors."""
+        """Return the weighted fraction of a type's factors in each of its leaves, or 1 / L if there are no factors."""
         # returns list of (n_leaves,)
         return [
             np.where(total > 0, total / (total.sum() or 1.0), 1 / len(total))

@@ -141,13 +141,13 @@ class FieldSolver(Options):
     max_samples : int, None or "auto", default="auto"
         Maximum number of pixels, over all images, that a round of training uses; they are drawn anew for every round.
         The pseudolikelihood is summed over the pixels of random squares, conditioned on their surroundings. Other
-        losses are computed for rectangles of images. None uses all pixels. ``"auto"`` is 100,000 for losses of
-        predictions of images, else all pixels. With the default filters, training needs about one kilobyte of memory
-        for each of these pixels.
+        losses are computed for rectangles of images. None uses all pixels. ``"auto"`` is 100,000 for prediction losses
+        on images, else all pixels. With the default filters, training needs about one kilobyte of memory for each of
+        these pixels.
     shrinkage : float or "auto", default="auto"
         Strength of a penalty that pulls the linear model of each leaf towards the model of the leaf it was split from.
         It acts like this number of factors that agree with the parent, and reduces overfitting if trees are deep and
-        images few. ``"auto"`` is 5 % of the pixels of a round for losses of predictions of images, or of at least 2,000
+        images few. ``"auto"`` is 5 % of the pixels of a round for prediction losses on images, or of at least 2,000
         nodes of chains, else 0. It is also 0 for ``criterion="residual"``: all trees are then grown before training,
         and leaves have no trained parents.
     ridge : float or "auto", default="auto"
@@ -164,7 +164,7 @@ class FieldSolver(Options):
         Whether to hold out validation data, and to stop after two consecutive rounds that do not lower the loss on it.
         Validation data are whole images, strips if there are fewer than five images, or rows of a table. Equal images
         are held out together, and count with the sum of their weights. The field of the best round is returned, see
-        Notes. ``"auto"`` holds out data for losses of predictions, if there are at least 20,000 pixels of images or
+        Notes. ``"auto"`` holds out data for prediction losses, if there are at least 20,000 pixels of images or
         2,000 nodes of chains, and both parts contain known values of y.
     validation_fraction : float, default=0.1
         Fraction of the total weight of images to hold out.
@@ -236,7 +236,7 @@ class Cascade(Options):
     n_fields : int, default=2
         Number of fields.
     n_folds : int or None, default=None
-        Number of random parts of the images. Each part is predicted by a field that is trained on the other parts; the
+        Number of random folds of the images. Each fold is predicted by a field that is trained on the other folds; the
         next field is trained on these predictions. The fields of the cascade itself are trained on all images.
         Training takes ``1 + n_folds`` times as long for all fields but the last. None uses the predictions of the
         fields themselves.

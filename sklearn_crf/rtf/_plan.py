@@ -51,7 +51,7 @@ def is_likelihood(loss: Any) -> bool:
 
 
 class ReadImages(NamedTuple):
-    """Training images, or a part of them, read as planes, with their targets."""
+    """Training images, or the images of one shard, read as planes, with their targets."""
 
     planes: Planes
     targets: list  # (N, D) for each image, in the units of the user
@@ -499,7 +499,7 @@ class FieldPlan(FitLimits):
         ndim, n_pixels = data.encoded.lattice_ndim, sum(map(prod, data.images.shapes))
         if ndim == 3 and isinstance(targets.loss, str) and targets.loss in ("ssim", "iw_ssim"):
             raise ValueError(f"loss={targets.loss!r} is of images, but X holds volumes: use 'mse' or 'psnr'.")
-        # For losses of predictions, a few iterations on a part of the images suffice in each round.
+        # For prediction losses, a few iterations on random crops of the images suffice in each round.
         in_parts = ndim >= 2 and targets.are_predicted
         is_enough = targets.are_predicted and n_pixels >= tuned.LEAST_TO_HOLD_OUT[ndim]
         iterations = 8 if in_parts else 20 if targets.are_predicted else 50

@@ -55,7 +55,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     ----------
     loss : str or callable, default="mse"
         Training loss, averaged over images. ``"mse"``, ``"psnr"`` (in decibels), ``"mae"``, ``"ssim"`` and
-        ``"iw_ssim"`` are losses of the prediction, see :mod:`~sklearn_crf.rtf.losses`; they require two solves per
+        ``"iw_ssim"`` are prediction losses, see :mod:`~sklearn_crf.rtf.losses`; they require two solves per
         image and iteration. ``"pseudolikelihood"`` and the exact ``"likelihood"`` (for images of at most 4096 values)
         are convex, and yield precisions for ``return_std`` and ``sample``. A callable takes prediction and target,
         both ``(*lattice, D)``, and returns the value and the derivative by the prediction. Named losses use the range
@@ -66,7 +66,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         :class:`~sklearn_crf.rtf.Window` also selects the channels on which factors depend.
     max_depth : int or "auto", default="auto"
         Maximum depth of the trees; 0 is a Gaussian field with one leaf per type. ``"auto"`` depends on the number of
-        pixels. For losses of predictions of images it is at most 6 with early stopping and 4 without. For other losses,
+        pixels. For prediction losses on images it is at most 6 with early stopping and 4 without. For other losses,
         chains and rows it is at most 5, and so small that there are six values of y for each parameter of the deepest
         leaves.
     filter_bank : str, image transformer or None, default="auto"
@@ -86,12 +86,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         has options for the number of training pixels, shrinkage, bounds of eigenvalues and early stopping.
     max_iter : int or "auto", default="auto"
         Maximum number of iterations in each round; there is one more round than the depth of the trees. ``"auto"`` is 8
-        for losses of predictions of images, 20 for losses of predictions of chains and table rows, else 50. With
+        for prediction losses on images, 20 for prediction losses on chains and table rows, else 50. With
         the pseudolikelihood, natural images are restored better after 15 iterations per round than at the optimum.
     tol : float, default=1e-4
         A round ends when no entry of the projected gradient is larger than this. For ``"mse"`` and ``"mae"``, y is
-        scaled to variance one. Parameters are scaled by the square root of their leaf's share of the factors, and by
-        the spread of the channels in the leaf.
+        scaled to variance one. Parameters are scaled by the square root of the fraction of factors in their leaf, and
+        by the spread of the channels in the leaf.
     inference : str, ConjugateGradient, GaussianDirect or GaussianBP, default="auto"
         Solver for the mean of the field in training and prediction. ``"auto"`` and ``"conjugate_gradient"`` stop at a
         residual of 1e-4 in training and 1e-5 in prediction. ``"direct"`` factorises the precision, which suits chains
@@ -113,7 +113,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Known degradation that turned y into X, besides noise: :class:`~sklearn_crf.rtf.Blur` or
         :class:`~sklearn_crf.rtf.Downsampling`. The likelihood of X becomes part of the field, for deblurring and
         super-resolution. A list has one degradation for each image of X. With ``fit(images)`` of clean images, one of
-        the list is drawn for each image and round. A degradation requires a loss of predictions, and X and y with
+        the list is drawn for each image and round. A degradation requires a prediction loss, and X and y with
         equally many channels.
     clip : "auto", (float, float) or None, default="auto"
         Bounds of predictions. ``"auto"`` uses the data type of y for images: bytes are predicted for bytes, and
@@ -310,7 +310,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return_std : bool, default=False
             Whether to also return standard deviations. After training by a likelihood, these are the standard
             deviations of the field: exact for at most 4096 values, else averages over 200 sweeps of Gibbs sampling.
-            After training with a loss of predictions, they are root mean square errors on data held out for early
+            After training with a prediction loss, they are root mean square errors on data held out for early
             stopping, by region; a tree predicts where errors are large.
         evidence : array-like or list of array-like, optional
             Known values, in the layout of y, with NaN elsewhere. The mean is conditioned on them.
@@ -332,7 +332,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Raises
         ------
         ValueError
-            If ``return_std`` is used after training with a loss of predictions and nothing was held out, or together
+            If ``return_std`` is used after training with a prediction loss and nothing was held out, or together
             with ``evidence``. If ``evidence`` is given for a field with ``degradation``, or ``degradation`` is missing
             or unexpected. If ``noise`` is not positive, or the field was not trained for a single noise level.
         """

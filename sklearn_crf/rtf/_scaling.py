@@ -107,7 +107,7 @@ class LeafScaling:
         \tilde J_l = \sqrt{p_l} \, J_l, \qquad \tilde W_l = \sqrt{p_l} \, W_l C_l, \qquad
         C_l C_l^\top = \mathrm{E}[b b^\top \mid l]
 
-    where :math:`p_l` is the share of a leaf in the factors of its type, to which the curvature is proportional, and b
+    where :math:`p_l` is the fraction of its type's factors in leaf l, to which the curvature is proportional, and b
     are the inputs of its linear models. In a leaf of smooth regions the filter responses are small, and a step along
     their weights would change little. Each precision is scaled by a single number, so that projections are unchanged.
     """

@@ -99,7 +99,7 @@ class TreeField(NamedTuple):
 
     @classmethod
     def restored(cls, types, whitening, n_values, fitted):
-        """Return the field of fitted attributes, with linear models for whitened inputs."""
+        """Restore the field from fitted attributes. Its linear models take whitened inputs."""
         trees = [RegressionTree(**tree) for tree in fitted["trees_"]]
         potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
         white = [weight @ np.linalg.pinv(v) for weight, v in zip(fitted["weights_"], whitening, strict=True)]

@@ -17,7 +17,7 @@ _UNSCALED = np.empty(0)
 
 
 class FactorRows(NamedTuple):
-    """Location of a type's factors on a plane. The slices of a volume are stacked vertically into a plane."""
+    """Rows and columns of the factors of a type on a plane. A volume's slices are stacked vertically into a plane."""
 
     first: np.ndarray  # (rows,) int32, row of the first pixels in each row of factors
     left: int  # column of the first factor in each row
@@ -213,7 +213,7 @@ class LeafSplit(NamedTuple):
 
     test: int  # row of the tests
     threshold: float
-    gain: float  # increase of the criterion; projected gradients may decrease if parameters are not optimal
+    gain: float  # increase of the split criterion; projected gradients may have negative gains before convergence
 
 
 def random_tests(n_tests, n_channels, radius, rng):
@@ -364,7 +364,7 @@ def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
     samples = [sample for sample in samples if sample is not None]
     splits: list[dict] = [{} for _ in trees]
     found = zip(*risk.parts(gather_samples, coef, samples, options.criterion == "gradient"), strict=True)
-    # One type after the other, each on all threads, as the terms of a type take some ten megabytes.
+    # One type after the other, each on all threads, as the terms of a type take tens of megabytes.
     for sample, parts in zip(samples, found, strict=True):
         own = parameters[sample.number]
         splits[sample.number] = _splits_of_type(sample, _sort_by_leaf(parts), own, options, bounds, risk.n_jobs)

@@ -101,7 +101,7 @@ PIXELS_TO_CHECK, CLEARLY_WORSE = 10_000, 1.1
 # interrupted.
 VALUES_OF_ONE_CALL = 2**16
 
-# Maximum number of pixels of images that are evaluated together. For some thousands of pixels the overhead of calls is
+# Maximum number of pixels of images that are evaluated together. For several thousand pixels the overhead of calls is
 # small, and enough tasks remain for several threads.
 PIXELS_OF_STACK = 8192
 
@@ -116,8 +116,8 @@ MOST_DENSE_VALUES = 4096
 # Minimum number of pixels, and of responses to tests, per thread.
 PIXELS_OF_THREAD, RESPONSES_OF_THREAD = 4096, 2**15
 
-# Maximum number of pixels of a plane that is solved at once, with some hundred megabytes of channels and edges. Larger
-# planes are solved in tiles.
+# Maximum number of pixels of a plane that is solved at once, with several hundred megabytes of channels and edges.
+# Larger planes are solved in tiles.
 PIXELS_OF_TILES = 2**20
 
 # Maximum number of values of a tiled image's mean that are kept in memory. Larger means go to a temporary file.
@@ -153,8 +153,8 @@ VALUES_OF_CHANNEL, LEAST_VALUES_OF_IMAGE = 2**14, 64
 
 # Limits for images in predict, as multiples of the width of the range in fit. An image is rejected if nearly all its
 # values lie outside the range by more than the first multiple, or half of them by more than the second. It has another
-# unit if nearly all values are closer to 0 than the first fraction. Stricter limits would reject dark and bright
-# images. Up to the second fraction there is a warning: very dark images have the values of images in another unit.
+# scale if nearly all values are closer to 0 than the first fraction. Stricter limits would reject dark and bright
+# images. Up to the second fraction there is a warning: very dark images have the values of images in another scale.
 WIDTHS_OUTSIDE, SHARE_OF_RANGE, SHARE_OF_DARK, QUANTILE_OF_RANGE = (1, 4), 0.01, 0.05, 0.95
 
 # Ratio of an image's estimated noise to the training level above which a field for one level warns. Estimates are wrong

@@ -17,7 +17,7 @@ def random_factor_graph(n_nodes=6, n_factors=8, max_arity=3, max_states=3, *, fo
         Numbers of nodes and of factors with random scopes, largest arity, and largest number of states. Some nodes may
         only have a unary factor, so the graph may be disconnected.
     forbidden : float
-        Share of the scores of dense tables that are -inf. At least one labeling stays allowed.
+        Fraction of the scores of dense tables that are -inf. At least one labeling stays allowed.
     constraint : callable, optional
         One of ``CONSTRAINTS``, added as a factor over all nodes.
     seed : int or Generator

@@ -81,8 +81,8 @@ def random_model(
     scale : float
         Standard deviation of the scores.
     forbidden : float
-        Share of unary scores and (if ``structure`` is ``"full"``) of pairs that are -inf. At least one labeling stays
-        allowed.
+        Fraction of unary scores and (if ``structure`` is ``"full"``) of pairs that are -inf. At least one labeling
+        stays allowed.
     vary_states : bool
         Whether nodes have random numbers of states.
     seed : int or Generator

@@ -23,7 +23,7 @@ def random_segments(
     n_edge_types=1,
     min_duration=1,
 ):
-    """Return a segment model of chains with random scores, of which a share is -inf."""
+    """Return a segment model of chains with random scores, a fraction of which are -inf."""
     rng = np.random.default_rng(seed)
     graph = disjoint_union([lattice((n,)) for n in sizes])
 

@@ -42,7 +42,7 @@ class NamedInference(NamedTuple):
 
 
 _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
-    # A small budget, since predictions have many examples.
+    # Use a small budget, because predict usually gets many examples.
     "auto": (partial(AutoMarginals, budget="fast"), "mpm"),
     "mpm": (partial(AutoMarginals, budget="fast"), "mpm"),
     "map": (AutoMap, "map"),

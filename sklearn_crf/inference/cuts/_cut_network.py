@@ -301,7 +301,7 @@ class Rounding(NamedTuple):
 
 
 def require_choice(node: int) -> None:
-    """Raise Infeasible if :func:`integer_excess` found a node without an allowed state. It returns -1 for none."""
+    """Raise Infeasible unless ``node`` is -1. :func:`integer_excess` returns a node without an allowed state, or -1."""
     if node >= 0:
         raise Infeasible(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
 

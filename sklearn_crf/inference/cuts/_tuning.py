@@ -10,7 +10,7 @@ TYPES_PER_PORTION = 1 << 14
 # Number of nodes above which moves on a model in memory go row by row, 15 % slower but with less memory.
 NODES_FOR_ROWS = 1 << 21
 
-# Share of nodes with a choice in a move above which couplings are so strong that looking for nodes without a choice
+# Fraction of nodes with a choice in a move above which couplings are so strong that looking for nodes without a choice
 # takes longer than it saves.
 MOST_FREE = 3 / 4
 
@@ -21,12 +21,12 @@ WORK_PER_CALL = 1 << 21
 # threads share them.
 NODES_PER_BLOCK = 1 << 16
 
-# Shares of nodes with excess after the flow along lines. Above the first share, paths are so short that solving parts
-# saves less than it costs to grow their forests twice. Below the second, spreading the excess takes longer than it
-# saves.
+# Fractions of nodes with excess after the flow along lines. Above the first fraction, paths are so short that solving
+# parts saves less than it costs to grow their forests twice. Below the second, spreading the excess takes longer than
+# it saves.
 MOST_IN_BOXES, LEAST_TO_SPREAD = 1 / 2, 1 / 3
 
-# Initial share of nodes with excess below which flow along lines takes longer than it saves.
+# Initial fraction of nodes with excess below which flow along lines takes longer than it saves.
 LEAST_FOR_LINES = 0.5
 
 # Visits per node after which the search switches to heights. They take a third of the time if supply is far from
@@ -34,7 +34,7 @@ LEAST_FOR_LINES = 0.5
 LONG_SEARCH = 32
 
 # In float32 models and models with more than this number of nodes, capacities are int32 if that rounds them to at most
-# this share of a typical unary score. This halves the memory without loss.
+# this fraction of a typical unary score. This halves the memory without loss.
 COARSEST, NODES_FOR_HALF = 2.0**-20, 1 << 17
 
 # Maximum number of passes over the labelings in a fusion. Each pass fuses with all; even a second one rarely gains.
@@ -46,6 +46,6 @@ FEW_TYPES = 16
 # Number of nodes whose scores are in memory at once if a lattice is processed row by row.
 NODES_OF_ROWS = 1 << 16
 
-# Maximum share of edges that are not submodular, and maximum share of rows left to roof duality. Above these, solving
-# the whole lattice at once is better.
+# Maximum fraction of edges that are not submodular, and maximum fraction of rows left to roof duality. Above these,
+# solving the whole lattice at once is better.
 MOST_TRUNCATED, MOST_OPEN_ROWS = 0.01, 0.25

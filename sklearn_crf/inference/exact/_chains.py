@@ -84,7 +84,7 @@ class BestTransitions(NamedTuple):
 
 
 def padded(n_states):
-    """Return the number of states, rounded up to whole vectors."""
+    """Return the number of states, rounded up to whole SIMD vectors."""
     return -(-n_states // _LANES) * _LANES
 
 

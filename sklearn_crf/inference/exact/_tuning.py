@@ -32,7 +32,7 @@ UNIFORM_BUDGET = 2**20
 MOST_ENUMERATED = 2**20
 
 # Maximum number of nodes of the copies of a graph that are enumerated together for prediction. More nodes take more
-# memory, and threads share fewer batches; fewer nodes take longer per node.
+# memory, and leave fewer batches for threads; fewer nodes take longer per node.
 MOST_JOINED = 1024
 
 # Nodes of a block of chains with segments, the unit of work of a thread. Smaller blocks take longer to start than to

@@ -16,6 +16,6 @@ COLUMNS_AT_ONCE = 256
 # Larger tiles and margins take more memory and fewer rounds.
 TILE, MARGIN, TILES_AT_ONCE = 512 * 512, 32, 16
 
-# Shares of the tolerance for the solves of tiles and for their disagreement at seams, whose sum must be below one. A
-# smaller first share takes more iterations, a smaller second share takes wider margins.
+# Fractions of the tolerance for the solves of tiles and for their disagreement at seams. Their sum must be below one.
+# A smaller first fraction takes more iterations, a smaller second fraction takes wider margins.
 SHARE_OF_SOLVES, SHARE_OF_SEAMS = 0.5, 0.4

@@ -274,7 +274,7 @@ class _Restart:
         self.scale = self._cost_of_change()
 
     def proceed(self, share):
-        """Perturb and improve the best labels until this share of the budget is used."""
+        """Perturb and improve the best labels until this fraction of the budget is used."""
         while self.work < share * self.task.work_of_chain:
             checkpoint()
             before = self.work

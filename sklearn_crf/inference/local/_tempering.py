@@ -100,7 +100,7 @@ class _Ladders:
 
     def adapt(self, rejected):
         """Choose inverse temperatures between which exchanges are rejected equally often."""
-        # rejected: (n_temperatures - 1,), shares of rejected exchanges
+        # rejected: (n_temperatures - 1,), fractions of exchanges that were rejected
         barrier = np.concatenate(([0.0], np.cumsum(rejected + _tuning.LEAST_REJECTED)))
         self.betas = np.interp(np.linspace(0, barrier[-1], len(barrier)), barrier, self.betas)
         self.betas[[0, -1]] = 0.0, 1.0

@@ -16,7 +16,7 @@ MOST_NODES = 2**14
 # Number of exchanges between restarts. More frequent exchanges make them agree too early.
 N_EXCHANGES = 16
 
-# Maximum number of annealing sweeps, their maximum share of the budget, and the ratio of the last to the first
+# Maximum number of annealing sweeps, their maximum fraction of the budget, and the ratio of the last to the first
 # temperature. Slower annealing finds better labels, but leaves less of the budget to moves.
 MOST_ANNEALING_SWEEPS, ANNEALED_SHARE, FROZEN = 1000, 0.3, 0.02
 
@@ -38,10 +38,11 @@ DEFAULT_SWEEPS, DEFAULT_WORK = 30_000, 1e9
 # blocks cost more calls. Results depend on it bit by bit.
 SUMMED_NODES = 4096
 
-# Parallel tempering: number of ladders, of temperatures in each, and of rounds that adapt the temperatures, each with
-# twice the sweeps of the former. More temperatures suit larger models, but labels take longer to pass them. With fewer
-# sweeps than the minimum, results are worse than those of belief propagation (benchmarks/quality/auto_limits.py).
+# Parallel tempering: number of ladders, of temperatures in each, and of rounds that adapt the temperatures. Each round
+# has twice as many sweeps as the previous one. More temperatures suit larger models, but labels take longer to pass
+# them. With fewer sweeps than the minimum, results are worse than those of belief propagation
+# (benchmarks/quality/auto_limits.py).
 N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300
 
-# Added to each share of rejected exchanges when temperatures are adapted, so that no two temperatures coincide.
+# Added to each rejection rate of exchanges when temperatures are adapted, so that no two temperatures coincide.
 LEAST_REJECTED = 1e-3

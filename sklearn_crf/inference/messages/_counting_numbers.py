@@ -127,7 +127,7 @@ def _tree_probabilities(layered, edge_probabilities):
 
 
 def _forest_probabilities(layered):
-    """Return the share of maximal acyclic sets that contain each factor; new sets prefer factors in few sets so far."""
+    """Return the fraction of maximal acyclic sets with each factor; new sets prefer factors in few sets so far."""
     model = layered.model
     scopes = [model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist() for f in layered.factors]
     counts, n_forests = np.zeros(len(scopes), dtype=np.int64), 0

@@ -7,8 +7,8 @@
 # threads; the arrays of this many nodes still fit in the second-level cache of a core.
 MOST_JOINED = 2048
 
-# Share of an entropy that counts as zero, because messages would stop changing before convergence; and minimum number
-# of forests from which the shares of factors are counted: more forests make the shares more even.
+# Fraction of an entropy that counts as zero, because messages would stop changing before convergence; and minimum
+# number of forests from which the shares of factors are counted: more forests make the shares more even.
 LEAST_SHARE, FEWEST_FORESTS = 1e-7, 16
 
 # Number of sweeps whose changes are combined, and number of sweeps between extrapolations. More combinations would save
@@ -25,7 +25,7 @@ FEWEST_NODES = 4097
 # Maximum size in bytes of the stored sweeps: models that need more are not extrapolated.
 MOST_BYTES = 2**28
 
-# Share of the squared changes that is added as a ridge, because nearly equal changes have no unique combination; and
+# Fraction of the squared changes that is added as a ridge, because nearly equal changes have no unique combination; and
 # growth of the squared change after which earlier sweeps are discarded.
 RIDGE, LARGEST_GROWTH = 1e-8, 4.0
 

@@ -14,20 +14,20 @@ SMALLEST_RANGE = 64
 # that lower the bound before the search. On larger models it would use up the budget without a proof.
 MOST_CELLS_OF_BRANCHES, MOST_ENTRIES_OF_BRANCHES, MOST_NODES, N_SWEEPS = 2.0**14, 2.0**24, 5000, 100
 
-# Share of the budget for the search for labels, and its maximum.
+# Fraction of the budget for the search for labels, and its maximum.
 SEARCH_SHARE, MOST_SEARCH = 0.25, 3e8
 
-# The relaxation over cycles comes first on two-state models, if the budget is at least this number per node and edge.
+# Budget per node and edge from which two-state models are first solved by the relaxation over cycles.
 WORK_OF_VARIABLE = 1e4
 
 # Maximum number of entries of a table, of all tables before clusters are added, and of a cluster. Larger tables would
 # leave work for few sweeps only.
 MOST_CELLS, MOST_ENTRIES, MOST_CELLS_OF_CLUSTER = 2**16, 2**24, 2**14
 
-# Sweeps end when a sweep lowers the bound by less than this share of the gap, or after this number of sweeps.
+# Sweeps end when a sweep lowers the bound by less than this fraction of the gap, or after this number of sweeps.
 SLOW, MOST_SWEEPS = 3e-4, 200
 
-# Clusters are no longer added when they and the next sweeps lower the bound by less than this share of the gap.
+# Clusters are no longer added when they and the next sweeps lower the bound by less than this fraction of the gap.
 SLOW_ROUND = 3e-3
 
 # Number of nodes up to which elimination is always planned. With more nodes, it is planned only if there are at least

@@ -35,8 +35,8 @@ def sweeps_to_try(algorithm: Any) -> int:
 class PassOverGraphs:
     """Risk of likelihoods on labelled graphs with dense features, by message passing in one kernel call.
 
-    The general path processes batches if messages do not converge without damping, if scores range too widely, or if
-    the kernel does not support their graphs.
+    The general implementation processes batches if messages do not converge without damping, if scores range too
+    widely, or if the kernel does not support their graphs.
     """
 
     name = "graphs"
@@ -72,7 +72,7 @@ class PassOverGraphs:
         others = [i for i in members if i not in set(chosen)]
         parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
         for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
-            # The kernel does not retry a batch that has failed to converge once. The general path always starts cold.
+            # The kernel does not retry a batch that has failed to converge. The general implementation starts cold.
             risk.carried[i] = _Start(is_damped=True), None
         return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
 

@@ -247,7 +247,7 @@ _ENUMERABLE = 4096
 
 
 def _are_quick(objective, potentials, batches):
-    """Return whether the kernel finds the worst labelings exactly, as the inference of the hinge does."""
+    """Return whether the kernel can replace the hinge's inference: both find the worst labelings exactly."""
     if objective.exact_on not in ("any", "forest"):
         return False
     if any(isinstance(b.example.node_features, OperatorFeatures) or np.min(b.labels, initial=0) < 0 for b in batches):
@@ -263,7 +263,7 @@ def _are_quick(objective, potentials, batches):
 _LARGEST = 4096
 _PARTS = 16
 
-# Number of multiplications of a block, some two milliseconds, from which two threads share it. For smaller blocks the
+# Number of multiplications of a block, about two milliseconds, from which two threads share it. For smaller blocks the
 # overhead of a second thread exceeds the gain.
 _WORTH_SHARING = 2_000_000
 

@@ -1,4 +1,4 @@
-"""Channels of images: units and ranges, missing pixels, filter responses, and separate restoration of colours."""
+"""Channels of images: units and ranges, missing pixels, filter responses, and restoration channel by channel."""
 
 from copy import copy
 from itertools import combinations
@@ -333,7 +333,7 @@ def are_kept(planes, targets, missing, units):
     return True
 
 
-# Lengths of a last axis that more likely holds colours than columns.
+# Lengths of a last axis that is more likely an axis of channels than of columns.
 COLOURS = 3, 4
 
 
@@ -377,10 +377,10 @@ def require_several(X):
 
 
 class Channels(NamedTuple):
-    """Images in the form that a field of one channel requires, with each colour as a separate image."""
+    """Images in the form that a single-channel field requires, with each channel as a separate image."""
 
     X: object
-    n_colours: Any  # list: number of colours of each image, 0 without an axis of channels; None if no image has several
+    n_colours: Any  # list: number of channels of each image, 0 without an axis of channels; None if unsplit
 
     @classmethod
     def of(cls, X, n_features):
@@ -397,13 +397,13 @@ class Channels(NamedTuple):
         return cls(_split_colours(images), n_colours)
 
     def of_images(self, values):
-        """Repeat the value of each image for each of its colours."""
+        """Repeat the value of each image for each of its channels."""
         if not isinstance(values, list | tuple):
             return values
         return [value for value, n in zip(values, self.n_colours, strict=True) for _ in range(max(n, 1))]
 
     def predicted(self, predict, X, return_std, evidence, of_images):
-        """Predict colour images by the prediction function of a field for grey images, colour by colour."""
+        """Predict colour images by the prediction function of a field for grey images, channel by channel."""
         # of_images: degradation or noise level of each image
         known = None if evidence is None else [own[..., 0] for own in Channels.of(evidence, 1).X]
         found = predict(self.X, return_std, known, self.of_images(of_images))
@@ -412,7 +412,7 @@ class Channels(NamedTuple):
         return self.together(found, X)
 
     def together(self, values, X):
-        """Combine values (H, W) of single colours into images with the layout of X."""
+        """Combine values (H, W) of single channels into images with the layout of X."""
         found, first = [], 0
         for n in self.n_colours:
             own = values[first : first + max(n, 1)]
@@ -422,14 +422,14 @@ class Channels(NamedTuple):
 
 
 def _split_colours(images):
-    """Return each colour of the images as an image (H, W, 1)."""
+    """Split images into single-channel images (H, W, 1)."""
     return object_array(
         [plane[..., None] for x in images for plane in (np.moveaxis(x, 2, 0) if x.ndim == 3 else x[None])]
     )
 
 
 def require_channels(X, n_features, lattice_ndim):
-    """Raise ValueError if X has colours but the field was fitted to images with one channel."""
+    """Raise ValueError if X has several channels but the field was fitted to single-channel images."""
     if lattice_ndim != 2 or n_features != 1 or len(X) == 0:
         return
     shape = np.shape(X[0])

@@ -43,7 +43,7 @@ def clean_images(n=6, shape=(24, 24), seed=0):
 
 
 def matrix_of(transform):
-    """Return K as a matrix, with a column for each pixel of an image of one channel."""
+    """Return K as a matrix, with a column for each pixel of a single-channel image."""
     n = int(np.prod(transform.shape))
     return np.array([transform(unit.reshape(*transform.shape, 1)).ravel() for unit in np.eye(n)]).T
 
