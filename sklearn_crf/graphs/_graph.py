@@ -133,13 +133,18 @@ class Graph:
         return f"Graph(n_nodes={self.n_nodes}, n_edges={self.n_edges}{lattice})"
 
     def __getstate__(self):
-        # Derived results are cheap to recompute and would enlarge pickles. The edges of a lattice are derived, too.
+        # Derived results are cheap to recompute and would enlarge pickles. The edges of a lattice and of a union of
+        # graphs are derived, too.
+        if self._parts:
+            return {"parts": self._parts}
         edges = self.edges if self.offsets is None else None
         return {"n_nodes": self.n_nodes, "edges": edges, "shape": self.shape, "offsets": self.offsets}
 
     def __setstate__(self, state):
         with restoring(self):
-            if state["edges"] is None:
+            if "parts" in state:
+                self.__dict__.update(_union_of_parts(state["parts"]).__dict__)
+            elif state["edges"] is None:
                 shape = _as_shape(state["shape"])
                 self._set(as_integer(state["n_nodes"], "n_nodes"), None, shape, state["offsets"])
                 self._from_offsets()
@@ -568,6 +573,13 @@ def from_adjacency(adjacency: Any) -> Graph:
         raise ValueError(f"adjacency must be square, got shape {adjacency.shape}.")
     n_nodes = as_integer(adjacency.shape[0], "the number of rows of adjacency")
     return trusted_graph(n_nodes, _adjacent_pairs(adjacency))
+
+
+def _union_of_parts(parts):
+    """Return the union of the graphs of a saved union, or raise TypeError if they are not graphs."""
+    if not isinstance(parts, tuple) or not all(isinstance(part, Graph) for part in parts):
+        raise TypeError("the parts of a union must be a tuple of graphs")
+    return disjoint_union(parts)
 
 
 def disjoint_union(graphs: Iterable[Graph]) -> Graph:

@@ -138,6 +138,18 @@ def test_accepts_read_only_edges():
     assert Graph(3, edges).is_forest
 
 
+def test_pickled_unions_know_their_parts():
+    part, other = Graph(3, [[0, 1], [1, 2]]), lattice((2, 2))
+    union = pickle.loads(pickle.dumps(disjoint_union([part, part, other])))
+    assert [graph.n_nodes for graph in union.parts] == [3, 3, 4]
+    assert union.parts[0] is union.parts[1]
+    assert union.parts[2].offsets is not None
+    assert np.array_equal(union.edges, disjoint_union([part, part, other]).edges)
+    assert pickle.loads(pickle.dumps(disjoint_union([part] * 5))).copied_part is not None
+    with pytest.raises(ValueError, match="Graph is damaged: the parts of a union"):
+        Graph(1).__setstate__({"parts": [1]})
+
+
 def test_pickle_leaves_out_what_is_derived():
     graph = lattice((20, 30), 2)
     plain = len(pickle.dumps(graph))
