@@ -236,6 +236,6 @@ def test_weights_of_examples_are_copies(make):
 
 def test_labels_that_are_no_list_are_named():
     X, _ = chains(6)
-    for y in (None, 3):
-        with pytest.raises(ValueError, match=r"^y must be an array, or a list of one array per example"):
+    for y, message in ((None, "TemperatureScaling requires y"), (3, "y must be an array, or a list of one array per")):
+        with pytest.raises(ValueError, match=f"^{message}"):
             TemperatureScaling(TRWCRF()).fit(X, y)

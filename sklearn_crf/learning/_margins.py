@@ -81,8 +81,7 @@ class MarginLearning(Learning):
         superpixels, are the ``node_weight`` of ``fit``. If the estimator has a ``cost``, it replaces "hamming".
     intercept_scaling : float, default=1.0
         Value of a constant feature whose weights are the intercepts, as in LinearSVC. Intercepts are penalised, because
-        the dual has no block structure otherwise. The larger the value, the weaker their penalty. Dense features are
-        centred in training, so that the penalty does not depend on an offset of X.
+        the dual has no block structure otherwise. The larger the value, the weaker their penalty.
     max_rounds : int, default=10
         Maximum number of rounds of training if labels are missing. Each round learns from the labels completed by the
         weights of the previous round. Training ends when a round lowers the objective by less than ``tol`` relative to

@@ -11,8 +11,8 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import OperatorFeatures, SharedRows, with_fields, with_scaled_edges
 from sklearn_crf.potentials._feature_bulk import FeatureBulk
 
-# Beside a free intercept, a feature is centred if its mean is more than this many standard deviations from 0, and a
-# constant feature if the absolute value of its mean is larger than this.
+# A feature is centred if its mean is more than this many standard deviations from 0. A constant feature is centred if
+# the absolute value of its mean is larger than this.
 _FAR = 10.0
 
 # A feature whose standard deviation is in this range is not scaled. A feature with a smaller standard deviation is
@@ -233,10 +233,11 @@ class FeatureScaling:
         # Approximate curvature of the penalty along a weight, relative to the curvature of the loss for a feature of
         # variance 1. 4 is the inverse of the largest variance of a binary label.
         penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
-        # Offsets of X change the effect of the penalty on the intercept unless all features are centred.
-        is_far = penalises_intercept | (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
-        center = np.where(fit_intercept & is_far, nodes.mean, 0.0)
+        is_far = fit_intercept & (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
         scale = _units(nodes, nodes.deviation, penalty)
+        if fit_intercept and penalises_intercept:
+            is_far |= scale != 1
+        center = np.where(is_far, nodes.mean, 0.0)
         # Edge features are not centred, since they have no intercept.
         size = np.hypot(edges.mean, edges.deviation)
         edge_size = None if least_size is None else np.where(size > 0, np.maximum(size, least_size), 1.0)

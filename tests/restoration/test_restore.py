@@ -148,7 +148,7 @@ def test_dark_photographs():
 WRONG = {
     "several images as an array": ((np.zeros((5, 8, 8, 3)),), {}, "image must have shape .* pass several images as"),
     "an axis of one channel": ((np.zeros((8, 8, 1)),), {}, r"pass a grey image as image\[..., 0\]"),
-    "text": (("photo.jpg",), {}, "image must hold numbers, got strings"),
+    "text": (("photo.jpg",), {}, "image must hold numbers, got the string 'photo.jpg'"),
     "infinity": ((np.full((8, 8), np.inf),), {}, "image holds infinity"),
     "nothing known": (([CLEAN, np.full((8, 8), np.nan)],), {}, r"image\[1\] has no known pixel"),
     "all masked": ((CLEAN,), {"mask": np.ones((96, 120), dtype=bool)}, "image has no known pixel"),

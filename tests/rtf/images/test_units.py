@@ -336,7 +336,9 @@ def test_classes_and_objects_without_their_numbers(options, message):
 
 def test_names_as_values():
     for y in (np.full(CLEAN.shape, "a"), [[["a"] * 20] * 20] * 8):
-        with pytest.raises(ValueError, match=r"^y\[0\] must hold numbers.* RegressionTreeFieldClassifier takes"):
+        with pytest.raises(
+            ValueError, match=r"^y\[0\] must hold numbers.* Use RegressionTreeFieldClassifier for labels"
+        ):
             RegressionTreeField(**QUICK).fit(NOISY[..., None], y)
 
 
