@@ -481,9 +481,9 @@ def _run_shared(executor, n_threads, kernel, n_items, smallest_range, helpers):
 
 
 def fixed_ranges(n_items, n_ranges=16):
-    """Return the bounds of at most ``n_ranges`` parts of ``range(n_items)``, for any number of threads.
+    """Return start and stop of at most ``n_ranges`` ranges that ``range(n_items)`` is split into.
 
-    Partial sums over the parts, added in order, are bit-identical for any number of threads.
+    Partial sums over the ranges, added in order, are bit-identical for any number of threads.
     """
     n_ranges = max(1, min(n_ranges, n_items))
     if n_ranges == 1:

@@ -239,7 +239,7 @@ def _quasi_newton_step(inverse_hessian, slope, radius):
 
 
 def _bfgs_update(inverse_hessian, step, change):
-    """Return the updated inverse Hessian, or the former one if the curvature along the step is not positive."""
+    """Return the updated inverse Hessian, or the previous one if the curvature along the step is not positive."""
     curvature = step @ change
     if not curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
         return inverse_hessian

@@ -237,8 +237,8 @@ class Outline:
 
     @classmethod
     def joined(cls, parts: "Sequence[Outline]", names: Sequence[str]) -> "Outline":
-        """Return the outline of the examples of all parts, after checking that the parts agree."""
-        # names: names of the parts, for errors
+        """Return the outline of the examples of all shards, after checking that the shards agree."""
+        # names: names of the shards, for errors
         first = parts[0]
         for part, name in zip(parts[1:], names[1:], strict=True):
             for field, what in _SHARED.items():

@@ -64,7 +64,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
         Margins, whose scores are not log-probabilities:
 
-        - "max_margin": the maximum over labelings, by an inference that finds best labelings.
+        - "max_margin": the maximum over labelings, by MAP inference.
         - "relaxed_margin": the maximum over the local polytope, including fractional solutions (M3N recipe 2).
         - "smoothed_margin": the relaxed margin plus a temperature times an entropy, which is smooth (recipe 1);
           "reparameterized_margin" and "joint_margin": the smoothed margin over divisions of scores (recipes 3 and 4);

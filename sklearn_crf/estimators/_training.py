@@ -183,7 +183,7 @@ def _check_examples(field, encoded):
 
 
 def _count_differences(field, examples, potentials, form):
-    """Set the units in which the penalty counts edge differences, and warn of features that are far from 0."""
+    """Set the scales by which the penalty divides edge differences, and warn of features that are far from 0."""
     moments = FeatureScaling.moments(examples.batches, potentials)
     least_size = least_size_of_differences(examples.encoded, form)
     scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, least_size=least_size)

@@ -205,8 +205,8 @@ def scaling_for_training(plan, encoded, moments, potentials, bulk_of):
 
 
 def least_size_of_differences(encoded, form):
-    """Return the least unit in which the penalty counts edge differences, or None for other edge features."""
-    # A table of one weight only says whether labels are equal, so its unit needs no lower limit.
+    """Return the least scale by which the penalty divides edge differences, or None for other edge features."""
+    # A table of one weight only says whether labels are equal, so its scale needs no lower limit.
     return float(form.n_weights > 1) if encoded.has_differences else None
 
 

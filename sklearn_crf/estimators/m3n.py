@@ -39,7 +39,7 @@ class M3NClassifier(FieldClassifier):
         intercepts), which can be set as ``learning__cost`` and so on. A
         :class:`~sklearn_crf.objectives.StructuredHinge` of your own is allowed too.
     inference : str or Inference, default="auto"
-        Inference of best labelings, for training and prediction: "icm", "max_product", "graph_cut", "alpha_expansion"
+        MAP inference for training and prediction: "icm", "max_product", "graph_cut", "alpha_expansion"
         or another name of the user guide (:ref:`choosing_inference`). An :class:`~sklearn_crf.inference.Inference` is
         cloned, and its options can be set as ``inference__max_iter`` and so on. "auto" uses ``AutoMap()`` for
         prediction, and an inference with a bound for training: max-product on forests, minimum cuts for two classes and

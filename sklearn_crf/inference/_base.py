@@ -483,7 +483,7 @@ def has_parts(model):
 
 
 def node_marginals_of_parts(inference, settled_nodes, model, n_threads):
-    """Return ``inference.node_marginals`` of all parts of a model, concatenated."""
+    """Return ``inference.node_marginals`` of all graphs of a joint model, concatenated."""
     # settled_nodes: callable(model, n_threads); returns node marginals, and a mask of nodes to process separately
     try:
         unary, unsettled = settled_nodes(model, n_threads)

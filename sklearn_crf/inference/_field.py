@@ -294,9 +294,9 @@ def _recurs(weight: np.ndarray) -> bool:
 
 
 def is_same_alone(field, model):
-    """Return whether messages in a joint field are bitwise equal to messages in separate fields of the parts."""
+    """Return whether messages in a joint field are bitwise equal to messages in separate fields of its graphs."""
     graph = model.graph
-    # A part alone may have a smaller range of scores, and so another semiring or data type.
+    # A separate field may have a smaller range of scores, and so another semiring or data type.
     if field.semiring != SUM_PROBABILITY or field.unary.dtype != model.dtype:
         return False
     if len(field.on):
@@ -307,7 +307,7 @@ def is_same_alone(field, model):
 
 
 def _are_read_alike(field, graph):
-    """Return whether factors are stored in the same way in the joint field and in fields of the parts."""
+    """Return whether factors are stored in the same way in the joint field and in the separate fields."""
     n_columns, ends = field.tables.shape[3], np.cumsum([0, *(part.n_edges for part in graph.parts)]).tolist()
     if field.is_tied:
         # If there are as many edges as types, each edge has its own factor, which may be stored differently.

@@ -35,7 +35,7 @@ REPAIR_SWEEPS = 100
 # Steps of a search for allowed labels before it gives up (about two seconds), and between two checks for Ctrl-C.
 MOST_STEPS, STEPS_OF_A_CALL = 4e8, 5_000_000
 
-# Number of steps that a search guided by scores may take in addition to the first search, some tenths of a second.
+# Number of steps that a search guided by scores may take in addition to the first search, a few tenths of a second.
 STEPS_OF_SCORES = 4e7
 
 # Steps for shortening a proof of infeasibility, and maximum number of nodes that are left out one by one. Larger values

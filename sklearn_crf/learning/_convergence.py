@@ -1,4 +1,4 @@
-"""Convergence test for features with outliers, and continued minimisation in rescaled units."""
+"""Convergence test for features with outliers, and continued minimisation with other scales."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +16,11 @@ _ROUNDING = 1e-10
 # Maximum number of trial steps. More weights than this are tried in groups.
 _MOST_TRIALS = 64
 
-# A curvature above the first value, in units of the bulk, is caused by outliers. Two weights can be traded against each
-# other if the second has at least the given fraction of the curvature: with less it would have to move too far.
+# A curvature above the first value, relative to the bulk of features, is caused by outliers. Two weights can be traded
+# against each other if the second has at least the given fraction of the curvature. With less it would move too far.
 _MOST_CURVED, _COUPLED = 10.0, 0.1
 
-# Number of attempts in the same units without progress after which minimisation ends. Each attempt builds a new
+# Number of attempts with the same scales without progress after which minimisation ends. Each attempt builds a new
 # approximate Hessian.
 _MOST_IN_VAIN = 2
 
@@ -33,10 +33,10 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
     r"""Return the weights along which the objective may still decrease by more than the tolerance.
 
     If a feature has outliers, they determine its scale. Once their nodes are labelled with certainty, all other nodes
-    contribute too little to the gradient to be noticed. The gradient is therefore measured in units in which the bulk
-    of every feature has a spread of one. If it exceeds the tolerance along a weight, a trial step is made down the
-    slope, as long as would lower the objective by ``tol`` on a constant slope. If the slope has changed its sign at the
-    end of the step, the minimum along the weight is closer and the decrease smaller. The gradient along weights of
+    contribute too little to the gradient to be noticed. The gradient is therefore measured for features that are scaled
+    so that the bulk of each has a spread of one. If it exceeds the tolerance along a weight, a trial step is made down
+    the slope, as long as would lower the objective by ``tol`` on a constant slope. If the slope has changed its sign at
+    the end of the step, the minimum along the weight is closer and the decrease smaller. The gradient along weights of
     features without outliers exceeds the tolerance only if rounding has stopped a solver. These weights are tried
     together: all are returned if the objective falls by at least half of ``tol``.
 
@@ -106,8 +106,8 @@ def minimize_in_bulk(
 ) -> OptimizeResult:
     """Continue from the result of a solver until the objective no longer decreases along any weight.
 
-    Weights along which it decreases are rescaled to the spread of the bulk of their features. Other weights keep their
-    units.
+    Weights along which it decreases are rescaled to the spread of the bulk of their features. Other weights are not
+    rescaled.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def minimize_in_bulk(
             break
         # Multiplying by powers of two causes no rounding errors.
         new_units = np.where(left, np.exp2(np.round(np.log2(tails))), 1.0)
-        # The first attempt in new units does not count: it may have only reached the point from which outliers no
+        # The first attempt with new scales does not count: it may have only reached the point from which outliers no
         # longer dominate the gradient.
         in_vain = units is not None and np.array_equal(units, new_units) and reached - found.fun <= tol
         n_in_vain = n_in_vain + 1 if in_vain else 0
@@ -158,7 +158,7 @@ def minimize_in_bulk(
 
 
 def _minimize_in_units(minimize, problem, x, units, *, callback, project=None, l1=None, curvature=None, **options):
-    """Run a solver on weights divided by their units, and return its result in the original units."""
+    """Run a solver on weights divided by ``units``, and return its result for the original weights."""
 
     def evaluate(z):
         value, gradient = problem.evaluate(units * z)
@@ -198,7 +198,7 @@ def slope_left(problem, coef, tol, n_most):
         is_over = not objective.draws and steepest <= (tol if objective.smooth else 0.0)
         return None if is_over else AT_LIMIT
     value, n_left = problem.value(coef), n_most
-    # Gradient steps are less accurate than L-BFGS. Its tolerance has to be tighter to show the decrease they missed.
+    # Gradient steps are less accurate than L-BFGS. L-BFGS needs a tighter tolerance to show the decrease they missed.
     floor = value / (1 + SHARE_LEFT)
     tol = min(tol, SHARE_LEFT * (value - floor))
 

@@ -142,7 +142,7 @@ class MarginLearning(Learning):
     def decoding(self, inference: str | Inference, facts: Facts, in_training: bool = False) -> NamedInference:
         if inference == "auto" or not in_training:
             found = super().decoding(inference, facts, in_training)
-            # An inference that finds no best labelings predicts by its marginals.
+            # An inference without the MAP task predicts by its marginals.
             return found._replace(rule="map") if "map" in found.inference.tasks else found
         found = able_inference(inference, "map", f"learning={self.name!r}")
         if self.needs_fractional and not found.has_fractional:

@@ -266,7 +266,7 @@ class PenalisedRisk:
         """Factor of each weight in the L1 penalty, in units of f; the number 0 without L1 penalty."""
         if not self.l1_ratio:
             return 0.0
-        # The penalty factors apply to squared weights. Square roots convert them to the units of the weights.
+        # The penalty factors apply to squared weights. Square roots convert them to factors of weights.
         units = np.sqrt(self.risk.potentials.penalty)
         return self.l1_ratio * self._strength * self.penalty / np.where(units > 0, units, 1.0)
 

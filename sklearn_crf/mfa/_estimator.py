@@ -230,9 +230,10 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
         with gradients :math:`\tilde g` of the criterion per sample, of mini-batches of 64 samples in random order, in
         units of S, the standard errors of the parameters for a single sample. The fitted parameters are an average over
-        all steps, with more weight on later steps. The first call determines the units of the features and the initial
-        values of a single restart. It should therefore have many samples, at least ``n_components`` of each class.
-        ``solver``, ``n_init``, ``max_iter`` and ``tol`` are not used. After ``fit``, steps start from its parameters.
+        all steps, with more weight on later steps. The first call determines the scales of features and the
+        initial values of a single restart. It should therefore have many samples, at least ``n_components`` of each
+        class. ``solver``, ``n_init``, ``max_iter`` and ``tol`` are not used. After ``fit``, steps start from its
+        parameters.
 
         Parameters
         ----------

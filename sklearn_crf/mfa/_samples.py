@@ -1,4 +1,4 @@
-"""Labelled samples in standardised units, in the block layout of all passes over them."""
+"""Labelled samples with standardised features, in the block layout of all passes over them."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sklearn_crf.mfa._densities import missing_patterns
 
 
 class Units(NamedTuple):
-    """Units of features: ``z = (x - mean) / scale``."""
+    """Standardisation of features: ``z = (x - mean) / scale``."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -82,7 +82,7 @@ def _lower_quantile(X, share):
 
 
 def measure(X, weight):
-    """Return the units of the observed values and a mask of constant features, whose scale is 1."""
+    """Return mean and scale of each feature, and a mask of constant features. Their scale is 1."""
     observed = ~np.isnan(X)
     if observed.all():
         total = np.full(X.shape[1], weight.sum())
@@ -98,13 +98,13 @@ def measure(X, weight):
 
 
 def units_of(mean, variance):
-    """Return the units of features with a mean and variance, and a mask of constant features."""
+    """Return mean and scale of features with a mean and variance, and a mask of constant features."""
     constant = variance <= (100 * np.finfo(float).eps * np.abs(mean)) ** 2
     return Units(mean, np.sqrt(np.where(constant, 1.0, variance))), constant
 
 
 class StandardisedSamples(NamedTuple):
-    """Labelled samples in standardised units; labels number the classes that have samples."""
+    """Labelled samples with standardised features; labels number the classes that have samples."""
 
     X: np.ndarray  # (n, d), NaN where a value is missing
     labels: np.ndarray  # (n,) int

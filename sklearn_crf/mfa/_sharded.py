@@ -63,7 +63,7 @@ class ShardedData(TrainingData):
 
 
 def survey(shards: Shards, reading: SampleReading) -> ShardedData:
-    """Collect the classes, the units and some samples of all shards."""
+    """Collect the classes, the means and scales of features, and some samples of all shards."""
     if reading.class_weight is not None:
         reading = _with_weights_of_classes(shards, reading)
     per_class = max(-(-START_SAMPLES // len(shards)), reading.n_components)
@@ -166,7 +166,7 @@ class ShardedBlocks:
 
 
 def _blocks(reading, classes, units, shard):
-    """Load the samples of a shard and return them in standardised units, in blocks."""
+    """Load the samples of a shard and return them in blocks, with standardised features."""
     _, names, labels, weight, X = shard.cache.pop("samples", None) or reading.read(*shard.load())
     labels = np.searchsorted(classes, names[labels])
     return SampleBlocks(units.standardise(X), labels, weight, len(classes))

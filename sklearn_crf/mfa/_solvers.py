@@ -71,7 +71,7 @@ class ScaledCriterion:
     """A criterion as a function of ``z = (x - lowest) / standard error``, with ``z >= 0`` for entries of the noise."""
 
     def __init__(self, objective, start, lengths=None):
-        # lengths: (size,), unit of each entry in flat vectors; None uses the standard errors at the start
+        # lengths: (size,), scale of each entry in flat vectors; None uses the standard errors at the start
         self.objective = objective
         packing = objective.packing
         low, self._high = objective.prior.log_noise_bounds

@@ -1,4 +1,4 @@
-"""Training in standardised units: the best of several restarts, or single passes of partial_fit."""
+"""Training on standardised features: the best of several restarts, or single passes of partial_fit."""
 
 from contextlib import contextmanager
 from dataclasses import replace

@@ -55,7 +55,7 @@ def minimize_pqn(
 
 
 def _step(run, model, inner_iter):
-    """Move towards the minimum of the model, or along the projected gradient if the former fails."""
+    """Move towards the minimum of the model, or along the projected gradient if this fails."""
     if model.steps:
         direction = model.minimum(run, inner_iter) - run.x
         if run.gradient @ direction < 0 and run.move_along(direction):

@@ -89,7 +89,7 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[FeatureMoments]") -> "FeatureMoments":
-        """Return the moments of all parts together; the order of parts determines rounding."""
+        """Return the moments of all shards together; the order of shards determines rounding."""
         total = parts[0]
         for part in parts[1:]:
             number = total.number + part.number

@@ -141,7 +141,7 @@ class LinearPotentials:
 
     @property
     def penalty(self):
-        """Factor of each squared weight in the penalty, (n_coef,) float64: 0 for intercepts, else 1 / unit squared."""
+        """Factor of each squared weight in the penalty, (n_coef,) float64: 0 for intercepts, else 1 / scale squared."""
         factors = np.ones(self.n_coef)
         self.unpack(factors).intercept[...] = 0.0
         if self.feature_scale is not None:

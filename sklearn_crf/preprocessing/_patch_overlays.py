@@ -37,7 +37,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     The features of an image are a :class:`scipy.sparse.linalg.LinearOperator` for :class:`~sklearn_crf.Example`. It
     stores only the position and the correlation of each patch, 16 bytes. A sparse matrix for 1,000 patches, with 2,500
-    entries of each mask, would take some 20 MB per image.
+    entries of each mask, would take about 20 MB per image.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
     for k in range(cascade.n_fields):
         own, own_degradations, n_predicted = options, degradations, 0
         if found:
-            # Later fields use a new corruption, which the former fields were not trained on.
+            # Later fields use a new corruption, which the earlier fields were not trained on.
             drawn, own_degradations = _redrawn(targets.corruption, X, degradations, [seed, k])
             seen = drawn
             for stage, trained, others in zip(stages, found, of_folds, strict=True):

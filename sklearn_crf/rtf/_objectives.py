@@ -366,11 +366,11 @@ class FieldRisk:
             self._stacked = [replace(image, edge_type=potentials.edge_types(image.leaves)) for image in self._stacked]
 
     def parts(self, function, *arguments):
-        """Return a list with the result of ``function`` for each part of the images; in memory there is one part."""
+        """Return a list with the result of ``function`` for each shard; images in memory count as one shard."""
         return [function(self, *arguments)]
 
     def total(self, function, *arguments):
-        """Return the sum over all parts of the results of ``function``."""
+        """Return the sum over all shards of the results of ``function``."""
         return function(self, *arguments)
 
     def value_grad(self, coef):

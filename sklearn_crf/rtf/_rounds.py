@@ -193,7 +193,7 @@ class Rounds:
     sampled: Callable | None
     seed: int
     n_jobs: int | None
-    first: int = 0  # index of the first image among the images of all parts
+    first: int = 0  # index of the first image among the images of all shards
     bank: Any = None  # filter bank that computes the channels for trees and leaves
     _whole: TrainingData | None = None
     _last: Any = None

@@ -30,7 +30,7 @@ class InputMoments(NamedTuple):
     @classmethod
     def of(cls, features, kind, rng, weights=None, n_images=None):
         """Return the moments of a sample of pixels of these images."""
-        # features: list of (H, W, F), not empty; weights: list of (N,); n_images: number of images in all parts
+        # features: list of (H, W, F), not empty; weights: list of (N,); n_images: number of images in all shards
         inputs, weight = _samples_of_inputs(features, kind, rng, weights, n_images or len(features))
         weight, inputs = weight[:, None], inputs[:, 1:]
         total = float(weight.sum())

@@ -355,7 +355,7 @@ class _FieldOfShard:
         self.field, self.risk = None, None  # type: Any, Any
 
     def grow(self, field):
-        """Replace the field, keeping the solutions for the former field as warm starts."""
+        """Replace the field, keeping the solutions for the previous field as warm starts."""
         self.field = field
         if self.risk is None:
             self.risk = field.risk(self.objective, self.data, self.n_jobs, self.whole)

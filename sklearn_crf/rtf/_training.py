@@ -157,7 +157,7 @@ class TreeField(NamedTuple):
         return map_tasks(one, parts, n_jobs)
 
     def risk(self, objective, data, n_jobs, whole=None):
-        """Return the mean loss over a data set; ``whole`` describes all parts if it is one of several."""
+        """Return the mean loss over a data set. If the data set is a shard, ``whole`` describes all shards."""
         if hasattr(data, "risk"):
             return data.risk(objective, self)
         images = self.images(data, n_jobs)

@@ -183,7 +183,7 @@ class RegressionTree(NamedTuple):
         return out
 
     def split(self, splits):
-        """Return the tree with some leaves split in two, and the former leaf of each leaf."""
+        """Return the tree with some leaves split in two, and the leaf from which each leaf comes."""
         # splits: dict of leaf to test and threshold; parent: (n_leaves,)
         children, leaf, threshold = self.children.copy(), self.leaf.copy(), self.threshold.copy()
         width = max([self.test.shape[1], *(len(new_test) for new_test, _ in splits.values())])
@@ -375,8 +375,8 @@ class FactorSample(NamedTuple):
     """Sample of a type's factors on which splits are compared, and the tests to try."""
 
     number: int  # index of the type
-    chosen: np.ndarray | None  # factors, if there is a single part; None lets each part draw its factors
-    quotas: np.ndarray  # number of factors from each part
+    chosen: np.ndarray | None  # factors, if images are in memory; None lets each shard draw its factors
+    quotas: np.ndarray  # number of factors from each shard
     seed: int
     share: float  # fraction of all factors that are in the sample
     tests: np.ndarray

@@ -39,7 +39,7 @@ class AutoMap(Automatic):
     large that the budget only allows a few iterations, only the first algorithms are used. ``method`` of the result
     names the algorithms used.
 
-    With ``init``, the former labeling replaces the algorithms without a bound and the search.
+    With ``init``, the previous labeling replaces the algorithms without a bound and the search.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class AutoMap(Automatic):
         return found._replace(state=AutoState("portfolio", found.state, n_not_submodular(model)))
 
     def _run(self, chosen, model, init, n_threads):
-        """Return the result of an algorithm, with a warm start if the former state is from this algorithm."""
+        """Return the result of an algorithm, with a warm start if the previous state is from this algorithm."""
         name = type(chosen).__name__
         former = AutoState.of(init, name) if name in ("JunctionTree", "TRWS") else None
         found = chosen._map(model, init=former, n_threads=n_threads)
@@ -138,8 +138,8 @@ class AutoMap(Automatic):
 
     @staticmethod
     def _join(model, parts, places):
-        """Join the labelings of parts of a model."""
-        # places: nodes of each part
+        """Join the labelings of the connected components of a model."""
+        # places: nodes of each component
         labels = np.empty(model.n_nodes, dtype=np.int32)
         for found, nodes in zip(parts, places, strict=True):
             labels[nodes] = found.labels

@@ -192,14 +192,14 @@ class AutoMarginals(Automatic):
 
 def _join(model, parts, places):
     """Join the results of connected components, of which only the last may be approximate."""
-    # places: nodes of each part
+    # places: nodes of each component
     unary = np.zeros((sum(map(len, places)), model.n_columns), dtype=model.dtype)
     terms = np.zeros(len(unary))
     for found, nodes in zip(parts, places, strict=True):
         unary[nodes, : found.unary.shape[1]], terms[nodes] = found.unary, found.log_z_terms
     names = [name for name in parts[0].statistics._fields if name != "unary"]
     sums = {name: sum(getattr(found.statistics, name) for found in parts) for name in names}
-    # All other parts are exact, with error 0.
+    # All other components are exact, with error 0.
     error = parts[-1].error and parts[-1].error * len(places[-1]) / len(unary)
     return parts[-1].with_values(
         unary,

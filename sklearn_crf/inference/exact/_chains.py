@@ -89,7 +89,7 @@ def padded(n_states):
 
 
 def chains_of(model):
-    """Return the bounds of a model's chains and its transitions, or None and None if it is not made of such chains."""
+    """Return (first node of each chain, transitions), or (None, None) unless a model is of chains with one table."""
     if not _shares_a_table(model):
         return None, None
     ptr = model.graph.chain_ptr

@@ -6,7 +6,7 @@
 # Number of table cells below which a search for a better order does not pay, and number of restarts of the search.
 FEW_CELLS, N_RESTARTS = 2.0**14, 8
 
-# Total number of nodes in all further orders that are tried, some 60 milliseconds. If elimination takes longer, the
+# Total number of nodes in all further orders that are tried, about 60 milliseconds. If elimination takes longer, the
 # search may too: an order takes as long per node as this number of cells.
 NODES_OF_ORDERS, CELLS_OF_A_NODE = 20_000, 150
 

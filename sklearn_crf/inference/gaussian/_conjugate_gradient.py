@@ -126,7 +126,7 @@ def _cached_inverse(model):
 
 
 def bounds_of_sums(n_nodes, n_values):
-    """Return the bounds of the ranges of nodes whose partial sums are computed separately."""
+    """Return starts of the ranges of nodes that are summed separately, followed by the number of nodes."""
     ranges = fixed_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _tuning.SMALLEST_RANGE)))
     return np.array([start for start, _ in ranges] + [n_nodes], dtype=np.int64)
 

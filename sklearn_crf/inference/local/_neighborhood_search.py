@@ -33,7 +33,7 @@ class LargeNeighborhoodSearch(Inference):
     .. math::
         y_A \leftarrow \arg\max_{y_A} \; \mathrm{score}(y_A, y_B) .
 
-    Elimination takes time linear in the number of nodes for a move; on a two-state grid some 85 % of the nodes are in
+    Elimination takes time linear in the number of nodes for a move; on a two-state grid about 85 % of the nodes are in
     :math:`A`. Each restart begins with Gibbs sampling at decreasing temperatures :math:`T`: one node after the other is
     drawn from :math:`p(y_s = k) \propto \exp(f_s(k) / T)`, where :math:`f_s(k)` is the score of state k given the
     neighbours. Then it makes moves until they gain nothing. From then on the restart perturbs its best labels, either
@@ -52,7 +52,7 @@ class LargeNeighborhoodSearch(Inference):
     ----------
     max_work : float, optional
         Budget, in table entries that are read by all restarts together. None is the number that 30,000 sweeps over the
-        nodes read, but at most 1e9, which take some two seconds. It is checked between moves.
+        nodes read, but at most 1e9, which take about two seconds. The budget is checked between moves.
     n_restarts : int, default=4
         Number of independent starts. They share the budget and ``n_threads``, and exchange their results 16 times.
     max_cells : int, default=8192

@@ -127,7 +127,7 @@ class _SequentialSweeps:
             raise Infeasible("model is infeasible: every labeling has a score of -inf.")
         fall, self.bound = self.bound - bound, min(self.bound, bound)
         if found > self.score or self.score == -np.inf:
-            # The array of the former best labels is the workspace of the next iteration.
+            # The array of the previous best labels is the workspace of the next iteration.
             self.labels, self.fresh, self.score = self.fresh, self.labels, found
         return fall
 

@@ -14,7 +14,7 @@ from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials
 
 # Number of parts with separate sums: sixteen threads have eight parts each. A part of fewer products of features and
-# weights takes less than some 50 microseconds, and would not be worth a task.
+# weights takes less than about 50 microseconds, and would not be worth a task.
 _PARTS, _FEWEST_PRODUCTS = 128, 2**17
 # Largest number of nodes for which kernels keep scores
 _MOST_NODES = 8192

@@ -20,7 +20,7 @@ class ForestExamples(NamedTuple):
     earlier: np.ndarray  # (E,) int32 half-edges from each node to neighbours before it
     edges: np.ndarray  # (E, 2) int32
     edge_type: np.ndarray  # (E,) int32
-    feature_ptr: np.ndarray  # (N + 1,) int64 bounds of the sparse features of each node, or empty for dense features
+    feature_ptr: np.ndarray  # (N + 1,) int64 first sparse feature of each node, or empty for dense features
     feature_index: np.ndarray  # (nnz,) int32 node type times n_features, plus index of the feature
     edge_weight: np.ndarray  # (E, n_edge_features), or (0, 0) for ones
     node_type: np.ndarray  # (N,) int32 or empty

@@ -55,7 +55,7 @@ def _rows_of(features):
 
 
 def _times(features, kind, unit):
-    """Return features of nodes or edges times the units of their types, in the precision of the features."""
+    """Return features of nodes or edges times the factors ``unit`` of their types, in the precision of the features."""
     # unit: (n_types, n_features)
     return features * unit.astype(features.dtype)[0 if kind is None else kind]
 

@@ -38,11 +38,11 @@ class TrainingData(NamedTuple):
         return sum(len(target) for target in self.targets)
 
     def parts(self, function, *arguments):
-        """Return ``[function(images, None, *arguments)]``: in memory there is one part, without a number."""
+        """Return ``[function(images, None, *arguments)]``: images in memory count as one shard, without a number."""
         return [function(self, None, *arguments)]
 
     def total(self, function, *arguments):
-        """Return the sum of the results of ``function`` over all parts."""
+        """Return the sum of the results of ``function`` over all shards."""
         return function(self, None, *arguments)
 
     def cut(self, number, *sides):
