@@ -196,9 +196,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         mini-batches of some solvers.
     duality_gap_ : float
         Upper bound on the suboptimality of the objective, for margins and for "spa" with ``solver="bundle"``; NaN
-        otherwise. The convergence of Frank-Wolfe depends on the smallest penalty. It therefore penalises weights of
-        features with large values by at least 1e-3 C times the number of nodes of an example, for features scaled to
-        unit spread. The gap and ``loss_curve_`` then refer to the objective with this penalty.
+        otherwise. The convergence of Frank-Wolfe depends on the smallest penalty. Frank-Wolfe therefore penalises
+        weights of features with large values by at least 1e-3 C times the number of nodes of an example, for features
+        scaled to unit spread. The gap and ``loss_curve_`` then refer to the objective with this penalty.
     validation_scores_ : ndarray of shape (n_iter_,)
         Fraction of correct labels of the held-out examples at every iteration; empty if there are none.
     voters_ : ndarray of shape (n_voters, n_coef) or None
@@ -211,8 +211,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     n_rounds_, n_assignments_ : int
         For "contrastive": number of rounds of generation, and number of labelings in all sets at the end. For margins
         with missing labels, ``n_rounds_`` is the number of rounds that complete labels. The curves and
-        ``duality_gap_`` are then of the best round, whose problem with completed labels is convex. Its weights are a
-        stationary point of the problem with missing labels.
+        ``duality_gap_`` are then of the best round, whose problem with completed labels is convex. The weights of this
+        round are a stationary point of the problem with missing labels.
     n_generated_, round_starts_ : ndarray of int
         For "contrastive": number of new labelings of each round, and the indices of ``loss_curve_`` at which the sets
         grew.

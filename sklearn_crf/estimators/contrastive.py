@@ -31,8 +31,8 @@ class ContrastiveCRF(FieldClassifier):
         Loss that determines the weights. "contrastive" begins with the sets of the pseudolikelihood. A
         :class:`~sklearn_crf.learning.ContrastiveTraining` can choose other initial sets (``init``), the method that
         finds further labelings (``generator``: max-product by default; iterated conditional modes, Gibbs sampling,
-        labelings of most violated constraints, or None), and their number and times. It has nested parameters such as
-        ``learning__generator`` and ``learning__max_rounds``. The other names are those of :class:`TRWCRF`.
+        labelings of most violated constraints, or None), and their number and times. ``learning`` has nested parameters
+        such as ``learning__generator`` and ``learning__max_rounds``. The other names are those of :class:`TRWCRF`.
     inference : str or Inference, default="auto"
         Inference that predicts, as in :class:`DRFClassifier`. "auto" predicts each node's most probable state, by exact
         marginals or by tree-reweighted belief propagation. With more than 20,000 training nodes and a penalty of edges

@@ -28,8 +28,8 @@ def risk_of_few_labels(
 ) -> EmpiricalRisk:
     """Return a risk of coarser lattices, restricted to the nodes near labels, if few nodes are labelled.
 
-    Close to a label all neighbours have equal labels, and nothing limits the weights of edges. They are limited by the
-    nodes farther away, because labels have to change somewhere between two strokes.
+    Close to a label all neighbours have equal labels, and nothing limits the weights of edges. The weights are limited
+    by the nodes farther away, because labels have to change somewhere between two strokes.
     """
     # reach: maximum number of edges between a node and the nearest labelled node; None extends the reach until an
     # example has max_nodes nodes

@@ -56,9 +56,9 @@ _ROUGH_TOL, _TOL = 0.5, 1e-2
 _LEAST_PENALTY = 1e-10
 
 # Minimum penalty per node of an example for solvers that process single examples, whose convergence is as slow as the
-# smallest penalty requires. It is at most the penalty of a feature with a spread of one. On images of 256 nodes with
-# features in units of 1e6, Frank-Wolfe takes 1.2 to 1.5 times the epochs that it takes in units of one. With 1e-4 it
-# takes over 6 times the epochs.
+# smallest penalty requires. The minimum is at most the penalty of a feature with a spread of one. On images of 256
+# nodes with features in units of 1e6, Frank-Wolfe takes 1.2 to 1.5 times the epochs that it takes in units of one. With
+# 1e-4 it takes over 6 times the epochs.
 _LEAST_PENALTY_OF_EXAMPLES = 1e-3
 
 # Solvers that change the weights after each mini-batch, which whole shards do not allow.

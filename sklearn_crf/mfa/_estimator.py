@@ -52,8 +52,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     objective : {"multi_conditional", "joint"}, default="multi_conditional"
         Criterion that training maximises.
     alpha : float, default=0.01
-        Weight of ``log P(x | c)`` in the multi-conditional likelihood. ``"joint"`` does not use it. Its means, loadings
-        and noise are the limit of the multi-conditional ones for large ``alpha``.
+        Weight of ``log P(x | c)`` in the multi-conditional likelihood. ``"joint"`` does not use it. The means,
+        loadings and noise of ``"joint"`` are the limits of those of ``"multi_conditional"`` for large ``alpha``.
     noise : {"tied", "class", "component"}, default="tied"
         Which components share ``Psi``: all (as in the paper), the components of a class, or none.
     priors : Priors or None, default=None
@@ -231,9 +231,9 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         with gradients :math:`\tilde g` of the criterion per sample, of mini-batches of 64 samples in random order, in
         units of S, the standard errors of the parameters for a single sample. The fitted parameters are an average over
         all steps, with more weight on later steps. The first call determines the scales of features and the
-        initial values of a single restart. It should therefore have many samples, at least ``n_components`` of each
-        class. ``solver``, ``n_init``, ``max_iter`` and ``tol`` are not used. After ``fit``, steps start from its
-        parameters.
+        initial values of a single restart. The first call should therefore have many samples, at least ``n_components``
+        of each class. ``solver``, ``n_init``, ``max_iter`` and ``tol`` are not used. After ``fit``, steps start from
+        its parameters.
 
         Parameters
         ----------

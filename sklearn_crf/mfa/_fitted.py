@@ -243,7 +243,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         """Replace missing values by their conditional means over all classes.
 
         The means are ``E[x_m | x_o] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` for the missing features m and
-        the observed features o. They minimise the expected squared error under the model.
+        the observed features o. These means minimise the expected squared error under the model.
 
         Parameters
         ----------

@@ -82,7 +82,7 @@ def _lower_quantile(X, share):
 
 
 def measure(X, weight):
-    """Return mean and scale of each feature, and a mask of constant features. Their scale is 1."""
+    """Return mean and scale of each feature, and a mask of constant features. The scale of constant features is 1."""
     observed = ~np.isnan(X)
     if observed.all():
         total = np.full(X.shape[1], weight.sum())

@@ -439,9 +439,9 @@ class ScaledSGD(MixtureSolver):
     .. math::
         \theta_{t+1} = \theta_t - \eta_t S^2 \tilde g_t
 
-    with the diagonal matrix ``S`` of the standard errors of the parameters for a single sample. It stops after five
-    consecutive epochs that gain less than ``tol``, and returns the best parameters at the end of an epoch. It counts as
-    converged if L-BFGS from there stops before it gains a hundredth of the gain of all epochs.
+    with the diagonal matrix ``S`` of the standard errors of the parameters for a single sample. Training stops after
+    five consecutive epochs that gain less than ``tol``, and returns the best parameters at the end of an epoch.
+    Training counts as converged if L-BFGS from there stops before it gains a hundredth of the gain of all epochs.
 
     Parameters
     ----------

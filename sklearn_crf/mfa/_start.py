@@ -75,7 +75,7 @@ def principal_loadings(X, weight, n_factors, seed):
     """Compute probabilistic principal components: loadings, and the residual variance of each feature.
 
     The loadings are ``u sqrt(e - r)``, where ``e`` are the leading eigenvalues of the weighted covariance and ``r`` is
-    the mean of the others. They are kept above 0, because loadings of exactly 0 are a stationary point of every
+    the mean of the others. The loadings are kept above 0, because loadings of exactly 0 are a stationary point of every
     criterion.
     """
     total = weight.sum()

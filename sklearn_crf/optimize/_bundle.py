@@ -59,8 +59,8 @@ def _has_risen(dual, former):
     """Return whether a new plane has raised the dual value.
 
     A plane at the minimiser raises it unless the gap is within rounding, the function is not convex or the maxima
-    were not found. If x is measured in large units, the dual first rises by many orders of magnitude. It is then no
-    measure of progress.
+    were not found. If x is measured in large units, the dual first rises by many orders of magnitude. The dual is then
+    no measure of progress.
     """
     return dual - former > _LEAST_RISE * abs(dual)
 

@@ -174,8 +174,8 @@ def cutting_plane(
 
     Every step calls the oracle for the highest plane of each term of one block, adds the planes that rise above the
     kept ones, and raises the dual over the weights of all planes of the block. Between two epochs, passes over the kept
-    planes of all blocks raise the dual without the oracle. The dual never falls. It converges much faster than with
-    :func:`frank_wolfe`, which keeps one plane per term, if high accuracy is wanted or the oracle is expensive.
+    planes of all blocks raise the dual without the oracle. The dual never falls. The method converges much faster than
+    with :func:`frank_wolfe`, which keeps one plane per term, if high accuracy is wanted or the oracle is expensive.
     """
     # lower_bounded: (n,) of bool; callback: callable
     rng = _iterates.random_state_of(random_state)

@@ -169,7 +169,7 @@ def _search_line(fun, x, value, slope, l1, pairs, curvature):
         orthant = np.where(x == 0, -np.sign(slope), np.sign(x))
     step = 1.0
     for n_tried in range(1, _MOST_SHRINKS + 1):
-        # Recompute the direction in place for each point. It takes as much memory as x, and few searches need a second.
+        # Recompute the direction in place for each point. Storing it takes as much memory as x; few searches need two.
         new_x = _newton_direction(slope, pairs, curvature)
         if has_l1:
             new_x[penalised & (new_x * slope >= 0)] = 0.0

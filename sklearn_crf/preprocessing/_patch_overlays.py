@@ -35,9 +35,9 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     the boundaries of the masks in the training images. Patches that are too similar to an earlier patch are rejected. A
     field learns which patches indicate the location of the object.
 
-    The features of an image are a :class:`scipy.sparse.linalg.LinearOperator` for :class:`~sklearn_crf.Example`. It
-    stores only the position and the correlation of each patch, 16 bytes. A sparse matrix for 1,000 patches, with 2,500
-    entries of each mask, would take about 20 MB per image.
+    The features of an image are a :class:`scipy.sparse.linalg.LinearOperator` for :class:`~sklearn_crf.Example`. The
+    operator stores only the position and the correlation of each patch, 16 bytes. A sparse matrix for 1,000 patches,
+    with 2,500 entries of each mask, would take about 20 MB per image.
 
     Parameters
     ----------

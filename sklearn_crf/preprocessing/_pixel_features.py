@@ -23,8 +23,8 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
     """Compute nine features per pixel: CIE Lab, and both eigenvalues of the structure tensor of each Lab plane.
 
     The structure tensor of a plane ``f`` is ``G_sigma * (grad f grad f')``, a Gaussian average of products of first
-    derivatives (Sobel, in units of ``f`` per pixel). Its larger eigenvalue measures edges, the smaller one corners and
-    fine texture. These features are from Kelm, Pal & McCallum 2006, section 3. They require scikit-image
+    derivatives (Sobel, in units of ``f`` per pixel). The tensor's larger eigenvalue measures edges, the smaller one
+    corners and fine texture. These features are from Kelm, Pal & McCallum 2006, section 3. They require scikit-image
     (``pip install sklearn_crf[images]``).
 
     Parameters

@@ -108,8 +108,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     classes : array-like, default=None
         All classes, if some may be missing from the training labels.
     missing_label : object, default=None
-        Value that marks unknown labels in y and ``evidence``, such as -1 or NaN. They have no weight in training. The
-        pseudolikelihood also excludes their neighbours.
+        Value that marks unknown labels in y and ``evidence``, such as -1 or NaN. Unknown labels have no weight in
+        training. The pseudolikelihood also excludes their neighbours.
 
     Attributes
     ----------

@@ -106,7 +106,7 @@ def _statistics_of(n_nodes, n_values):
 
 @dataclass(eq=False)
 class PredictionLoss:
-    r"""Loss of the prediction of a field, :math:`\ell(J^{-1} h, y)`.
+    r"""Prediction loss of a field, :math:`\ell(J^{-1} h, y)`.
 
     The derivative requires one more solve, :math:`c = J^{-1} \nabla \ell`. The derivative by ``h`` is c; by a block
     (s, t) of J it is :math:`-c_s u_t^\top`, with the prediction u.
@@ -466,7 +466,7 @@ class GaussianLikelihood:
         -\frac1N \log p(y) = \frac{1}{2 N} (y - u)^\top J (y - u) - \frac{1}{2 N} \log \det J + \frac{D}{2} \log 2 \pi,
         \qquad u = J^{-1} h
 
-    Convex in the values of the field. It computes the whole inverse of J, so fields are limited to 4096 values.
+    Convex in the values of the field. The loss computes the whole inverse of J, so fields are limited to 4096 values.
     """
 
     unit = reported = 1.0

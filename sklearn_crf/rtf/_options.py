@@ -146,10 +146,10 @@ class FieldSolver(Options):
         these pixels.
     shrinkage : float or "auto", default="auto"
         Strength of a penalty that pulls the linear model of each leaf towards the model of the leaf it was split from.
-        It acts like this number of factors that agree with the parent, and reduces overfitting if trees are deep and
-        images few. ``"auto"`` is 5 % of the pixels of a round for prediction losses on images, or of at least 2,000
-        nodes of chains, else 0. It is also 0 for ``criterion="residual"``: all trees are then grown before training,
-        and leaves have no trained parents.
+        The penalty acts like this number of factors that agree with the parent, and reduces overfitting if trees are
+        deep and images few. ``"auto"`` is 5 % of the pixels of a round for prediction losses on images, or of at least
+        2,000 nodes of chains, else 0. It is also 0 for ``criterion="residual"``: all trees are then grown before
+        training, and leaves have no trained parents.
     ridge : float or "auto", default="auto"
         Penalty on the scores of classes: ``ridge / (2 n)`` times the mean over pixels of the sum of squared scores.
         Here n is the total weight of the labelled pixels of a round. For a field with one leaf and no pairs, it equals

@@ -300,8 +300,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     ) -> Any:
         """Predict the mean of the field, clipped to the range of y.
 
-        Images of more than a million pixels are solved in tiles. Their margins are large enough for tiles to agree at
-        their seams up to the tolerance of the solver.
+        Images of more than a million pixels are solved in tiles. The margins of tiles are large enough for tiles to
+        agree at their seams up to the tolerance of the solver.
 
         Parameters
         ----------

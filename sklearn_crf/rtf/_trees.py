@@ -271,8 +271,8 @@ def projected_norm(linear, square, precision, bounds):
 class GradientNorm:
     """Split criterion of joint training: squared norm of the projected gradient, from sums of its terms.
 
-    Both new leaves keep the parameters of the old leaf. Their gradients are therefore sums of the terms of the factors
-    in them.
+    Both new leaves keep the parameters of the old leaf. The gradients of the new leaves are therefore sums of the terms
+    of the factors in them.
     """
 
     # precision: (m, m), precision of the leaf

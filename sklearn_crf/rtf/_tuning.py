@@ -152,9 +152,10 @@ OVERSHOOT = 64
 VALUES_OF_CHANNEL, LEAST_VALUES_OF_IMAGE = 2**14, 64
 
 # Limits for images in predict, as multiples of the width of the range in fit. An image is rejected if nearly all its
-# values lie outside the range by more than the first multiple, or half of them by more than the second. It has another
-# scale if nearly all values are closer to 0 than the first fraction. Stricter limits would reject dark and bright
-# images. Up to the second fraction there is a warning: very dark images have the values of images in another scale.
+# values lie outside the range by more than the first multiple, or half of them by more than the second. An image has
+# another scale if nearly all values are closer to 0 than the first fraction. Stricter limits would reject dark and
+# bright images. Up to the second fraction there is a warning: very dark images have the values of images in another
+# scale.
 WIDTHS_OUTSIDE, SHARE_OF_RANGE, SHARE_OF_DARK, QUANTILE_OF_RANGE = (1, 4), 0.01, 0.05, 0.95
 
 # Ratio of an image's estimated noise to the training level above which a field for one level warns. Estimates are wrong

@@ -79,10 +79,10 @@ NARROW_CELLS, FEWEST_STATES, TEMPERATURES, NARROW_SWEEPS, LEFT_TO_SEARCH = 2**22
 LOOSE = 0.001
 
 # Branch and bound: number of table entries to read before algorithms without a bound, number of entries after fusion,
-# and maximum number of nodes for the latter. It gets the latter number again after the search if this found better
-# labels. More entries prove more optima and take longer: four times as many prove one more of the 36 models of
-# benchmarks/quality/auto_limits.py, with equal scores, and take 2.8 s instead of 1.0 s for planted colourings
-# (benchmarks/quality/feasibility.py).
+# and maximum number of nodes for the run after fusion. If the search then finds better labels, branch and bound runs
+# again with the number of entries after fusion. More entries prove more optima and take longer: four times as many
+# prove one more of the 36 models of benchmarks/quality/auto_limits.py, with equal scores, and take 2.8 s instead of 1.0
+# s for planted colourings (benchmarks/quality/feasibility.py).
 FIRST_BRANCHES, BRANCHES, FEW_NODES = 3e7, 5e8, 500
 
 # Cycle relaxation for models of two states: maximum number of nodes and edges, number of nodes and edges above which a

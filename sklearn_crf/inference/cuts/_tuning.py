@@ -29,7 +29,7 @@ MOST_IN_BOXES, LEAST_TO_SPREAD = 1 / 2, 1 / 3
 # Initial fraction of nodes with excess below which flow along lines takes longer than it saves.
 LEAST_FOR_LINES = 0.5
 
-# Visits per node after which the search switches to heights. They take a third of the time if supply is far from
+# Visits per node after which the search switches to heights. Heights take a third of the time if supply is far from
 # demand, but ten times as long if paths are short.
 LONG_SEARCH = 32
 

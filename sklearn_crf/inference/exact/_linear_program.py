@@ -27,9 +27,9 @@ class LinearProgram(Inference):
         \sum_{y_f \sim y_s} \tau_f(y_f) = \tau_s(y_s), \; \tau \ge 0
 
     (Jancsary 2012, Eq. 145 and its dual; for factors of any arity). IncMP, dual decomposition, TRW-S, MPLP and AD3
-    approximate this solution. It is suitable as a reference and for small problems. Count tables are not written out in
-    full: their constraints on the number of nodes in a state are the convex hull of the allowed counts, so that "at
-    most one" takes one inequality.
+    approximate this solution. The linear program is suitable as a reference and for small problems. Count tables are
+    not written out in full: their constraints on the number of nodes in a state are the convex hull of the allowed
+    counts, so that "at most one" takes one inequality.
 
     The bound is recomputed from the dual variables, so that it is valid whatever the solver's tolerances. If the
     relaxation is tight, the labels are optimal and the gap is zero up to rounding (``certified``). Otherwise nodes are

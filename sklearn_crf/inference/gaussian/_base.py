@@ -14,7 +14,7 @@ from sklearn_crf.models import GaussianModel
 class GaussianMarginals(NamedTuple):
     """Mean and covariance of a Gaussian field, for each node.
 
-    The derivative of ``log_z`` by ``h`` is ``mean``. Its derivative by ``diagonal[s]`` is
+    The derivative of ``log_z`` by ``h`` is ``mean``. The derivative of ``log_z`` by ``diagonal[s]`` is
     ``-(covariance[s] + mean[s] mean[s]') / 2``.
     """
 

@@ -23,7 +23,7 @@ class DenseMeanField(Inference):
     .. math::
         q_i(k) \propto \exp\Big(u_{i k} + \sum_m \sum_j \hat K_m(i, j) \sum_l \mu_m(k, l) \, q_j(l)\Big)
 
-    The sums over all nodes are filters, so that an update takes time linear in the number of nodes. It maximises
+    The sums over all nodes are filters, so that an update takes time linear in the number of nodes. Updates maximise
 
     .. math::
         F(q) = \sum_i \sum_k q_i(k) \big(u_{i k} - \log q_i(k)\big)
@@ -55,7 +55,7 @@ class DenseMeanField(Inference):
     labels of ``map`` are the most probable state of each node.
 
     ``log_z`` is F minus the largest possible contribution of the pairs of a node with itself, which is zero for
-    positive semi-definite compatibilities. It is a lower bound on the log-partition at any iteration.
+    positive semi-definite compatibilities. ``log_z`` is a lower bound on the log-partition at any iteration.
 
     References
     ----------

@@ -88,8 +88,8 @@ class GibbsSampler(GibbsChains):
             \exp \Big( u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)}) \Big)
 
     Marginals are averages of these conditional probabilities over the sweeps, which vary less than counts of the drawn
-    labels (Rao and Blackwell). Their error decreases with the square root of the number of independent sweeps. Sweeps
-    depend on each other more if edges are stronger. There is no ``log_z``.
+    labels (Rao and Blackwell). The error of these averages decreases with the square root of the number of independent
+    sweeps. Sweeps depend on each other more if edges are stronger. There is no ``log_z``.
 
     Raises
     ------

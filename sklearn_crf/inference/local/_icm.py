@@ -50,9 +50,9 @@ class ICM(Inference):
     .. math::
         y_s \leftarrow \arg\max_k \Big( u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)}) \Big)
 
-    The score never decreases, and the final labeling cannot be improved by changing a single node. It is only a local
-    maximum: a start near a good labeling matters, and restarts help a little. :class:`GraphCut` and :class:`LoopyBP`
-    are better where they apply.
+    The score never decreases, and the final labeling cannot be improved by changing a single node. This labeling is
+    only a local maximum: a start near a good labeling matters, and restarts help a little. :class:`GraphCut` and
+    :class:`LoopyBP` are better where they apply.
 
     Parameters
     ----------

@@ -38,8 +38,8 @@ class LargeNeighborhoodSearch(Inference):
     drawn from :math:`p(y_s = k) \propto \exp(f_s(k) / T)`, where :math:`f_s(k)` is the score of state k given the
     neighbours. Then it makes moves until they gain nothing. From then on the restart perturbs its best labels, either
     by a move with Gumbel noise of scale :math:`T` added to the unary scores, or by a few sweeps at temperature
-    :math:`T`. It improves the result by further moves. Old and new labels differ in connected parts that have no factor
-    in common, so that each part is accepted or rejected separately:
+    :math:`T`. The restart improves the result by further moves. Old and new labels differ in connected parts that have
+    no factor in common, so that each part is accepted or rejected separately:
 
     .. math::
         y_P \leftarrow y_P^{\mathrm{new}} \quad \text{if} \quad

@@ -21,8 +21,8 @@ class MPLP(Inference):
             \sum_s \max_{y_s} \Big( \theta_s(y_s) + \sum_{F \ni s} \delta_{Fs}(y_s) \Big)
             + \sum_F \max_{y_F} \Big( \theta_F(y_F) - \sum_{s \in F} \delta_{Fs}(y_s) \Big),
 
-    which is the dual of the linear relaxation of the MAP problem. It is minimised over the messages from one factor
-    after the other to all its :math:`n_F` nodes at once,
+    which is the dual of the linear relaxation of the MAP problem. The dual is minimised over the messages from one
+    factor after the other to all its :math:`n_F` nodes at once,
 
     .. math::
         \delta_{Fs}(a) = \frac{1}{n_F} \max_{y_F: y_s = a} \Big( \theta_F(y_F) + \sum_{t \in F} c_t(y_t) \Big) - c_s(a),

@@ -32,8 +32,8 @@ class NormProductBP(Inference):
     non-negative and cover every node, :math:`c_s + \sum_{F \ni s} c_F \ge 1`.
 
     Labels come from messages with maxima in place of sums (:math:`T = 0`), which lower the dual of the linear
-    relaxation of the MAP problem. It is an upper bound on the best score at every iteration. After each iteration nodes
-    are labelled one by one, each given the labels of earlier nodes; the best labels are kept.
+    relaxation of the MAP problem. This dual is an upper bound on the best score at every iteration. After each
+    iteration nodes are labelled one by one, each given the labels of earlier nodes; the best labels are kept.
 
     Parameters
     ----------

@@ -37,8 +37,8 @@ class ClusterTightening(Inference):
     in which regions pass scores to regions that share nodes or pairs of nodes with them. The bound is lowered in
     sweeps over nodes and pairs, forwards and backwards, which never raise it. When the sweeps make little progress,
     clusters are added along frustrated cycles. A cycle of pairs is frustrated if an odd number of its pairs prefer
-    different states, so that not all preferences can be met. Its clusters lower the bound by at least the weakest
-    preference. Cycles of more than three nodes are divided into triplets.
+    different states, so that not all preferences can be met. Clusters for such a cycle lower the bound by at least the
+    weakest preference. Cycles of more than three nodes are divided into triplets.
 
     Pairwise models with two states and few edges per node are passed to :class:`CycleRelaxation` first. Otherwise
     initial labels come from :class:`LargeNeighborhoodSearch`. States and pairs of states that cannot be part of a

@@ -73,8 +73,9 @@ class ForestPlanes(PlaneOracle):
         Risk of a :class:`StructuredHinge` for which :meth:`applies` is true.
     C : float
     scale : ndarray of shape (n_coef,)
-        Solvers use weights divided by the scale. It must be equal for all columns of a node feature, and for all table
-        entries of an edge feature. The scale of intercepts is the value of the constant feature whose weights they are.
+        Solvers use weights divided by the scale. The scale must be equal for all columns of a node feature, and for all
+        table entries of an edge feature. The scale of intercepts is the value of the constant feature whose weights
+        they are.
     map_in_threads : callable
         ``map``, or an equivalent that uses threads.
     n_blocks : int, default=64
@@ -270,7 +271,7 @@ _WORTH_SHARING = 2_000_000
 # Least number of examples for which labels are computed ahead
 _FEWEST_AHEAD = 128
 
-# Passes after which the size of groups doubles. It doubles again whenever the number of passes has doubled.
+# Passes after which the size of groups doubles. The size doubles again whenever the number of passes has doubled.
 _PASSES_ALIKE = 8
 
 # Steps of one kernel call. Training can be interrupted between calls.

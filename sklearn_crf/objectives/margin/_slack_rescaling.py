@@ -138,7 +138,7 @@ def largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
 
 
 class _Span(NamedTuple):
-    """Interval of costs between two corners, with the slack at both. It is open if the hull may be above the line."""
+    """Interval of costs between two corners, with the slack at both; open if the hull may be above the line."""
 
     left: float
     left_slack: float
@@ -212,10 +212,10 @@ class SlackRescaledHinge(StructuredHinge):
     All wrong labelings must lose by a margin of one, and violations are multiplied by the cost of the labeling. So the
     margin does not grow with the cost. The maximum is over a product in which the cost is a sum over nodes, so MAP
     inference does not find it directly. Up to 4,096 labelings are enumerated. Otherwise, a search asks inference for
-    the labelings with the highest score plus a multiple of the cost, for several multiples. It finds the maximum up to
-    ``Loss.gap``, which is zero if the maximum is proven, and infinite if the inference has no bound. If the maximum is
-    not proven, graphs are forests and costs are integers, dynamic programming finds the best score for each total cost,
-    and so the maximum. Dynamic programming and enumeration are exact for any inference.
+    the labelings with the highest score plus a multiple of the cost, for several multiples. The search finds the
+    maximum up to ``Loss.gap``, which is zero if the maximum is proven, and infinite if the inference has no bound. If
+    the maximum is not proven, graphs are forests and costs are integers, dynamic programming finds the best score for
+    each total cost, and so the maximum. Dynamic programming and enumeration are exact for any inference.
 
     Source: Tsochantaridis et al. 2005; Sarawagi and Gupta 2008.
 
