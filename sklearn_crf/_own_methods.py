@@ -72,7 +72,7 @@ class errors_of:
 
 @contextmanager
 def restoring(found):
-    """Convert errors within the context to a ValueError that says that the saved object is damaged."""
+    """Convert errors within the context to a ValueError about a damaged saved object."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:

@@ -190,7 +190,7 @@ class NumberReader:
             self.refuse(self._tiny[k] - self.position, f"the exponent of {self._words[k]} is out of range")
 
     def rows(self, n_rows, what, lowest, highest, hint="", logarithms=False):
-        """Read rows that each begin with their length; return their numbers, float64, and the start of each row."""
+        """Read rows, each beginning with its length; return all numbers as float64, and the start of each row."""
         # hint: added to the error about a number below ``lowest``; logarithms: return the logarithms of the numbers
         values, start = self.values, self.position
         self._require(n_rows, what)

@@ -289,7 +289,7 @@ def write_evidence(path: PathLike, labels: ArrayLike) -> None:
 
 
 def read_marginals(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.ndarray:
-    """Read a solution of task MAR, which lists for each node its number of states and their probabilities.
+    """Read a solution of task MAR: the number of states of each node, and the probability of each state.
 
     Parameters
     ----------
@@ -345,7 +345,7 @@ def _check_distributions(path, probabilities, ptr):
 
 
 def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None = None) -> None:
-    """Write a solution of task MAR, which lists for each node its number of states and their probabilities.
+    """Write a solution of task MAR: the number of states of each node, and the probability of each state.
 
     Parameters
     ----------

@@ -337,7 +337,7 @@ def _call(function, shard, broadcast):
 
 
 class _Failure(NamedTuple):
-    """An error of a function or loader, returned instead of raised: clusters would hide it or mistake it for theirs."""
+    """An error of a function or loader, returned instead of raised: a cluster would hide it or take it for its own."""
 
     error: Exception
 

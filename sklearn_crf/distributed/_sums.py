@@ -28,7 +28,7 @@ def tree_order(numbers: Sequence[int]) -> list[int]:
 
 
 def even_blocks(low: int, high: int, n_blocks: int) -> list[tuple[int, int]]:
-    """Split the leaves low to high into blocks of similar size; they are subtrees if their number is a power of two."""
+    """Split leaves low to high into blocks of similar size, which are subtrees if ``n_blocks`` is a power of two."""
     if n_blocks > 1 and n_blocks % 2 == 0:
         middle = (low + high + 1) // 2
         return even_blocks(low, middle, n_blocks // 2) + even_blocks(middle, high, n_blocks // 2)

@@ -29,7 +29,7 @@ def gather(reader, shards: Shards, y, sample_weight, node_weight):
 
 
 class ShardedExamples:
-    """Training examples in shards. The shards encode them; this object holds their common properties."""
+    """Training examples in shards. Shards encode the examples; this object holds common properties of all examples."""
 
     node_weight: list | None = None
     are_sharded = True

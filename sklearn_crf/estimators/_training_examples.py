@@ -94,7 +94,7 @@ class Reader:
 
 
 class TrainingExamples:
-    """Encoded examples in memory, their labels, and after :meth:`pack` their batches."""
+    """Encoded examples in memory with labels and, after :meth:`pack`, batches."""
 
     # X, y, sample_weight, node_weight: as in ``fit``
     # classes: all classes, or None

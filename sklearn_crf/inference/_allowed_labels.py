@@ -306,7 +306,7 @@ _FOUND, _REFUTED = 1, 2
 
 
 def _run(constraints, guide, nodes, most_steps, by_scores=False):
-    """Run a search among some nodes (None for all); return it and arrays for its results."""
+    """Run a search among some nodes (None for all); return the search and arrays for the results."""
     n_all = len(constraints.first) - 1
     start = np.zeros(n_all, dtype=np.int32)
     start[: constraints.n_nodes] = guide

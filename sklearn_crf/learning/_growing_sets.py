@@ -194,7 +194,7 @@ def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_
 
 
 def _check_sets(sets, set_weight, classes, n_examples):
-    """Check the given sets; return them as columns of classes, with their weights."""
+    """Check the given sets; return labelings as columns of classes, and the weights of the sets."""
     columns = []
     for j, labelings in enumerate(sets):
         labelings = np.asarray(labelings)
@@ -407,7 +407,7 @@ _EDGE_SHARES, _N_ITER_OF_SHARE = (1e-6, 1e-5, 1e-4, 1e-3), 30
 
 
 def choose_edge_penalty(risk, start: np.ndarray, run: TrainingRun, score) -> tuple[float, np.ndarray, float]:
-    """Choose the inverse penalty strength of edges by training accuracy; return it with its weights and their score."""
+    """Choose the inverse penalty strength of edges by training accuracy; return strength, weights and accuracy."""
     # score: function of weights that returns the fraction of correctly labelled nodes
     chosen = run.C, start, -np.inf
     for share in _EDGE_SHARES:

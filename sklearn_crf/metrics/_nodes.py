@@ -166,7 +166,7 @@ def _flat_score(metric, y_true, y_pred, missing_label, sample_weight, **options)
 
 
 def _check_weights(weight):
-    """Check weights of nodes and return them, rescaled if their sum would overflow."""
+    """Check weights of nodes. Return the weights, rescaled if the sum would overflow."""
     if weight is None:
         return None
     if weight.dtype.kind not in "biuf":

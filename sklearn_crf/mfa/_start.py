@@ -62,7 +62,7 @@ def start_parameters(classes, noise, floor):
 
 
 def filled(X, weight):
-    """Return ``X`` with missing values replaced by the weighted mean of their feature, or 0 if it is never observed."""
+    """Return ``X`` with missing values replaced by the weighted mean of the feature (0 if none is observed)."""
     missing = np.isnan(X)
     if not missing.any():
         return X

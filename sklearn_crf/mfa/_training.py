@@ -15,7 +15,7 @@ from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
 
 def find_starts(samples, family, init, seeds, n_jobs=None):
-    """Find initial values for each restart, which has a seed; they do not depend on the criterion."""
+    """Find initial values for each restart, given seeds. Initial values do not depend on the criterion."""
     if isinstance(init, MixtureParameters):
         return [samples.units.to_standard(init) for _ in seeds]
     n_classes = int(samples.labels.max()) + 1

@@ -188,7 +188,7 @@ def model_of_components(
 
 
 def model_of_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> PairwiseModel | FactorGraph:
-    """Return the part of a model on some of its nodes: their scores, and the factors that have no other node."""
+    """Return the submodel on some nodes: the scores of these nodes, and the factors that have no other node."""
     # inside: (N,) of bool
     nodes = np.flatnonzero(inside)
     number = np.cumsum(inside) - 1

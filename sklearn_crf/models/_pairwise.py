@@ -229,7 +229,7 @@ class PairwiseModel(ChecksPickles):
 
 
 def with_table_of_each_edge(model: PairwiseModel) -> PairwiseModel:
-    """Return a model with equal scores and a separate table for each edge; its statistics are the pair marginals."""
+    """Return a model with equal scores and a table for each edge, so that statistics of tables are pair marginals."""
     edge_type = np.arange(model.graph.n_edges, dtype=np.int32)
     return replace(model, tables=model.edge_tables(), edge_type=edge_type, edge_weight=None)
 

@@ -154,7 +154,7 @@ def _evaluate(fun, x, l1):
 
 
 def least_subgradient(x, gradient, l1):
-    """Return the subgradient of least norm; it is zero where x is zero and the penalty outweighs the gradient."""
+    """Return the subgradient of least norm: zero where x is zero and the penalty outweighs the gradient."""
     if not l1.any():
         return gradient
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0.0)
@@ -206,7 +206,7 @@ def _newton_direction(slope, pairs, scale):
 
 
 def _remember(pairs, x, gradient, new_x, new_gradient):
-    """Keep a step and its change of the gradient, unless their curvature is not positive."""
+    """Keep a step and the change of the gradient along it, if the curvature is positive."""
     # In single precision: pairs take most of the memory if there are many weights, and only approximate the Hessian.
     kept = pairs.popleft()[:2] if len(pairs) == pairs.maxlen else (np.empty(len(x), dtype=np.float32) for _ in range(2))
     s, y = kept

@@ -257,7 +257,7 @@ class FeatureScaling:
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
 
     def _measure_tails(self, nodes, edges, penalties, fit_intercept, penalises_intercept):
-        """Set the tails, and centre features with outliers at their robust centre if it is far from 0."""
+        """Set the tails, and centre features with outliers at their robust centre if this centre is far from 0."""
         tail = _tails(self.scale, nodes, penalties[0])
         self.tail, self.edge_tail = tail, _tails(self.edge_scale, edges, penalties[1])
         if fit_intercept:

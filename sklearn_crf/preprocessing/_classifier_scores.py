@@ -318,7 +318,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
 @options(kw_only=False)
 class _NodeClassifier(ClassifierMixin, HoldsOptions):
-    """A classifier of plain rows, applied to the nodes of examples; its results have the shape of the labels."""
+    """A classifier of plain rows, applied to the nodes of examples. Results have the shape of the labels."""
 
     estimator: Any
     missing_label: object = None

@@ -204,7 +204,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return list(zip(sizes, distances, strict=True))
 
     def _draw_patches(self, planes, masks, least_deviation, size, steps):
-        """Return the patches of one size, their masks and the indices of their images."""
+        """Return the patches of one size, with masks and the index of each patch's image."""
         rng = check_random_state(self.random_state)
         corners = [_corners(mask, size, steps) for mask in masks]
         usable = [i for i, places in enumerate(corners) if len(places)]

@@ -36,7 +36,7 @@ def knots() -> np.ndarray:
 
 
 def gaussians() -> np.ndarray:
-    """Return the values of the Gaussians at the knots, (G, K); their width is the distance between neighbours."""
+    """Return the values of the Gaussians at the knots, (G, K). Gaussians are as wide as the distance of knots."""
     centres = knots()[:: tuned.INTERVALS]
     return np.exp(-0.5 * ((knots() - centres[:, np.newaxis]) / (centres[1] - centres[0])) ** 2)
 

@@ -189,7 +189,7 @@ class PredictionLoss:
         return GaussianLoss(value, statistics, (x, adjoint), bool(converged))
 
     def _value_of(self, total, largest, size, weight):
-        """Return the loss and its largest derivative, given the sum of squares and half of its largest derivative."""
+        """Return loss and largest derivative, given the sum of squares and half the largest derivative of this sum."""
         value, derivative = self.of_mean_square(total / max(size, 1))
         share = 1.0 if weight is None else float(weight)
         return share * value, share * derivative * 2 / max(size, 1) * largest
@@ -472,7 +472,7 @@ class GaussianLikelihood:
     unit = reported = 1.0
 
     def is_mean(self, graph):
-        """Return whether the loss is a mean over pixels. Without edges it is, as it equals the pseudolikelihood."""
+        """Return whether the loss is a mean over pixels: only without edges, when it equals the pseudolikelihood."""
         return graph.n_edges == 0
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):

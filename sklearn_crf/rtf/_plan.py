@@ -262,13 +262,13 @@ class ValueTargets(_Targets):
         return ReadImages(planes, targets, weights, layout, drawn.make, drawn.missing, degradations, kept)
 
     def found(self, read: ReadImages) -> tuple:
-        """Return statistics of one part of the images; :meth:`common` joins the statistics of all parts."""
+        """Return statistics of the images in memory or of one shard; :meth:`common` joins those of all shards."""
         values = np.concatenate(read.targets)
         moments, extremes = TargetMoments.of(read.targets, read.weights), (np.nanmin(values), np.nanmax(values))
         return moments, extremes, read.layout, read.planes.offsets, read.keeps_known
 
     def common(self, found: Sequence) -> Common:
-        """Return the mean and scale of the targets of all parts, and the fitted attributes that describe y."""
+        """Return the mean and scale of the targets of all shards, and the fitted attributes that describe y."""
         moments, extremes, layouts, offsets, kept = zip(*found, strict=True)
         self._check_former(len(moments[0].mean), layouts[0]["_has_channels"], offsets[0])
         mean, scale = self.scale_of(moments)
@@ -409,11 +409,11 @@ class LabelTargets(_Targets):
         return replace(targets, class_weight=dict(zip(targets.classes.tolist(), weights.tolist(), strict=True)))
 
     def found(self, read: ReadImages) -> tuple:
-        """Return statistics of one part of the images; :meth:`common` joins the statistics of all parts."""
+        """Return statistics of the images in memory or of one shard; :meth:`common` joins those of all shards."""
         return TargetMoments.of(read.targets, read.weights), read.layout
 
     def common(self, found: Sequence) -> Common:
-        """Return the mean and scale of the targets of all parts, and the fitted attributes that describe y."""
+        """Return the mean and scale of the targets of all shards, and the fitted attributes that describe y."""
         moments, layouts = zip(*found, strict=True)
         mean, scale = (np.zeros(len(moments[0].mean)), 1.0) if self.are_scores else self.scale_of(moments)
         return Common(mean, scale, layouts[0])

@@ -128,7 +128,7 @@ def _count_classes(shard, request):
 
 
 def _read(shard, request):
-    """Return the images of a shard, from its cache if they are still there."""
+    """Return the images of a shard, from the shard's cache if possible."""
     key, read = shard.cache.get("read", (None, None))
     if key != request.key:
         X, y, weight = shard.load()

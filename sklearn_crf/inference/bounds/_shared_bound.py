@@ -129,7 +129,7 @@ class NodeShares:
         return TreeMarginals(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
     def _sums_of(self, group: _Group, x: np.ndarray) -> tuple:
-        """Return the log-partition of each tree, and its node marginals times the square root of its probability."""
+        """Return the log-partition of each tree, and node marginals times the square root of the tree's probability."""
         _, _, unary, log_z_terms = self._sum_product(group, x)
         unary = unary.reshape(group.last - group.first, *self.shape[1:])
         return log_z_terms.sum(axis=1), unary * self.scale[group.first : group.last, None, None]
@@ -166,7 +166,7 @@ class NodeShares:
 
 
 def _infeasible():
-    """Return the error for trees without a labeling; it names no node, because trees number nodes differently."""
+    """Return the error for trees without a labeling. The error names no node: trees number nodes differently."""
     return ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.")
 
 

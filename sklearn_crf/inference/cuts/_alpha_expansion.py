@@ -44,7 +44,7 @@ class _MoveMaking(Inference):
                 raise ValueError(self._explain(model, *violated))
 
     def _violated_edge(self, model):
-        """Return the first edge that violates the condition and its table, or None if all edges satisfy it."""
+        """Return the first edge that violates the condition, and the edge's table, or None if all edges satisfy it."""
         lowest, highest = self._condition_range(model.tables)
         weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
         if lowest.min() >= 0 and weight.min(initial=0) >= 0:

@@ -138,7 +138,7 @@ def planned_order(problem, order, limits):
 
 
 def orders_of_components(structure, nodes, most_cells=None, most_steps=None):
-    """Yield the nodes of each connected component and their best order, or None if it exceeds the limits."""
+    """Yield each connected component's nodes and their best order, or None if this order exceeds the limits."""
     # nodes: the nodes to include, ascending
     # most_cells, most_steps: (N,), limits for the component of each node
     # Nodes are renumbered in each component. The order of a component therefore does not depend on other components,

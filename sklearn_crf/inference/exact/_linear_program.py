@@ -95,7 +95,7 @@ class LinearProgram(Inference):
         return Labeling(labels, score(model, labels), bound=polytope.bound(messages), n_iter=n_iter, fractional=padded)
 
     def _relax(self, graph):
-        """Solve the relaxation; return it with its dual variables, node marginals and the solver's iterations."""
+        """Solve the relaxation; return the solution, dual variables, node marginals and the solver's iterations."""
         polytope = LocalPolytope(graph)
         program = _Program(polytope)
         self._check_size(program.n_variables)

@@ -126,7 +126,7 @@ class MeanField(Inference):
         return range_runner(n_threads if self.schedule == "checkerboard" else 1)
 
     def _ascend(self, model, init, run):
-        """Sweep until the marginals converge; return them, the number of sweeps, and whether they have converged."""
+        """Sweep until the marginals converge; return marginals, the number of sweeps, and whether they converged."""
         q = starting_marginals(model, init)
         arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
         for n_iter in range(1, self.max_iter + 1):

@@ -161,7 +161,7 @@ def _check_start(n_states, init):
 
 
 def _search(chains, n_threads, anneal_first):
-    """Use the budget of all chains, which exchange their results at fixed fractions of it."""
+    """Run all chains until the budget is used. They exchange their results at fixed fractions of the budget."""
 
     def begin(chain, n_threads):
         if anneal_first or chain is not chains[0]:

@@ -25,7 +25,7 @@ _LEAST_WEIGHT = 1e-100
 
 
 class FactorLayers(NamedTuple):
-    """Arrays for the kernels of factor messages; they only contain factors with at least two nodes."""
+    """Arrays for the kernels of factor messages. Only factors with at least two nodes are in the arrays."""
 
     maximum: bool
     n_columns: int  # K, at least two for the symbols of a count table

@@ -222,7 +222,7 @@ def _bethe_split(layered: LayeredModel) -> Split:
 
 
 def _propagate(algorithm, layered, temperature, init):
-    """Send messages with Bethe counting numbers; return them, the iterations, and whether they have converged."""
+    """Send messages with Bethe counting numbers; return messages, iterations, and whether messages converged."""
     if layered.is_forest:
         return run_over_forest(layered, temperature, init), 2, True
     run = MessageRun(layered, _bethe_split(layered), temperature, init, algorithm.damping, algorithm.tol)

@@ -128,7 +128,7 @@ class SweptGraphs:
 
 
 class _GraphArrays:
-    """Arrays of a batch for the kernel, which reads them at their addresses."""
+    """Arrays of a batch, and their addresses, from which the kernel reads."""
 
     def __init__(self, batch: Batch, edges: EdgeLayout, algorithm: MessagePassing) -> None:
         example, graph = batch.example, batch.example.graph

@@ -214,7 +214,7 @@ class _Proof:
         return bound if bound <= self.target or self.work <= 0 else self._branch(bound)
 
     def _lower(self, regions):
-        """Make sweeps while they lower the bound enough; return it, or the target if no better labeling is left."""
+        """Make sweeps while they lower the bound enough; return the bound, or the target if no labeling is better."""
         bound = np.inf
         for _ in range(_tuning.MOST_SWEEPS):
             checkpoint()

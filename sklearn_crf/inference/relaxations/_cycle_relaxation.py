@@ -286,7 +286,7 @@ class _CycleProgram:
         return cut, float(bound)
 
     def _forget_slack(self, below, limit, cut):
-        """Drop inequalities of long cycles that are far from tight; they are found again if needed."""
+        """Drop inequalities that are of long cycles and far from tight. The search finds them again if needed."""
         if below is not None:
             tight = limit - below @ cut < 0.5
             self.rows = {row for row, keep in zip(self.rows, tight, strict=True) if keep or len(row) <= 4}

@@ -305,7 +305,7 @@ class AssignmentSets:
         return len(self.set_weight) - 1
 
     def _append_new(self, model, changes, set_of, tilt=None, is_new_set=False):
-        """Append assignments that are not yet in their sets, and return their number."""
+        """Append assignments that are not yet in their sets, and return the number appended."""
         # tilt: (n_rows,), tilt of each assignment, or None
         if not changes.n_rows:
             return 0

@@ -286,7 +286,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return weighted_loss(batch, loss, by_weight), -temperature * of_trees
 
     def _solve(self, i, coef, n_threads=1):
-        """Return the marginals of a batch, the mutual information of its edges, (E,), and its model by weights."""
+        """Return marginals and model of a batch at the given weights, and the mutual information of edges, (E,)."""
         batch = self.batches[i]
         model, by_weight = self.model_by_weight(i, coef)
         model = self.objective.augmented(model, batch.labels, batch.node_weight)
