@@ -16,7 +16,7 @@ _BETWEEN = {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threadin
 
 
 class WarningState(NamedTuple):
-    """Warning settings of a thread, which it passes on to its helper threads."""
+    """Warning settings that a thread passes on to its helper threads."""
 
     caller: FrameType | None = None
     without_convergence: bool = False
@@ -89,7 +89,7 @@ def warn_unconverged(message: str) -> None:
 
 @contextmanager
 def progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[Callable[[Callable[[], str]], None]]:
-    """Yield a function that reports one iteration; its argument is a function that returns a summary in words."""
+    """Yield a function ``report(summary)`` that reports one iteration, given a function that returns a summary."""
     if not verbose:
         yield lambda summary: None
         return

@@ -51,7 +51,7 @@ class cached_property(Generic[_Value]):
 
 
 def own_workspace(n: int, dtype: Any = np.float64) -> np.ndarray:
-    """Return a workspace of n numbers for one thread, which shares no cache line with other workspaces."""
+    """Return a workspace of n numbers for one thread, without cache lines of other workspaces."""
     return np.empty(n + 2 * _LINES_APART, dtype=dtype)[_LINES_APART : _LINES_APART + n]
 
 

@@ -209,7 +209,7 @@ class _TiledPrediction:
         self.best: Any = None if asked is None or asked.rule != "map" else asked.inference
         self.asked: Any = asked
         self.forbidden = None if field is None else field.layout.forbidden
-        # labels_of returns the labels of a window and which of them are certain. It is None if there is no proof.
+        # labels_of: returns the labels of a window and which labels are certain; None if there is no proof
         # closes: whether all labels are certain if the margin is large enough.
         self.labels_of = self._proof()
         self.closes = self.labels_of == self._labels_by_cuts

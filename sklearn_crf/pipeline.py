@@ -68,7 +68,7 @@ class FieldPipeline(pipeline.Pipeline):
 
     @available_if(_last_step_has("energy"))
     def energy(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the energy of the labels of each example, which is their negative score."""
+        """Return the energy of the labels of each example: the negative score."""
         # returns: (n_examples,)
         return self._ask("energy", X, y)
 

@@ -1,4 +1,4 @@
-"""Train a network through a field, whose gradient continues into the network."""
+"""Train a network through a field. The gradient of the field flows into the network."""
 
 import numpy as np
 import torch

@@ -126,7 +126,7 @@ def _heading(chunks):
 
 
 class NumberReader:
-    """Reader of the numbers of a file in order, which checks each number."""
+    """Reader of the numbers of a file in order, with a check of each number."""
 
     # values: (n,) float64; has_heading: whether the file has a leading word
     # tiny: indices and words of the numbers that are too small for all digits of a double

@@ -258,7 +258,7 @@ class UnrolledRisk:
 
     @property
     def _groups(self):
-        """Groups of consecutive tasks of one data type, whose marginals of all updates are in memory at once."""
+        """Groups of consecutive tasks of one data type. Marginals of all updates of a group are in memory at once."""
         groups: list[list] = []
         size = 0
         for task in self.tasks:

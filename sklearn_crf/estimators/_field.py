@@ -90,7 +90,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ``solver`` can also be an object of :mod:`sklearn_crf.learning`, with nested parameters such as
         ``solver__l1_ratio``.
     inference : str or Inference, default="auto"
-        Inference that predicts; it also learns, if the loss needs marginals or labelings. "auto" depends on
+        Inference for prediction, and for learning if the loss needs marginals or labelings. "auto" depends on
         ``learning``. It predicts each node's most probable state, by exact marginals if they are affordable, otherwise
         by the marginals of training. With margins it predicts the best labeling. "mpm" predicts each node's most
         probable state, and "map" the best labeling (Viterbi on chains, minimum cuts for two classes). The user guide

@@ -16,12 +16,12 @@ class ContrastiveCRF(FieldClassifier):
             \log \frac{\exp(\mathrm{score}_w(x_i, y_i))}{\sum_{y \in S_j} \exp(\mathrm{score}_w(x_i, y))}
 
     The scores are defined as for :class:`DRFClassifier`. The objective makes the true labeling probable among the
-    labelings of each set :math:`S_j`. It needs the scores of these labelings, and no partition function. With one set
-    of all labelings it is the likelihood; with a set for each node, which varies the state of this node, it is the
-    pseudolikelihood. Local methods do not use labelings far from the truth. Contrastive constraint generation finds
-    such labelings: it optimises, searches for labelings with high scores, adds them to the set of their example, and
-    repeats until no labeling is new. Unlike a margin, the objective calibrates probabilities. If the maximum number of
-    rounds is reached, the kept weights are from the round that labels the training examples best, by the inference
+    labelings of each set :math:`S_j`. The objective needs the scores of these labelings, and no partition function.
+    With one set of all labelings it is the likelihood; with a set for each node, which varies the state of this node,
+    it is the pseudolikelihood. Local methods do not use labelings far from the truth. Contrastive constraint generation
+    finds such labelings: it optimises, searches for labelings with high scores, adds them to the set of their example,
+    and repeats until no labeling is new. Unlike a margin, the objective calibrates probabilities. If the maximum number
+    of rounds is reached, the kept weights are from the round that labels the training examples best, by the inference
     that predicts. With :class:`~sklearn_crf.Shards` in place of X and y, each shard generates and keeps the labelings
     of its own examples.
 

@@ -109,7 +109,7 @@ class MixtureParameters:
         return np.arange(len(self.means), dtype=np.int64) * n_groups // len(self.means)
 
     def restrict(self, features):
-        """Return the marginal model of some features, which drops the rows of all others."""
+        """Return the marginal model of some features, without the rows of all other features."""
         return replace(
             self,
             means=self.means[:, features],

@@ -11,7 +11,7 @@ from sklearn_crf.models._pairwise import check_allowed_states, check_labels, cla
 
 
 def union_of_factors(*graphs):
-    """Return a factor graph with the factors of several graphs on the same nodes, whose scores add up."""
+    """Return a factor graph with the factors of several graphs on the same nodes, so that scores add up."""
     first = graphs[0]
     for graph in graphs[1:]:
         if not np.array_equal(graph.n_states, first.n_states):

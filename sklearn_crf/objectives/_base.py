@@ -250,7 +250,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         raise NotImplementedError(type(self).__name__)
 
     def of_batch(self, i: int) -> "Objective":
-        """Return the objective of one batch of training examples, which is ``self`` unless each batch has its own.
+        """Return the objective of one batch of training examples: ``self``, unless each batch has its own.
 
         Parameters
         ----------

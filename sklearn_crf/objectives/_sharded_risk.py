@@ -221,7 +221,7 @@ class _RiskOfShard:
 
     def evaluate(self, number, coef, starts_cold, objective):
         """Return the RiskValue at some weights, and 1 if inference keeps warm starts, else 0."""
-        # objective: None if it has not changed or if shards have their own; its tolerances may change between passes
+        # objective: None if unchanged or if shards have their own; tolerances of an objective may change
         if starts_cold:
             self.risk.forget()
         if objective is not None:

@@ -92,7 +92,7 @@ class BestPoint:
         return bool(np.isfinite(self.upper))
 
     def fun(self, dual):
-        """Return the upper bound on P at x or, without a bound, the value found; it is never below the dual."""
+        """Return the upper bound on P at x or, without a bound, the value found. Both are at least the dual."""
         return self.upper if self.is_proven else max(self._value, dual)
 
     def end(self, dual, tol, is_stuck=False):

@@ -6,7 +6,7 @@ import numpy as np
 
 
 class ExtendedPotentials:
-    """Potentials of nodes and edges, whose weights come first, with more weights after them."""
+    """Potentials with the weights of nodes and edges first, followed by more weights."""
 
     def __init__(self, pairwise: Any, n_more: int) -> None:
         # n_more: number of further weights

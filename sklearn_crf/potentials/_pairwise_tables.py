@@ -1,4 +1,4 @@
-"""Forms of pairwise tables, which are parameterised by a few weights, and their options in estimators."""
+"""Forms of pairwise tables with few weights, and the options of estimators for pairwise tables."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

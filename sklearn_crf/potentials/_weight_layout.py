@@ -136,7 +136,7 @@ class WeightLayout(NamedTuple):
         return SparsePotentials(pairs, n_features, n_classes, self.form, **options)
 
     def flat(self, field, potentials):
-        """Return the fitted weights as a flat vector for potentials, which may come from other training data."""
+        """Return the fitted weights as a flat vector for potentials. These may come from other training data."""
         if isinstance(potentials, SegmentPotentials):
             return np.concatenate((self._flat_pairwise(field, potentials.pairwise), field.duration_coef_.ravel()))
         if not isinstance(potentials, FactorPotentials):

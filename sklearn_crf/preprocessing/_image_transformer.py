@@ -157,7 +157,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         return list(input_features)
 
     def _prefixes(self, input_features):
-        """Return the prefix of each channel's feature names, which is empty for a single unnamed channel."""
+        """Return the prefix of each channel's feature names, empty for a single unnamed channel."""
         if input_features is None and self.n_channels_ == 1:
             return [""]
         return [f"{channel}_" for channel in self._channel_names(input_features)]

@@ -160,10 +160,10 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
         v_s = \frac{\sum_t w_{st}^2}{( \sum_t w_{st} )^2}
 
     over a window W(s), where P(s) is the patch around s and b a bandwidth. Patches are compared in a guide g, which is
-    the image denoised by :class:`PatchShrinkage`, so that noise hardly affects the comparison. :math:`v_s` is the share
-    of the variance of white noise that is left; it is small where the image repeats itself. For noise with standard
-    deviation :math:`\sigma` a guide threshold of :math:`2.7 \, \sigma` and a bandwidth of :math:`0.9 \, \sigma` form a
-    good denoiser by themselves. Images are extended by reflection.
+    the image denoised by :class:`PatchShrinkage`, so that noise hardly affects the comparison. :math:`v_s` is the
+    fraction of the variance of white noise that is left; this fraction is small where the image repeats itself. For
+    noise with standard deviation :math:`\sigma` a guide threshold of :math:`2.7 \, \sigma` and a bandwidth of
+    :math:`0.9 \, \sigma` form a good denoiser by themselves. Images are extended by reflection.
 
     Parameters
     ----------

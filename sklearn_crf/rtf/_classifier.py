@@ -487,7 +487,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             Examples, as in ``predict``.
         evidence : array-like or list of array-like, optional
             Known labels, in the layout of y, with the missing label elsewhere. Known nodes remain in the graph without
-            edges, with the code of their label as mean; their neighbours are conditioned on them.
+            edges, with the code of the label as mean; neighbours are conditioned on known labels.
 
         Returns
         -------

@@ -427,7 +427,7 @@ class FieldRisk:
         ]
 
     def factor_weights(self, i, kind):
-        """Return the weight of each factor of a type on an image, which is the weight of its first pixel."""
+        """Return the weight of each factor of a type on an image: the weight of the factor's first pixel."""
         # returns (n_factors,)
         plane = self.images[i].features.shape[:-1]
         return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self.whole.weight

@@ -426,7 +426,7 @@ def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margi
 
 
 class _Planes:
-    """Access to windows of an image and to the mean of its field, which may be larger than memory."""
+    """Access to windows of an image and to the mean of its field. Both may be larger than memory."""
 
     def __init__(self, task, image, shape, file):
         self.task, self.image, self.shape, self.file = task, image, shape, file

@@ -471,7 +471,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             Examples, as in ``predict``.
         evidence : array-like or list of array-like, optional
             Known values, in the layout of y, with NaN elsewhere. Known nodes remain in the graph without edges, with
-            the known value as mean; their neighbours are conditioned on them.
+            the known value as mean; neighbours are conditioned on known values.
         degradation : Blur, Downsampling or list of them, optional
             As in ``predict``. Models then have a ``precision_operator``, which
             :class:`~sklearn_crf.inference.ConjugateGradient` supports.

@@ -91,7 +91,7 @@ class ImagesHere(NamedTuple):
         return self._replace(inputs=found[0], targets=found[1], weights=found[2], choices=found[3])
 
     def rows(self, members):
-        """Return some samples of a table, which is stored as a plane with one row."""
+        """Return some samples of a table that is stored as a plane with one row."""
         weights = None if self.weights is None else [self.weights[0][members]]
         inputs = [np.ascontiguousarray(self.inputs[0][:, members])]
         return self._replace(inputs=inputs, targets=[self.targets[0][members]], weights=weights)

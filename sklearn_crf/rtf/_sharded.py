@@ -95,7 +95,7 @@ class _Request(NamedTuple):
         return self.reading.known["lattice_ndim_"] == 0
 
     def threads_on(self, shard):
-        """Return the number of threads for a shard, which is 1 on workers since these run several tasks."""
+        """Return the number of threads for a shard: 1 on workers, since workers run several tasks."""
         return self.n_jobs if shard.is_local else 1
 
     def reading_on(self, shard):

@@ -279,7 +279,7 @@ class Trained(NamedTuple):
 
 def train(data, plan, callbacks):
     """Train a field on the data of a fit."""
-    # callbacks: function of the number of iterations; its context manager yields a function to call in each iteration
+    # callbacks: function of the number of iterations; returns a context manager of a function to call in each iteration
     rng = np.random.RandomState(plan.seed)
     kept, held_out = held_out_images(plan, data.images, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))

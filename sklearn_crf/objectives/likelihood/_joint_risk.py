@@ -38,7 +38,7 @@ def observed_risk(risk: EmpiricalRisk, objective: Objective) -> EmpiricalRisk | 
 
 
 class Tangent:
-    """Tangent of a convex risk at some weights, which is a lower bound on the risk."""
+    """Tangent of a convex risk at some weights, a lower bound on the risk."""
 
     def __init__(self, risk: EmpiricalRisk, coef: np.ndarray):
         self._at, self._found = coef, risk.value_grad(coef)
@@ -309,7 +309,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
 
 
 class WeightsAndOthers:
-    """Potentials for a flat vector of weights followed by other unknowns, which have no penalty."""
+    """Potentials for a flat vector of weights followed by other unknowns without penalty."""
 
     def __init__(self, weights, n_coef):
         self.weights = weights

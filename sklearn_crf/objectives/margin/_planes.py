@@ -154,7 +154,7 @@ class PlaneOracle:
         return self._pull_back(i, self._differences(i, model, found), cost)
 
     def _fixed_terms(self, i: int, found: np.ndarray) -> np.ndarray:
-        """Return the score of fixed factors for the labels found minus for the true labels, which no weight changes."""
+        """Return the score of fixed factors for the labels found minus their score for true labels, for any weights."""
         batch, n_classes = self.risk.batches[i], self.risk.potentials.n_classes
         example = batch.example
         n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
