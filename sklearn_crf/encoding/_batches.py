@@ -87,7 +87,7 @@ def _per_node(found):
 
 def object_array(parts):
     """Return a 1-D object array of arrays, the form of predictions and transformed examples if X is a list."""
-    # returns: (len(parts),), of object
+    # returns: object array of shape (len(parts),)
     # Assign parts one by one, because NumPy would make a single array of parts with equal shapes.
     array = np.empty(len(parts), dtype=object)
     for i, part in enumerate(parts):

@@ -117,7 +117,7 @@ def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: A
 
 
 def _is_even(counts, next_tree, n_trees):
-    """Return whether counts / n_trees cover every edge and are even enough, or as even as possible."""
+    """Return whether trees cover every edge, about equally often or as equally as the graph permits."""
     if not counts.all():
         return False
     if not len(counts) or n_trees >= _tuning.MOST_EVEN_TREES:

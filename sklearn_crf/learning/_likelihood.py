@@ -277,7 +277,7 @@ class SharedPiecesTraining(PiecewiseTraining):
 
 @options
 class PseudolikelihoodTraining(PiecewiseTraining):
-    r"""Pseudolikelihood: the probability of each node given the true labels of its neighbours, without inference.
+    r"""Pseudolikelihood: the probability of each node's label given its neighbours' true labels, without inference.
 
     .. math:: \ell(\theta) = -\sum_s \log p(y_s \mid y_{N(s)}; \theta)
 
