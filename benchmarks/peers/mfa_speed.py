@@ -44,7 +44,9 @@ def against_full_covariances(n_samples, n_features, n_factors, separation, n_job
     print(f"\nd = {n_features}, n = {n_samples}, K = 5, two classes, p = {n_factors}, tol = {tol}")
     reference = timed("GaussianMixture(full)", MixturePerClass(5, tol, max_iter), *parts)
     for n_init in (1, 5):
-        ours = MultiConditionalMFA(5, n_factors, objective="joint", n_init=n_init, random_state=0, n_jobs=n_jobs)
+        ours = MultiConditionalMFA(
+            5, n_factors, objective="joint", noise="tied", n_init=n_init, random_state=0, n_jobs=n_jobs
+        )
         ours.set_params(tol=tol, max_iter=max_iter)
         used = timed(f"MultiConditionalMFA, {n_init} start(s)", ours, *parts)
         print(f"    faster by {reference[0] / used[0]:.2f} wall, {reference[1] / used[1]:.2f} CPU")
@@ -58,16 +60,16 @@ def start_for_start(n_samples, n_features, n_factors, n_repeats=3):
         "GaussianMixture(3)": (
             MixturePerClass(3, 1e-3, 100),
             {
-                "MFA(3), joint": MultiConditionalMFA(3, n_factors, objective="joint", **options),
-                "MFA(3), alpha = 1": MultiConditionalMFA(3, n_factors, alpha=1.0, **options),
-                "MFA(3), alpha = 0.01": MultiConditionalMFA(3, n_factors, **options),
+                "MFA(3), joint": MultiConditionalMFA(3, n_factors, objective="joint", noise="tied", **options),
+                "MFA(3), alpha = 1": MultiConditionalMFA(3, n_factors, noise="tied", alpha=1.0, **options),
+                "MFA(3), alpha = 0.01": MultiConditionalMFA(3, n_factors, noise="tied", alpha=0.01, **options),
             },
         ),
         "FactorAnalysis": (
             AnalyserPerClass(n_factors),
             {
                 "MFA(1), joint": MultiConditionalMFA(1, n_factors, objective="joint", noise="class", **options),
-                "MFA(1), alpha = 0.01": MultiConditionalMFA(1, n_factors, noise="class", **options),
+                "MFA(1), alpha = 0.01": MultiConditionalMFA(1, n_factors, noise="class", alpha=0.01, **options),
             },
         ),
     }
@@ -84,7 +86,7 @@ def conditional(n_jobs):
     print("\nL-BFGS, conditional likelihood, N = 5000, K = 5, p = 3, d = 9")
     # With five starts on two cores, one core runs three starts: the wait is the CPU time of three starts.
     for n_init in (1, 3, 5):
-        model = MultiConditionalMFA(5, 3, alpha=0, n_init=n_init, random_state=0, n_jobs=n_jobs)
+        model = MultiConditionalMFA(5, 3, noise="tied", alpha=0, n_init=n_init, random_state=0, n_jobs=n_jobs)
         start, cpu = time.perf_counter(), time.process_time()
         model.fit(X, y)
         seconds, cpu = time.perf_counter() - start, time.process_time() - cpu

@@ -153,7 +153,11 @@ def show_partial_fit(paths):
     parts = [load(path) for path in paths]
     rows = [(X.reshape(-1, X.shape[-1]), y.ravel()) for X, y in parts]
     figures = {name: _passes(name, field, parts) for name, field in ONLINE.items()}
-    return figures | {"MultiConditionalMFA": _passes("MultiConditionalMFA", MultiConditionalMFA(n_init=1), rows)}
+    return figures | {
+        "MultiConditionalMFA": _passes(
+            "MultiConditionalMFA", MultiConditionalMFA(2, noise="tied", alpha=0.01, n_init=1), rows
+        )
+    }
 
 
 def _passes(name, field, parts):

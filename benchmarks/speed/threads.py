@@ -143,7 +143,7 @@ def tree_classifier(**options):
 def analysers(**options):
     from sklearn_crf import MultiConditionalMFA
 
-    return MultiConditionalMFA(n_components=3, n_factors=4, **options)
+    return MultiConditionalMFA(n_components=3, n_factors=4, noise="tied", alpha=0.01, **options)
 
 
 def dense(**options):

@@ -120,7 +120,7 @@ def density_task(make_ours, make_theirs, sizes):
 def our_mixture(n_jobs):
     from sklearn_crf import MultiConditionalMFA
 
-    return MultiConditionalMFA(3, 4, objective="joint", n_init=1, random_state=0, n_jobs=n_jobs)
+    return MultiConditionalMFA(3, 4, objective="joint", noise="tied", n_init=1, random_state=0, n_jobs=n_jobs)
 
 
 def gaussian_mixture(n_jobs):

@@ -70,7 +70,7 @@ TREE = {"filter_bank": None, "max_depth": 0, "max_iter": 4, "tol": 0, "random_st
 
 def tasks(folder):
     """Return estimators and functions that return the data of a shard, by name."""
-    mixture = MultiConditionalMFA(objective="joint", n_init=1, max_iter=5, random_state=0)
+    mixture = MultiConditionalMFA(2, objective="joint", noise="tied", n_init=1, max_iter=5, random_state=0)
     one_round = ContrastiveTraining(max_rounds=1)
     return {
         "TRWCRF, words": (TRWCRF(max_iter=5, tol=0), partial(sentences, folder)),

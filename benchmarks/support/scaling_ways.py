@@ -53,8 +53,12 @@ OF_LABELS = {
     "ContrastiveCRF": ContrastiveCRF(learning=ContrastiveTraining(max_rounds=2), random_state=0, **FIELD),
 }
 OF_ROWS = {
-    "MultiConditionalMFA, em": MultiConditionalMFA(objective="joint", n_init=1, max_iter=10, random_state=0),
-    "MultiConditionalMFA, gradients": MultiConditionalMFA(1, n_init=1, max_iter=10, random_state=0),
+    "MultiConditionalMFA, em": MultiConditionalMFA(
+        2, objective="joint", noise="tied", n_init=1, max_iter=10, random_state=0
+    ),
+    "MultiConditionalMFA, gradients": MultiConditionalMFA(
+        1, noise="tied", alpha=0.01, n_init=1, max_iter=10, random_state=0
+    ),
 }
 OF_IMAGES = {
     **{

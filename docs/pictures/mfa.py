@@ -19,7 +19,7 @@ figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey
 for ax, (title, options) in zip(
     axes, {"joint likelihood": {"objective": "joint"}, "alpha = 0": {"alpha": 0.0}}.items(), strict=True
 ):
-    model = MultiConditionalMFA(n_components=2, n_factors=1, random_state=0, **options).fit(X, y)
+    model = MultiConditionalMFA(n_components=2, n_factors=1, noise="tied", random_state=0, **options).fit(X, y)
     proba = model.predict_proba(np.stack([first.ravel(), second.ravel()], axis=1))[:, 1].reshape(first.shape)
     ax.contourf(first, second, proba, levels=10, cmap="coolwarm", alpha=0.5)
     ax.scatter(*X.T, c=y, cmap="coolwarm", s=8)

@@ -71,11 +71,15 @@ train = np.concatenate(
 X, y = features.reshape(-1, 9), truth.ravel()
 
 models = {
-    "joint likelihood": MultiConditionalMFA(5, 3, objective="joint", random_state=0),
-    "multi-conditional, alpha = 0.01": MultiConditionalMFA(
-        5, 3, alpha=0.01, random_state=0
+    "joint likelihood": MultiConditionalMFA(
+        5, 3, objective="joint", noise="tied", random_state=0
     ),
-    "conditional likelihood": MultiConditionalMFA(5, 3, alpha=0, random_state=0),
+    "multi-conditional, alpha = 0.01": MultiConditionalMFA(
+        5, 3, alpha=0.01, noise="tied", random_state=0
+    ),
+    "conditional likelihood": MultiConditionalMFA(
+        5, 3, alpha=0, noise="tied", random_state=0
+    ),
 }
 probabilities, accuracies = {}, {}
 for name, model in models.items():

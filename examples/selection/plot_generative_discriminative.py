@@ -58,7 +58,7 @@ colours = np.array(["tab:blue", "tab:orange"])
 grid = np.stack(np.meshgrid(np.linspace(-6, 6, 200), np.linspace(-6, 6, 200)), axis=-1)
 figure, axes = plt.subplots(1, 3, figsize=(11, 4.2), layout="constrained")
 for ax, (name, options) in zip(axes, settings.items(), strict=True):
-    model = MultiConditionalMFA(2, 1, random_state=0, **options).fit(X, y)
+    model = MultiConditionalMFA(2, 1, noise="tied", random_state=0, **options).fit(X, y)
     probability = model.predict_proba(grid.reshape(-1, 2))[:, 1].reshape(200, 200)
     ax.contourf(
         grid[..., 0],

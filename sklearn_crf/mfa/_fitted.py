@@ -17,6 +17,7 @@ from sklearn_crf.encoding import require_rows, summable_weight
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
 from sklearn_crf.mfa._input import ARRAYS, require_complete
 from sklearn_crf.mfa._parameters import MixtureParameters
+from sklearn_crf.mfa._plan import Choice
 
 
 def _maximises_the_joint_likelihood(estimator):
@@ -28,7 +29,26 @@ def _maximises_the_joint_likelihood(estimator):
     )
 
 
-def fitted_attributes(params, data, family):
+def asked_of(estimator):
+    """Return the parameters of an estimator that may be "auto"; the joint likelihood does not use ``alpha``."""
+    alpha = Choice().alpha if estimator.objective == "joint" else estimator.alpha
+    return Choice(estimator.n_components, estimator.noise, alpha)
+
+
+def chosen_before(estimator):
+    """Return the choice of the previous fit; parameters that are not "auto" keep their present values."""
+    shape, noise = estimator.means_.shape, np.ndim(estimator.noise_variance_)
+    # Models of older versions have no such attributes.
+    former = Choice(
+        getattr(estimator, "n_components_", shape[1]),
+        getattr(estimator, "noise_", {1: "tied", 2: "class", 3: "component"}[noise]),
+        getattr(estimator, "alpha_", Choice().alpha),
+        getattr(estimator, "temperature_", 1.0),
+    )
+    return asked_of(estimator).completed(former)
+
+
+def fitted_attributes(params, data, family, choice):
     """Return the fitted attributes, given standardised parameters of the classes that have samples."""
     units, present = data.samples.units, data.present
     params = units.to_original(params).canonical()
@@ -49,6 +69,7 @@ def fitted_attributes(params, data, family):
         "class_prior_": data.class_count / data.class_count.sum(),
         "discriminative_prior_": of_all(np.exp(params.log_prior), (), 0.0),
         "class_count_": data.class_count,
+        **{f"{name}_": value for name, value in choice._asdict().items()},
         "weights_": of_all(np.exp(params.log_weights), (n_components,), 1.0 / n_components),
         "means_": of_all(params.means, (n_components, n_features), units.mean),
         "loadings_": of_all(params.loadings, (n_components, n_features, family.n_factors), 0.0),
@@ -180,7 +201,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return logsumexp(self.joint_log_likelihood(X), axis=1)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Predict ``log P(c | x)``.
+        """Predict ``log P(c | x)``, at ``temperature_``.
 
         Parameters
         ----------
@@ -191,7 +212,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         check_is_fitted(self)
-        joint = self._log_joint(X, self._parameters)
+        joint = self._log_joint(X, self._parameters) / getattr(self, "temperature_", 1.0)
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
@@ -310,7 +331,10 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         n_classes, n_components, n_features, n_factors = self.loadings_[self.class_prior_ > 0].shape
         loadings = n_features * n_factors - n_factors * (n_factors - 1) // 2
-        noise = n_features * {"tied": 1, "class": n_classes, "component": n_classes * n_components}[self.noise]
+        noise = (
+            n_features
+            * {"tied": 1, "class": n_classes, "component": n_classes * n_components}[chosen_before(self).noise]
+        )
         return n_classes * n_components * (1 + n_features + loadings) - 1 + noise
 
     @available_if(_maximises_the_joint_likelihood)

@@ -35,11 +35,11 @@ def at_least(least):
 NOT_NEGATIVE = NumberInterval(Real, 0, None, closed="left")
 
 PARAMETER_CONSTRAINTS = {
-    "n_components": [at_least(1)],
+    "n_components": [at_least(1), StrOptions({"auto"})],
     "n_factors": [at_least(0)],
     "objective": [StrOptions(set(OBJECTIVES))],
-    "alpha": [NOT_NEGATIVE],
-    "noise": [StrOptions(set(NOISE_KINDS))],
+    "alpha": [NOT_NEGATIVE, StrOptions({"auto"})],
+    "noise": [StrOptions({"auto", *NOISE_KINDS})],
     "priors": [Priors, None],
     "init": [StrOptions({"kmeans", "random"}), "array-like", dict],
     "n_init": [at_least(1)],

@@ -13,6 +13,34 @@ from sklearn_crf.mfa._solvers import EM, SOLVERS, MixtureSolver
 from sklearn_crf.optimize._limits import FitLimits
 
 
+class Choice(NamedTuple):
+    """Parameters that may be "auto", and the temperature of the probabilities of classes."""
+
+    n_components: Any = 1
+    noise: Any = "class"
+    alpha: Any = 0.1
+    temperature: float = 1.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a parameter is "auto"."""
+        return self != self.without_auto
+
+    @property
+    def without_auto(self) -> "Choice":
+        """The parameters that are given, and default values for the others."""
+        return Choice(*(default if _is_auto(own) else own for own, default in zip(self, Choice(), strict=True)))
+
+    def completed(self, former: "Choice") -> "Choice":
+        """Return the parameters that are given, and former values for those that are "auto"."""
+        given = [before if _is_auto(own) else own for own, before in zip(self[:3], former[:3], strict=True)]
+        return Choice(*given, former.temperature if self.is_open else 1.0)
+
+
+def _is_auto(value):
+    return isinstance(value, str) and value == "auto"
+
+
 class MixtureFamily(NamedTuple):
     """Family of densities, with the criterion and the prior."""
 

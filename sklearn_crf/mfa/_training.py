@@ -4,10 +4,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
 from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threaded_blas, split_threads, thread_count
-from sklearn_crf.mfa import _start
+from sklearn_crf.mfa import _start, _tuning
+from sklearn_crf.mfa._densities import joint_log_density
 from sklearn_crf.mfa._parameters import MixtureParameters
+from sklearn_crf.mfa._plan import Choice
 from sklearn_crf.mfa._samples import SampleBlocks
 from sklearn_crf.mfa._solvers import NegativeCriterion, ScaledCriterion, ignore_iterations
 from sklearn_crf.mfa._tuning import BATCH_SIZE, STEP_SIZE
@@ -77,6 +81,88 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
         lots = starts[:n_together], starts[n_together:]
         with single_threaded_blas():
             return [end for lot in lots for end in map_restarts(restart, lot, n_jobs)]
+
+
+def choose(data, asked, plan_of, n_jobs):
+    """Choose parameters that are "auto", and a temperature, by the log-loss of held-out samples.
+
+    The noise and ``alpha`` are chosen for the fewest components. Components are then added as long as this helps.
+    """
+    # asked: Choice; plan_of: function of a Choice that returns a plan of one restart
+    # returns: Choice; samples that repeat a sample are held out together, so copies of a sample count as its weight
+    samples, least = data.samples, asked.without_auto.n_components
+    ranks, counts = _ranks(samples)
+    if not asked.is_open or counts.min() < _tuning.FOLDS * (least + 1):
+        return asked.without_auto
+    chosen = ranks < _tuning.CHOICE_SAMPLES // len(counts)
+    samples, ranks = samples.batch(chosen), ranks[chosen]
+    n_folds = 1 if samples.X.size > _tuning.ENTRIES_OF_ONE_FOLD else _tuning.FOLDS
+    alphas = _tuning.ALPHAS if asked.alpha == "auto" else (asked.alpha,)
+    ones = np.ones(len(counts), dtype=bool)
+
+    def path(task, n_threads):
+        """Return, for each alpha, the log joint probabilities of the samples of a fold, (n_alphas, n, n_classes)."""
+        n_components, noise, fold = task
+        part = replace(data.in_memory, samples=samples.batch(ranks % _tuning.FOLDS != fold), present=ones)
+        held_out, starts, found = samples.X[ranks % _tuning.FOLDS == fold], None, []
+        for alpha in alphas:
+            plan = replace(plan_of(Choice(n_components, noise, alpha)), n_jobs=1)
+            try:
+                end = train(part, plan, starts=starts)[0]
+            except ValueError:  # a singular covariance
+                found.append(np.full((len(held_out), len(counts)), np.nan))
+                continue
+            starts = [(end.params, plan.seeds[0])]
+            found.append(joint_log_density(end.params, held_out, 1))
+        return np.array(found)
+
+    held_out = np.concatenate([np.flatnonzero(ranks % _tuning.FOLDS == fold) for fold in range(n_folds)])
+    truth, weight = samples.labels[held_out], samples.weight[held_out]
+
+    def candidates(n_components, noises):
+        """Yield the loss and the choice of all candidates, with their temperatures."""
+        tasks = [(n_components, noise, fold) for noise in noises for fold in range(n_folds)]
+        paths = map_coarse(path, tasks, n_jobs)
+        for i, noise in enumerate(noises):
+            of_noise = np.concatenate(paths[i * n_folds : (i + 1) * n_folds], axis=1)
+            for alpha, log_joint in zip(alphas, of_noise, strict=True):
+                loss, temperature = _cooled(log_joint, truth, weight)
+                yield loss, Choice(n_components, noise, alpha, temperature)
+
+    best = min(candidates(least, ("class", "tied") if asked.noise == "auto" else (asked.noise,)), key=_loss)
+    while asked.n_components == "auto" and counts.min() >= _tuning.FOLDS * (best[1].n_components + 2):
+        following = min(candidates(best[1].n_components + 1, (best[1].noise,)), key=_loss)
+        if not following[0] < best[0]:
+            break
+        best = following
+    return best[1] if np.isfinite(best[0]) else asked.without_auto
+
+
+def _loss(candidate):
+    return candidate[0]
+
+
+def _ranks(samples):
+    """Return the rank of each sample among the different samples of its class, and the number of them in each class."""
+    rows = np.column_stack([samples.labels, np.where(np.isnan(samples.X), np.inf, samples.X)])
+    distinct, place = np.unique(rows, axis=0, return_inverse=True)
+    counts = np.bincount(distinct[:, 0].astype(int))
+    # Neighbours in this order have similar features, so the folds do, too.
+    return place.ravel() - (np.cumsum(counts) - counts)[samples.labels], counts
+
+
+def _cooled(log_joint, truth, weight):
+    """Return the least log-loss of probabilities at a temperature of at least 1, and the temperature."""
+
+    def loss(log_temperature):
+        scores = log_joint / np.exp(log_temperature)
+        own = scores[np.arange(len(truth)), truth]
+        return float(weight @ (logsumexp(scores, axis=1) - own) / weight.sum())
+
+    if not np.isfinite(log_joint).all():
+        return np.inf, 1.0
+    found = minimize_scalar(loss, bounds=(0.0, 5.0), method="bounded")
+    return min((loss(0.0), 1.0), (float(found.fun), float(np.exp(found.x))))
 
 
 def best_of(ends):

@@ -56,3 +56,11 @@ BLOCK_NUMBERS = 2**19
 # Number of entries that one task searches for missing values, which takes some milliseconds. Sharing smaller tasks
 # among threads does not pay.
 NUMBERS_OF_A_TASK = 2**22
+
+# Number of parts of the samples that are held out in turn to choose parameters, and the values of alpha to choose from,
+# from the largest, because each fit starts from the one before. More parts or values take longer.
+FOLDS, ALPHAS = 3, (1.0, 0.1, 0.01, 0.001)
+
+# Maximum number of samples that choose parameters, and the number of entries of these samples above which only one part
+# is held out: the choice should take about as long as the fit.
+CHOICE_SAMPLES, ENTRIES_OF_ONE_FOLD = 3000, 20_000

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from mfa_problems import labelled_clusters
+from mfa_problems import labelled_clusters, mixture
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf.mfa import MultiConditionalMFA, alpha_path
+from sklearn_crf.mfa import alpha_path
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ALPHAS = [0.01, 1.0, 0.1]
@@ -18,7 +18,7 @@ def clusters():
 
 
 def quick(**kwargs):
-    return MultiConditionalMFA(**{"n_components": 2, "n_factors": 1, "n_init": 2, "random_state": 0} | kwargs)
+    return mixture(**{"n_components": 2, "n_factors": 1, "n_init": 2, "random_state": 0} | kwargs)
 
 
 def test_the_path_descends_from_the_largest_alpha(clusters):

@@ -4,10 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
+from mfa_problems import mixture
 from numpy.testing import assert_array_equal
 from sklearn.datasets import load_digits
 
-from sklearn_crf import MultiConditionalMFA, Shards
+from sklearn_crf import Shards
 from sklearn_crf.mfa._samples import without_isolated
 
 pytestmark = pytest.mark.filterwarnings(
@@ -35,7 +36,7 @@ def with_sentinels(*values):
 @pytest.mark.parametrize("options", [{"objective": "joint"}, {"alpha": 0.0}, {"alpha": 0.01}, {"noise": "component"}])
 @pytest.mark.parametrize("n_components", [1, 2])
 def test_sentinels_change_little(values, options, n_components):
-    model = MultiConditionalMFA(n_components, 1, n_init=1, random_state=0, max_iter=50, **options)
+    model = mixture(n_components, 1, n_init=1, random_state=0, max_iter=50, **options)
     clean = model.fit(X, Y).score(X_TEST, Y_TEST)
     with pytest.warns(match=rf"^{len(values)} value\(s\) of X are more than 100 times as far .* in feature 0"):
         model.fit(with_sentinels(*values), Y)
@@ -44,20 +45,20 @@ def test_sentinels_change_little(values, options, n_components):
 
 def test_sentinels_are_missing_values():
     gaps = with_sentinels(*[np.nan] * 3)
-    model = MultiConditionalMFA(1, 1, objective="joint", allow_nan=True).fit(gaps, Y)
+    model = mixture(1, 1, objective="joint", allow_nan=True).fit(gaps, Y)
     with pytest.warns(match="treats them as missing"):
-        other = MultiConditionalMFA(1, 1, objective="joint").fit(with_sentinels(*[-9999] * 3), Y)
+        other = mixture(1, 1, objective="joint").fit(with_sentinels(*[-9999] * 3), Y)
     assert_array_equal(other.means_, model.means_)
     with pytest.warns(match="value"), pytest.raises(ValueError, match="solver='em' needs complete samples"):
-        MultiConditionalMFA(1, 1, objective="joint", solver="em").fit(with_sentinels(-9999), Y)
+        mixture(1, 1, objective="joint", solver="em").fit(with_sentinels(-9999), Y)
 
 
 def test_sentinels_in_shards_and_in_parts():
     bad = with_sentinels(-9999, -9999)
     with pytest.warns(match="treats them as missing"):
-        sharded = MultiConditionalMFA(1, 1).fit(Shards.from_arrays([(bad[:200], Y[:200]), (bad[200:], Y[200:])]))
+        sharded = mixture(1, 1).fit(Shards.from_arrays([(bad[:200], Y[:200]), (bad[200:], Y[200:])]))
     assert sharded.score(X_TEST, Y_TEST) > 0.95
-    in_parts = MultiConditionalMFA(1, 1, random_state=0).partial_fit(X[:200], Y[:200], classes=[0, 1])
+    in_parts = mixture(1, 1, random_state=0).partial_fit(X[:200], Y[:200], classes=[0, 1])
     for _ in range(5):
         with pytest.warns(match=r"^1 value\(s\) of X"):
             in_parts.partial_fit(np.where(np.arange(800).reshape(200, 4) == 40, 1e8, X[200:]), Y[200:])

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from callback_recorder import Recorder
-from mfa_problems import brute_force_joint, labelled_clusters, with_gaps
+from mfa_problems import brute_force_joint, labelled_clusters, mixture, with_gaps
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
@@ -56,7 +56,7 @@ def test_check_estimator_with_random_starts():
 def test_weights_equal_repetition_with_array_starts(clusters, objective):
     X, y = clusters
     weight = np.random.default_rng(0).integers(0, 4, len(X))
-    model = MultiConditionalMFA(2, 1, objective=objective, alpha=0.1, init=X[:6].reshape(3, 2, 4), max_iter=30)
+    model = mixture(2, 1, objective=objective, alpha=0.1, init=X[:6].reshape(3, 2, 4), max_iter=30)
     weighted = clone(model).fit(X, y, sample_weight=weight)
     repeated = clone(model).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
     assert_allclose(weighted.predict_log_proba(X), repeated.predict_log_proba(X), rtol=1e-5, atol=1e-6)
@@ -66,7 +66,7 @@ def test_weights_equal_repetition_with_array_starts(clusters, objective):
 def test_no_factor_joint_with_class_noise_is_gaussian_naive_bayes():
     X, y = load_iris(return_X_y=True)
     X, y = X[:130], y[:130]
-    model = MultiConditionalMFA(1, 0, objective="joint", noise="class", priors=Priors(noise_floor=0)).fit(X, y)
+    model = mixture(1, 0, objective="joint", noise="class", priors=Priors(noise_floor=0)).fit(X, y)
     other = GaussianNB(var_smoothing=0).fit(X, y)
     assert_allclose(model.means_[:, 0], other.theta_)
     assert_allclose(model.noise_variance_, other.var_)
@@ -76,7 +76,7 @@ def test_no_factor_joint_with_class_noise_is_gaussian_naive_bayes():
 
 def test_no_factor_joint_with_tied_noise_is_pooled_diagonal_lda():
     X, y = load_iris(return_X_y=True)
-    model = MultiConditionalMFA(1, 0, objective="joint", priors=Priors(noise_floor=0)).fit(X, y)
+    model = mixture(1, 0, objective="joint", priors=Priors(noise_floor=0)).fit(X, y)
     means = np.array([X[y == c].mean(axis=0) for c in range(3)])
     variance = np.mean((X - means[y]) ** 2, axis=0)
     assert_allclose(model.means_[:, 0], means)
@@ -87,7 +87,7 @@ def test_no_factor_joint_with_tied_noise_is_pooled_diagonal_lda():
 
 def test_no_factor_conditional_is_unpenalised_logistic_regression():
     X, y = labelled_clusters(400, 3, 3, n_clusters=1, seed=2, separation=0.7)
-    model = MultiConditionalMFA(1, 0, alpha=0, tol=1e-9, max_iter=5000).fit(X, y)
+    model = mixture(1, 0, alpha=0, tol=1e-9, max_iter=5000).fit(X, y)
     other = LogisticRegression(C=np.inf, tol=1e-9, max_iter=5000).fit(X, y)
     assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-4)
     best = -other.predict_log_proba(X)[np.arange(400), y].mean()
@@ -96,7 +96,7 @@ def test_no_factor_conditional_is_unpenalised_logistic_regression():
 
 def test_one_component_joint_is_factor_analysis_per_class():
     X, y = labelled_clusters(400, 8, 2, n_clusters=1, n_factors=2, seed=4)
-    model = MultiConditionalMFA(1, 2, objective="joint", noise="class", tol=1e-9, max_iter=500).fit(X, y)
+    model = mixture(1, 2, objective="joint", noise="class", tol=1e-9, max_iter=500).fit(X, y)
     for c in range(2):
         other = FactorAnalysis(2, tol=1e-9, max_iter=5000, svd_method="lapack").fit(X[y == c])
         assert_allclose(model.means_[c, 0], other.mean_)
@@ -110,7 +110,7 @@ def test_one_component_joint_is_factor_analysis_per_class():
 @pytest.mark.parametrize("noise", ["tied", "class", "component"])
 def test_fitted_attributes_say_what_the_densities_are(clusters, noise):
     X, y = clusters
-    model = MultiConditionalMFA(2, 1, noise=noise, n_init=1, max_iter=20, random_state=0).fit(1e3 * X + 7, y)
+    model = mixture(2, 1, noise=noise, n_init=1, max_iter=20, random_state=0).fit(1e3 * X + 7, y)
     X = 1e3 * X[:20] + 7
     scores = brute_force_joint(model._parameters, X)
     assert_allclose(model.predict_log_proba(X), scores - np.logaddexp.reduce(scores, axis=1, keepdims=True), atol=1e-12)
@@ -127,7 +127,7 @@ def test_fitted_attributes_say_what_the_densities_are(clusters, noise):
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_loss_curve_ends_at_the_criterion(clusters, solver, alpha):
     X, y = clusters
-    model = MultiConditionalMFA(2, 1, alpha=alpha, solver=solver, n_init=2, max_iter=15, random_state=0)
+    model = mixture(2, 1, alpha=alpha, solver=solver, n_init=2, max_iter=15, random_state=0)
     model.fit(X * [1, 10, 100, 1e-3], y)
     own = model.joint_log_likelihood(X * [1, 10, 100, 1e-3])[np.arange(300), y]
     conditional = model.predict_log_proba(X * [1, 10, 100, 1e-3])[np.arange(300), y]
@@ -140,8 +140,8 @@ def test_loss_curve_ends_at_the_criterion(clusters, solver, alpha):
 def test_joint_solvers_agree(clusters):
     X, y = clusters
     common = {"objective": "joint", "n_init": 1, "random_state": 0, "max_iter": 2000}
-    em = MultiConditionalMFA(1, 2, solver="em", tol=1e-9, **common).fit(X, y)
-    lbfgs = MultiConditionalMFA(1, 2, solver="lbfgs", tol=1e-6, **common).fit(X, y)
+    em = mixture(1, 2, solver="em", tol=1e-9, **common).fit(X, y)
+    lbfgs = mixture(1, 2, solver="lbfgs", tol=1e-6, **common).fit(X, y)
     assert (np.diff(em.loss_curve_) <= 1e-10).all()
     assert_allclose(em.loss_curve_[0], lbfgs.loss_curve_[0], rtol=1e-12)
     assert_allclose(em.loss_curve_[-1], lbfgs.loss_curve_[-1], rtol=1e-5)
@@ -150,7 +150,7 @@ def test_joint_solvers_agree(clusters):
 
 def test_large_alpha_approaches_the_generative_fit(clusters):
     X, y = clusters
-    joint = MultiConditionalMFA(2, 1, objective="joint", tol=1e-10, max_iter=3000, n_init=1, random_state=0).fit(X, y)
+    joint = mixture(2, 1, objective="joint", tol=1e-10, max_iter=3000, n_init=1, random_state=0).fit(X, y)
     start = {
         "means": joint.means_,
         "loadings": joint.loadings_,
@@ -160,7 +160,7 @@ def test_large_alpha_approaches_the_generative_fit(clusters):
     }
     gaps = []
     for alpha in (1.0, 1e2, 1e4):
-        model = MultiConditionalMFA(2, 1, alpha=alpha, init=start, tol=1e-7, max_iter=2000).fit(X, y)
+        model = mixture(2, 1, alpha=alpha, init=start, tol=1e-7, max_iter=2000).fit(X, y)
         gaps.append(abs(model.means_ - joint.means_).max())
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] < 1e-3
@@ -169,10 +169,7 @@ def test_large_alpha_approaches_the_generative_fit(clusters):
 def test_every_criterion_starts_from_the_same_values(clusters):
     X, y = clusters
     options = [{"objective": "joint"}, {"alpha": 0.0}, {"alpha": 1.0}]
-    starts = [
-        MultiConditionalMFA(2, 1, init="kmeans", n_init=1, max_iter=1, random_state=3, solver="lbfgs", **o)
-        for o in options
-    ]
+    starts = [mixture(2, 1, init="kmeans", n_init=1, max_iter=1, random_state=3, solver="lbfgs", **o) for o in options]
     units, _ = measure(X, np.ones(300))
     samples = StandardisedSamples(units.standardise(X), y, np.ones(300), units)
     families = [planned_family(2, 1, "tied", objective=m.objective, alpha=m.alpha, priors=None)[0] for m in starts]
@@ -185,10 +182,10 @@ def test_every_criterion_starts_from_the_same_values(clusters):
 def test_random_starts_and_starts_from_arrays(clusters):
     X, y = clusters
     common = {"n_components": 2, "n_factors": 1, "objective": "joint", "random_state": 0}
-    assert MultiConditionalMFA(init="random", **common).fit(X, y).score(X, y) > 0.8
-    first = MultiConditionalMFA(n_init=1, **common).fit(X, y)
+    assert mixture(init="random", **common).fit(X, y).score(X, y) > 0.8
+    first = mixture(n_init=1, **common).fit(X, y)
     given = {"means": first.means_, "weights": first.weights_, "loadings": first.loadings_}
-    again = MultiConditionalMFA(init=given | {"noise_variance": first.noise_variance_}, **common).fit(X, y)
+    again = mixture(init=given | {"noise_variance": first.noise_variance_}, **common).fit(X, y)
     assert_allclose(again.loss_curve_[0], first.loss_curve_[-1], rtol=1e-9)
     assert len(again.restart_losses_) == 1
 
@@ -196,7 +193,7 @@ def test_random_starts_and_starts_from_arrays(clusters):
 def test_large_classes_start_from_subsamples_of_them(monkeypatch):
     monkeypatch.setattr(_tuning, "START_SAMPLES", 60)
     X, y = labelled_clusters(600, 4, 2, seed=2, separation=4)
-    model = MultiConditionalMFA(2, 1, objective="joint", random_state=0).fit(X, y)
+    model = mixture(2, 1, objective="joint", random_state=0).fit(X, y)
     assert model.score(X, y) > 0.95
 
 
@@ -204,7 +201,7 @@ def test_large_classes_start_from_subsamples_of_them(monkeypatch):
 def test_bit_identical_for_any_number_of_jobs(kwargs):
     X, y = labelled_clusters(6000, 6, 2, seed=0)
     kwargs = {"max_iter": 10, "n_init": 2, "random_state": 0, **kwargs}
-    fits = [MultiConditionalMFA(2, 2, n_jobs=n_jobs, **kwargs).fit(X, y) for n_jobs in (1, 2, 4)]
+    fits = [mixture(2, 2, n_jobs=n_jobs, **kwargs).fit(X, y) for n_jobs in (1, 2, 4)]
     for other in fits[1:]:
         assert_array_equal(other.means_, fits[0].means_)
         assert_array_equal(other.loss_curve_, fits[0].loss_curve_)
@@ -213,7 +210,7 @@ def test_bit_identical_for_any_number_of_jobs(kwargs):
 def test_units_of_features_do_not_matter(clusters):
     X, y = clusters
     scale, shift = np.array([1e-6, 1, 1e3, 1e6]), np.array([0, 5, -1e4, 1e6])
-    model = MultiConditionalMFA(2, 1, n_init=1, max_iter=20, random_state=0)
+    model = mixture(2, 1, n_init=1, max_iter=20, random_state=0)
     assert_allclose(
         clone(model).fit(X * scale + shift, y).predict_proba(X * scale + shift),
         clone(model).fit(X, y).predict_proba(X),
@@ -224,7 +221,7 @@ def test_units_of_features_do_not_matter(clusters):
 def test_missing_values_are_integrated_out(clusters):
     X, y = clusters
     gappy = with_gaps(X, 0.2)
-    model = MultiConditionalMFA(1, 1, allow_nan=True, n_init=1, random_state=0).fit(gappy, y)
+    model = mixture(1, 1, allow_nan=True, n_init=1, random_state=0).fit(gappy, y)
     scores = brute_force_joint(model._parameters, gappy[:20])
     scores += np.log(model.class_prior_) - np.log(model.discriminative_prior_)
     assert_allclose(model.joint_log_likelihood(gappy[:20]), scores, rtol=1e-9)
@@ -232,18 +229,18 @@ def test_missing_values_are_integrated_out(clusters):
     empty = np.full((1, 4), np.nan)
     assert_allclose(model.predict_proba(empty)[0], model.discriminative_prior_)
     assert_allclose(model.impute(empty)[0], np.einsum("c,ckj->j", model.class_prior_, model.means_))
-    joint = MultiConditionalMFA(2, 1, objective="joint", allow_nan=True, random_state=0).fit(gappy, y)
+    joint = mixture(2, 1, objective="joint", allow_nan=True, random_state=0).fit(gappy, y)
     assert joint.score(gappy, y) > 0.8
     with pytest.raises(ValueError, match="NaN"):
-        MultiConditionalMFA().fit(gappy, y)
+        mixture().fit(gappy, y)
     with pytest.raises(ValueError, match="solver='em' needs complete"):
-        MultiConditionalMFA(objective="joint", solver="em", allow_nan=True).fit(gappy, y)
+        mixture(objective="joint", solver="em", allow_nan=True).fit(gappy, y)
 
 
 def test_impute_fills_gaps_alone(clusters):
     X, y = clusters
     gappy = with_gaps(X, 0.2)
-    model = MultiConditionalMFA(2, 1, objective="joint", n_init=1, random_state=0).fit(X, y)
+    model = mixture(2, 1, objective="joint", n_init=1, random_state=0).fit(X, y)
     filled = model.impute(gappy)
     missing = np.isnan(gappy)
     assert_array_equal(filled[~missing], X[~missing])
@@ -255,18 +252,18 @@ def test_impute_fills_gaps_alone(clusters):
 
 
 def test_bic_is_of_joint_likelihoods(clusters):
-    model = MultiConditionalMFA(1, 1, n_init=1, max_iter=5).fit(*clusters)
+    model = mixture(1, 1, n_init=1, max_iter=5).fit(*clusters)
     assert not hasattr(model, "bic")
     with pytest.raises(AttributeError, match="no attribute 'bic'") as error:
         model.bic(*clusters)
     assert "use objective='joint', or compare models by cross-validation" in str(error.value.__cause__)
-    assert hasattr(MultiConditionalMFA(objective="joint"), "bic")
+    assert hasattr(mixture(objective="joint"), "bic")
 
 
 def test_samples_follow_the_model(clusters):
     X, y = clusters
     for noise in ("tied", "class", "component"):
-        model = MultiConditionalMFA(2, 1, objective="joint", noise=noise, n_init=1, random_state=0).fit(X, y)
+        model = mixture(2, 1, objective="joint", noise=noise, n_init=1, random_state=0).fit(X, y)
         X_new, y_new = model.sample(20000, random_state=1)
         assert_allclose(np.bincount(y_new) / 20000, model.class_prior_, atol=0.02)
         mixed = np.einsum("ck,ckj->cj", model.weights_, model.means_)
@@ -286,19 +283,19 @@ def test_transform_recovers_a_factor():
     z, direction = rng.normal(size=500), np.array([1.0, -2.0, 0.5])
     X = z[:, None] * direction + 0.1 * rng.normal(size=(500, 3))
     y = np.repeat([0, 1], 250)
-    model = MultiConditionalMFA(1, 1, objective="joint").fit(X, y)
+    model = mixture(1, 1, objective="joint").fit(X, y)
     assert abs(np.corrcoef(model.transform(X)[:, 0], z)[0, 1]) > 0.99
     assert list(model.get_feature_names_out()) == ["multiconditionalmfa0"]
 
 
 def test_priors_shrink(clusters):
     X, y = clusters
-    free = MultiConditionalMFA(1, 1, objective="joint").fit(X, y)
-    tight = MultiConditionalMFA(1, 1, objective="joint", priors=Priors(0.02, 0.02)).fit(X, y)
+    free = mixture(1, 1, objective="joint").fit(X, y)
+    tight = mixture(1, 1, objective="joint", priors=Priors(0.02, 0.02)).fit(X, y)
     overall = X.mean(axis=0)
     assert np.linalg.norm(tight.means_ - overall) < 0.5 * np.linalg.norm(free.means_ - overall)
     assert np.linalg.norm(tight.loadings_) < 0.5 * np.linalg.norm(free.loadings_)
-    loose = MultiConditionalMFA(1, 1, objective="joint", priors=Priors(1e4, 1e4)).fit(X, y)
+    loose = mixture(1, 1, objective="joint", priors=Priors(1e4, 1e4)).fit(X, y)
     assert_allclose(loose.means_, free.means_, atol=1e-4)
 
 
@@ -308,7 +305,7 @@ def test_densities_and_draws_take_the_shares_of_the_classes(alpha):
     y = (rng.random(600) < 0.37).astype(int)
     X = rng.normal(size=(600, 2)) * np.where(y, 3.0, 1.0)[:, None]
     weight = rng.integers(1, 3, 600)
-    model = MultiConditionalMFA(1, 1, alpha=alpha, n_init=1, random_state=0).fit(X, y, sample_weight=weight)
+    model = mixture(1, 1, alpha=alpha, n_init=1, random_state=0).fit(X, y, sample_weight=weight)
     share = np.bincount(y, weight) / weight.sum()
     assert_allclose(model.class_prior_, share)
     assert_allclose(model.class_count_, np.bincount(y, weight))
@@ -322,7 +319,7 @@ def test_densities_and_draws_take_the_shares_of_the_classes(alpha):
 
 def test_joint_training_has_one_prior(clusters):
     X, y = clusters
-    model = MultiConditionalMFA(1, 1, objective="joint").fit(X, y)
+    model = mixture(1, 1, objective="joint").fit(X, y)
     assert_allclose(model.discriminative_prior_, model.class_prior_)
     # As after loading from a version with a single prior.
     joint = model.predict_proba(X)
@@ -332,7 +329,7 @@ def test_joint_training_has_one_prior(clusters):
 
 def test_class_weight_multiplies_sample_weight(clusters):
     X, y = clusters
-    model = MultiConditionalMFA(1, 1, max_iter=20)
+    model = mixture(1, 1, max_iter=20)
     by_class = clone(model).set_params(class_weight={0: 1, 1: 2, 2: 3}).fit(X, y)
     by_sample = clone(model).fit(X, y, sample_weight=y + 1)
     assert_array_equal(by_class.means_, by_sample.means_)
@@ -342,7 +339,7 @@ def test_class_weight_multiplies_sample_weight(clusters):
 
 def test_warm_start_goes_on(clusters):
     X, y = clusters
-    model = MultiConditionalMFA(2, 1, max_iter=5, warm_start=True, random_state=0).fit(X, y)
+    model = mixture(2, 1, max_iter=5, warm_start=True, random_state=0).fit(X, y)
     before = model.loss_curve_[-1]
     model.fit(X, y)
     assert_allclose(model.loss_curve_[0], before, rtol=1e-9)
@@ -356,7 +353,7 @@ def test_float32_read_only_strings_and_pickle(clusters):
     names = np.array(["no", "yes", "perhaps"])[y]
     X32 = X.astype(np.float32)
     X32.flags.writeable = False
-    model = MultiConditionalMFA(2, 1, n_init=1, max_iter=30, random_state=0).fit(X32, names)
+    model = mixture(2, 1, n_init=1, max_iter=30, random_state=0).fit(X32, names)
     assert set(model.predict(X32)) <= set(names)
     other = clone(model).fit(X32.astype(float), names)
     assert_array_equal(model.means_, other.means_)
@@ -366,7 +363,7 @@ def test_float32_read_only_strings_and_pickle(clusters):
 
 def test_a_class_missing_from_the_fold(clusters):
     X, y = clusters
-    model = MultiConditionalMFA(1, 1, classes=[0, 1, 2, 5], noise="class")
+    model = mixture(1, 1, classes=[0, 1, 2, 5], noise="class")
     with pytest.warns(UserWarning, match=r"classes \[5\] have no sample"):
         model.fit(X, y)
     probabilities = model.predict_proba(X)
@@ -374,15 +371,15 @@ def test_a_class_missing_from_the_fold(clusters):
     assert_array_equal(probabilities[:, 3], 0)
     assert np.isfinite(model.means_).all()
     assert set(model.sample(100, random_state=0)[1]) <= {0, 1, 2}
-    plain = MultiConditionalMFA(1, 1, noise="class").fit(X, y)
+    plain = mixture(1, 1, noise="class").fit(X, y)
     assert_array_equal(plain.predict_proba(X), probabilities[:, :3])
     with pytest.raises(ValueError, match="not among classes"):
-        MultiConditionalMFA(classes=[0, 1]).fit(X, y)
+        mixture(classes=[0, 1]).fit(X, y)
 
 
 def test_one_class_is_a_density():
     X, _ = labelled_clusters(100, 3, 1)
-    model = MultiConditionalMFA(2, 1, objective="joint", random_state=0).fit(X, np.zeros(100))
+    model = mixture(2, 1, objective="joint", random_state=0).fit(X, np.zeros(100))
     assert np.isfinite(model.score_samples(X)).all()
     assert_array_equal(model.predict_proba(X), 1)
 
@@ -408,7 +405,7 @@ def test_one_class_is_a_density():
 )
 def test_parameters_that_cannot_be_meant(clusters, kwargs, message):
     with pytest.raises(ValueError, match=message):
-        MultiConditionalMFA(**kwargs).fit(*clusters)
+        mixture(**kwargs).fit(*clusters)
 
 
 def test_constant_and_empty_features(clusters):
@@ -416,19 +413,19 @@ def test_constant_and_empty_features(clusters):
     X = np.column_stack([X, np.full(300, 0.1)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = MultiConditionalMFA(2, 1, random_state=0).fit(X, y)
+        model = mixture(2, 1, random_state=0).fit(X, y)
     # A constant feature does not discriminate between classes.
-    without = MultiConditionalMFA(2, 1, random_state=0).fit(X[:, :4], y)
+    without = mixture(2, 1, random_state=0).fit(X[:, :4], y)
     assert_allclose(model.predict_proba(X), without.predict_proba(X[:, :4]), atol=0.05)
     with pytest.warns(UserWarning, match=r"feature\(s\) 4 of X are constant"):
-        MultiConditionalMFA(2, 1, objective="joint", random_state=0).fit(X, y)
+        mixture(2, 1, objective="joint", random_state=0).fit(X, y)
     assert np.isfinite(model.loss_curve_).all()
     assert np.isfinite(model.predict_proba(X)).all()
     with pytest.raises(ValueError, match="singular"):
-        MultiConditionalMFA(priors=Priors(noise_floor=0)).fit(X, y)
+        mixture(priors=Priors(noise_floor=0)).fit(X, y)
     X[:, 4] = np.nan
     with pytest.raises(ValueError, match=r"feature\(s\) 4 of X have no observed value"):
-        MultiConditionalMFA(allow_nan=True).fit(X, y)
+        mixture(allow_nan=True).fit(X, y)
 
 
 def test_a_feature_constant_in_one_class_is_said(clusters):
@@ -436,7 +433,7 @@ def test_a_feature_constant_in_one_class_is_said(clusters):
     X = X.copy()
     X[y == 1, 2] = 0.5
     with pytest.warns(UserWarning, match="noise variances ended at their least value"):
-        model = MultiConditionalMFA(1, 1, objective="joint", noise="class").fit(X, y)
+        model = mixture(1, 1, objective="joint", noise="class").fit(X, y)
     assert np.isfinite(model.joint_log_likelihood(X)).all()
 
 
@@ -445,7 +442,7 @@ def test_duplicate_samples_only():
     for kwargs in ({"objective": "joint"}, {"alpha": 0.0}, {"noise": "component"}):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = MultiConditionalMFA(2, 1, random_state=0, max_iter=20, **kwargs).fit(X, y)
+            model = mixture(2, 1, random_state=0, max_iter=20, **kwargs).fit(X, y)
         assert np.isfinite(model.loss_curve_).all()
         assert_array_equal(model.predict(X), y)
 
@@ -456,7 +453,7 @@ def test_callbacks_hear_of_every_iteration(clusters):
     assert isinstance(Recorder(), callback.FitCallback)
     for solver in ("em", "lbfgs", "sgd"):
         recorder = Recorder(4)
-        model = MultiConditionalMFA(2, 1, objective="joint", solver=solver, n_init=1, random_state=0, tol=1e-9)
+        model = mixture(2, 1, objective="joint", solver=solver, n_init=1, random_state=0, tol=1e-9)
         model.set_callbacks(recorder).fit(*clusters)
         assert len(recorder.fitted) == model.n_iter_ == 4
         assert recorder.fitted[0].means_.shape == model.means_.shape
@@ -464,7 +461,7 @@ def test_callbacks_hear_of_every_iteration(clusters):
 
 
 def test_progress_is_shown(clusters, capfd):
-    MultiConditionalMFA(1, 1, n_init=1, max_iter=3, verbose=1, random_state=0).fit(*clusters)
+    mixture(1, 1, n_init=1, max_iter=3, verbose=1, random_state=0).fit(*clusters)
     assert "MultiConditionalMFA" in "".join(capfd.readouterr())
 
 
@@ -475,12 +472,12 @@ def test_at_most_three_classes_of_the_package():
 
 def test_no_convergence_is_said(clusters):
     with pytest.warns(ConvergenceWarning, match="raise max_iter or tol"):
-        MultiConditionalMFA(n_init=1, max_iter=1).fit(*clusters)
+        mixture(n_init=1, max_iter=1).fit(*clusters)
 
 
 def test_wine_is_easy():
     X, y = load_wine(return_X_y=True)
-    model = MultiConditionalMFA(1, 2, random_state=0).fit(X[::2], y[::2])
+    model = mixture(1, 2, random_state=0).fit(X[::2], y[::2])
     assert model.score(X[1::2], y[1::2]) > 0.93
 
 
@@ -489,7 +486,7 @@ def test_defaults_are_silent(load):
     X, y = load(return_X_y=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = MultiConditionalMFA(random_state=0).fit(X[::2], y[::2])
+        model = mixture(random_state=0).fit(X[::2], y[::2])
     assert model.converged_
     assert model.score(X[1::2], y[1::2]) > 0.93
     assert log_loss(y[1::2], model.predict_proba(X[1::2])) < 0.5

@@ -4,12 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
+from mfa_problems import mixture
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.exceptions import NotFittedError
 
-from sklearn_crf import MultiConditionalMFA
 from sklearn_crf.mfa import Priors
 
 X, Y = make_classification(
@@ -18,12 +18,10 @@ X, Y = make_classification(
 X = X * np.logspace(-2, 2, 12) + 5.0
 PARTS = np.array_split(np.arange(800), 4)
 MODELS = {
-    "multi-conditional": MultiConditionalMFA(n_init=1, random_state=0),
-    "conditional": MultiConditionalMFA(alpha=0.0, noise="class", n_init=1, random_state=0),
-    "joint": MultiConditionalMFA(objective="joint", noise="component", n_init=1, random_state=0),
-    "priors": MultiConditionalMFA(
-        priors=Priors(mean_scale=2.0, loading_scale=2.0, noise_floor=0.05), n_init=1, random_state=0
-    ),
+    "multi-conditional": mixture(n_init=1, random_state=0),
+    "conditional": mixture(alpha=0.0, noise="class", n_init=1, random_state=0),
+    "joint": mixture(objective="joint", noise="component", n_init=1, random_state=0),
+    "priors": mixture(priors=Priors(mean_scale=2.0, loading_scale=2.0, noise_floor=0.05), n_init=1, random_state=0),
 }
 
 
@@ -138,6 +136,6 @@ def test_errors_leave_the_model_as_it_was():
     model.set_params(class_weight=None).partial_fit(X[Y == 0][:50], Y[Y == 0][:50])
     assert np.isfinite(fitted_values(model)).all()
     with pytest.warns(match="have no sample"):
-        other = MultiConditionalMFA(classes=[0, 1, 2], n_init=1).fit(X[Y < 2][:200], Y[Y < 2][:200])
+        other = mixture(classes=[0, 1, 2], n_init=1).fit(X[Y < 2][:200], Y[Y < 2][:200])
     with pytest.raises(ValueError, match="cannot continue from a fit that had no samples of the class 2"):
         other.partial_fit(X[:200], Y[:200])

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from mfa_problems import mixture
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from small_shards import LosesShards
 
-from sklearn_crf import MultiConditionalMFA, Shards
+from sklearn_crf import Shards
 from sklearn_crf.mfa import EM
 
 X, Y = load_iris(return_X_y=True)
@@ -28,10 +29,10 @@ NAMES = (
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ESTIMATORS = {
-    "em": MultiConditionalMFA(objective="joint", n_init=2, random_state=0),
-    "plain em": MultiConditionalMFA(1, objective="joint", solver=EM(accelerate=False), noise="class"),
-    "gradients": MultiConditionalMFA(1, 1, max_iter=30, random_state=0),
-    "missing values": MultiConditionalMFA(1, 1, max_iter=30, allow_nan=True, objective="joint"),
+    "em": mixture(objective="joint", n_init=2, random_state=0),
+    "plain em": mixture(1, objective="joint", solver=EM(accelerate=False), noise="class"),
+    "gradients": mixture(1, 1, max_iter=30, random_state=0),
+    "missing values": mixture(1, 1, max_iter=30, allow_nan=True, objective="joint"),
 }
 
 
@@ -86,7 +87,7 @@ def test_many_features():
     rng = np.random.default_rng(0)
     y = np.arange(90) % 2
     wide = rng.normal(size=(90, 40)) + y[:, None]
-    mfa = MultiConditionalMFA(1, 2, objective="joint", max_iter=5, n_init=1)
+    mfa = mixture(1, 2, objective="joint", max_iter=5, n_init=1)
     sharded = clone(mfa).fit(Shards.from_arrays([(wide[:50], y[:50]), (wide[50:], y[50:])]))
     np.testing.assert_allclose(sharded.loss_curve_, mfa.fit(wide, y).loss_curve_, rtol=1e-8)
 
@@ -95,7 +96,7 @@ def test_missing_values_and_missing_classes():
     holes = X.copy()
     holes[::7, 1] = np.nan
     parts = [(holes[Y == 2], Y[Y == 2]), (holes[Y < 2], Y[Y < 2])]
-    mfa = MultiConditionalMFA(1, 1, max_iter=20, allow_nan=True, random_state=0)
+    mfa = mixture(1, 1, max_iter=20, allow_nan=True, random_state=0)
     sharded = clone(mfa).fit(Shards.from_arrays(parts))
     in_memory = clone(mfa).fit(holes, Y)
     assert sharded.classes_.tolist() == [0, 1, 2]
@@ -108,7 +109,7 @@ def test_large_shards_start_from_some_of_their_samples():
     y = np.arange(9000) % 2
     many = rng.normal(size=(9000, 3)) + 2 * y[:, None]
     shards = Shards.from_arrays([(many[:5000], y[:5000]), (many[5000:], y[5000:])])
-    mfa = MultiConditionalMFA(2, 1, objective="joint", max_iter=10, n_init=1, random_state=0).fit(shards)
+    mfa = mixture(2, 1, objective="joint", max_iter=10, n_init=1, random_state=0).fit(shards)
     assert mfa.score(many, y) > 0.95
     np.testing.assert_allclose(mfa.class_prior_, 0.5)
 
@@ -128,7 +129,7 @@ def broken(k):
 
 
 def test_what_cannot_be_done_is_said():
-    mfa = MultiConditionalMFA(1).fit(X, Y)
+    mfa = mixture(1).fit(X, Y)
     before = mfa.means_
     with pytest.raises(RuntimeError, match="load failed for shard 2: OSError: no such file"):
         mfa.fit(Shards(range(3), broken))

@@ -3,7 +3,13 @@
 import numpy as np
 from scipy.stats import multivariate_normal
 
+from sklearn_crf import MultiConditionalMFA
 from sklearn_crf.mfa._parameters import ParameterVector
+
+
+def mixture(n_components=2, n_factors=2, *, alpha=0.01, noise="tied", **options):
+    """Return an estimator whose parameters are all given, so that none is chosen by held-out samples."""
+    return MultiConditionalMFA(n_components, n_factors, alpha=alpha, noise=noise, **options)
 
 
 def random_parameters(n_classes, n_components, n_features, n_factors, noise, seed=0, spread=0.5):
