@@ -22,7 +22,7 @@ from sklearn_crf.encoding import partial_fit_classes
 from sklearn_crf.mfa._fitted import FittedMixture, asked_of, chosen_before, fitted_attributes
 from sklearn_crf.mfa._input import PARAMETER_CONSTRAINTS, SampleReading, check_counts, check_features
 from sklearn_crf.mfa._parameters import Priors
-from sklearn_crf.mfa._plan import Choice, MixturePlan, check_init, chosen_solver, planned_family
+from sklearn_crf.mfa._plan import Choice, MixturePlan, check_init, chosen_solver, n_given_components, planned_family
 from sklearn_crf.mfa._samples import TrainingData, Units
 from sklearn_crf.mfa._sharded import survey
 from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD, ignore_iterations
@@ -122,6 +122,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     converged_ : bool
         Whether the solver met its stopping criterion; False if a callback stopped it.
     n_iter_ : int
+        Number of iterations, 1 if the start already met the stopping criterion.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -224,6 +225,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     def _train(self, data, X, y, starts=None):
         """Train from the starts of the plan, or from given starts, and return the ends of all restarts."""
+        prior = self._family(asked_of(self).without_auto)[0].prior
+        check_features(data.samples.X, data.constant, prior.noise_floor, self.objective == "joint")
         choice = self._choice(data)
         plan = self._plan(data, choice)
         with self._reporting(X, y, data, plan, choice) as on_iteration:
@@ -239,9 +242,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         if self.warm_start and hasattr(self, "means_"):
             return chosen_before(self)
         if not isinstance(self.init, str):
-            means = np.shape(self.init["means"] if isinstance(self.init, dict) and "means" in self.init else self.init)
-            n_components = means[1] if len(means) == 3 and means[1] else 1
-            return asked.completed(Choice(n_components))
+            return asked.completed(Choice(n_given_components(self.init)))
         return choose(data, asked, lambda choice: self._plan(data, choice, n_restarts=1), self.n_jobs)
 
     @fits
@@ -357,10 +358,10 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         solver = chosen_solver(self.solver, self.objective, data.has_missing)
         family, factor = self._family(choice)
         check_counts(data.samples.labels, data.classes[data.present].tolist(), choice.n_components)
-        check_features(data.samples.X, data.constant, family.prior.noise_floor, self.objective == "joint")
         init, seeds = self._init(data.present, len(data.constant), choice), self._seeds()
-        # With one component all restarts are equal.
-        seeds = seeds[:n_restarts] if isinstance(init, str) and choice.n_components > 1 else seeds[:1]
+        # With one component all starts are equal.
+        is_one = not isinstance(init, str) or (choice.n_components == 1 and not isinstance(solver, ScaledSGD))
+        seeds = seeds[: 1 if is_one else n_restarts]
         limits = MixturePlan.limits(self)
         return MixturePlan(family=family, factor=factor, solver=solver, init=init, seeds=seeds, tol=self.tol, **limits)
 
@@ -417,7 +418,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         self.__dict__.update(fitted_attributes(best.params, data, plan.family, choice))
         self.loss_curve_ = plan.factor * (best.losses + offset)
         self.restart_losses_ = plan.factor * (np.array([end.losses.min() for end in ends]) + offset)
-        self.n_iter_ = len(best.losses) - 1
+        self.n_iter_ = max(len(best.losses) - 1, 1)
         self.converged_ = best.converged
         return self
 

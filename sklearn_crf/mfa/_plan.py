@@ -93,6 +93,15 @@ def chosen_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolv
     return clone(solver)
 
 
+def n_given_components(init: Any) -> int:
+    """Return the number of components of initial means, or 1 if they have no valid shape."""
+    try:
+        shape = np.shape(init.get("means") if isinstance(init, dict) else init)
+    except ValueError:
+        return 1
+    return shape[1] if len(shape) == 3 and shape[1] else 1
+
+
 def check_init(init: Any, present: np.ndarray, shape: tuple, noise_shape: tuple) -> str | dict:
     """Return initial values as a dict of arrays of the classes with samples, or the name of a strategy."""
     # init: (C, K, d)

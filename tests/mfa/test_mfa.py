@@ -47,7 +47,7 @@ def test_check_estimator_in_full():
 def test_check_estimator_with_random_starts():
     reason = "k-means draws its random starts from repeated samples and weighted ones differently"
     expected = {"check_sample_weight_equivalence_on_dense_data": reason}
-    results = run_checks(MultiConditionalMFA(objective="joint", n_init=2, max_iter=10), expected)
+    results = run_checks(MultiConditionalMFA(2, objective="joint", n_init=2, max_iter=10), expected)
     assert sum(r["status"] == "passed" for r in results) >= 50
     assert sum(r["status"] == "xfail" for r in results) == 1
 

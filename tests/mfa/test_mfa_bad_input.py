@@ -20,7 +20,8 @@ def clusters():
 
 
 def quick(**kwargs):
-    return MultiConditionalMFA(**{"n_init": 1, "max_iter": 3, "random_state": 0} | kwargs)
+    given = {"n_components": 2, "noise": "tied", "alpha": 0.01}
+    return MultiConditionalMFA(**given | {"n_init": 1, "max_iter": 3, "random_state": 0} | kwargs)
 
 
 @pytest.mark.parametrize(

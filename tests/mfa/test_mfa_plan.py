@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def test_a_plan_trains_without_the_estimator():
-    model = mixture(1, 1, n_init=2, max_iter=10, random_state=0)
+    model = mixture(2, 1, n_init=2, max_iter=10, random_state=0)
     data = model._read(X, Y, None)
     plan = pickle.loads(pickle.dumps(model._plan(data)))
     assert isinstance(plan.solver, ScaledLBFGS)
