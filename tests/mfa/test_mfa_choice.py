@@ -107,7 +107,7 @@ def test_few_samples_missing_values_shards_and_given_means():
     parts = Shards.from_arrays([(X[::2], Y[::2]), (X[1::2], Y[1::2])])
     assert MultiConditionalMFA(random_state=0).fit(parts).score(X, Y) > 0.9
     with pytest.warns(UserWarning, match="constant") as caught:
-        MultiConditionalMFA(n_factors=1).fit(np.column_stack([X, np.ones(150)]), Y)
+        MultiConditionalMFA(n_factors=1, objective="joint").fit(np.column_stack([X, np.ones(150)]), Y)
     assert sum("constant" in str(each.message) for each in caught) == 1
     means = MultiConditionalMFA(init=np.array([X[c == Y][:2] for c in range(3)])).fit(X, Y)
     assert means.n_components_ == 2
