@@ -24,17 +24,21 @@ class Choice(NamedTuple):
     @property
     def is_open(self) -> bool:
         """Whether a parameter is "auto"."""
-        return self != self.without_auto
+        return any(map(_is_auto, self))
 
     @property
     def without_auto(self) -> "Choice":
         """The parameters that are given, and default values for the others."""
-        return Choice(*(default if _is_auto(own) else own for own, default in zip(self, Choice(), strict=True)))
+        return self.completed(Choice())
 
     def completed(self, former: "Choice") -> "Choice":
         """Return the parameters that are given, and former values for those that are "auto"."""
-        given = [before if _is_auto(own) else own for own, before in zip(self[:3], former[:3], strict=True)]
-        return Choice(*given, former.temperature if self.is_open else 1.0)
+        return Choice(
+            former.n_components if _is_auto(self.n_components) else self.n_components,
+            former.noise if _is_auto(self.noise) else self.noise,
+            former.alpha if _is_auto(self.alpha) else self.alpha,
+            former.temperature if self.is_open else 1.0,
+        )
 
 
 def _is_auto(value):
@@ -96,7 +100,7 @@ def chosen_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolv
 def n_given_components(init: Any) -> int:
     """Return the number of components of initial means, or 1 if they have no valid shape."""
     try:
-        shape = np.shape(init.get("means") if isinstance(init, dict) else init)
+        shape = np.shape(np.asarray(init.get("means") if isinstance(init, dict) else init))
     except ValueError:
         return 1
     return shape[1] if len(shape) == 3 and shape[1] else 1
