@@ -60,7 +60,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         "tied" or "class".
     priors : Priors or None, default=None
         Priors on means and loadings, and the smallest noise variance. None is ``Priors()``: flat priors, and noise
-        variances of at least 1e-4 of the variance of the feature.
+        variances of at least 1e-4 of the variance of the feature. If a parameter of conditional training is "auto",
+        None is ``Priors(mean_scale=1, loading_scale=1, noise_floor=0.1)``: a class may lack any variance of a feature.
     init : {"kmeans", "random"}, array-like of shape (n_classes, n_components, n_features) or dict, default="kmeans"
         Initial values. Within each class, samples are clustered by k-means, or by the nearest of random samples or of
         given means. Principal components of the clusters then give loadings and noise. A dict must contain ``means``
@@ -234,7 +235,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         self._store(data, plan, ends, choice)
         return ends
 
-    def _choice(self, data):
+    def _choice(self, data: Any) -> Choice:
         """Return the choice of the parameters that are "auto"."""
         asked = asked_of(self)
         if not asked.is_open:
@@ -367,7 +368,10 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     def _family(self, choice):
         sizes = choice.n_components, self.n_factors, choice.noise
-        return planned_family(*sizes, objective=self.objective, alpha=choice.alpha, priors=self.priors)
+        priors = self.priors
+        if priors is None and self.objective != "joint" and asked_of(self).is_open:
+            priors = Priors(mean_scale=1.0, loading_scale=1.0, noise_floor=0.1)
+        return planned_family(*sizes, objective=self.objective, alpha=choice.alpha, priors=priors)
 
     def _seeds(self):
         return check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()

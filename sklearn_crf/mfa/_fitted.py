@@ -1,6 +1,7 @@
 """Prediction, densities, imputation and sampling with fitted mixtures of factor analysers."""
 
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,13 +30,13 @@ def _maximises_the_joint_likelihood(estimator):
     )
 
 
-def asked_of(estimator):
+def asked_of(estimator: Any) -> Choice:
     """Return the parameters of an estimator that may be "auto"; the joint likelihood does not use ``alpha``."""
     alpha = Choice().alpha if estimator.objective == "joint" else estimator.alpha
     return Choice(estimator.n_components, estimator.noise, alpha)
 
 
-def chosen_before(estimator):
+def chosen_before(estimator: Any) -> Choice:
     """Return the choice of the previous fit; parameters that are not "auto" keep their present values."""
     shape, noise = estimator.means_.shape, np.ndim(estimator.noise_variance_)
     # Models of older versions have no such attributes.

@@ -41,7 +41,7 @@ class Choice(NamedTuple):
         )
 
 
-def _is_auto(value):
+def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 

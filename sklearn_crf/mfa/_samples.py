@@ -193,7 +193,7 @@ class TrainingData:
         return cls(classes, count, present, samples, constant, bool(missing.any()), log_volume, attributes)
 
     @property
-    def in_memory(self):
+    def in_memory(self) -> "TrainingData":
         """These data, with only the samples in memory."""
         return TrainingData(*(getattr(self, each.name) for each in fields(TrainingData)))
 

@@ -1,5 +1,6 @@
 """Training on standardised features: the best of several restarts, or single passes of partial_fit."""
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -11,8 +12,8 @@ from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threade
 from sklearn_crf.mfa import _start, _tuning
 from sklearn_crf.mfa._densities import joint_log_density
 from sklearn_crf.mfa._parameters import MixtureParameters
-from sklearn_crf.mfa._plan import Choice
-from sklearn_crf.mfa._samples import SampleBlocks
+from sklearn_crf.mfa._plan import Choice, MixturePlan
+from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, TrainingData
 from sklearn_crf.mfa._solvers import NegativeCriterion, ScaledCriterion, ignore_iterations
 from sklearn_crf.mfa._tuning import BATCH_SIZE, STEP_SIZE
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
@@ -83,7 +84,7 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
             return [end for lot in lots for end in map_restarts(restart, lot, n_jobs)]
 
 
-def choose(data, asked, plan_of, n_jobs):
+def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], MixturePlan], n_jobs: int | None) -> Choice:
     """Choose parameters that are "auto", and a temperature, by the log-loss of held-out samples.
 
     The noise and ``alpha`` are chosen for the fewest components. Components are then added as long as this helps.
@@ -100,7 +101,7 @@ def choose(data, asked, plan_of, n_jobs):
     alphas = _tuning.ALPHAS if asked.alpha == "auto" else (asked.alpha,)
     ones = np.ones(len(counts), dtype=bool)
 
-    def path(task, n_threads):
+    def path(task: tuple, n_threads: int) -> np.ndarray:
         """Return, for each alpha, the log joint probabilities of the samples of a fold, (n_alphas, n, n_classes)."""
         n_components, noise, fold = task
         part = replace(data.in_memory, samples=samples.batch(ranks % _tuning.FOLDS != fold), present=ones)
@@ -119,7 +120,7 @@ def choose(data, asked, plan_of, n_jobs):
     held_out = np.concatenate([np.flatnonzero(ranks % _tuning.FOLDS == fold) for fold in range(n_folds)])
     truth, weight = samples.labels[held_out], samples.weight[held_out]
 
-    def candidates(n_components, noises):
+    def candidates(n_components: int, noises: tuple) -> Iterator[tuple[float, Choice]]:
         """Yield the loss and the choice of all candidates, with their temperatures."""
         tasks = [(n_components, noise, fold) for noise in noises for fold in range(n_folds)]
         paths = map_coarse(path, tasks, n_jobs)
@@ -138,11 +139,11 @@ def choose(data, asked, plan_of, n_jobs):
     return best[1] if np.isfinite(best[0]) else asked.without_auto
 
 
-def _loss(candidate):
+def _loss(candidate: tuple[float, Choice]) -> float:
     return candidate[0]
 
 
-def _ranks(samples):
+def _ranks(samples: StandardisedSamples) -> tuple[np.ndarray, np.ndarray]:
     """Return the rank of each sample among the different samples of its class, and the number of them in each class."""
     rows = np.column_stack([samples.labels, np.where(np.isnan(samples.X), np.inf, samples.X)])
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
@@ -151,10 +152,10 @@ def _ranks(samples):
     return place.ravel() - (np.cumsum(counts) - counts)[samples.labels], counts
 
 
-def _cooled(log_joint, truth, weight):
+def _cooled(log_joint: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     """Return the least log-loss of probabilities at a temperature of at least 1, and the temperature."""
 
-    def loss(log_temperature):
+    def loss(log_temperature: float) -> float:
         scores = log_joint / np.exp(log_temperature)
         own = scores[np.arange(len(truth)), truth]
         return float(weight @ (logsumexp(scores, axis=1) - own) / weight.sum())

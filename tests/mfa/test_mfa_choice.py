@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 from sklearn_crf import MultiConditionalMFA, Shards
-from sklearn_crf.mfa import alpha_path
+from sklearn_crf.mfa import Priors, alpha_path
 from sklearn_crf.mfa._training import _cooled, _ranks
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -28,7 +28,8 @@ def weights(model):
 def test_a_choice_equals_a_fit_with_the_chosen_parameters():
     model = MultiConditionalMFA(random_state=0).fit(X, Y)
     chosen = {name: getattr(model, f"{name}_") for name in GIVEN}
-    given = MultiConditionalMFA(**chosen, random_state=0).fit(X, Y)
+    priors = Priors(mean_scale=1.0, loading_scale=1.0, noise_floor=0.1)
+    given = MultiConditionalMFA(**chosen, priors=priors, random_state=0).fit(X, Y)
     assert_array_equal(model.means_, given.means_)
     assert given.temperature_ == 1
     scores = given.predict_log_proba(X) / model.temperature_
