@@ -99,13 +99,16 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
     samples, ranks = samples.batch(chosen), ranks[chosen]
     n_folds = 1 if samples.X.size > _tuning.ENTRIES_OF_ONE_FOLD else _tuning.FOLDS
     alphas = _tuning.ALPHAS if asked.alpha == "auto" else (asked.alpha,)
-    ones = np.ones(len(counts), dtype=bool)
 
     def path(task: tuple, n_threads: int) -> np.ndarray:
         """Return, for each alpha, the log joint probabilities of the samples of a fold, (n_alphas, n, n_classes)."""
         n_components, noise, fold = task
-        part = replace(data.in_memory, samples=samples.batch(ranks % _tuning.FOLDS != fold), present=ones)
-        held_out, starts, found = samples.X[ranks % _tuning.FOLDS == fold], None, []
+        left_out = ranks % _tuning.FOLDS == fold
+        own = samples.batch(~left_out)
+        part = TrainingData.of({}, np.arange(len(counts)), own.labels, own.weight, own.X)
+        # A feature that is constant without the held-out samples says nothing about them.
+        held_out = np.where(part.constant, 0.0, part.samples.units.standardise(samples.X[left_out]))
+        starts, found = None, []
         for alpha in alphas:
             plan = replace(plan_of(Choice(n_components, noise, alpha)), n_jobs=1)
             try:
@@ -158,7 +161,7 @@ def _cooled(log_joint: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> tup
     def loss(log_temperature: float) -> float:
         scores = log_joint / np.exp(log_temperature)
         own = scores[np.arange(len(truth)), truth]
-        return float(weight @ (logsumexp(scores, axis=1) - own) / weight.sum())
+        return float(weight @ np.minimum(logsumexp(scores, axis=1) - own, 36.0) / weight.sum())
 
     if not np.isfinite(log_joint).all():
         return np.inf, 1.0
