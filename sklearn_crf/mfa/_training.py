@@ -1,8 +1,9 @@
 """Training on standardised features: the best of several restarts, or single passes of partial_fit."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -96,54 +97,44 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
     if not asked.is_open or counts.min() < _tuning.FOLDS * (least + 1):
         return asked.without_auto
     chosen = ranks < _tuning.CHOICE_SAMPLES // len(counts)
-    samples, ranks = samples.batch(chosen), ranks[chosen]
-    n_folds = 1 if samples.X.size > _tuning.ENTRIES_OF_ONE_FOLD else _tuning.FOLDS
-    alphas = _tuning.ALPHAS if asked.alpha == "auto" else (asked.alpha,)
+    samples, fold_of = samples.batch(chosen), ranks[chosen] % _tuning.FOLDS
 
-    def path(task: tuple, n_threads: int) -> np.ndarray:
-        """Return, for each alpha, the log joint probabilities of the samples of a fold, (n_alphas, n, n_classes)."""
-        n_components, noise, fold = task
-        left_out = ranks % _tuning.FOLDS == fold
-        own = samples.batch(~left_out)
+    def scores(task: tuple[Choice, int], n_threads: int) -> np.ndarray:
+        """Return the log joint probabilities of the samples of a fold, (n, n_classes), NaN if training fails."""
+        candidate, fold = task
+        own = samples.batch(fold_of != fold)
         part = TrainingData.of({}, np.arange(len(counts)), own.labels, own.weight, own.X)
         # A feature that is constant without the held-out samples says nothing about them.
-        held_out = np.where(part.constant, 0.0, part.samples.units.standardise(samples.X[left_out]))
-        starts, found = None, []
-        for alpha in alphas:
-            plan = replace(plan_of(Choice(n_components, noise, alpha)), n_jobs=1)
-            try:
-                end = train(part, plan, starts=starts)[0]
-            except ValueError:  # a singular covariance
-                found.append(np.full((len(held_out), len(counts)), np.nan))
-                continue
-            starts = [(end.params, plan.seeds[0])]
-            found.append(joint_log_density(end.params, held_out, 1))
-        return np.array(found)
+        held_out = np.where(part.constant, 0.0, part.samples.units.standardise(samples.X[fold_of == fold]))
+        # Start as the fit does: after few iterations, discriminative training still depends on its start.
+        plan = replace(plan_of(candidate), n_jobs=1)
+        try:
+            return joint_log_density(train(part, plan)[0].params, held_out, 1)
+        except ValueError:  # a singular covariance
+            return np.full((len(held_out), len(counts)), np.nan)
 
-    held_out = np.concatenate([np.flatnonzero(ranks % _tuning.FOLDS == fold) for fold in range(n_folds)])
-    truth, weight = samples.labels[held_out], samples.weight[held_out]
+    by_fold = np.argsort(fold_of, kind="stable")
+    truth, weight = samples.labels[by_fold], samples.weight[by_fold]
 
-    def candidates(n_components: int, noises: tuple) -> Iterator[tuple[float, Choice]]:
-        """Yield the loss and the choice of all candidates, with their temperatures."""
-        tasks = [(n_components, noise, fold) for noise in noises for fold in range(n_folds)]
-        paths = map_coarse(path, tasks, n_jobs)
-        for i, noise in enumerate(noises):
-            of_noise = np.concatenate(paths[i * n_folds : (i + 1) * n_folds], axis=1)
-            for alpha, log_joint in zip(alphas, of_noise, strict=True):
-                loss, temperature = _cooled(log_joint, truth, weight)
-                yield loss, Choice(n_components, noise, alpha, temperature)
+    def best_of_candidates(candidates: list[Choice]) -> tuple[float, Choice]:
+        """Return the smallest log-loss, and the choice that has it with its temperature."""
+        found = map_coarse(scores, [(each, fold) for each in candidates for fold in range(_tuning.FOLDS)], n_jobs)
+        losses = []
+        for i, each in enumerate(candidates):
+            of_folds = np.concatenate(found[i * _tuning.FOLDS : (i + 1) * _tuning.FOLDS])
+            loss, temperature = _cooled(of_folds, truth, weight)
+            losses.append((loss, each._replace(temperature=temperature)))
+        return min(losses, key=itemgetter(0))
 
-    best = min(candidates(least, ("class", "tied") if asked.noise == "auto" else (asked.noise,)), key=_loss)
-    while asked.n_components == "auto" and counts.min() >= _tuning.FOLDS * (best[1].n_components + 2):
-        following = min(candidates(best[1].n_components + 1, (best[1].noise,)), key=_loss)
-        if not following[0] < best[0]:
+    noises = ("class", "tied") if asked.noise == "auto" else (asked.noise,)
+    alphas = _tuning.ALPHAS if asked.alpha == "auto" else (asked.alpha,)
+    loss, best = best_of_candidates([Choice(least, noise, alpha) for noise in noises for alpha in alphas])
+    while asked.n_components == "auto" and counts.min() >= _tuning.FOLDS * (best.n_components + 2):
+        following_loss, following = best_of_candidates([best._replace(n_components=best.n_components + 1)])
+        if not following_loss < loss:
             break
-        best = following
-    return best[1] if np.isfinite(best[0]) else asked.without_auto
-
-
-def _loss(candidate: tuple[float, Choice]) -> float:
-    return candidate[0]
+        loss, best = following_loss, following
+    return best if np.isfinite(loss) else asked.without_auto
 
 
 def _ranks(samples: StandardisedSamples) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +152,7 @@ def _cooled(log_joint: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> tup
     def loss(log_temperature: float) -> float:
         scores = log_joint / np.exp(log_temperature)
         own = scores[np.arange(len(truth)), truth]
-        return float(weight @ np.minimum(logsumexp(scores, axis=1) - own, 36.0) / weight.sum())
+        return float(weight @ np.minimum(logsumexp(scores, axis=1) - own, _tuning.LARGEST_LOSS) / weight.sum())
 
     if not np.isfinite(log_joint).all():
         return np.inf, 1.0

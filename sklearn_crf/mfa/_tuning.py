@@ -1,5 +1,8 @@
 """Tuned constants of mixtures of factor analysers, with the trade-off behind each constant."""
 
+import math
+import sys
+
 # Number of samples per class for initial values, in k-means on a large class and in total from shards. More samples
 # take longer, fewer merge small clusters.
 START_SAMPLES = 3000
@@ -58,9 +61,12 @@ BLOCK_NUMBERS = 2**19
 NUMBERS_OF_A_TASK = 2**22
 
 # Number of parts of the samples that are held out in turn to choose parameters, and the values of alpha to choose from,
-# from the largest, because each fit starts from the one before. More parts or values take longer.
-FOLDS, ALPHAS = 3, (1.0, 0.1, 0.01, 0.001)
+# evenly spaced in their logarithms. More parts or values take longer.
+FOLDS, ALPHAS = 3, (1.0, 0.03, 0.001)
 
-# Maximum number of samples that choose parameters, and the number of entries of these samples above which only one part
-# is held out: the choice should take about as long as the fit.
-CHOICE_SAMPLES, ENTRIES_OF_ONE_FOLD = 3000, 20_000
+# Maximum number of samples that choose parameters: the choice should take about as long as the fit.
+CHOICE_SAMPLES = 3000
+
+# Maximum log-loss of one held-out sample, the log-loss of a probability of 2.2e-16. Without a maximum, one sample that
+# is far from all others would determine the temperature. A smaller maximum hides wrong probabilities.
+LARGEST_LOSS = -math.log(sys.float_info.epsilon)
