@@ -52,7 +52,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     objective : {"multi_conditional", "joint"}, default="multi_conditional"
         Criterion that training maximises.
     alpha : float or "auto", default="auto"
-        Weight of ``log P(x | c)`` in the multi-conditional likelihood. "auto" chooses among 1, 0.1, 0.01 and 0.001.
+        Weight of ``log P(x | c)`` in the multi-conditional likelihood. "auto" chooses among 1, 0.03 and 0.001.
         ``"joint"`` does not use it. The means, loadings and noise of ``"joint"`` are the limits of those of
         ``"multi_conditional"`` for large ``alpha``.
     noise : {"auto", "tied", "class", "component"}, default="auto"
@@ -137,11 +137,14 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     Notes
     -----
-    Parameters that are "auto" get the values with the smallest log-loss on held-out samples, in three folds of at most
-    3,000 samples, or in one fold if these samples have more than 20,000 values. ``noise`` and ``alpha`` are chosen with
-    one component. Components are then added as long as the log-loss decreases. Probabilities of held-out samples are
-    divided by a temperature of at least 1, which becomes ``temperature_``. If a class has fewer than six different
-    samples, and in ``partial_fit``, "auto" is one component, "class" and 0.1.
+    Parameters that are "auto", and the temperature ``T``, minimise the log-loss of held-out samples,
+
+        sum_i w_i min( -log softmax_c(log P(c, x_i) / T)[c_i], 36 ),    T >= 1,
+
+    in three folds of at most 3,000 samples together. The limit of 36, the log-loss of a probability of 2.2e-16, keeps
+    single samples from determining ``T``. ``noise`` and ``alpha`` are chosen with one component. Components are then
+    added as long as the log-loss decreases. Equal samples are in one fold. If a class has fewer than six different
+    samples, and in ``partial_fit``, "auto" is one component, "class" and 0.1. The joint likelihood has no ``alpha``.
 
     References
     ----------

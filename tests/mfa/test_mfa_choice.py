@@ -8,13 +8,14 @@ from mfa_problems import labelled_clusters
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine, make_moons
+from sklearn.datasets import load_digits, load_iris, load_wine, make_moons
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 from sklearn_crf import MultiConditionalMFA, Shards
 from sklearn_crf.mfa import Priors, alpha_path
 from sklearn_crf.mfa._training import _cooled, _ranks
+from sklearn_crf.mfa._tuning import LARGEST_LOSS
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 X, Y = load_iris(return_X_y=True)
@@ -83,21 +84,36 @@ def test_copies_of_a_sample_are_in_one_fold():
     assert_array_equal(counts, [len(np.unique(X[c == Y], axis=0)) for c in range(3)])
 
 
-def test_the_temperature_minimises_the_log_loss_and_is_at_least_1():
+@pytest.mark.parametrize("n_far", [0, 1])
+@pytest.mark.parametrize("scale", [0.2, 5.0, 1000.0])
+def test_the_temperature_minimises_the_limited_log_loss_and_is_at_least_1(scale, n_far):
     rng = np.random.default_rng(0)
     scores, weight = rng.normal(size=(200, 4)), rng.random(200)
     truth = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    scores[:n_far, (truth[0] + 1) % 4] += 1e5  # a wrong sample whose loss is at the limit
 
     def loss(factor):
-        return -weight @ log_softmax(factor * scores, axis=1)[np.arange(200), truth] / weight.sum()
+        of_samples = -log_softmax(factor * scores, axis=1)[np.arange(200), truth]
+        return weight @ np.minimum(of_samples, LARGEST_LOSS) / weight.sum()
 
-    for scale in (0.2, 5.0, 1000.0):
-        found, temperature = _cooled(scale * scores, truth, weight)
-        assert_allclose(found, loss(scale / temperature), rtol=1e-9)
-        assert temperature >= 1
-        grid = [loss(scale / t) for t in np.linspace(1, 140, 3000)]
-        assert found <= min(grid) + 1e-4
-    assert _cooled(np.full((3, 2), np.nan), truth[:3] % 2, weight[:3])[0] == np.inf
+    found, temperature = _cooled(scale * scores, truth, weight)
+    assert_allclose(found, loss(scale / temperature), rtol=1e-9)
+    assert temperature >= 1
+    assert found <= min(loss(scale / t) for t in np.geomspace(1, np.exp(5), 3000)) + 1e-4
+
+
+def test_scores_that_are_not_finite_are_never_chosen():
+    assert _cooled(np.full((3, 2), np.nan), np.zeros(3, dtype=int), np.ones(3))[0] == np.inf
+
+
+def test_the_choice_starts_held_out_models_as_the_fit_does():
+    # With alpha = 0.001 the solver stops near its start, which is better than the model continued from alpha = 1.
+    rows, labels = load_digits(return_X_y=True)
+    train, test, own, truth = train_test_split(rows, labels, train_size=0.5, stratify=labels, random_state=0)
+    chosen = MultiConditionalMFA(random_state=0).fit(train, own)
+    given = MultiConditionalMFA(**GIVEN, random_state=0).fit(train, own)
+    assert log_loss(truth, chosen.predict_proba(test)) < 0.5 * log_loss(truth, given.predict_proba(test))
+    assert chosen.score(test, truth) > given.score(test, truth)
 
 
 def test_few_samples_missing_values_shards_and_given_means():
