@@ -285,7 +285,7 @@ class _TiledPrediction:
         """Return a bound on the difference in score between the best labeling of the whole image and ``out``."""
         if self.best is None or not hasattr(self.estimator, "models"):
             raise ValueError(
-                f"bound=True needs an inference of best labelings of a field, but {type(self.estimator).__name__} has "
+                f"bound=True needs the MAP inference of a field, but {type(self.estimator).__name__} has "
                 "none here: pass inference, such as TRWS(), or bound=False."
             )
         gap = 0.0

@@ -358,7 +358,7 @@ def test_what_cannot_be_done_is_said(cut):
         predict_in_tiles(cut, image, np.zeros(3))
     with pytest.raises(ValueError, match="tile must be a positive whole number, got 0"):
         predict_in_tiles(cut, image, tile=0)
-    with pytest.raises(ValueError, match="bound=True needs an inference of best labelings"):
+    with pytest.raises(ValueError, match="bound=True needs the MAP inference of a field"):
         predict_in_tiles(cut, 0.1 * image, tile=10, inference="trw", bound=True)
 
 

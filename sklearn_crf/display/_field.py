@@ -413,7 +413,7 @@ def _make_canvas(shape, positions=None, edges=None):
         raise ValueError(f"positions must have shape ({n_nodes}, 2), one place per node, got {positions.shape}.")
     edges = np.zeros((0, 2), dtype=np.intp) if edges is None else np.asarray(edges)
     if edges.ndim != 2 or edges.shape[1] != 2 or (edges.size and not 0 <= edges.min() <= edges.max() < n_nodes):
-        raise ValueError(f"edges must have shape (n_edges, 2) and name nodes below {n_nodes}, got {edges.shape}.")
+        raise ValueError(f"edges must have shape (n_edges, 2) and indices of nodes below {n_nodes}, got {edges.shape}.")
     return _GraphCanvas(positions, edges)
 
 

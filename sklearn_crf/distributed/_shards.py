@@ -442,7 +442,7 @@ def _score_shard(shard, request):
         if largest > limit:
             raise ValueError(
                 f"sample_weight must be at most {limit:g} to score shards, so that sums stay finite, found "
-                f"{largest:g}: divide the weights of all shards by one number."
+                f"{largest:g}: divide the weights of all shards by the same number."
             )
         return score(on_worker(estimator, shard), X, y, weight)
 

@@ -114,7 +114,7 @@ class TrainingExamples:
         if self._weight is not None and self._weight.max() > _LARGEST_WEIGHT:
             raise ValueError(
                 f"sample_weight must be at most {_LARGEST_WEIGHT:g} in training, found {self._weight.max():g}: divide "
-                "all weights by one number, and multiply C by it."
+                "all weights by the same number, and multiply C by it."
             )
         self.node_weight = checked_node_weights(node_weight, encoded, _LARGEST_WEIGHT)
         self.labels = labels._replace(

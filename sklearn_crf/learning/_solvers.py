@@ -471,8 +471,8 @@ class AnchoredBundle(Solver):
             norm = float(np.linalg.norm(start))
             if not problem.has_value(start) or not norm:
                 raise ValueError(
-                    "solver='bundle' needs a loss and non-zero initial weights, whose scale training keeps: use "
-                    "learning='spa' with init='independent', or solver='steps'."
+                    "solver='bundle' needs a loss and non-zero initial weights, because training keeps the scale of "
+                    "the weights: use learning='spa' with init='independent', or solver='steps'."
                 )
             anchor = start / norm
 

@@ -142,7 +142,7 @@ def _check_cells(graph):
         n_cells = graph.n_states[graph.scope[graph.scope_ptr[f] : graph.scope_ptr[f + 1]]].prod(dtype=np.int64)
         if np.any(np.diff(cell) <= 0) or (cell.size and (cell[0] < 0 or cell[-1] >= n_cells)):
             raise ValueError(
-                f"table_cell of table {table} must list each cell at most once, ascending, below {n_cells}."
+                f"table_cell of table {table} must contain strictly increasing indices of cells below {n_cells}."
             )
 
 

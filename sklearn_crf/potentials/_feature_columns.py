@@ -45,7 +45,7 @@ def feature_columns(features, node_type=None, what="features"):
     n_nodes, n_features = features.shape
     n_types = 1 if node_type is None else int(node_type.max(initial=0)) + 1
     if n_features * n_types > _MOST_FEATURES:
-        raise ValueError(f"X has {n_features} {what} for {n_types} types: at most {_MOST_FEATURES} in all.")
+        raise ValueError(f"X has {n_features} {what} for {n_types} types: at most {_MOST_FEATURES} are supported.")
     features = sp.csr_matrix(features)
     index = features.indices
     if n_types > 1:

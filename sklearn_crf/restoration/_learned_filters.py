@@ -302,7 +302,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         elif is_white_noise(self.corruption):
             units = levels_of_images(noise, X, field_tuned.LEAST_NOISE * self.unit_)
         else:
-            raise ValueError(f"noise needs training by corruption=GaussianNoise(...), got {self.corruption!r}.")
+            raise ValueError(f"noise requires training with corruption=GaussianNoise(...), got {self.corruption!r}.")
         units = np.repeat(units, np.diff(images.starts)).tolist()
         tasks, stages = list(zip(images.planes, units, strict=True)), Stages(self.filters_, self.weights_, self.pull_)
         fitted = {"target_dtype_": self.target_dtype_, "target_range_": self.target_range_, "lattice_ndim_": 2}

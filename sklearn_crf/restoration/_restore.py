@@ -192,8 +192,8 @@ def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
         return photo.made(task.planes(photo.planes, levels), task.scale)
     if task.kernel is not None or task.scale > 1 or not isinstance(task.noise, str):
         raise ValueError(
-            f"{name} has missing pixels, which cannot be filled in along with other restoration: pass no noise, "
-            "kernel or scale."
+            f"{name} has missing pixels, whose filling cannot be combined with denoising, deblurring or "
+            "upscaling: omit noise, kernel and scale."
         )
     planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]
     filled = ready_field("missing", task.n_jobs).predict(_images_from_planes(planes))

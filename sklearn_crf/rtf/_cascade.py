@@ -30,7 +30,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
     # callbacks: argument of ``train`` for each field
     targets: Any = options.targets
     if cascade.joint and not targets.are_predicted:
-        raise ValueError(f"joint training of a cascade needs a loss of predictions, got loss={targets.loss!r}.")
+        raise ValueError(f"joint training of a cascade needs a prediction loss, got loss={targets.loss!r}.")
     seed = int(np.random.RandomState(options.seed).randint(np.iinfo(np.int32).max))
     X, y, is_grey, degradations = read_clean(X, y, targets.corruption, targets.degradation)
     if y is not None and number_of_examples(y, "y") != len(X):

@@ -98,7 +98,7 @@ def test_one_model_is_trained_for_several_levels_of_noise():
 def test_noise_needs_training_for_gaussian_noise():
     clean = blocks(4)
     model = LearnedFilters(JPEG(20), **QUICK | {"max_iter": 2}).fit(clean)
-    with pytest.raises(ValueError, match=r"noise needs training by corruption=GaussianNoise"):
+    with pytest.raises(ValueError, match=r"noise requires training with corruption=GaussianNoise"):
         model.predict(clean, noise=5)
 
 

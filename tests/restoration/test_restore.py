@@ -163,7 +163,7 @@ WRONG = {
     "kernel and scale": ((CLEAN,), {"kernel": np.ones((3, 3)), "scale": 2}, "undo the blur first, then enlarge"),
     "kernel of a number": ((CLEAN,), {"kernel": 3.0}, "kernel must be a matrix of finite numbers of positive sum"),
     "empty kernel": ((CLEAN,), {"kernel": np.zeros((3, 3))}, "kernel must be a matrix"),
-    "mask and scale": ((CLEAN,), {"mask": np.eye(96, 120) > 0, "scale": 2}, "pass no noise, kernel or scale"),
+    "mask and scale": ((CLEAN,), {"mask": np.eye(96, 120) > 0, "scale": 2}, "omit noise, kernel and scale"),
 }
 
 

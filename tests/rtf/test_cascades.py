@@ -187,7 +187,7 @@ def test_bad_options_are_named():
         RegressionTreeField(cascade=Cascade(2, n_folds=1)).fit(X, CLEAN)
     with pytest.raises(ValueError, match="cascade with n_folds=7 needs at least as many images as folds, got 6"):
         RegressionTreeField(cascade=Cascade(2, n_folds=7), **QUICK).fit(X, CLEAN)
-    with pytest.raises(ValueError, match="joint training of a cascade needs a loss of predictions"):
+    with pytest.raises(ValueError, match="joint training of a cascade needs a prediction loss"):
         RegressionTreeField("pseudolikelihood", cascade=Cascade(joint=1), **QUICK).fit(X, CLEAN)
     with pytest.raises(ValueError, match="got plain samples"):
         RegressionTreeField(cascade=Cascade(joint=1), **QUICK).fit(X[:, 0, 0], CLEAN[:, 0, 0])

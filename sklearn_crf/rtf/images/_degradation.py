@@ -443,7 +443,7 @@ def check_degraded_fit(given, corruption, likelihood):
     if corruption is not None:
         raise ValueError("corruption cannot be combined with degradation, which adds its own noise.")
     if likelihood is not None:
-        raise ValueError(f"degradation needs a loss of predictions such as 'mse', got loss={likelihood!r}.")
+        raise ValueError(f"degradation needs a prediction loss such as 'mse', got loss={likelihood!r}.")
 
 
 def read_clean(X, y, corruption, degradation):

@@ -227,7 +227,7 @@ def test_bad_input():
     clean, blur = clean_images(2), Blur(MOTION, SIGMA)
     with pytest.raises(ValueError, match="corruption cannot be combined with degradation"):
         RegressionTreeField(degradation=blur, corruption=GaussianNoise(1.0)).fit(clean)
-    with pytest.raises(ValueError, match="degradation needs a loss of predictions"):
+    with pytest.raises(ValueError, match="degradation needs a prediction loss"):
         RegressionTreeField("pseudolikelihood", degradation=blur).fit(clean)
     with pytest.raises(ValueError, match="holds 1 degradations for 2 degraded images"):
         RegressionTreeField(degradation=[blur]).fit(clean[..., None], clean)
