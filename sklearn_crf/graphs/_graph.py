@@ -135,15 +135,15 @@ class Graph:
     def __getstate__(self):
         # Derived results are cheap to recompute and would enlarge pickles. The edges of a lattice and of a union of
         # graphs are derived, too.
-        if self._parts:
-            return {"parts": self._parts}
+        if self._parts is not None:
+            return {"_parts": self._parts}
         edges = self.edges if self.offsets is None else None
         return {"n_nodes": self.n_nodes, "edges": edges, "shape": self.shape, "offsets": self.offsets}
 
     def __setstate__(self, state):
         with restoring(self):
-            if "parts" in state:
-                self.__dict__.update(_union_of_parts(state["parts"]).__dict__)
+            if "_parts" in state:
+                self.__dict__.update(_union_of_parts(state["_parts"]).__dict__)
             elif state["edges"] is None:
                 shape = _as_shape(state["shape"])
                 self._set(as_integer(state["n_nodes"], "n_nodes"), None, shape, state["offsets"])

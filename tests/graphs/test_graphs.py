@@ -147,7 +147,7 @@ def test_pickled_unions_know_their_parts():
     assert np.array_equal(union.edges, disjoint_union([part, part, other]).edges)
     assert pickle.loads(pickle.dumps(disjoint_union([part] * 5))).copied_part is not None
     with pytest.raises(ValueError, match="Graph is damaged: the parts of a union"):
-        Graph(1, []).__setstate__({"parts": [1]})
+        Graph(1, []).__setstate__({"_parts": [1]})
 
 
 def test_pickle_leaves_out_what_is_derived():

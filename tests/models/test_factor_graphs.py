@@ -209,7 +209,7 @@ def test_no_factors():
         ([2, 2], [((0, 1), np.array([[0, np.inf], [0, 0]]))], "log_table must be finite or -inf"),
         ([2, 2], [((0, 1), SparseTable([[0, 2]], [1.0]))], r"lists the states \[0, 2\]"),
         ([2, 2], [((0, 1), SparseTable([[0, 1, 1]], [1.0]))], "SparseTable needs states of shape"),
-        ([2, 2], [((0, 1), SparseTable([[0, 1], [0, 1]], [1.0, 2.0]))], "at most once"),
+        ([2, 2], [((0, 1), SparseTable([[0, 1], [0, 1]], [1.0, 2.0]))], "strictly increasing"),
         ([2, 2], [((0, 1), SparseTable([[0, 1]], [1.0], np.nan))], "table_default must be finite or -inf"),
         ([2], [((0,), CountTable([0.0], 0.0, -1))], r"state of factors\[0\] must lie in 0 to"),
         ([], [((), np.array(1.0))], "needs a node"),
