@@ -1,7 +1,7 @@
 """Labelled samples with standardised features, in the block layout of all passes over them."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -191,11 +191,6 @@ class TrainingData:
         present = count > 0 if present is None else present
         samples = StandardisedSamples(units.standardise(X), numbered(labels, present), weight, units)
         return cls(classes, count, present, samples, constant, bool(missing.any()), log_volume, attributes)
-
-    @property
-    def in_memory(self) -> "TrainingData":
-        """These data, with only the samples in memory."""
-        return TrainingData(*(getattr(self, each.name) for each in fields(TrainingData)))
 
     @contextmanager
     def blocks(self):

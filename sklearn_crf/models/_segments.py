@@ -30,10 +30,6 @@ class SegmentStatistics(NamedTuple):
         """Return ``self - other``, component by component."""
         return SegmentStatistics(*(own - its for own, its in zip(self, other, strict=True)))
 
-    def plus(self, other: "SegmentStatistics") -> "SegmentStatistics":
-        """Return ``self + other``, component by component."""
-        return SegmentStatistics(*(own + its for own, its in zip(self, other, strict=True)))
-
     def scaled(self, unary_scale: Any, scale: Any) -> "SegmentStatistics":
         """Return the statistics with unary statistics and sums multiplied by factors."""
         return SegmentStatistics(self.unary * unary_scale, self.tables * scale, self.durations * scale)
