@@ -1,5 +1,6 @@
 """Distribution of work: over threads of this process, or over the workers of a joblib backend."""
 
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -7,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from itertools import pairwise
-from math import inf
-from time import perf_counter, thread_time
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -63,86 +62,51 @@ class Cancelled(Exception):
     """Exception that stops a worker at its next sweep after Ctrl-C, or after an error in an earlier task."""
 
 
-class _Helpers:
-    """Adaptive number of helper threads of a calling thread.
+class _HelperThreads:
+    """Helper threads of this process, which sleep between calls. All callers share them."""
 
-    Two threads that pass the interpreter's lock back and forth may be slower than one. If helpers mostly wait, one of
-    them is removed for a trial period, and stays away for some time if items take no longer without it.
-    """
+    def __init__(self):
+        self.forget()
 
-    def __init__(self, n_helpers):
-        self.n_helpers = self.n_wanted = n_helpers
+    def forget(self):
+        """Begin without helpers, as in a forked process: its parent's threads do not exist there."""
         self._lock = threading.Lock()
-        self._pause, self._return, self._trusted = _FIRST_PAUSE, 0.0, 0.0
-        # Seconds per item (clock, processor) with the helper; then without it, and whether its removal slowed the work.
-        self._before_trial = self._on_trial = None
-        self._processor, self._clock, self._n_items = _UNSEEN
+        self._executor: Any = None
+        self._n_helpers = self._n_users = 0
 
-    def wanted(self):
-        """Return the number of helpers to use now, after calling back a helper whose pause is over."""
-        if self.n_wanted < self.n_helpers and perf_counter() >= self._return:
-            with self._lock:
-                self.n_wanted, self._return = min(self.n_wanted + 1, self.n_helpers), perf_counter() + self._pause
-                self._processor, self._clock, self._n_items = _UNSEEN
-        return self.n_wanted
-
-    def add(self, processor, clock, n_present):
-        """Record the seconds that an item took, and adapt the number of helpers."""
-        # processor: seconds of processor time; clock: seconds by the clock; n_present: number of helpers at work
+    @contextmanager
+    def lent(self, n_helpers):
+        """Yield a function like ``Executor.submit``, for at most so many helpers at a time."""
         with self._lock:
-            if n_present != self.n_wanted:
-                return
-            self._processor += processor
-            self._clock += clock
-            self._n_items += 1
-            if self._clock < _LOOKED_AT * (self.n_wanted + 1):
-                return
-            share, clock = self._processor / self._clock, self._clock / (self.n_wanted + 1)
-            item = clock / self._n_items, self._processor / self._n_items
-            self._processor, self._clock, self._n_items = _UNSEEN
-            if self._before_trial is not None:
-                # Call the helper back and compare again: the first items of a call may be slow for other reasons.
-                self._on_trial, self._before_trial = (item, _is_loss(item, self._before_trial)), None
-                self.n_wanted += 1
-            elif self._on_trial is not None:
-                alone, was_loss = self._on_trial
-                self._end_trial(stays=was_loss or _is_loss(alone, item))
-            elif share >= _GOOD_SHARE and self.n_wanted:
-                self._pause, self._return = _FIRST_PAUSE, 0.0
-            elif share < _LEAST_SHARE and self.n_wanted and perf_counter() >= self._trusted:
-                self._before_trial, self._return = item, inf
-                self.n_wanted -= 1
+            self._n_users += 1
+        try:
+            yield partial(self._submit, n_helpers)
+        finally:
+            with self._lock:
+                self._n_users -= 1
 
-    def _end_trial(self, stays):
-        """Keep the helper that was on trial, or remove it, until a pause is over."""
-        self.n_wanted -= not stays
-        self._return = perf_counter() + self._pause
-        self._trusted = self._return if stays else 0.0
-        self._on_trial, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
+    def _submit(self, n_helpers, function):
+        with self._lock:
+            if self._n_helpers < n_helpers:
+                self._end(wait=False)
+                # Not joblib's pool: it has threads besides its workers, and the C library keeps freed memory for each.
+                self._executor, self._n_helpers = ThreadPoolExecutor(n_helpers), n_helpers
+            return self._executor.submit(function)
+
+    def _end(self, wait):
+        if self._executor is not None:
+            self._executor.shutdown(wait=wait)
+        self._executor, self._n_helpers = None, 0
+
+    def close(self):
+        """End the helpers, and wait for them unless they are at work. Python warns of forks while threads run."""
+        with self._lock:
+            self._end(wait=not self._n_users)
 
 
-def _is_loss(alone, helped):
-    """Return whether items take longer without a helper, or differ too much in work to tell."""
-    # alone, helped: seconds of an item (clock, processor) without and with the helper
-    return alone[0] > _LEAST_GAIN * helped[0] or not 1 / _ALIKE < alone[1] / max(helped[1], 1e-9) < _ALIKE
-
-
-# Seconds by the clock after which helpers are judged, the fraction of processor time in them below which a trial
-# begins, the factor by which items must take longer without a helper for it to stay, the fraction of processor time
-# that resets the pauses, and the largest ratio of processor times of items that are compared. Trials double the pause.
-_LOOKED_AT, _LEAST_SHARE, _LEAST_GAIN, _GOOD_SHARE, _ALIKE = 0.02, 0.75, 1.05, 0.8, 1.8
-_FIRST_PAUSE, _LONGEST_PAUSE, _UNSEEN = 0.2, 2.0, (0.0, 0.0, 0)
-
-
-def _helpers_for(function, n_helpers):
-    """Return the kept helpers of a function that a fit calls repeatedly, or new helpers if threads are not kept."""
-    kept = getattr(_current, "kept_helpers", None)
-    if kept is None:
-        return _Helpers(n_helpers)
-    while isinstance(function, partial):
-        function = function.func
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return kept.setdefault((code, id(getattr(function, "__self__", None)), n_helpers), _Helpers(n_helpers))
+_helpers = _HelperThreads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_helpers.close, after_in_child=_helpers.forget)
 
 
 class _SharedItems:
@@ -152,11 +116,9 @@ class _SharedItems:
     always begun, so that the error that is raised does not depend on threads.
     """
 
-    def __init__(self, function, n_items, executor, helpers):
+    def __init__(self, function, n_items):
         self.function, self.n_items = function, n_items
-        self.executor, self.helpers = executor, helpers
         self.lock, self.n_begun = threading.Lock(), 0
-        self.calls, self.n_present = [], 0
         self.results = [None] * n_items
         self.errors: dict[int, Exception] = {}
         self.interrupted = False
@@ -169,47 +131,25 @@ class _SharedItems:
             self.n_begun += 1
             return self.n_begun - 1
 
-    def _work(self, goes_on):
-        """Work on items until no item is left or ``goes_on()`` is False."""
+    def work(self):
+        """Work on items until no item is left."""
         try:
             # Items are taken in ascending order, so that all items after an error can be skipped.
-            while goes_on() and (i := self._next()) < self.n_items and not self.errors and not self.interrupted:
+            while (i := self._next()) < self.n_items and not self.errors and not self.interrupted:
                 _current.cancelled = _Cancellation(self, i)
                 try:
                     checkpoint()
-                    processor, clock = thread_time(), perf_counter()
                     self.results[i] = self.function(i)
-                    self.helpers.add(thread_time() - processor, perf_counter() - clock, self.n_present)
                 except Exception as error:
                     self.errors[i] = error
         finally:
             _current.cancelled = self.around
 
-    def work(self):
-        """Work on items in this thread, and call helper threads as needed."""
-
-        def goes_on():
-            while self.n_begun < self.n_items - 1 and self.n_present < min(self.helpers.wanted(), self.n_items - 1):
-                with self.lock:
-                    self.n_present += 1
-                self.calls.append(self.executor.submit(self._help))
-            return True
-
-        self._work(goes_on)
-
-    def _help(self):
+    def help(self):
         """Work on items in a helper thread, with the scikit-learn configuration of the calling thread."""
         set_warning_state(self.warning)
         with config_context(**self.config):
-            self._work(lambda: self.n_present <= self.helpers.n_wanted)
-        with self.lock:
-            self.n_present -= 1
-
-    def wait_for_helpers(self):
-        """Wait for helpers that have begun, and cancel the others."""
-        for call in self.calls:
-            if not call.cancel():
-                call.result()
+            self.work()
 
 
 class _Cancellation:
@@ -223,49 +163,6 @@ class _Cancellation:
         return shared.interrupted or bool(shared.around) or min(list(shared.errors), default=self.number) < self.number
 
 
-class _InTurn:
-    """Context that one task enters at a time; the lock is released during :class:`out_of_turn` calls.
-
-    Tasks of many short calls of NumPy would wait for the interpreter's lock after each call without such a context.
-    """
-
-    def __init__(self, lock):
-        self._lock = lock
-
-    def __enter__(self):
-        _take(self._lock)
-
-    def __exit__(self, *error):
-        # A task that was interrupted during a long call no longer holds the lock.
-        if getattr(_current, "turn", None) is self._lock:
-            _current.turn = None
-            self._lock.release()  # type: ignore[union-attr]  # a lock, as it was taken
-
-
-class out_of_turn:
-    """Context for a long call that does not hold the interpreter's lock: other tasks may run meanwhile."""
-
-    def __enter__(self):
-        self._lock = getattr(_current, "turn", None)
-        if self._lock is not None:
-            _current.turn = None
-            self._lock.release()
-
-    def __exit__(self, *error):
-        if self._lock is not None:
-            _take(self._lock)
-
-
-def _take(lock):
-    while not lock.acquire(timeout=_LONGEST_TURN):
-        checkpoint()
-    _current.turn = lock
-
-
-# Seconds after which a task that waits for the lock checks whether it must stop.
-_LONGEST_TURN = 0.1
-
-
 def checkpoint() -> None:
     """Raise Cancelled if the computation was interrupted; iterative algorithms call this once a sweep."""
     if getattr(_current, "cancelled", None):
@@ -273,49 +170,34 @@ def checkpoint() -> None:
 
 
 @contextmanager
-def _pool(n_threads):
-    """Yield an executor of helper threads: kept by :func:`kept_threads` if that is active, and otherwise new."""
-    kept = getattr(_current, "executor", None)
-    if kept is not None:
-        yield kept
-        return
-    # Not joblib's pool: it has threads besides its workers, and the C library keeps freed memory for each thread.
-    with ThreadPoolExecutor(n_threads - 1) as executor:
-        yield executor
-
-
-@contextmanager
-def kept_threads(n_jobs):
-    """Keep the helpers of this thread for all calls within the context: a fit hands over work hundreds of times."""
-    n_threads, around = thread_count(n_jobs), getattr(_current, "is_in_fit", False)
+def tasks_stay_here():
+    """Keep tasks of :func:`map_coarse` in this process within the context, as a fit does."""
+    around = getattr(_current, "is_in_fit", False)
     try:
         _current.is_in_fit = True
-        if n_threads < 2 or getattr(_current, "executor", None) is not None:
-            yield
-            return
-        with ThreadPoolExecutor(n_threads - 1) as executor:
-            _current.executor, _current.kept_helpers = executor, {}
-            try:
-                yield
-            finally:
-                _current.executor = _current.kept_helpers = None
+        yield
     finally:
         _current.is_in_fit = around
 
 
-def _share(executor, function, n_items, helpers):
+def _share(function, n_items, n_threads):
     """Return ``[function(i) for i in range(n_items)]``, computed by this thread and its helpers.
 
     This thread never waits for a helper to wake up. If waking takes longer than the work, this thread does all work.
     """
-    shared = _SharedItems(function, n_items, executor, helpers)
-    try:
-        shared.work()
-        shared.wait_for_helpers()
-    except BaseException:
-        shared.interrupted = True
-        wait([call for call in shared.calls if not call.cancel()])
-        raise
+    shared, calls = _SharedItems(function, n_items), []
+    with _helpers.lent(n_threads - 1) as submit:
+        try:
+            for _ in range(min(n_threads, n_items) - 1):
+                calls.append(submit(shared.help))
+            shared.work()
+            for call in calls:
+                if not call.cancel():
+                    call.result()
+        except BaseException:
+            shared.interrupted = True
+            wait([call for call in calls if not call.cancel()])
+            raise
     if shared.errors:
         error = shared.errors[min(shared.errors)]
         try:
@@ -342,11 +224,11 @@ def split_threads(n_jobs: int | None, n_tasks: int) -> tuple[int, int]:
     return outer, max(1, n_jobs // outer)
 
 
-def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
+def map_tasks(function, tasks, n_jobs=None):
     """Return ``[function(task, n_threads=inner) for task in tasks]``, computed by threads.
 
     Threads suffice, because kernels release the interpreter's lock. Results are in the order of the tasks, so that sums
-    do not depend on ``n_jobs``. With ``takes_turns`` tasks run one at a time, except in :class:`out_of_turn` calls.
+    do not depend on ``n_jobs``.
     """
     n_threads = thread_count(n_jobs)
     if n_threads == 1:
@@ -357,19 +239,10 @@ def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
     if outer == 1:
         return list(_map_with_checkpoints(partial(function, n_threads=inner), tasks))
     # scikit-learn's Parallel resets the warning filters, which threads share, in every task, and may leave them empty.
-    with _pool(outer) as executor:
-        helpers, turns = _helpers_for(function, outer - 1), nullcontext()
-        if takes_turns and inner == 1 and getattr(sys, "_is_gil_enabled", lambda: True)():
-            turns = _InTurn(threading.Lock())
-
-        def work(i):
-            with turns:
-                return function(tasks[i], n_threads=inner)
-
-        return _share(executor, work, len(tasks), helpers)
+    return _share(lambda i: function(tasks[i], n_threads=inner), len(tasks), n_threads)
 
 
-def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
+def map_coarse(function, tasks, n_jobs=None, ended=None):
     """Return the results of :func:`map_tasks`, for long tasks that ``joblib.parallel_config`` may send elsewhere.
 
     If the calling thread has set a backend of processes or of a cluster, the tasks run on its workers, one thread each,
@@ -379,9 +252,9 @@ def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
     tasks = list(tasks)
     n_workers = workers_elsewhere(n_jobs) if len(tasks) > 1 else 0
     if n_workers < 2:
-        return map_tasks(function if ended is None else _report_after(function, ended), tasks, n_jobs, takes_turns)
+        return map_tasks(function if ended is None else _report_after(function, ended), tasks, n_jobs)
     # Send several tasks together, because objects that are pickled with the function may be large.
-    ranges = fixed_ranges(len(tasks), _TURNS * n_workers)
+    ranges = fixed_ranges(len(tasks), _LOTS * n_workers)
     parts = Parallel(n_jobs=n_jobs)(delayed(_map_in_worker)(function, tasks[start:stop]) for start, stop in ranges)
     results = [result for part in parts for result in part]
     for _ in results if ended is not None else ():
@@ -390,7 +263,7 @@ def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
 
 
 # Number of batches of tasks for each worker: a worker whose tasks are short can then take over work from others.
-_TURNS = 2
+_LOTS = 2
 
 
 def _map_in_worker(function, tasks):
@@ -453,13 +326,7 @@ def range_runner(n_threads):
     if n_threads <= 1:
         yield run_alone
         return
-    with _pool(n_threads) as executor:
-        helpers = _Helpers(n_threads - 1)
-
-        def run(kernel, n_items, smallest_range=_SMALLEST_RANGE):
-            _run_shared(executor, n_threads, kernel, n_items, smallest_range, helpers)
-
-        yield run
+    yield partial(_run_shared, n_threads)
 
 
 # Smallest range for a thread (a hand-over takes 20 microseconds); items per thread before even_map yields results.
@@ -471,13 +338,13 @@ def run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
     kernel(0, n_items)
 
 
-def _run_shared(executor, n_threads, kernel, n_items, smallest_range, helpers):
+def _run_shared(n_threads, kernel, n_items, smallest_range=_SMALLEST_RANGE):
     n_ranges = min(n_threads, n_items // smallest_range)
     if n_ranges < 2:
         kernel(0, n_items)
         return
     bounds = [n_items * k // n_ranges for k in range(n_ranges + 1)]
-    _share(executor, lambda k: kernel(bounds[k], bounds[k + 1]), n_ranges, helpers)
+    _share(lambda k: kernel(bounds[k], bounds[k + 1]), n_ranges, n_threads)
 
 
 def fixed_ranges(n_items, n_ranges=16):
@@ -559,15 +426,13 @@ def ordered_map(n_threads):
     if n_threads <= 1:
         yield _map_with_checkpoints
         return
-    with _pool(n_threads) as executor:
 
-        def mapped(function, items):
-            if len(items) < 2:
-                return _map_with_checkpoints(function, items)
-            helpers = _helpers_for(function, n_threads - 1)
-            return iter(_share(executor, lambda i: function(items[i]), len(items), helpers))
+    def mapped(function, items):
+        if len(items) < 2:
+            return _map_with_checkpoints(function, items)
+        return iter(_share(lambda i: function(items[i]), len(items), n_threads))
 
-        yield mapped
+    yield mapped
 
 
 @contextmanager

@@ -2,12 +2,9 @@
 
 import os
 import signal
-import sys
 import threading
 import time
 import warnings
-from concurrent.futures import Future
-from functools import partial
 
 import joblib
 import numpy as np
@@ -23,15 +20,12 @@ from sklearn import config_context, get_config
 from sklearn_crf import _threads
 from sklearn_crf._threads import (
     Cancelled,
-    _InTurn,
     cached_property,
     checkpoint,
     even_map,
     fixed_ranges,
-    kept_threads,
     map_tasks,
     ordered_map,
-    out_of_turn,
     range_runner,
     single_threaded_blas,
     split_threads,
@@ -295,209 +289,83 @@ def test_blas_has_one_thread_inside():
 
 def test_work_is_done_without_threads_that_wake_too_late():
     """Work does not wait for a thread that is busy elsewhere."""
-    busy, free = threading.Event(), threading.Event()
-
-    def occupy():
-        busy.set()
-        free.wait(timeout=60)
-
-    with kept_threads(2):
-        _threads._current.executor.submit(occupy)
-        busy.wait(timeout=60)
+    free = threading.Event()
+    helpers = _threads._HelperThreads()
+    with pytest.MonkeyPatch.context() as patched, helpers.lent(1) as submit:
+        patched.setattr(_threads, "_helpers", helpers)
+        submit(lambda: free.wait(timeout=60))
         assert map_tasks(lambda task, n_threads: threading.get_ident(), range(9), 2) == [threading.get_ident()] * 9
         with range_runner(2) as run:
             done = []
             run(lambda start, stop: done.append((start, stop)), 5000)
         assert done == [(0, 2500), (2500, 5000)]
         free.set()
+    helpers.close()
 
 
-def test_kept_threads_are_few_and_end_with_their_block():
-    before = threading.active_count()
+def work_with_helpers(n_jobs, n_rounds):
+    """Return the threads that work on tasks, each of which waits until other threads had time to arrive."""
     seen = set()
-    with kept_threads(3), kept_threads(3):
-        for _ in range(20):
-            seen.update(map_tasks(lambda task, n_threads: time.sleep(0.001) or threading.get_ident(), range(6), 3))
-        assert threading.active_count() <= before + 2
+    for _ in range(n_rounds):
+        seen.update(map_tasks(lambda task, n_threads: time.sleep(0.001) or threading.get_ident(), range(6), n_jobs))
+    return seen
+
+
+def test_helpers_are_few_and_serve_all_calls():
+    _threads._helpers.close()
+    before, most = threading.active_count(), []
+
+    def call():
+        for _ in range(5):
+            work_with_helpers(3, 4)
+            most.append(threading.active_count())
+
+    assert 2 <= len(work_with_helpers(3, 20)) <= 3
+    assert threading.active_count() <= before + 2
+    callers = [threading.Thread(target=call) for _ in range(10)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert max(most) <= before + 10 + 2
+    _threads._helpers.close()
     assert threading.active_count() == before
-    assert 2 <= len(seen) <= 3
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """Return clock seconds, and processor seconds of this thread."""
+@pytest.mark.parametrize("n_jobs", [2, 5])
+def test_tasks_of_tasks_have_helpers(n_jobs):
+    """Both levels get results in order, whether or not a helper is free for the inner tasks."""
 
-    class Clock:
-        passed = worked = 0.0
+    def outer(task, n_threads):
+        return map_tasks(lambda part, n_threads: (task, part), range(3), max(n_threads, 2))
 
-        def spend(self, worked, waited=0.0):
-            self.worked += worked
-            self.passed += worked + waited
-
-    clock = Clock()
-    monkeypatch.setattr(_threads, "perf_counter", lambda: clock.passed)
-    monkeypatch.setattr(_threads, "thread_time", lambda: clock.worked)
-    return clock
+    expected = [[(task, part) for part in range(3)] for task in range(2)]
+    for _ in range(20):
+        assert map_tasks(outer, range(2), n_jobs) == expected
 
 
-def look(helpers, seconds, share=1.0):
-    """Add items of the given clock seconds, of which threads work a share, until the helpers have been judged."""
-    n_wanted, before = helpers.n_wanted, helpers._n_items
-    while helpers._n_items >= before:
-        before = helpers._n_items
-        helpers.add(share * seconds, seconds, n_wanted)
+@forks
+def test_forks_leave_the_helpers_behind():
+    """A fork ends idle helpers, does not wait for busy helpers, and the child starts helpers of its own."""
+    work_with_helpers(3, 2)
+    before = threading.active_count()
+    child = os.fork()
+    if child == 0:
+        os._exit(42 if threading.active_count() == 1 and len(work_with_helpers(3, 20)) > 1 else 1)
+    assert exit_code(child) == 42
+    assert threading.active_count() < before
 
 
-def leave(helpers):
-    """Make one useless helper leave: waiting threads finish as many items without it."""
-    n_threads = helpers.n_wanted + 1
-    look(helpers, 0.001 * n_threads, share=0.5)
-    look(helpers, 0.001 * (n_threads - 1))
-    # Called back once more before it leaves.
-    assert helpers.wanted() == n_threads - 1
-    look(helpers, 0.001 * n_threads, share=0.5)
+@forks
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_fork_within_a_task():
+    def work(task, n_threads):
+        child = os.fork()
+        if child == 0:
+            os._exit(42 if map_tasks(lambda task, n_threads: task, range(5), 3) == [0, 1, 2, 3, 4] else 1)
+        return exit_code(child)
 
-
-def test_helpers_stay_where_threads_work(clock):
-    helpers = _threads._Helpers(2)
-    for _ in range(1000):
-        look(helpers, 0.01, share=0.8)
-        assert helpers.wanted() == 2
-
-
-def test_helpers_leave_one_after_the_other_where_threads_wait_and_nothing_is_lost(clock):
-    helpers = _threads._Helpers(2)
-    # Too short for a conclusion, then useless for half of the time.
-    helpers.add(0.001, 0.003, 2)
-    assert helpers.wanted() == 2
-    leave(helpers)
-    assert helpers.wanted() == 1
-    leave(helpers)
-    assert helpers.wanted() == 0
-
-
-def test_a_helper_comes_back_at_once_where_items_take_longer_without_it(clock):
-    helpers = _threads._Helpers(1)
-    look(helpers, 0.006, share=0.6)
-    assert helpers.wanted() == 0
-    # Two threads took 3 milliseconds for an item, one thread 4.
-    look(helpers, 0.004)
-    assert helpers.wanted() == 1
-    look(helpers, 0.006, share=0.6)
-    assert helpers.wanted() == 1
-    # The helper is kept for a while, and then on trial again.
-    look(helpers, 0.006, share=0.6)
-    assert helpers.wanted() == 1
-    clock.spend(0.25)
-    look(helpers, 0.006, share=0.6)
-    assert helpers.wanted() == 0
-
-
-def test_a_slow_beginning_does_not_send_a_helper_away(clock):
-    helpers = _threads._Helpers(1)
-    look(helpers, 0.016, share=0.6)
-    # Without the helper, items take no longer than the first items did, but longer than they take with the helper from
-    # now on.
-    look(helpers, 0.004)
-    look(helpers, 0.006, share=0.6)
-    assert helpers.wanted() == 1
-
-
-def test_items_of_less_work_do_not_send_a_helper_away(clock):
-    helpers = _threads._Helpers(1)
-    look(helpers, 0.016, share=0.6)
-    # Shorter items follow, with the helper and without it.
-    look(helpers, 0.004)
-    look(helpers, 0.008, share=0.5)
-    assert helpers.wanted() == 1
-
-
-def test_items_with_fewer_threads_at_work_than_wanted_say_nothing(clock):
-    helpers = _threads._Helpers(1)
-    for _ in range(100):
-        helpers.add(0.001, 0.01, 0)
-    assert helpers.wanted() == 1
-
-
-def test_helpers_come_back_later_each_time_that_it_was_in_vain(clock):
-    helpers, pauses = _threads._Helpers(1), []
-    for _ in range(7):
-        leave(helpers)
-        left = clock.passed
-        while not helpers.wanted():
-            clock.spend(1 / 128)
-        pauses.append(round(clock.passed - left, 1))
-    assert pauses == [0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
-    # A gain that is just enough to keep the helper does not show that the next gain will be larger.
-    look(helpers, 0.006, share=0.78)
-    assert helpers.wanted() == 1
-    leave(helpers)
-    clock.spend(1.9)
-    assert not helpers.wanted()
-    clock.spend(0.2)
-    assert helpers.wanted() == 1
-    look(helpers, 0.006)
-    assert helpers.wanted() == 1
-    leave(helpers)
-    clock.spend(0.21)
-    assert helpers.wanted() == 1
-
-
-def test_many_helpers_come_back_one_after_the_other(clock):
-    helpers = _threads._Helpers(3)
-    for _ in range(3):
-        leave(helpers)
-    assert helpers.wanted() == 0
-    clock.spend(2.0)
-    assert [helpers.wanted(), helpers.wanted()] == [1, 1]
-    clock.spend(2.0)
-    assert helpers.wanted() == 2
-    # The next helper need not wait while these helpers work.
-    look(helpers, 0.006)
-    assert helpers.wanted() == 3
-
-
-@pytest.mark.parametrize("waited", [0.0, 1 / 16])
-def test_items_are_shared_with_helpers_that_do_not_wait(clock, waited):
-    """A waiting helper takes an item, leaves the other items to the caller, and is called again after its pause."""
-    worker, by = ["caller"], []
-
-    class Executor:
-        """Calls the function immediately, like a thread that wakes up quickly."""
-
-        def submit(self, function):
-            worker.append("helper")
-            done = Future()
-            done.set_result(function())
-            worker.pop()
-            return done
-
-    def work(i):
-        by.append(worker[-1])
-        clock.spend(1 / 32, waited if worker[-1] == "helper" else 0.0)
-        return 2 * i
-
-    assert _threads._share(Executor(), work, 40, _threads._Helpers(1)) == list(range(0, 80, 2))
-    if waited:
-        # An item with the helper, an item without it, and an item with it again; then a pause, which is twice as long
-        # the second time.
-        trial = ["helper", "caller", "helper"]
-        assert by == [*trial, *7 * ["caller"], *trial, *13 * ["caller"], *trial, *11 * ["caller"]]
-    else:
-        assert by == 40 * ["helper"]
-
-
-def test_functions_of_a_fit_are_helped_apart():
-    def one(task, n_threads): ...
-
-    def other(task, n_threads): ...
-
-    with kept_threads(2):
-        helpers = _threads._helpers_for(partial(one, n_threads=1), 1)
-        assert helpers is _threads._helpers_for(one, 1)
-        assert helpers is not _threads._helpers_for(other, 1)
-        assert helpers is not _threads._helpers_for(one, 2)
-    assert helpers is not _threads._helpers_for(one, 1)
+    assert map_tasks(work, range(4), 2) == [42] * 4
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2, 3])
@@ -512,63 +380,3 @@ def test_the_first_error_by_number_is_raised(n_jobs):
     for _ in range(5):
         with pytest.raises(ValueError, match=r"^1$"):
             map_tasks(work, range(6), n_jobs)
-
-
-def test_tasks_take_turns_but_for_long_calls():
-    present, most, both = [], [], threading.Barrier(2, timeout=30)
-
-    def short_calls(i):
-        for _ in range(20):
-            present.append(i)
-            most.append(len(present))
-            time.sleep(1e-4)
-            present.remove(i)
-
-    def task(i, n_threads):
-        short_calls(i)
-        with out_of_turn():
-            # Neither task continues before the other task has arrived.
-            both.wait()
-        short_calls(i)
-        return i
-
-    assert map_tasks(task, range(2), 2, takes_turns=True) == [0, 1]
-    assert not has_lock_of_interpreter() or max(most) == 1
-
-
-def has_lock_of_interpreter():
-    return getattr(sys, "_is_gil_enabled", lambda: True)()
-
-
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_errors_end_turns(n_jobs):
-    def task(i, n_threads):
-        with out_of_turn():
-            pass
-        if i % 2:
-            raise ValueError(f"task {i}")
-
-    with pytest.raises(ValueError, match="task 1"):
-        map_tasks(task, range(10), n_jobs, takes_turns=True)
-
-
-def test_who_waits_for_a_turn_that_never_comes_can_be_interrupted():
-    """As after an interruption between taking the lock and recording this."""
-    held, begun, cancelled = threading.Lock(), threading.Event(), []
-
-    def task(i, n_threads):
-        if threading.current_thread() is threading.main_thread():
-            begun.wait(30)
-            raise KeyboardInterrupt
-        begun.set()
-        try:
-            with _InTurn(held):
-                return
-        except Cancelled:
-            cancelled.append(i)
-            raise
-
-    held.acquire()
-    with pytest.raises(KeyboardInterrupt):
-        map_tasks(task, range(2), 2)
-    assert cancelled

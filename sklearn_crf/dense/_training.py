@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf._own_methods import errors_of
 from sklearn_crf._reports import progress_reporter
-from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas, thread_count
+from sklearn_crf._threads import map_tasks, single_threaded_blas, tasks_stay_here, thread_count
 from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, slopes_by_bandwidths
 from sklearn_crf.dense._losses import LogLoss
 from sklearn_crf.dense._tuning import ITERATIONS_PER_CHOICE, NUMBERS_AT_ONCE, START_FACTORS
@@ -49,7 +49,7 @@ class TrainedField(NamedTuple):
 def train(data, plan, on_iteration):
     """Choose the bandwidths, then learn the weights."""
     # on_iteration: function called with weights and kernels after each iteration; returns True to stop
-    with single_threaded_blas(), kept_threads(plan.n_jobs):
+    with single_threaded_blas(), tasks_stay_here():
         kernels, trace, start = _choose_bandwidths(data.tasks, plan)
         # Build lattices even for fixed weights, so that errors are raised in fit and not only in predict.
         risk = _risk(data.tasks, plan, kernels)

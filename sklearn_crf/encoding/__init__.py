@@ -1,7 +1,6 @@
 """Conversion of X, y and sample_weight to batches of examples, and of results to the layout of X."""
 
 from sklearn_crf.encoding._batches import (
-    are_pending,
     chain_features,
     groups_to_join,
     joined_batches,

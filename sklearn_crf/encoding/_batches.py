@@ -175,11 +175,6 @@ def made_batch(batch):
     return replace(batch, example=example.make()) if isinstance(example, _PendingExample) else batch
 
 
-def are_pending(batches):
-    """Return whether batches of chains still need :func:`made_batch` to join their examples."""
-    return bool(batches) and isinstance(batches[0].example, _PendingExample)
-
-
 class ChainFeatures(NamedTuple):
     """Addresses of the node features of a batch of chains, for kernels that read the features only once."""
 

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import MAX_INT32
-from sklearn_crf._threads import map_tasks, out_of_turn
+from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import _array_lists, _tuning
 from sklearn_crf.encoding._examples import trusted_example
 from sklearn_crf.graphs import lattice, trusted_graph
@@ -97,8 +97,7 @@ class ChainList(Sequence):
             graph = _graph_of_chains(lengths)
             self._unions[key] = graph, np.zeros(graph.n_edges, dtype=np.int32)
         graph, edge_type = self._unions[key]
-        with out_of_turn():
-            features = self._features(start, stop)
+        features = self._features(start, stop)
         return trusted_example(features, graph, edge_type=edge_type)
 
     def _features(self, start, stop):

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, check_random_state
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf._threads import kept_threads, single_threaded_blas
+from sklearn_crf._threads import single_threaded_blas, tasks_stay_here
 from sklearn_crf.encoding import make_batches, n_inputs, partial_fit_classes, summable_weight, validate_sample_weight
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
@@ -42,7 +42,7 @@ def train(parameters, data, plan, held_out, callbacks):
         raise ValueError("y has no known label of positive weight: pass labels of some nodes.")
     former = _former_weights(parameters, data.encoded, data.labels, potentials)
     iterations = callbacks(plan.learning.n_iterations(plan))
-    with single_threaded_blas(), kept_threads(plan.n_jobs), iterations as iteration:
+    with single_threaded_blas(), tasks_stay_here(), iterations as iteration:
 
         def fitted_now(coef):
             of_input = {"n_features_in_": n_inputs(data.encoded), "lattice_ndim_": data.encoded.lattice_ndim}

@@ -109,10 +109,6 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Number of labelings up to which the algorithm is exact on any graph.
     has_fractional : bool
         Whether labelings include the solution of a linear relaxation.
-    takes_turns : bool
-        Whether all long computations are :class:`~sklearn_crf._threads.out_of_turn`.
-    takes_turns_on_forests : bool
-        Whether this holds for graphs without cycles.
     convex : bool
         Whether marginals maximise a concave function. They then do not depend on the start, and are the derivative of
         ``log_z``.
@@ -136,8 +132,6 @@ class Inference(ChecksOwnMethods, HoldsOptions):
 
     enumerates: int = 0
     has_fractional: bool = False
-    takes_turns: bool = False
-    takes_turns_on_forests: bool = False
     convex: bool = False
     tasks: frozenset[str] = frozenset()
     takes: tuple[type, ...] = (PairwiseModel,)

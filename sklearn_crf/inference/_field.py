@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import highest_of_rows
-from sklearn_crf._threads import out_of_turn, own_workspace, run_fixed_ranges
+from sklearn_crf._threads import own_workspace, run_fixed_ranges
 from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._results import Infeasible, Marginals
 from sklearn_crf.kernels.factors import (
@@ -92,8 +92,7 @@ class Field(NamedTuple):
 
     def renew(self, messages, *how):
         """Send the messages of nodes in ranges, forwards and backwards; the kernel describes the arguments."""
-        with out_of_turn():
-            renew(self, messages, *how)
+        renew(self, messages, *how)
 
 
 def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False):
@@ -383,8 +382,7 @@ class OddsField(NamedTuple):
 
     def renew(self, odds, *how):
         """Send the messages of nodes in ranges, forwards and backwards; the kernel describes the arguments."""
-        with out_of_turn():
-            renew_odds(self, odds, *how)
+        renew_odds(self, odds, *how)
 
     def odds_of(self, messages: np.ndarray) -> np.ndarray:
         """Return the log-odds of messages given as probabilities."""
@@ -499,12 +497,11 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
 
     def part(k, start, stop):
         work = own_workspace(work_size)
-        with out_of_turn():
-            failed.append(
-                pair_statistics(
-                    field, messages, beliefs, partial[k], without_factor, row_totals, log_z_terms, start, stop, work
-                )
+        failed.append(
+            pair_statistics(
+                field, messages, beliefs, partial[k], without_factor, row_totals, log_z_terms, start, stop, work
             )
+        )
 
     if len(field.neighbor):
         run_fixed_ranges(run, part, len(beliefs), n_ranges)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf._threads import map_coarse, single_threaded_blas
-from sklearn_crf.encoding import are_pending, made_batch
+from sklearn_crf.encoding import made_batch
 from sklearn_crf.inference import AutoMarginals, Inference, NamedInference
 from sklearn_crf.learning._batch_labels import (
     given,
@@ -79,7 +79,7 @@ class Labeler:
             model = self.model(potentials, voters[0], batch) if may_forbid else None
             return labels_of_most_gain(model, votes, n_threads)
 
-        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "map"), batches, chosen)
+        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "map"), batches)
 
     def marginals(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
         """Return the node marginals of every batch, averaged over the weight vectors `voters`."""
@@ -88,9 +88,7 @@ class Labeler:
         def run(batch, n_threads):
             return self._mean_of_voters(potentials, voters, batch, chosen, n_threads)[1]
 
-        return self._fill_missing(
-            run, self._find_at_once(batches, potentials, voters, chosen, "marginals"), batches, chosen
-        )
+        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "marginals"), batches)
 
     def _labels_by_marginals(self, batches, potentials, voters):
         """Label every batch by its node marginals, without keeping the marginals of all batches in memory."""
@@ -101,7 +99,7 @@ class Labeler:
             with batch.named_in_errors():
                 return labels_of_most_gain(model, self.gain(marginals, batch.node_ptr), n_threads)
 
-        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "mpm"), batches, chosen)
+        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "mpm"), batches)
 
     def _mean_of_voters(self, potentials, voters, batch, inference, n_threads):
         """Return the model of a batch under the first voter, and the node marginals averaged over all voters."""
@@ -120,7 +118,7 @@ class Labeler:
                 found[i] = part
         return found
 
-    def _fill_missing(self, run, found, batches, inference):
+    def _fill_missing(self, run, found, batches):
         """Fill the missing results by a function of a batch, and return all results."""
         missing = [i for i, part in enumerate(found) if part is None]
 
@@ -128,9 +126,8 @@ class Labeler:
             return run(made_batch(batches[i]), n_threads)
 
         if missing:
-            takes_turns = are_pending(batches) and inference.takes_turns_on_forests
             with single_threaded_blas():
-                made = map_coarse(run_pending, missing, self.n_jobs, takes_turns=takes_turns)
+                made = map_coarse(run_pending, missing, self.n_jobs)
             for i, part in zip(missing, made, strict=True):
                 found[i] = part
         return found

@@ -123,8 +123,6 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
     of_examples : bool
         Whether it holds data of each example, such as sets of labelings, and so stays where the examples are.
-    takes_turns : bool
-        Value of :attr:`Inference.takes_turns` of its inference.
     grown : object
         Data collected during training, which can be assigned to another objective for the same examples. Most
         objectives collect no data and have None.
@@ -145,7 +143,6 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     temperature = 1.0
     weighs_nodes = False
     of_examples = False
-    takes_turns = False
     grown: object = None
     _returns: ClassVar[dict] = {"loss_statistics": checked_loss, "augmented": checked_model}
 

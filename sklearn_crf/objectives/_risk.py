@@ -20,9 +20,6 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.potentials import SparsePotentials
 
-# With more nodes, NumPy calls take so long that threads should run them in parallel.
-_MOST_NODES_IN_TURN = 2048
-
 
 class RiskValue(NamedTuple):
     """Weighted loss of one batch, or of all batches in one pass.
@@ -356,14 +353,8 @@ class EmpiricalRisk:
 
     def _evaluate(self, coef, members):
         members = range(len(self.batches)) if members is None else members
-        parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs, self._shares_kernels_only)
+        parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs)
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
-
-    @cached_property
-    def _shares_kernels_only(self):
-        """Whether batches are so small that only the kernels of inference run in parallel."""
-        most = max((batch.example.n_nodes for batch in self.batches), default=0)
-        return self.objective.takes_turns and most <= _MOST_NODES_IN_TURN
 
     def labelled_share(self, members):
         """Return the weighted fraction of all labelled nodes that the given batches hold.

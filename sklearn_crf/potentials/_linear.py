@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import column_sums, gram
-from sklearn_crf._threads import out_of_turn
 from sklearn_crf.encoding import Encoded, SharedRows, trusted_example, weighted_sums_of_edges
 from sklearn_crf.models import EdgeLayout, PairwiseModel, model_with_layout
 
@@ -361,8 +360,7 @@ class LinearPotentials:
 
     def _product(self, weights, node_type, features):
         """Return the columns of scores of nodes of one type."""
-        with out_of_turn():
-            columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
+        columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
         if self.fit_intercept:
             columns += weights.intercept[node_type].astype(features.dtype)
         return columns

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import map_tasks, out_of_turn, own_workspace
+from sklearn_crf._threads import map_tasks, own_workspace
 from sklearn_crf.encoding import tie_constant_edges, with_fields
 from sklearn_crf.kernels.learning.feature_pairs import (
     pair_gradient,
@@ -164,8 +164,7 @@ def _add_scores_of_rows(features, pairs, weights, scores):
     """Add the weights of the features of each row to its scores, for a CSR matrix."""
     ptr, feature = features.indptr.astype(np.int64), features.indices.astype(np.int32, copy=False)
     weights = np.ascontiguousarray(weights, dtype=np.float64)
-    with out_of_turn():
-        pair_scores_of_rows(ptr, feature, features.data, pairs.ptr, pairs.column, weights, scores)
+    pair_scores_of_rows(ptr, feature, features.data, pairs.ptr, pairs.column, weights, scores)
 
 
 def add_gradient(features, pairs, columns, gradient, limits=None):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import fixed_ranges, kept_threads, map_tasks, single_threaded_blas
+from sklearn_crf._threads import fixed_ranges, map_tasks, single_threaded_blas, tasks_stay_here
 from sklearn_crf.encoding import number_of_examples, validate_sample_weight
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.rtf import _tuning as tuned
@@ -324,7 +324,7 @@ class JointTraining:
     def run(self, n_rounds):
         """Run joint training; return the loss before it and after each round, on held-out images if there are any."""
         best, curve = self.fitted, []
-        with single_threaded_blas(), kept_threads(self.n_jobs):
+        with single_threaded_blas(), tasks_stay_here():
             for number in range(n_rounds + 1):
                 curve.append(self._judge())
                 if curve[-1] < min(curve[:-1], default=np.inf):

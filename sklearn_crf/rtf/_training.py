@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
+from sklearn_crf._threads import map_tasks, single_threaded_blas, tasks_stay_here
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, image_channels
 from sklearn_crf.rtf import _rounds
 from sklearn_crf.rtf import _tuning as tuned
@@ -302,7 +302,7 @@ def train(data, plan, callbacks):
     depth = plan.depth_for(start.potentials.n_coef_of_leaves)
     depths = plan.depths_of_types(depth)
     attributes = _known(plan, data.encoded, inputs[0].shape[-1], bank, types, channels)
-    with single_threaded_blas(), kept_threads(plan.n_jobs), callbacks(plan.max_iter * (max(depths) + 1)) as iteration:
+    with single_threaded_blas(), tasks_stay_here(), callbacks(plan.max_iter * (max(depths) + 1)) as iteration:
 
         def on_iteration(field, coef):
             return iteration(lambda: attributes | field._replace(coef=coef()).attributes(whitening))

@@ -33,6 +33,7 @@ def pools_of_a_fit(estimator, X, y):
             n_pools += 1
             super().__init__(*args, **options)
 
+    _threads._helpers.close()  # threads of earlier calls serve this call, too
     before, _threads.ThreadPoolExecutor = _threads.ThreadPoolExecutor, Counted
     try:
         fitted = clone(estimator).fit(X, y)

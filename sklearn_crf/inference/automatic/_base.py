@@ -38,7 +38,6 @@ class Automatic(Inference):
         is about two seconds and 1 GB.
     """
 
-    takes_turns_on_forests = True
     _starts_from: ClassVar[tuple[type, ...]] = (AutoState,)
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph, SegmentModel)

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.kernels.chains.inference import chain_marginals
 from sklearn_crf.models import Statistics
@@ -61,8 +60,7 @@ class Transitions(NamedTuple):
         """Return the most probable states of nodes, (N,) int32, or None if scores have too wide a range."""
         # posterior, pairs, terms: outputs; pairs and terms have no rows if they are not needed
         predicted = np.empty(len(unary), dtype=np.int32)
-        with out_of_turn():
-            fits = chain_marginals(unary, ptr, *self, posterior, pairs, terms, predicted)
+        fits = chain_marginals(unary, ptr, *self, posterior, pairs, terms, predicted)
         return predicted if fits else None
 
 

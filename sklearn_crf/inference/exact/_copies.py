@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
-from sklearn_crf._threads import out_of_turn, own_workspace, single_threaded_blas
+from sklearn_crf._threads import own_workspace, single_threaded_blas
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.exact import _tuning
@@ -56,10 +56,9 @@ class _Forest:
         pairs, terms = np.empty((n_nodes * with_pairs, 4)), np.empty(len(unary) * with_pairs)
         work = own_workspace(ROWS_OF_A_NODE * n_nodes * SIDE_BY_SIDE)
         order = self.graph.forest.order
-        with out_of_turn():
-            fits = self.widest > 0 and marginals_of_copies(
-                unary, order, self.parent, self.factors, self.best, self.widest, posterior, pairs, terms, work
-            )
+        fits = self.widest > 0 and marginals_of_copies(
+            unary, order, self.parent, self.factors, self.best, self.widest, posterior, pairs, terms, work
+        )
         return (posterior, pairs, terms) if fits else None
 
     def by_edge(self, pairs):

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling, Marginals, Refuted
 from sklearn_crf.inference.exact import _tuning
@@ -65,8 +64,7 @@ class SegmentInference(Inference):
         """Call a kernel; raise the error for a chain whose labelings are all forbidden."""
         if not model.n_nodes:
             return
-        with out_of_turn():
-            failed = kernel(*fields, *arguments)
+        failed = kernel(*fields, *arguments)
         if failed >= 0:
             raise Refuted(list(range(*model.chain_ptr[failed : failed + 2])))
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import out_of_turn, range_runner
+from sklearn_crf._threads import range_runner
 from sklearn_crf.inference import _field
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling
@@ -53,7 +53,6 @@ class TreeInference(EdgeMarginals, Inference):
 
     tasks = frozenset({"map", "marginals", "sample"})
     _starts_from: ClassVar[tuple[type, ...]] = ()
-    takes_turns_on_forests = True
     exact_on = "forest"
 
     def _edge_marginals(self, model, edges, init, n_threads):
@@ -79,8 +78,7 @@ class TreeInference(EdgeMarginals, Inference):
         order, _, rank = model.graph.forest
         messages = _collect(model.graph, field)
         labels = np.empty(model.graph.n_nodes, dtype=np.int32)
-        with out_of_turn():
-            failed = decode(field, messages, order, rank, labels, field.workspace())
+        failed = decode(field, messages, order, rank, labels, field.workspace())
         if failed >= 0:
             raise _field.infeasible_at_node(failed)
         best = score(model, labels)
@@ -208,8 +206,7 @@ def _may_have_underflowed(model, field, messages):
 
 def _send(field, messages, forest, direction):
     order, _, rank = forest
-    with out_of_turn():
-        status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.workspace())
+    status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.workspace())
     if status < 0:
         raise _field.infeasible_at_node(int(-1 - status))
 

@@ -170,10 +170,6 @@ class MessagePassing(EdgeMarginals, Inference):
         return result._replace(bound=max(self._max_bound(model, state), result.score))
 
     @property
-    def takes_turns(self) -> bool:  # type: ignore[override]  # a class attribute of the other inferences
-        return self.schedule in ("auto", "sequential")
-
-    @property
     def joined_nodes(self) -> int:
         return _tuning.MOST_JOINED if self.schedule in ("auto", "sequential") else 1
 

@@ -4,7 +4,6 @@ from functools import partial
 
 import numpy as np
 
-from sklearn_crf._threads import out_of_turn
 from sklearn_crf.graphs import (
     SpanningTrees,
     chain_probabilities,
@@ -46,5 +45,4 @@ def edge_probabilities_of(graph, choice):
 
 
 def _compute_probabilities(choice, graph):
-    with out_of_turn():
-        return _EDGE_PROBABILITIES[choice](graph)
+    return _EDGE_PROBABILITIES[choice](graph)

@@ -2,7 +2,6 @@
 
 from sklearn.base import clone
 
-from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing
 
@@ -35,10 +34,6 @@ class MarginalsWithFallback(Inference):
             inference.tol = tol
 
     @property
-    def takes_turns(self) -> bool:  # type: ignore[override]  # a class attribute of the other inferences
-        return self.undamped.takes_turns
-
-    @property
     def joined_nodes(self):
         return self.undamped.joined_nodes
 
@@ -60,6 +55,5 @@ class MarginalsWithFallback(Inference):
             found = self._damped.marginals_for_learning(model, init=of_messages, n_threads=n_threads)
             if found.converged:
                 return found._replace(state=(found.state, of_fallback, True))
-        with out_of_turn():
-            found = self.fallback.marginals_for_learning(model, init=of_fallback, n_threads=n_threads)
+        found = self.fallback.marginals_for_learning(model, init=of_fallback, n_threads=n_threads)
         return found._replace(state=(None, found.state, True))

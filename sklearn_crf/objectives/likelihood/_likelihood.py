@@ -61,10 +61,6 @@ class Likelihood(Objective):
         """Graphs on which the inference is exact."""
         return None if self.inference is None else self.inference.exact_on
 
-    @property
-    def takes_turns(self) -> bool:  # type: ignore[override]
-        return self.inference is not None and self.inference.takes_turns
-
     def is_exact_for(self, model: Any) -> bool:
         return self.inference is not None and self.inference.is_exact_for(model)
 
@@ -131,10 +127,6 @@ class RelaxedLikelihood(Objective):
     @property
     def noise(self):
         return self.final_tol or 0.0
-
-    @property
-    def takes_turns(self):  # type: ignore[override]
-        return self.inference.takes_turns
 
     def settle(self, gradient=None):
         if self.is_settled:
