@@ -100,10 +100,11 @@ struct Diffusion {
     }
 
 private:
-    struct Place {
-        i64 knot;
-        T share;
-        bool is_inside;
+    // Places of the responses of a run: the knot below a response, the relative position between this knot and the next
+    // knot, and the derivative of the position by the response.
+    struct Places {
+        i32 knot[kRun<T>];
+        T share[kRun<T>], slope[kRun<T>];
     };
 
     Stage<T> stage_of(const T* params) const {
@@ -123,21 +124,25 @@ private:
         return made;
     }
 
-    // Knot below a response, and relative position of the response between this knot and the next knot.
-    Place place_of(T response) const {
-        const T last = T(layout.n_knots - 1), at = (response - first) / step;
-        const T inside = std::min(last, std::max(T(0), at));  // 0 for NaN
-        const i64 knot = std::min(i64(inside), layout.n_knots - 2);
-        return {knot, inside - T(knot), inside == at};
+    void find_places(const T* responses, Places& places) const {
+        const T last = T(layout.n_knots - 1), unit = 1 / step, start = first;
+        for (i64 q = 0; q < kRun<T>; q++) {
+            const T at = (responses[q] - start) * unit;
+            const T inside = std::min(last, std::max(T(0), at));  // 0 for NaN
+            places.knot[q] = i32(inside);
+            places.share[q] = inside - T(places.knot[q]);
+            places.slope[q] = inside == at ? unit : T(0);
+        }
     }
 
     void influence(const T* knots, i64 n, T* responses) const {
-        const T last = T(layout.n_knots - 1), unit = 1 / step, start = first;
-        const i32 highest = i32(layout.n_knots - 2);
-        for (i64 q = 0; q < n; q++) {
-            const T inside = std::min(last, std::max(T(0), (responses[q] - start) * unit));  // 0 for NaN
-            const i32 knot = std::min(i32(inside), highest);
-            responses[q] = knots[2 * knot] + (inside - T(knot)) * knots[2 * knot + 1];
+        Places places;
+        for (i64 first = 0; first < n; first += kRun<T>) {
+            find_places(responses + first, places);
+            for (i64 q = 0; q < kRun<T>; q++) {
+                const T* knot = knots + 2 * places.knot[q];
+                responses[first + q] = knot[0] + places.share[q] * knot[1];
+            }
         }
     }
 
@@ -253,30 +258,36 @@ private:
     void chain(const T* knots, const TilePlanes<T>& at, const T* responses, T* slopes, T* influences,
                T* by_knots) const {
         constexpr i64 kCopies = 4;  // copies of sums, since additions to a single number would wait
-        const i64 K = layout.n_knots, width = at.width + 2 * at.radius;
+        const i64 K = layout.n_knots, n = at.n_responses();
         std::vector<T> sums(kCopies * K * 2);
-        for (i64 i = 0; i < at.height + 2 * at.radius; i++) {
-            const i64 row = i * at.stride;
-            for (i64 q = row; q < row + width; q++) {
-                const Place place = place_of(responses[q]);
-                const T *knot = knots + 2 * place.knot, slope = slopes[q];
-                influences[q] = knot[0] + place.share * knot[1];
-                T* own = sums.data() + (q % kCopies * K + place.knot) * 2;
+        clear_between(at, slopes);
+        Places places;
+        for (i64 first = 0; first < n; first += kRun<T>) {
+            find_places(responses + first, places);
+            for (i64 q = 0; q < kRun<T>; q++) {
+                const T *knot = knots + 2 * places.knot[q], slope = slopes[first + q], share = places.share[q];
+                influences[first + q] = knot[0] + share * knot[1];
+                T* own = sums.data() + (q % kCopies * K + places.knot[q]) * 2;
                 own[0] += slope;
-                own[1] += slope * place.share;
-                slopes[q] = place.is_inside ? slope * knot[1] / step : 0;
+                own[1] += slope * share;
+                slopes[first + q] = slope * knot[1] * places.slope[q];
             }
-            std::fill(slopes + row + width, slopes + row + at.stride, T(0));
-            std::fill(influences + row + width, influences + row + at.stride, T(0));
         }
-        std::fill(slopes + (at.height + 2 * at.radius) * at.stride, slopes + at.n_responses(), T(0));
+        clear_between(at, influences);
         std::fill_n(by_knots, K, T(0));
         for (i64 copy = 0; copy < kCopies; copy++)
-            for (i64 k = 0; k + 1 < K; k++) {
-                const T *own = sums.data() + (copy * K + k) * 2;
+            for (i64 k = 0; k < K; k++) {
+                const T* own = sums.data() + (copy * K + k) * 2;
                 by_knots[k] += own[0] - own[1];
-                by_knots[k + 1] += own[1];
+                if (k + 1 < K) by_knots[k + 1] += own[1];
             }
+    }
+
+    // Sets the numbers of a plane of responses to zero that belong to no response.
+    void clear_between(const TilePlanes<T>& at, T* plane) const {
+        const i64 height = at.height + 2 * at.radius, width = at.width + 2 * at.radius;
+        for (i64 i = 0; i < height; i++) std::fill(plane + i * at.stride + width, plane + (i + 1) * at.stride, T(0));
+        std::fill(plane + height * at.stride, plane + at.n_responses(), T(0));
     }
 };
 
