@@ -327,21 +327,17 @@ def read_marginals(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.
     probabilities, ptr = reader.rows(n_nodes, "the marginals of variable", 0.0, 1 + _ROUNDING)
     reader.end()
     counts = np.diff(ptr)
-    _check_distributions(path, probabilities, ptr)
+    sums = np.diff(np.concatenate(([0.0], np.cumsum(probabilities)))[ptr])
+    wrong = np.abs(sums - 1.0) > np.minimum(_TWO_DIGITS * np.diff(ptr), 0.5) + _ROUNDING
+    if wrong.any():
+        node = int(np.argmax(wrong))
+        raise ValueError(f"{path}: the marginals of variable {node} must sum to 1, found {sums[node]:.6g}.")
     n_columns = int(counts.max(initial=1))
     if n_nodes * n_columns > _tuning.MAX_MARGINALS:
         raise ValueError(f"{path} gives {n_nodes} variables of up to {n_columns} states, too many for one array.")
     unary = np.zeros((n_nodes, n_columns))
     unary[np.arange(n_columns) < counts[:, np.newaxis]] = probabilities
     return unary
-
-
-def _check_distributions(path, probabilities, ptr):
-    sums = np.diff(np.concatenate(([0.0], np.cumsum(probabilities)))[ptr])
-    wrong = np.abs(sums - 1.0) > np.minimum(_TWO_DIGITS * np.diff(ptr), 0.5) + _ROUNDING
-    if wrong.any():
-        node = int(np.argmax(wrong))
-        raise ValueError(f"{path}: the marginals of variable {node} must sum to 1, found {sums[node]:.6g}.")
 
 
 def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None = None) -> None:

@@ -132,7 +132,10 @@ class TrainingTraceDisplay:
         for column, (trace, title) in enumerate(zip(self.traces, self.names, strict=True)):
             _draw_column(axes[:, column], trace, names)
             axes[0, column].set_title(title, fontsize=10)
-        for row, label in enumerate(_row_labels(names)):
+        labels = []
+        for name in names:
+            labels += [name, f"gradient of\n{name}"]
+        for row, label in enumerate([*labels, "training errors"]):
             axes[row, 0].set_ylabel(label, fontsize=8)
         self.figure_, self.axes_ = axes[0, 0].figure, axes
         return self
@@ -181,13 +184,6 @@ def _first_weights(places):
 def _list_names(places):
     names = list(places)
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-
-
-def _row_labels(names):
-    labels = []
-    for name in names:
-        labels += [name, f"gradient of\n{name}"]
-    return [*labels, "training errors"]
 
 
 def _draw_column(axes, trace, names):

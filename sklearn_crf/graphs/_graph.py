@@ -94,7 +94,10 @@ class Graph:
         self, n_nodes: int, edges: Any, shape: Sequence[int] | None = None, offsets: ArrayLike | None = None
     ) -> None:
         n_nodes = as_integer(n_nodes, "n_nodes")
-        edges = _as_edges(n_nodes, _edge_pairs(edges, n_nodes))
+        # Check before conversion to int32, so that the error can name the first edge that is out of range.
+        wide = as_integers(_edge_pairs(edges, n_nodes), "edges", dtype=np.int64)
+        _check_edges(n_nodes, wide)
+        edges = as_integers(wide, "edges")
         self._set(n_nodes, edges, None if shape is None else _as_shape(shape), offsets)
         if offsets is not None and not np.array_equal(self._from_offsets().edges, edges):
             raise ValueError(
@@ -143,7 +146,10 @@ class Graph:
     def __setstate__(self, state):
         with restoring(self):
             if "_parts" in state:
-                self.__dict__.update(_union_of_parts(state["_parts"]).__dict__)
+                parts = state["_parts"]
+                if not isinstance(parts, tuple) or not all(isinstance(part, Graph) for part in parts):
+                    raise TypeError("the parts of a union must be a tuple of graphs")
+                self.__dict__.update(disjoint_union(parts).__dict__)
             elif state["edges"] is None:
                 shape = _as_shape(state["shape"])
                 self._set(as_integer(state["n_nodes"], "n_nodes"), None, shape, state["offsets"])
@@ -392,13 +398,6 @@ def _as_shape(shape):
     return tuple(as_integer(length, "each length of shape") for length in shape)
 
 
-def _as_edges(n_nodes: int, edges: np.ndarray) -> np.ndarray:
-    # Check before conversion to int32, so that the error can name the first edge that is out of range.
-    wide = as_integers(edges, "edges", dtype=np.int64)
-    _check_edges(n_nodes, wide)
-    return as_integers(wide, "edges")
-
-
 def _check_edges(n_nodes: int, edges: np.ndarray) -> None:
     _check_n_edges(len(edges))
     outside = ((edges < 0) | (edges >= n_nodes)).any(axis=1)
@@ -573,13 +572,6 @@ def from_adjacency(adjacency: Any) -> Graph:
         raise ValueError(f"adjacency must be square, got shape {adjacency.shape}.")
     n_nodes = as_integer(adjacency.shape[0], "the number of rows of adjacency")
     return trusted_graph(n_nodes, _adjacent_pairs(adjacency))
-
-
-def _union_of_parts(parts):
-    """Return the union of the graphs of a saved union, or raise TypeError if they are not graphs."""
-    if not isinstance(parts, tuple) or not all(isinstance(part, Graph) for part in parts):
-        raise TypeError("the parts of a union must be a tuple of graphs")
-    return disjoint_union(parts)
 
 
 def disjoint_union(graphs: Iterable[Graph]) -> Graph:

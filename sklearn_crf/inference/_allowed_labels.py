@@ -183,7 +183,10 @@ class _Builder:
             pairs[tuple(states_of_cells(cells, n_states).T)] = scores
             self._add_pairs(scopes, pairs)
         elif not lists_all or (kind != SPARSE and 2 * is_allowed.sum() > len(is_allowed)):
-            self._add_clauses(scopes, states_of_cells(cells[~is_allowed], n_states))
+            joint_states = states_of_cells(cells[~is_allowed], n_states)  # (n, arity)
+            self._reserve(len(scopes) * joint_states.size)
+            self.clauses.append(self.first[scopes][:, None, :] + joint_states)
+            self.clause_lengths.append(np.full(len(scopes) * len(joint_states), scopes.shape[1]))
         else:
             self._add_listed(scopes, states_of_cells(cells[is_allowed], n_states), scores[is_allowed], n_states)
 
@@ -191,13 +194,6 @@ class _Builder:
         self.relation.append(np.full(len(scopes), self._add_relation(scores)))
         self.weight.append(np.ones(len(scopes)))
         self.ends.append(scopes)
-
-    def _add_clauses(self, scopes, joint_states):
-        """Add clauses that forbid the given joint states of each factor."""
-        # joint_states: (n, arity)
-        self._reserve(len(scopes) * joint_states.size)
-        self.clauses.append(self.first[scopes][:, None, :] + joint_states)
-        self.clause_lengths.append(np.full(len(scopes) * len(joint_states), scopes.shape[1]))
 
     def _add_listed(self, scopes, joint_states, scores, n_states):
         """Require one of the given joint states for each factor, by an auxiliary node with these states."""
@@ -225,19 +221,15 @@ class _Builder:
         allowed = ~np.isneginf(by_count)
         if len(nodes) < len(scope):
             # The auxiliary node has one state, which is always counted. It represents nodes without the counted state.
-            self.counted.append([self._add_factor(scope)])
+            self.scopes.append(scope)
+            self.n_states.append([1])
+            self.possible.append([True])
+            self.preference.append([0.0])
+            self.n_variables += 1
+            self.counted.append([self.n_variables - 1])
             allowed = np.append(False, allowed)
         self.count_lengths.append([len(allowed) - 1])
         self.allowed.append(allowed)
-
-    def _add_factor(self, scope):
-        """Add an auxiliary node with one state for a factor; return its variable."""
-        self.scopes.append(scope)
-        self.n_states.append([1])
-        self.possible.append([True])
-        self.preference.append([0.0])
-        self.n_variables += 1
-        return self.n_variables - 1
 
 
 def is_feasible(model, labels):

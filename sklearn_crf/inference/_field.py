@@ -196,17 +196,12 @@ def _largest_weights(model, n_types):
     return largest
 
 
-def padded_width(n_columns, dtype):
-    """Return the number of states, rounded up to whole SIMD vectors of 16 bytes."""
-    lanes = _VECTOR_BYTES // dtype.itemsize
-    return -(-n_columns // lanes) * lanes
-
-
 def padded_unary(scores, semiring, dtype):
     """Return the unary rows of a field, and the score subtracted from each, (N,) float64."""
     scores = np.ascontiguousarray(scores, dtype=dtype)
     n_nodes, n_columns = scores.shape
-    width = padded_width(n_columns, dtype)
+    lanes = _VECTOR_BYTES // dtype.itemsize
+    width = -(-n_columns // lanes) * lanes
     if semiring == SUM_PROBABILITY:
         unary, best = np.empty((n_nodes, width), dtype=dtype), np.empty(n_nodes)
         rows_below_best(scores, unary, best)

@@ -42,7 +42,12 @@ def consistent(model):
     n_before = -1
     while n_before != (n_before := int(possible.sum())):
         for edges, tables in table_blocks(model):
-            _rule_out(possible, model.graph.edges[edges], ~np.isneginf(tables))
+            allowed = ~np.isneginf(tables)
+            tails, heads = model.graph.edges[edges].T
+            supported = (allowed & possible[heads][:, None, :]).any(axis=2)
+            np.logical_and.at(possible, tails, supported)
+            supported = (allowed & possible[tails][:, :, None]).any(axis=1)
+            np.logical_and.at(possible, heads, supported)
     impossible = np.flatnonzero(~possible.any(axis=1))
     if len(impossible):
         raise Infeasible(
@@ -50,15 +55,6 @@ def consistent(model):
         )
     unary = np.where(possible, model.unary, -np.inf)
     return PairwiseModel(model.graph, unary, model.tables, model.edge_type, model.edge_weight, model.n_states)
-
-
-def _rule_out(possible: np.ndarray, edges: np.ndarray, allowed: np.ndarray) -> None:
-    """Remove from ``possible``, in place, states without an allowed partner at the other end of an edge."""
-    tails, heads = edges.T
-    supported = (allowed & possible[heads][:, None, :]).any(axis=2)
-    np.logical_and.at(possible, tails, supported)
-    supported = (allowed & possible[tails][:, :, None]).any(axis=1)
-    np.logical_and.at(possible, heads, supported)
 
 
 def least_score(model: PairwiseModel) -> float:

@@ -308,7 +308,10 @@ def _best_places(plane, all_patches, least_deviation):
         return corners, strengths
     shape = [scipy.fft.next_fast_len(n, real=True) for n in plane.shape]
     spectrum = scipy.fft.rfft2((plane - plane.mean()).astype(np.float32), shape)
-    deviations = _window_norms(plane, size, least_deviation)
+    centred = plane - plane.mean()  # keeps more digits in the difference of squares
+    sums, squares = (_window_sums(values, size) for values in (centred, centred**2))
+    variance = squares - sums**2 / size**2
+    deviations = np.sqrt(np.maximum(variance, (size * least_deviation) ** 2)).astype(np.float32)
     height, width = deviations.shape
     for start in range(0, len(all_patches), SPECTRA_AT_ONCE):
         part = slice(start, start + SPECTRA_AT_ONCE)
@@ -343,14 +346,6 @@ def _corners(mask, size, steps):
     corners = np.argwhere(near) - size // 2
     inside = (corners >= 0).all(axis=1) & (corners + size <= mask.shape).all(axis=1)
     return corners[inside]
-
-
-def _window_norms(plane, size, least_deviation):
-    """Return the norm of every window minus its mean, (H - size + 1, W - size + 1)."""
-    centred = plane - plane.mean()  # keeps more digits in the difference of squares
-    sums, squares = (_window_sums(values, size) for values in (centred, centred**2))
-    variance = squares - sums**2 / size**2
-    return np.sqrt(np.maximum(variance, (size * least_deviation) ** 2)).astype(np.float32)
 
 
 def _window_sums(values, size):

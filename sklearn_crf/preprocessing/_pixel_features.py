@@ -120,7 +120,11 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         return np.array(["L", "a", "b", *texture], dtype=object)
 
     def _features(self, image):
-        lab = _scikit_image_color().rgb2lab(image)
+        try:
+            from skimage import color
+        except ImportError as error:
+            raise ImportError("PixelFeatures needs scikit-image: pip install sklearn_crf[images]") from error
+        lab = color.rgb2lab(image)
         out = np.empty((*image.shape[:2], 9), dtype=lab.dtype)
         out[..., :3] = lab
         for plane in range(3):
@@ -137,14 +141,6 @@ def structure_tensor_eigenvalues(plane, sigma):
     centre, radius = (rr + cc) / 2, np.hypot((rr - cc) / 2, rc)
     # At clean edges the smaller eigenvalue is a difference of equal numbers, which may come out as -1e-17.
     return np.stack([centre + radius, np.maximum(centre - radius, 0)], axis=-1)
-
-
-def _scikit_image_color():
-    try:
-        from skimage import color
-    except ImportError as error:
-        raise ImportError("PixelFeatures needs scikit-image: pip install sklearn_crf[images]") from error
-    return color
 
 
 def _images(X):

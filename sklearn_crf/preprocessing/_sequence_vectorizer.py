@@ -128,7 +128,12 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             If a token is neither a mapping nor an iterable of strings, or a value is not a string, a finite number, a
             mapping or an iterable of strings. The error names the token and the feature.
         """
-        _check_dtype(self.dtype)
+        try:
+            is_float = np.dtype(self.dtype) in (np.float32, np.float64)
+        except TypeError:
+            is_float = False
+        if not is_float:
+            raise InvalidParameterError(f"dtype must be float32 or float64, got {self.dtype!r}.")
         if isinstance(X, Shards):
             self._learn_of_shards(X)
             return self.transform(X)
@@ -281,15 +286,6 @@ def _join_vocabulary(parts, min_count):
             total[name] = total.get(name, 0) + count
     kept = total if min_count == 1 else (name for name, count in total.items() if count >= min_count)
     return {name: column for column, name in enumerate(kept)}
-
-
-def _check_dtype(dtype):
-    try:
-        is_float = np.dtype(dtype) in (np.float32, np.float64)
-    except TypeError:
-        is_float = False
-    if not is_float:
-        raise InvalidParameterError(f"dtype must be float32 or float64, got {dtype!r}.")
 
 
 def _examples(chains, edges):

@@ -326,17 +326,14 @@ class JointTraining:
         best, curve = self.fitted, []
         with single_threaded_blas(), tasks_stay_here():
             for number in range(n_rounds + 1):
-                curve.append(self._judge())
+                risk, _ = self._risk(0, is_training=False)
+                curve.append(risk.objective.reported * risk.value(risk.coef))
                 if curve[-1] < min(curve[:-1], default=np.inf):
                     best = self.fitted
                 if number < n_rounds:
                     self._round(number)
         self.fitted = best
         return np.array(curve)
-
-    def _judge(self):
-        risk, _ = self._risk(0, is_training=False)
-        return risk.objective.reported * risk.value(risk.coef)
 
     def _round(self, number):
         risk, plan = self._risk(1 + number, is_training=True)

@@ -92,7 +92,12 @@ class ClassCodes(NamedTuple):
         if self.are_ordinal:
             return self._distances_of_ordinal(value[:, 0])
         if self.weight is not None:
-            return self._distances_of_weighed(value)
+            weight, rows = self._factors, np.arange(len(value))
+            scores = weight * value
+            best = scores.argmax(axis=1)
+            gap = (scores[rows, best][:, None] - scores) / np.hypot(weight[best][:, None], weight)
+            gap[rows, best] = np.inf
+            return gap.min(axis=1)
         highest = np.partition(value, self.n_classes - 2, axis=1)
         return (highest[:, -1] - highest[:, -2]) / np.sqrt(2)
 
@@ -103,14 +108,6 @@ class ClassCodes(NamedTuple):
         low, high = self._factors[:-1], self._factors[1:]
         ends = np.arange(self.n_classes - 1) + low / (low + high)
         return np.abs(value[:, None] - ends).min(axis=1)
-
-    def _distances_of_weighed(self, value):
-        weight, rows = self._factors, np.arange(len(value))
-        scores = weight * value
-        best = scores.argmax(axis=1)
-        gap = (scores[rows, best][:, None] - scores) / np.hypot(weight[best][:, None], weight)
-        gap[rows, best] = np.inf
-        return gap.min(axis=1)
 
 
 def checked_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:

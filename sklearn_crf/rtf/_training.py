@@ -20,18 +20,14 @@ from sklearn_crf.rtf.images._channels import n_masks
 from sklearn_crf.rtf.images._input import check_multipliers, chosen_channels, multiplier_channels
 
 
-def _values_to_find(data, k):
-    """Return the pixels of image k with a known target and a value that the input does not already determine."""
-    missing = np.isnan(data.targets[k]).any(axis=1)
-    observed = None if data.observations is None else data.observations[k].diagonal
-    return np.flatnonzero(~missing if observed is None else ~missing & (observed == 0).any(axis=1))
-
-
 def _sums_for_regression(data, part, kind, white, n_images, rng):
     """Return the number of sampled pixels, and sums of products of their whitened inputs and targets."""
     inputs, targets = [np.zeros((0, len(white)))], []
     for k, plane in enumerate(data.features):
-        free = _values_to_find(data, k)
+        # Pixels with a known target and a value that the input does not already determine.
+        missing = np.isnan(data.targets[k]).any(axis=1)
+        observed = None if data.observations is None else data.observations[k].diagonal
+        free = np.flatnonzero(~missing if observed is None else ~missing & (observed == 0).any(axis=1))
         n = min(len(free), max(1, tuned.SAMPLES_OF_WHITENING // n_images))
         # Factors of single pixels have the indices of their pixels.
         own = free if n == len(free) else rng.choice(free, n, replace=False)

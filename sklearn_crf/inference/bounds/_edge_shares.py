@@ -88,7 +88,7 @@ def edge_shared_bound(model, shares, entropy="trivial"):
     check_choice(entropy, "entropy", NODE_NUMBERS)
     graph, double, node_number = model.graph, in_double_precision(model), NODE_NUMBERS[entropy]
     ends, degree = graph.edges.ravel(), graph.degree
-    sums = _sums_over_edges(ends, graph.n_nodes)
+    sums = sp.csr_matrix((np.ones(len(ends)), (ends, np.arange(len(ends)))), shape=(graph.n_nodes, len(ends)))
     shares = shares.reshape(len(ends), model.n_columns)
     if not node_number:
         shares = shares - (sums @ shares / np.maximum(degree, 1)[:, None])[ends]
@@ -134,8 +134,3 @@ def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, l
     log_z_terms[keeps] += numbers[keeps] * log_z
     own[keeps] = np.exp(scores - log_z[:, None])
     return own
-
-
-def _sums_over_edges(ends, n_nodes):
-    """Return a matrix (N, 2E) that sums values over the edges of each node."""
-    return sp.csr_matrix((np.ones(len(ends)), (ends, np.arange(len(ends)))), shape=(n_nodes, len(ends)))

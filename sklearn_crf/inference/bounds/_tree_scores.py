@@ -101,7 +101,12 @@ class TreeScores:
 
     def labelings(self, x: np.ndarray) -> tuple:
         """Run max-product on all trees; return labels (n_trees, N) int32 and the bound, sum_T rho(T) max score_T."""
-        labels, terms = zip(*self._label_groups(x), strict=True)
+        nodes, edges = self._parts(x)
+        unary = self.unary + nodes / self.scale_of_nodes
+        tables = self.tables + edges / self.scale_of_edges
+        labels, terms = zip(
+            *self.mapped(lambda group: self._label_group(group, unary, tables), self.groups), strict=True
+        )
         return np.concatenate(labels), float(self.weights @ np.concatenate(terms).sum(axis=1))
 
     def subtract_labelings(self, x: np.ndarray, labels: np.ndarray, step: float) -> None:
@@ -113,13 +118,6 @@ class TreeScores:
         nodes[trees[:, None], kept, labels] -= step * self.scale_of_nodes[:, 0]
         ends = labels[self.tree[:, None], self.graph.edges[self.edge]]
         edges[np.arange(len(edges)), ends[:, 0], ends[:, 1]] -= step * self.scale_of_edges[:, 0, 0]
-
-    def _label_groups(self, x: np.ndarray) -> list:
-        """Return the best labels of each group of trees, and the nodes' contributions to scores, ``(n_trees, N)``."""
-        nodes, edges = self._parts(x)
-        unary = self.unary + nodes / self.scale_of_nodes
-        tables = self.tables + edges / self.scale_of_edges
-        return list(self.mapped(lambda group: self._label_group(group, unary, tables), self.groups))
 
     def _label_group(self, group: TreeGroup, unary: np.ndarray, tables: np.ndarray) -> tuple:
         checkpoint()

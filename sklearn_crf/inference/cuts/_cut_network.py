@@ -106,7 +106,11 @@ class LatticeFlow:
         """Return the smallest set of nodes that is the demand side of a minimum cut."""
         share_left = self._share_with_excess
         if share_left > _tuning.LEAST_FOR_LINES:
-            self._send_along_lines()
+            arriving = np.empty_like(self.excess)
+            for direction in range(len(self.counts)):
+                step = int(self.delta[direction])
+                used = np.empty(step, dtype=arriving.dtype)
+                flow_along_offset(self.residual, self.excess, step, direction, arriving, used)
             share_left = self._share_with_excess
             if _tuning.LEAST_TO_SPREAD < share_left <= _tuning.MOST_IN_BOXES:
                 spread_excess(self.residual, self.excess, self.delta, True)
@@ -127,13 +131,6 @@ class LatticeFlow:
     @property
     def _share_with_excess(self):
         return np.count_nonzero(self.excess) / len(self.excess)
-
-    def _send_along_lines(self) -> None:
-        arriving = np.empty_like(self.excess)
-        for direction in range(len(self.counts)):
-            step = int(self.delta[direction])
-            used = np.empty(step, dtype=arriving.dtype)
-            flow_along_offset(self.residual, self.excess, step, direction, arriving, used)
 
     @property
     def neighbors(self) -> tuple:

@@ -58,7 +58,9 @@ class BruteForce(Inference):
     max_labelings: int = 2**20
 
     def _components(self, graph):
-        component_of = _components_of_factors(graph)
+        first = np.zeros(graph.n_factors, dtype=np.int64)
+        first[graph.arity > 0] = graph.scope[graph.scope_ptr[:-1][graph.arity > 0]]
+        component_of = graph.component[first]
         for c in range(graph.n_components):
             nodes = np.flatnonzero(graph.component == c)
             n_labelings = n_joint_states(graph.n_states[nodes])
@@ -133,13 +135,6 @@ def n_labelings(n_nodes: int, n_states: int) -> float:
         return float(n_states) ** int(n_nodes)
     except OverflowError:
         return float("inf")
-
-
-def _components_of_factors(graph):
-    """Return the component of each factor; factors without nodes (constants) belong to the first node's component."""
-    first = np.zeros(graph.n_factors, dtype=np.int64)
-    first[graph.arity > 0] = graph.scope[graph.scope_ptr[:-1][graph.arity > 0]]
-    return graph.component[first]
 
 
 def _scope(graph, factor):

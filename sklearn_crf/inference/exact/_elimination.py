@@ -125,14 +125,21 @@ class Limits(NamedTuple):
 def planned_order(problem, order, limits):
     """Return the elimination order of the free nodes, (n_free,) int32, and their graph."""
     # order: of all nodes; None searches for a good order
-    _refuse_wide_factors(problem, limits)
+    sizes = np.diff(problem.free_scopes[0])
+    for f in np.flatnonzero(sizes > _tuning.HOPELESS_WIDTH).tolist():
+        size = 8 * np.exp2(min(sizes[f], 1000))
+        limits.require(int(sizes[f]) - 1, size, at_least=True, because=f" (factor {f} alone)")
     scope_ptr, scope = problem.free_scopes
     structure = Structure.of(scope_ptr, scope, problem.n_states)
     bound = plans.least_width(structure.ptr, structure.neighbors)
     if bound > _tuning.HOPELESS_WIDTH:
         limits.require(bound, 8 * 2.0 ** (bound + 1), at_least=True)
     if order is not None:
-        return _check_order(order, problem), structure
+        order = np.asarray(order)
+        n_nodes = len(problem.states)
+        if order.shape != (n_nodes,) or not np.array_equal(np.sort(order), np.arange(n_nodes)):
+            raise ValueError(f"init must be the state of a former result: a permutation of {n_nodes} nodes.")
+        return order[problem.is_free[order]].astype(np.int32), structure
     orders = [found for _, found in orders_of_components(structure, np.flatnonzero(problem.is_free))]
     return np.concatenate([np.zeros(0, dtype=np.int32), *orders]), structure
 
@@ -156,21 +163,6 @@ def orders_of_components(structure, nodes, most_cells=None, most_steps=None):
         if key not in known:
             known[key] = best_order(graph, *limits)[0]
         yield own, None if known[key] is None else own[known[key]]
-
-
-def _refuse_wide_factors(problem, limits):
-    sizes = np.diff(problem.free_scopes[0])
-    for f in np.flatnonzero(sizes > _tuning.HOPELESS_WIDTH).tolist():
-        size = 8 * np.exp2(min(sizes[f], 1000))
-        limits.require(int(sizes[f]) - 1, size, at_least=True, because=f" (factor {f} alone)")
-
-
-def _check_order(order, problem):
-    order = np.asarray(order)
-    n_nodes = len(problem.states)
-    if order.shape != (n_nodes,) or not np.array_equal(np.sort(order), np.arange(n_nodes)):
-        raise ValueError(f"init must be the state of a former result: a permutation of {n_nodes} nodes.")
-    return order[problem.is_free[order]].astype(np.int32)
 
 
 class BucketSizes(NamedTuple):
@@ -263,7 +255,7 @@ class EliminationPlan:
         own, left, right, tables, messages = (sizes.astype(np.int64) for sizes in self._sizes)
         del self._sizes
         shifts = left + _pad_sizes(right)
-        starts = [_starts(sizes) for sizes in (tables, messages, shifts, own)]
+        starts = [np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64) for sizes in (tables, messages, shifts, own)]
         self.n_tables, self.n_messages, self.n_shifts, self.n_own = (int(ends[-1]) for ends in starts)
         self.buckets = np.zeros((len(self.nodes), 9), dtype=np.int64)
         self.buckets[:, :7] = np.stack([own, left, right, *(ends[:-1] for ends in starts)], axis=1)
@@ -323,7 +315,3 @@ def index_type(n_states: float) -> np.dtype:
 
 def _pad_sizes(sizes: np.ndarray) -> np.ndarray:
     return -(-sizes // ROWS_PADDED_TO) * ROWS_PADDED_TO
-
-
-def _starts(sizes: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

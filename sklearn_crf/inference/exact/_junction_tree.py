@@ -77,10 +77,6 @@ class Buckets:
         best = np.empty(plan.n_messages, dtype=index_type(plan.buckets[:, 0].max(initial=1)))
         send_maxima(plan.buckets, plan.parts, plan.axes, self._values, workspace, self._messages, best)
         self.terms()
-        return self._trace_back(best)
-
-    def _trace_back(self, best: np.ndarray) -> np.ndarray:
-        """Return the labels by tracing back the maxima from the roots."""
         # best: states of the buckets' nodes, by the cells of their messages
         plan, problem = self.plan, self.problem
         place = np.zeros(len(plan.n_states), dtype=np.int32)

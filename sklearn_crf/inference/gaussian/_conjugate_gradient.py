@@ -117,14 +117,6 @@ def _whole_diagonal(model):
     return model.diagonal + more * np.eye(n_values, dtype=model.dtype)
 
 
-def _cached_inverse(model):
-    """Return the inverses of the diagonal blocks, cached with the model because loss gradients need them again."""
-    kept = vars(model)
-    if "_inverse_diagonal" not in kept:
-        kept["_inverse_diagonal"] = _base.inverse_blocks(_whole_diagonal(model), model.dtype)
-    return kept["_inverse_diagonal"]
-
-
 def bounds_of_sums(n_nodes, n_values):
     """Return starts of the ranges of nodes that are summed separately, followed by the number of nodes."""
     ranges = fixed_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _tuning.SMALLEST_RANGE)))
@@ -139,7 +131,10 @@ class _System:
         self.operator = model.operator
         self.more = model.precision_operator
         self.is_block_diagonal = model.graph.n_edges == 0 and self.more is None
-        self.inverse = _cached_inverse(model)
+        kept = vars(model)  # losses need the inverse blocks of a model again for gradients
+        if "_inverse_diagonal" not in kept:
+            kept["_inverse_diagonal"] = _base.inverse_blocks(_whole_diagonal(model), model.dtype)
+        self.inverse = kept["_inverse_diagonal"]
         self.n_nodes = len(model.h)
         self.bounds = bounds_of_sums(*model.h.shape)
         self.sums = np.zeros((len(self.bounds) - 1, 2))

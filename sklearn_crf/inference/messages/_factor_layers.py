@@ -69,14 +69,10 @@ class FactorLayers(NamedTuple):
             shift = np.maximum.reduceat(scores, self.leaf_ptr[:-1]) if len(length) else np.zeros(0)
             weight = np.exp(scores - np.repeat(shift, length))
         shift[np.isneginf(shift)] = np.nan
-        kind = np.where((self.kind == SPARSE) & self._is_narrow(weight), _SPARSE_SUMS, self.kind).astype(np.int8)
-        return self._replace(maximum=False, scale=scale, kind=kind, leaf_weight=weight, leaf_shift=shift)
-
-    def _is_narrow(self, weight: np.ndarray) -> np.ndarray:
-        """Return whether all leaves of each table are large enough to count."""
         least = np.minimum.reduceat(weight, self.leaf_ptr[:-1]) if len(self.kind) else np.zeros(0)
         # False for NaN, which marks tables whose factors differ in scale.
-        return least > _LEAST_WEIGHT
+        kind = np.where((self.kind == SPARSE) & (least > _LEAST_WEIGHT), _SPARSE_SUMS, self.kind).astype(np.int8)
+        return self._replace(maximum=False, scale=scale, kind=kind, leaf_weight=weight, leaf_shift=shift)
 
 
 class LayeredModel:
@@ -107,7 +103,9 @@ class LayeredModel:
             self.order = _from_roots(model, np.sort(self.factors))
         else:
             self.order = self.graph.forest.order
-        self.components = _runs(component[self.order])
+        numbers = component[self.order]
+        ends = np.flatnonzero(np.append(numbers[1:] != numbers[:-1], len(numbers) > 0)) + 1
+        self.components = np.stack((np.append(0, ends)[:-1], ends), axis=1).astype(np.int32)
         place = np.argsort(self.order)
         single = np.flatnonzero(arity == 1)
         self._unary = single, model.scope[model.scope_ptr[single]]
@@ -157,12 +155,6 @@ class LayeredModel:
         cells = model.cells(self._empty, np.zeros((len(self._empty), 0), dtype=int))
         add_cells(model, self._empty, cells, None, log_table, table_default)
         return FactorStatistics(log_table, table_default)
-
-
-def _runs(numbers: np.ndarray) -> np.ndarray:
-    """Return the start and the end of each run of equal numbers."""
-    ends = np.flatnonzero(np.append(numbers[1:] != numbers[:-1], len(numbers) > 0)) + 1
-    return np.stack((np.append(0, ends)[:-1], ends), axis=1).astype(np.int32)
 
 
 def is_forest_of_factors(model):
@@ -283,6 +275,10 @@ def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
     n_nodes = model.n_nodes
     n_states = np.empty(n_nodes, dtype=np.int32)
     n_states[place] = model.n_states
+    scores = np.empty(len(leaf_cell))
+    stored = leaf_cell >= 0
+    scores[stored] = model.log_table[leaf_cell[stored]]
+    scores[~stored] = model.table_default[-1 - leaf_cell[~stored]]
     layers = FactorLayers(
         maximum=False,
         n_columns=max(model.n_columns, 2),
@@ -298,7 +294,7 @@ def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
         kind=np.array(tables.kind, dtype=np.int8),
         counted=np.array(tables.counted, dtype=np.int32),
         leaf_ptr=_offsets([len(cell) for cell in tables.leaf_cell]),
-        leaf=_leaf_scores(model, leaf_cell),
+        leaf=scores,
         leaf_weight=np.zeros(0),
         leaf_shift=np.zeros(0),
         child_ptr=_concatenate(child_ptr, np.int64),
@@ -320,14 +316,6 @@ def _positions(model, tables, ids, number, shape):
     for f in np.flatnonzero(~dense & ~count):
         n_before[f] = np.array(tables.sizes[number[f]]) + 1
     return n_before
-
-
-def _leaf_scores(model: FactorGraph, leaf_cell: np.ndarray) -> np.ndarray:
-    scores = np.empty(len(leaf_cell))
-    stored = leaf_cell >= 0
-    scores[stored] = model.log_table[leaf_cell[stored]]
-    scores[~stored] = model.table_default[-1 - leaf_cell[~stored]]
-    return scores
 
 
 def _concatenate(arrays, dtype):

@@ -59,7 +59,10 @@ class Reader:
     def __init__(self, layered, layers, unit, own, conditional, node=0.0):
         own_of_slot = own[layers.slot_factor]
         at_nodes = np.bincount(layers.slot_node, weights=own_of_slot, minlength=len(layers.n_states))
-        cross_ptr, self.cross_size = _cross_places(layers, conditional)
+        used = np.bincount(layers.slot_factor, weights=conditional, minlength=layers.n_factors) > 0
+        length = np.where(used, layers.arity, 0)[layers.slot_factor] * layers.n_columns
+        starts = np.concatenate(([0], np.cumsum(length))).astype(np.int64)
+        cross_ptr, self.cross_size = np.where(used[layers.slot_factor], starts[:-1], -1), int(starts[-1])
         self.layered, self.layers = layered, layers
         self.numbers = Numbers(unit, layered.node_scores, node + at_nodes, own, own_of_slot + conditional, cross_ptr)
         self.no_cross = np.zeros(1)
@@ -178,14 +181,6 @@ def marginals_of(layered, beliefs, leaves, values, **fields):
     unary = layered.in_order_of_nodes(beliefs)
     terms = layered.terms(values)
     return marginals_by_factors(layered.source, terms, unary, *layered.statistics(unary, leaves), **fields)
-
-
-def _cross_places(layers, conditional):
-    """Return the start of each slot's scores of the other slots in its factor, and the total number of scores."""
-    used = np.bincount(layers.slot_factor, weights=conditional, minlength=layers.n_factors) > 0
-    length = np.where(used, layers.arity, 0)[layers.slot_factor] * layers.n_columns
-    starts = np.concatenate(([0], np.cumsum(length))).astype(np.int64)
-    return np.where(used[layers.slot_factor], starts[:-1], -1), int(starts[-1])
 
 
 def bethe_marginals(algorithm, model, init):

@@ -133,13 +133,15 @@ class FixedSweeps(Inference):
         nodes, rank, ranges = model.graph.keep("components in sweeps", partial(_components, model.graph))
         tables = table_buffers(model, n_nodes)
         of_nodes = 0 if labels is None else n_nodes
+        n_blocks = len(tables)
+        wanted = np.arange(1, n_blocks) * n_nodes // n_blocks
         how = SweepArguments(
             loss,
             self.n_sweeps,
             nodes,
             rank,
             ranges,
-            _blocks(ranges, n_nodes, len(tables)),
+            np.concatenate([[0], np.searchsorted(ranges[:, 0], wanted), [len(ranges)]]).astype(np.int64),
             labels=np.zeros(0, np.int32) if labels is None else labels,
             weight=np.zeros(0) if node_weight is None else np.ascontiguousarray(node_weight, dtype=np.float64),
             beliefs=np.empty((n_nodes, model.n_columns)),
@@ -195,9 +197,3 @@ def _components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rank[nodes] = np.arange(len(nodes), dtype=np.int32)
     ends = np.cumsum(np.bincount(graph.component, minlength=0))
     return nodes, rank, np.ascontiguousarray(np.stack([np.append(0, ends[:-1])[: len(ends)], ends], axis=1))
-
-
-def _blocks(ranges: np.ndarray, n_nodes: int, n_blocks: int) -> np.ndarray:
-    """Return the boundaries of blocks of components that hold about the same number of nodes."""
-    wanted = np.arange(1, n_blocks) * n_nodes // n_blocks
-    return np.concatenate([[0], np.searchsorted(ranges[:, 0], wanted), [len(ranges)]]).astype(np.int64)

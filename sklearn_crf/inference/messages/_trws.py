@@ -111,7 +111,10 @@ class _SequentialSweeps:
         self.model = in_double_precision(model)
         self.field, _ = make_field(self.model, maximum=True)
         self.messages = initial_messages(self.field, None if init is None else init.messages)
-        self.share = 1 / _n_chains(model.graph)
+        # The number of chains through each node, if every edge is in one and chains are as long as possible.
+        earlier, later = np.sort(model.graph.edges, axis=1).T
+        forwards, backwards = (np.bincount(ends, minlength=model.graph.n_nodes) for ends in (earlier, later))
+        self.share = 1 / np.maximum(np.maximum(forwards, backwards), 1).astype(np.float64)
         self.work = self.field.workspace()
         # Labels of an infeasible start are kept until better labels are found.
         self.labels = np.zeros(model.graph.n_nodes, dtype=np.int32) if init is None else init.labels.copy()
@@ -134,10 +137,3 @@ class _SequentialSweeps:
     def is_certain(self) -> bool:
         """Return whether the score meets the bound up to rounding."""
         return self.proof.closes(self.score, self.bound)
-
-
-def _n_chains(graph):
-    """Return the number of chains through each node, if every edge is in one and chains are as long as possible."""
-    earlier, later = np.sort(graph.edges, axis=1).T
-    forwards, backwards = (np.bincount(ends, minlength=graph.n_nodes) for ends in (earlier, later))
-    return np.maximum(np.maximum(forwards, backwards), 1).astype(np.float64)

@@ -155,7 +155,10 @@ class _AugmentedLagrangian:
         self.fractional[alone] = one_hot(pieces.unary[alone].argmax(axis=1), n_columns)
         self.penalty = penalty * problem.spread
         if init is not None:
-            _check_start(init, self)
+            for name in ("multipliers", "fractional"):
+                given, needed = getattr(init, name).shape, getattr(self, name).shape
+                if given != needed:
+                    raise ValueError(f"init must hold {name} of shape {needed} for this model, got {given}.")
             self.multipliers, self.penalty = init.multipliers.copy(), init.penalty
             self.fractional[~alone] = init.fractional[~alone]
             problem.offer_labels(init.labels)
@@ -221,10 +224,3 @@ class _AugmentedLagrangian:
             return
         self.penalty *= _tuning.PENALTY_FACTOR if primal > dual else 1 / _tuning.PENALTY_FACTOR
         self.n_untouched, self.period = 0, self.period * _tuning.LONGER
-
-
-def _check_start(init, run):
-    for name in ("multipliers", "fractional"):
-        given, needed = getattr(init, name).shape, getattr(run, name).shape
-        if given != needed:
-            raise ValueError(f"init must hold {name} of shape {needed} for this model, got {given}.")

@@ -282,14 +282,11 @@ class _CycleProgram:
         least += np.minimum(price * self.lower, price * self.upper).sum()
         bound = self.cuts.constant + self.cuts.weight.sum() - 2.0 * least / self.scale
         cut = np.clip(found.x, 0.0, 1.0)
-        self._forget_slack(below, limit, cut)
-        return cut, float(bound)
-
-    def _forget_slack(self, below, limit, cut):
-        """Drop inequalities that are of long cycles and far from tight. The search finds them again if needed."""
+        # Forget inequalities of long cycles that are far from tight: the search finds them again if needed.
         if below is not None:
             tight = limit - below @ cut < 0.5
             self.rows = {row for row, keep in zip(self.rows, tight, strict=True) if keep or len(row) <= 4}
+        return cut, float(bound)
 
     def add_violated(self, cut: np.ndarray) -> bool:
         """Add inequalities that a solution violates, and return whether there are any."""

@@ -113,7 +113,13 @@ class _DualSteps(Run):
 
     def __init__(self, model, init, trees, mapped, climb, random_state):
         if init is not None:
-            _check_start(init, trees, model.n_columns)
+            if not (
+                np.array_equal(init.trees.trees, trees.trees) and np.array_equal(init.trees.weights, trees.weights)
+            ):
+                raise ValueError("init must come from the same graph and trees.")
+            size = (trees.n_trees * trees.graph.n_nodes + int(trees.trees.sum()) * model.n_columns) * model.n_columns
+            if init.scores.shape != (size,):
+                raise ValueError(f"init must hold {size} scores of trees for this model, got {init.scores.shape}.")
         super().__init__(model, climb, init)
         self.rng = check_random_state(random_state)
         self.trees = trees
@@ -176,11 +182,3 @@ class _PolyakSteps(_DualSteps):
         # Without allowed labels there is no finite gap to use.
         length = _LONGEST * gap / squared if np.isfinite(gap) else self.spread * len(self.labels)
         self.x = self.x + step * length * minus_gradient
-
-
-def _check_start(init, trees, n_columns):
-    if not (np.array_equal(init.trees.trees, trees.trees) and np.array_equal(init.trees.weights, trees.weights)):
-        raise ValueError("init must come from the same graph and trees.")
-    size = (trees.n_trees * trees.graph.n_nodes + int(trees.trees.sum()) * n_columns) * n_columns
-    if init.scores.shape != (size,):
-        raise ValueError(f"init must hold {size} scores of trees for this model, got {init.scores.shape}.")

@@ -125,7 +125,11 @@ class _IncMPMessages(Run):
 
     def __init__(self, model, init, climb, rng):
         if init is not None:
-            _check_start(init, model)
+            shape = 2 * model.graph.n_edges, model.n_columns
+            if init.moved.shape != shape or not np.isfinite(init.moved).all():
+                raise ValueError(
+                    f"init must hold finite shares of shape {shape} for this model, got {init.moved.shape}."
+                )
         super().__init__(model, climb, init)
         graph = self.model.graph
         self.field, _ = make_field(self.model, maximum=True)
@@ -172,9 +176,3 @@ class _IncMPMessages(Run):
     def _evaluate(self) -> None:
         edges = self.model.graph.edges
         self.note(dual_value(self.field, edges, self.share, self.moved, self.base, self.picked, self.work))
-
-
-def _check_start(init, model):
-    shape = 2 * model.graph.n_edges, model.n_columns
-    if init.moved.shape != shape or not np.isfinite(init.moved).all():
-        raise ValueError(f"init must hold finite shares of shape {shape} for this model, got {init.moved.shape}.")

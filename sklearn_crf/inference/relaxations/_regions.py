@@ -79,7 +79,8 @@ class Regions:
         for part in order:
             share += self._shares(part, holders[part], rank)
             for holder in holders[part]:
-                pattern = self._pattern(holder, part)
+                nodes, inside = self.scopes[holder], set(self.scopes[part])
+                pattern = tuple(self.n_states[s] for s in nodes), tuple(s in inside for s in nodes)
                 if pattern not in start_of:
                     start_of[pattern] = n_places
                     places.append(_places(*pattern))
@@ -105,10 +106,6 @@ class Regions:
         earlier = [any(rank[other] < rank[part] for other in self.parts[h]) for h in holders]
         most = max(sum(later), sum(earlier), 1)
         return [(ahead / most, behind / most) for ahead, behind in zip(later, earlier, strict=True)]
-
-    def _pattern(self, holder, part):
-        nodes, inside = self.scopes[holder], set(self.scopes[part])
-        return tuple(self.n_states[s] for s in nodes), tuple(s in inside for s in nodes)
 
     def sweep(self) -> float:
         """Make a sweep forwards and a sweep backwards, and return the bound."""

@@ -227,16 +227,13 @@ def without_gaps(image):
     for c in range(image.shape[-1]):
         gaps = ~is_known[..., c]
         if gaps.any() and not gaps.all():
-            _fill(out[..., c], gaps)
+            plane = out[..., c]
+            # Values with their mean subtracted keep more digits in float32.
+            level = plane[~gaps].mean(dtype=np.float64)
+            values = _spread_into(np.where(gaps, 0, plane - level).astype(np.float32), gaps)
+            _bend(values, gaps)
+            plane[gaps] = level + values[gaps]
     return out
-
-
-def _fill(plane, gaps):
-    # Values with their mean subtracted keep more digits in float32.
-    level = plane[~gaps].mean(dtype=np.float64)
-    values = _spread_into(np.where(gaps, 0, plane - level).astype(np.float32), gaps)
-    _bend(values, gaps)
-    plane[gaps] = level + values[gaps]
 
 
 def _spread_into(values, gaps):

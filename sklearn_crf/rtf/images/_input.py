@@ -286,7 +286,10 @@ class Reading:
                 x if own is None else _channels.without_gaps(x) for x, own in zip(map(seen, images), gaps, strict=True)
             ]
             read, seen, kind = np.stack(filled) if layout == "array" else filled, (lambda x: x), np.float32
-        encoded = self._encode(read, ndim, kind)
+        # No edges, since the edges of a plane that is predicted in tiles would not fit into memory.
+        none = np.zeros((0, ndim), dtype=np.int64)
+        options = {"dtype": (kind,), "estimator": self.door, "reset": self.known is None}
+        encoded = replace(encode_X(read, lattice_ndim=ndim, connectivity=none, **options), lattice_ndim=ndim)
         described = {"sample": sample, "channels": channels, "units": units}
         offsets = self._offsets(ndim)
         if layout == "nodes":
@@ -316,12 +319,6 @@ class Reading:
         if layout == "nodes" and sp.issparse(read):
             raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
         return layout, read, 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else self._list_ndim(read)
-
-    def _encode(self, read, ndim, kind):
-        # No edges, since the edges of a plane that is predicted in tiles would not fit into memory.
-        none = np.zeros((0, ndim), dtype=np.int64)
-        options = {"dtype": (kind,), "estimator": self.door, "reset": self.known is None}
-        return replace(encode_X(read, lattice_ndim=ndim, connectivity=none, **options), lattice_ndim=ndim)
 
     def _offsets(self, ndim):
         """Return the offsets of the window, with at least two axes."""
