@@ -18,7 +18,7 @@ from sklearn_crf.kernels.local.neighborhood_search import (
 )
 from sklearn_crf.kernels.local.updates import icm_update
 from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel, check_labels, score
-from sklearn_crf.models._row_models import StoredRows, row_ranges
+from sklearn_crf.models._row_models import row_ranges, stored_rows
 
 SCHEDULES = ("sequential", "checkerboard")
 
@@ -337,8 +337,8 @@ def climber_of(model):
     """Return the sweeps for a model: by rows for large lattices, to save memory."""
     if isinstance(model, FactorGraph):
         return FactorClimber(model)
-    by_rows = model.graph.n_nodes > 2 * _tuning.NODES_AT_ONCE and StoredRows.fit(model)
-    return RowsClimber(StoredRows(model)) if by_rows else Climber(model)
+    rows = stored_rows(model) if model.graph.n_nodes > 2 * _tuning.NODES_AT_ONCE else None
+    return Climber(model) if rows is None else RowsClimber(rows)
 
 
 def climbed(model, labels):

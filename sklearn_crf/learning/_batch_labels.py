@@ -17,7 +17,7 @@ from sklearn_crf.models import (
     score_terms,
     union_of_factors,
 )
-from sklearn_crf.models._row_models import MadeRows
+from sklearn_crf.models._row_models import RowModels
 
 # For two states whose edges prefer equal labels, each of these algorithms finds a minimum cut.
 _CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
@@ -28,7 +28,7 @@ def labels_of(labeler, potentials, weights, batch, inference, n_threads):
     # returns: (N,) int32
     graph = batch.example.graph
     if batch.example.is_plain_lattice and LatticeRows.pays(graph):
-        rows = MadeRows(graph, lambda *ends: labeler.model(potentials, weights, batch.rows(*ends)))
+        rows = RowModels(graph, lambda *ends: labeler.model(potentials, weights, batch.rows(*ends)))
         with batch.named_in_errors():
             labels = _labels_by_rows(inference, labeler.n_classes, rows, batch.example.has_quick_edges, n_threads)
         if labels is not None:

@@ -1,7 +1,5 @@
 """Models of some rows of a lattice whose edges are ordered as in ``lattice``."""
 
-from abc import ABC, abstractmethod
-
 import numpy as np
 
 from sklearn_crf.graphs import lists_edges, trusted_graph
@@ -40,17 +38,15 @@ def row_ranges(graph, n_nodes):
     return [(start, min(start + height, length)) for start in range(0, length, height)]
 
 
-class RowModels(ABC):
-    """A model on a lattice, accessible as models of ranges of rows."""
+class RowModels:
+    """A model on a lattice, accessible as models of ranges of rows, so that it need not be in memory as a whole."""
 
-    def __init__(self, graph):
-        self.graph, self.length = graph, graph.shape[0]
+    # between: callable(low, high) -> PairwiseModel of the rows from low to before high, with the edges among them
+
+    def __init__(self, graph, between):
+        self.graph, self.length, self.between = graph, graph.shape[0], between
         self.width = graph.n_nodes // self.length
         self.reach = int(graph.offsets[:, 0].max())
-
-    @abstractmethod
-    def between(self, low, high):
-        """Return the model of the rows from ``low`` to before ``high``, with the edges among them."""
 
     def around(self, start, stop):
         """Return the model of some rows and of the rows in reach of their edges, and the range of all these rows."""
@@ -73,56 +69,28 @@ class RowModels(ABC):
         return ranges
 
 
-class MadeRows(RowModels):
-    """Models of rows that are built on request, so that the whole model is never in memory."""
+def stored_rows(model):
+    """Return the rows of a model that is in memory, or None unless its edges are ordered and of few types."""
+    if not ordered_offsets(model.graph) or len(model.tables) > _tuning.FEW_TYPES:
+        return None
+    _, offsets, counts = ordered_offsets(model.graph)
+    length, *sides = model.graph.shape
+    # Edges are sorted by offset and then by row; each row has equally many edges of an offset.
+    first, per_row = np.cumsum([0, *counts[:-1]]), counts // (length - offsets[:, 0])
+    graphs = {}  # lattices by height, kept because building neighbour lists takes longer than a sweep
 
-    # make: callable(low, high) -> PairwiseModel on the lattice of the rows from low to before high
-
-    def __init__(self, graph, make):
-        super().__init__(graph)
-        self._make = make
-
-    def between(self, low, high):
-        return self._make(low, high)
-
-
-class StoredRows(RowModels):
-    """Models of the rows of a model that is in memory."""
-
-    # model: PairwiseModel for which ``fit`` returns True
-
-    def __init__(self, model):
-        super().__init__(model.graph)
-        self._model = model
-        _, self._offsets, counts = ordered_offsets(self.graph)
-        # Edges are sorted by offset and then by row; each row has equally many edges of an offset.
-        self._first = np.cumsum([0, *counts[:-1]])
-        self._per_row = counts // (self.length - self._offsets[:, 0])
-        self._graphs = {}
-
-    @staticmethod
-    def fit(model):
-        """Return whether a model is on a lattice with ordered edges and has few edge types."""
-        return bool(ordered_offsets(model.graph)) and len(model.tables) <= _tuning.FEW_TYPES
-
-    def between(self, low, high):
+    def between(low, high):
+        if high - low not in graphs:
+            graphs[high - low] = trusted_graph((high - low) * rows.width, None, (high - low, *sides), offsets)
         # An offset that reaches beyond these rows has no edge among them.
         edges = [
-            slice(first + low * count, first + max(high - step, low) * count)
-            for first, count, step in zip(self._first, self._per_row, self._offsets[:, 0], strict=True)
+            slice(start + low * count, start + max(high - step, low) * count)
+            for start, count, step in zip(first, per_row, offsets[:, 0], strict=True)
         ]
-        model = self._model
-        edge_type = np.concatenate([model.edge_type[part] for part in edges])
-        weight = model.edge_weight
+        edge_type, weight = np.concatenate([model.edge_type[part] for part in edges]), model.edge_weight
         if weight is not None:
             weight = np.concatenate([weight[part] for part in edges])
-        return PairwiseModel(
-            self._graph(high - low), model.unary[self.nodes(low, high)], model.tables, edge_type, weight
-        )
+        return PairwiseModel(graphs[high - low], model.unary[rows.nodes(low, high)], model.tables, edge_type, weight)
 
-    def _graph(self, height):
-        """Return the lattice with ``height`` rows; kept, because building neighbour lists takes longer than a sweep."""
-        if height not in self._graphs:
-            shape = (height, *self.graph.shape[1:])
-            self._graphs[height] = trusted_graph(height * self.width, None, shape, self._offsets)
-        return self._graphs[height]
+    rows = RowModels(model.graph, between)
+    return rows

@@ -10,7 +10,7 @@ from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, GraphCut, Junct
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.learning import PseudolikelihoodTraining
 from sklearn_crf.models import PairwiseModel, score
-from sklearn_crf.models._row_models import MadeRows
+from sklearn_crf.models._row_models import RowModels
 from sklearn_crf.potentials import PairwiseTables
 
 
@@ -133,13 +133,13 @@ def test_a_few_edges_that_are_not_submodular(small_parts, monkeypatch, shape, co
         weight = rng.uniform(0.1, 0.8, size=graph.n_edges)
         weight[rng.choice(graph.n_edges, 4, replace=False)] = -rng.uniform(0.1, 1.0, size=4)
         whole = PairwiseModel(graph, unary, np.eye(2, dtype=dtype)[None], edge_weight=weight.astype(dtype))
-        labels = LatticeRows(MadeRows(graph, rows_of(whole, connectivity))).labels()
+        labels = LatticeRows(RowModels(graph, rows_of(whole, connectivity))).labels()
         if labels is None:
             continue
         n_found += 1
         assert score(whole, labels) == pytest.approx(JunctionTree().map(whole).score, rel=1e-6)
-        assert np.array_equal(labels, LatticeRows(MadeRows(graph, rows_of(whole, connectivity))).labels(n_threads=2))
-        assert LatticeRows(MadeRows(graph, rows_of(whole, connectivity))).labels(may_truncate=False) is None
+        assert np.array_equal(labels, LatticeRows(RowModels(graph, rows_of(whole, connectivity))).labels(n_threads=2))
+        assert LatticeRows(RowModels(graph, rows_of(whole, connectivity))).labels(may_truncate=False) is None
     assert n_found >= 15
     assert len(asked) > 5
 
@@ -157,7 +157,7 @@ def test_what_roof_duality_leaves_open_is_left_to_others(small_parts, monkeypatc
     weight[inner[0]] = -0.5
     whole = PairwiseModel(graph, unary, [np.eye(2)], edge_weight=weight)
     assert GraphCut("qpbo").map(whole).state.n_unlabelled == 4
-    assert LatticeRows(MadeRows(graph, rows_of(whole, 1))).labels() is None
+    assert LatticeRows(RowModels(graph, rows_of(whole, 1))).labels() is None
 
 
 @pytest.mark.parametrize("inference", ["map", "graph_cut", "alpha_expansion"])
@@ -188,7 +188,7 @@ def test_scores_beyond_30_bits_take_60(rng, small_parts):
     strong[7] = 1e9
     whole = PairwiseModel(graph, unary, [np.eye(2)], edge_weight=strong)
 
-    labels = LatticeRows(MadeRows(graph, rows_of(whole, 1))).labels()
+    labels = LatticeRows(RowModels(graph, rows_of(whole, 1))).labels()
     assert np.isclose(score(whole, labels), GraphCut().map(whole).score, rtol=1e-12)
 
 

@@ -8,7 +8,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, AlphaExpansion
 from sklearn_crf.inference._local_search import Climber, RowsClimber, climber_of
 from sklearn_crf.models import PairwiseModel, score
-from sklearn_crf.models._row_models import StoredRows
+from sklearn_crf.models._row_models import stored_rows
 
 
 def lattice_model(rng, shape, connectivity, n_types, n_features, dtype=np.float64, n_states=4):
@@ -40,7 +40,7 @@ def test_rows_climb_as_the_whole_does(monkeypatch, shape, connectivity, n_types,
     assert np.array_equal(whole, expected.labels)
     for n_nodes in (1, 11, 30, 1000):
         monkeypatch.setattr("sklearn_crf.inference._tuning.NODES_AT_ONCE", n_nodes)
-        assert np.array_equal(RowsClimber(StoredRows(model)).climb(start.copy()), whole)
+        assert np.array_equal(RowsClimber(stored_rows(model)).climb(start.copy()), whole)
         found = ICM().map(model)
         assert np.array_equal(found.labels, whole)
         assert (found.n_iter, found.converged) == (expected.n_iter, True)
@@ -50,7 +50,7 @@ def test_models_of_rows_have_their_scores():
     rng = np.random.default_rng(0)
     model = lattice_model(rng, (6, 4), 2, 2, 2)
     labels = rng.integers(0, 4, 24)
-    part, low, high = StoredRows(model).around(2, 4)
+    part, low, high = stored_rows(model).around(2, 4)
     assert (low, high) == (1, 5)
     rows = slice(4 * low, 4 * high)
     inside = np.all((model.graph.edges >= rows.start) & (model.graph.edges < rows.stop), axis=1)

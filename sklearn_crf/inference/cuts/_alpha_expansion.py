@@ -18,7 +18,7 @@ from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows, RowMoves, parts_of, with_edges_from
 from sklearn_crf.kernels.cuts.fusion_moves import edge_influence, score_gain, settle_by_changes, settle_by_scores
 from sklearn_crf.models import check_labels, score
-from sklearn_crf.models._row_models import StoredRows
+from sklearn_crf.models._row_models import stored_rows
 
 
 @options(kw_only=False)
@@ -105,11 +105,11 @@ class _MoveMaking(Inference):
             if np.isneginf(model.tables).any():
                 return scored_labeling(model, labels, bound=bound, n_iter=1, state=labels)
         by_rows = model.n_columns > 2 and model.graph.n_nodes > _tuning.NODES_FOR_ROWS
-        if by_rows and LatticeRows.pays(model.graph) and StoredRows.fit(model):
-            moves = RowMoves(StoredRows(model), n_threads)
+        rows = stored_rows(model) if by_rows and LatticeRows.pays(model.graph) else None
+        if rows is not None:
+            moves = RowMoves(rows, n_threads)
         else:
-            settles = model.n_columns > 2 and self._meets_condition(model)
-            moves = _Moves(model, settles)
+            moves = _Moves(model, settles=model.n_columns > 2 and self._meets_condition(model))
         n_iter, converged = self._search(moves, model.n_columns, labels, n_threads)
         value = score(model, labels)
         return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
