@@ -12,7 +12,7 @@ from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
 from sklearn_crf.inference.bounds._tree_scores import TreeScores
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates
-from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap, relative_first_step
+from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap
 
 # Squared length of a subgradient, per tree, below which it is rounding: all trees have equal labels.
 _NO_DISAGREEMENT = 1e-12
@@ -103,15 +103,17 @@ class DualDecomposition(SubgradientMap):
         if model.graph.is_forest:
             return TreeInference()._map(model)
         trees = spanning_trees_of(model.graph, self.trees, self.random_state)
-        kind = _PolyakSteps if self.step == "polyak" else _AnnealedSteps
         with ordered_map(n_threads) as mapped, single_threaded_blas():
-            return self._minimise(model, kind(model, init, trees, mapped, self.climb, self.random_state))
+            return self._minimise(model, _DualSteps(self, model, init, trees, mapped))
 
 
 class _DualSteps(Run):
     """Scores of the trees, and the best labels of each tree."""
 
-    def __init__(self, model, init, trees, mapped, climb, random_state):
+    # algorithm: DualDecomposition; its annealed steps are multiples of the standard deviation of the scores, its Polyak
+    # steps are multiples of the gap divided by the squared length of the subgradient
+
+    def __init__(self, algorithm, model, init, trees, mapped):
         if init is not None:
             if not (
                 np.array_equal(init.trees.trees, trees.trees) and np.array_equal(init.trees.weights, trees.weights)
@@ -120,8 +122,8 @@ class _DualSteps(Run):
             size = (trees.n_trees * trees.graph.n_nodes + int(trees.trees.sum()) * model.n_columns) * model.n_columns
             if init.scores.shape != (size,):
                 raise ValueError(f"init must hold {size} scores of trees for this model, got {init.scores.shape}.")
-        super().__init__(model, climb, init)
-        self.rng = check_random_state(random_state)
+        super().__init__(model, algorithm.climb, init)
+        self.is_polyak, self.rng = algorithm.step == "polyak", check_random_state(algorithm.random_state)
         self.trees = trees
         self.scores = TreeScores(self.model, trees, mapped)
         self.x = np.zeros(self.scores.size) if init is None else init.scores.copy()
@@ -131,12 +133,17 @@ class _DualSteps(Run):
         self.weights = np.repeat(trees.weights, model.graph.n_nodes)
         self._evaluate()
 
-    def move(self, step):
-        """Take a step of the subgradient method."""
-        raise NotImplementedError(type(self).__name__)
+    @property
+    def unit(self) -> float:
+        return max(self.gap, np.finfo(float).tiny) if self.is_polyak else self.spread * self.model.graph.n_nodes
 
     def iterate(self, step: float) -> None:
-        self.move(step)
+        if self.is_polyak:
+            self._take_polyak_step(step)
+        else:
+            # Each tree has only a part of the scores, but the subgradient refers to all of them.
+            self.scores.subtract_labelings(self.x, self.labels, step * self.spread * len(self.labels))
+            self.x = self.scores.project(self.x)
         self._evaluate()
         self.best.offer(self.labels[self.turn])
         self.turn = (self.turn + 1) % len(self.labels)
@@ -152,26 +159,7 @@ class _DualSteps(Run):
         self.labels, value = self.scores.labelings(self.x)
         self.note(value)
 
-
-class _AnnealedSteps(_DualSteps):
-    """Iteration whose steps are multiples of the standard deviation of the scores."""
-
-    def first_step(self, least: float) -> float:
-        return relative_first_step(self, self.spread * self.model.graph.n_nodes, least)
-
-    def move(self, step: float) -> None:
-        # Each tree has only a part of the scores, but the subgradient refers to all of them.
-        self.scores.subtract_labelings(self.x, self.labels, step * self.spread * len(self.labels))
-        self.x = self.scores.project(self.x)
-
-
-class _PolyakSteps(_DualSteps):
-    """Iteration whose steps are multiples of the gap divided by the squared length of the subgradient."""
-
-    def first_step(self, least):
-        return relative_first_step(self, max(self.gap, np.finfo(float).tiny), least)
-
-    def move(self, step):
+    def _take_polyak_step(self, step):
         minus_gradient = np.zeros(len(self.x))
         self.scores.subtract_labelings(minus_gradient, self.labels, 1.0)
         minus_gradient = self.scores.project(minus_gradient)

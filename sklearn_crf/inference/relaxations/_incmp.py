@@ -9,7 +9,7 @@ from sklearn_crf._options import options
 from sklearn_crf.inference._field import make_field
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates
-from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap, relative_first_step
+from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap
 from sklearn_crf.kernels.relaxations.incremental import (
     decode_shares,
     dual_value,
@@ -149,8 +149,9 @@ class _IncMPMessages(Run):
         self.incident = graph.incidence.ptr, graph.incidence.half_edge
         self._evaluate()
 
-    def first_step(self, least: float) -> float:
-        return relative_first_step(self, self.spread * self.model.graph.n_edges, least)
+    @property
+    def unit(self) -> float:
+        return self.spread * self.model.graph.n_edges
 
     def iterate(self, step: float) -> None:
         edges = self.model.graph.edges

@@ -37,18 +37,6 @@ class AnnealedSteps:
             self.step, self.n_harmonic = self.least, 1
 
 
-def first_step(change_of_gap, unit, least):
-    """Return the first step of a warm start relative to a cold start, between ``least`` and 1.
-
-    A start with some error needs steps of the size of the error. Larger steps would lose the information in the start.
-    """
-    # change_of_gap: change of the gap since the earlier result
-    # unit: largest change of the bound in an iteration with step 1
-    if not np.isfinite(change_of_gap):
-        return 1.0
-    return float(np.clip(abs(change_of_gap) / unit, min(least, 1.0), 1.0))
-
-
 class Run(ABC):
     """Current dual variables, the bound that they give, and the best labels."""
 
@@ -69,9 +57,20 @@ class Run(ABC):
         """Difference between the bound and the best score."""
         return self.bound - self.best.score
 
+    def first_step(self, least: float) -> float:
+        """Return the first step relative to a cold start: 1, or at least ``least`` for a warm start.
+
+        A start with some error needs steps of the size of the error. Larger steps would lose the information in the
+        start.
+        """
+        if self.former_gap is None or not np.isfinite(self.gap - self.former_gap):
+            return 1.0
+        return float(np.clip(abs(self.gap - self.former_gap) / self.unit, min(least, 1.0), 1.0))
+
+    @property
     @abstractmethod
-    def first_step(self, least):
-        """Return the first step, at least ``least``, relative to the usual step of the method."""
+    def unit(self) -> float:
+        """Largest change of the bound in an iteration with step 1."""
 
     @abstractmethod
     def iterate(self, step):
@@ -143,8 +142,3 @@ class SubgradientMap(Inference):
             )
         found = scored_labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
         return found._replace(bound=found.score if run.is_certain() else max(run.bound, found.score))
-
-
-def relative_first_step(run, unit, least):
-    """Return 1 or, for a warm start, the change of the gap in multiples of ``unit``."""
-    return 1.0 if run.former_gap is None else first_step(run.gap - run.former_gap, unit, least)
