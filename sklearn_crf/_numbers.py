@@ -35,6 +35,11 @@ def n_joint_states(n_states: ArrayLike, axis: int | None = None) -> Any:
         return np.prod(np.asarray(n_states), axis=axis, dtype=np.float64)
 
 
+def offsets_from_lengths(lengths: ArrayLike) -> np.ndarray:
+    """Return the start of each of several consecutive parts, and the end of the last, as int64."""
+    return np.concatenate(([0], np.cumsum(np.asarray(lengths, dtype=np.int64)))).astype(np.int64)
+
+
 def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT32) -> int:
     """Convert an integer to int, or raise ValueError if it is not an integer within the bounds."""
     # name: name of the argument in error messages

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.graphs import _tuning
 from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.graphs._trees import SpanningTrees, cheapest_tree
@@ -137,7 +138,7 @@ def covering_probabilities(graph: Graph) -> np.ndarray:
         return np.zeros(0)
     of_edge = graph.component[graph.edges[:, 0]]
     n_edges = np.bincount(of_edge, minlength=graph.n_components)
-    ptr = np.concatenate(([0], np.cumsum(n_edges)))
+    ptr = offsets_from_lengths(n_edges)
     numbers = np.argsort(of_edge, kind="stable").astype(np.int32)
     counts, n_trees = np.empty(graph.n_edges, dtype=np.int64), np.empty(graph.n_components, dtype=np.int64)
     edges = np.ascontiguousarray(graph.edges)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_reals, sound_csr
+from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_reals, offsets_from_lengths, sound_csr
 from sklearn_crf._own_methods import restoring
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import _tuning
@@ -292,7 +292,7 @@ class Graph:
         counts = np.bincount(colour, minlength=n_colours)
         return Colouring(
             nodes=np.argsort(colour, kind="stable").astype(np.int32),
-            ptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+            ptr=offsets_from_lengths(counts),
         )
 
     @cached_property
@@ -580,7 +580,7 @@ def disjoint_union(graphs: Iterable[Graph]) -> Graph:
     if len(graphs) == 1:
         return graphs[0]
     sizes = np.array([graph.n_nodes for graph in graphs], dtype=np.int64)
-    starts = np.concatenate(([0], np.cumsum(sizes)))
+    starts = offsets_from_lengths(sizes)
     as_integer(starts[-1], "the number of nodes of all graphs")
     _check_n_edges(sum(graph.n_edges for graph in graphs))
     if any(graph.n_edges for graph in graphs):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import n_joint_states
+from sklearn_crf._numbers import n_joint_states, offsets_from_lengths
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._local_search import Climber, Descent, climbed, search_problem
@@ -86,7 +86,7 @@ class _Builder:
             return np.concatenate([np.zeros(0, dtype=dtype), *(np.ravel(part) for part in parts)]).astype(dtype)
 
         def offsets(lengths):
-            return np.concatenate(([0], np.cumsum(joined(lengths, np.int64)))).astype(np.int64)
+            return offsets_from_lengths(joined(lengths, np.int64))
 
         return Constraints(
             n_nodes=self.n_nodes,
@@ -143,7 +143,7 @@ class _Builder:
 
     def add_factors(self) -> None:
         model = self.model
-        self.first = np.concatenate(([0], np.cumsum(model.n_states, dtype=np.int64)))
+        self.first = offsets_from_lengths(model.n_states)
         self._reserve(self.first[-1])
         unary = np.zeros(self.first[-1])
         by_arity = {scope.shape[1]: (factors, scope) for factors, scope in model.by_arity()}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf._threads import checkpoint, run_alone
 from sklearn_crf.inference import _tuning
 from sklearn_crf.kernels.local.neighborhood_search import (
@@ -18,6 +19,7 @@ from sklearn_crf.kernels.local.neighborhood_search import (
 )
 from sklearn_crf.kernels.local.updates import icm_update
 from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel, check_labels, score
+from sklearn_crf.models._pairwise import stored_weights
 from sklearn_crf.models._row_models import row_ranges, stored_rows
 
 SCHEDULES = ("sequential", "checkerboard")
@@ -38,8 +40,8 @@ class LocalEdges(NamedTuple):
 def local_arguments(model):
     """Return the unary scores and the :class:`LocalEdges` of a model."""
     ptr, neighbor, half_edge, _ = model.graph.incidence
-    edge_weight = np.empty((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
-    edges = LocalEdges(model.tables, _agreement(model), model.edge_type, edge_weight, ptr, neighbor, half_edge)
+    kinds = model.tables, _agreement(model), model.edge_type, stored_weights(model)
+    edges = LocalEdges(*kinds, ptr, neighbor, half_edge)
     return model.unary, edges
 
 
@@ -177,7 +179,7 @@ def _problem_of_edges(model):
         fallback=np.full(n_types, -np.inf),
         listed=np.zeros(0, dtype=np.int64),
         values=model.tables.reshape(-1),
-        weight=np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight,
+        weight=stored_weights(model),
         forbidden=0.0,
     )
     return arrays, model.unary
@@ -186,7 +188,7 @@ def _problem_of_edges(model):
 def _problem_of_factors(model):
     joint = np.flatnonzero(model.arity >= 2)
     lengths = model.arity[joint]
-    slot_ptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    slot_ptr = offsets_from_lengths(lengths)
     slots = np.repeat(model.scope_ptr[joint] - slot_ptr[:-1], lengths) + np.arange(slot_ptr[-1])
     slot_node = model.scope[slots]
     node_slot = np.argsort(slot_node, kind="stable").astype(np.int32)
@@ -199,7 +201,7 @@ def _problem_of_factors(model):
         np.add.at(unary[:, a], nodes[has], model.factor_scores(single[has], np.full((has.sum(), 1), a)))
     arrays = SearchProblem(
         n_states=model.n_states,
-        node_ptr=np.concatenate(([0], np.cumsum(n_in))).astype(np.int64),
+        node_ptr=offsets_from_lengths(n_in),
         node_slot=node_slot,
         slot_ptr=slot_ptr,
         slot_node=slot_node,

@@ -155,52 +155,35 @@ def reweighted_bound_terms(model, messages, probabilities, *, along_chains=False
     # messages: (2E, K), scores by the slot of the receiving node, raised to the power of the edge probability
     # along_chains: whether the probabilities come from chains with ascending nodes
     # returns (N,) float64; an edge contributes to its first node
-    graph = model.graph
-    reparameterized = _Reparameterization(model, messages)
-    terms = reparameterized.constants
+    graph, messages, slot_of_half_edge = (
+        model.graph,
+        messages.astype(np.float64),
+        np.argsort(model.graph.incidence.half_edge),
+    )
+    nodes = model.unary.astype(np.float64)  # reparameterized scores, at most 0 after the constants are subtracted
+    np.add.at(nodes, np.repeat(np.arange(graph.n_nodes), graph.degree), messages)
+    terms = np.max(nodes, axis=1)
+    if np.isneginf(terms).any():
+        raise infeasible_at_node(int(np.argmin(terms)))
+    nodes -= terms[:, None]
     for edges, tables in table_blocks(model):
-        ends = reparameterized.largest_on_edges(edges, tables, probabilities[edges])
+        ends, numbers, pair = graph.edges[edges].T, np.arange(graph.n_edges)[edges], tables.astype(np.float64)
+        for side in (0, 1):
+            message = messages[slot_of_half_edge[2 * numbers + side]]
+            # A state forbidden by a message is already forbidden at the node, and must not become +inf here.
+            pair -= np.expand_dims(np.where(np.isneginf(message), np.inf, message), 2 - side)
+        pair /= probabilities[edges][:, None, None]
+        # The maximum of the pair's reparameterized score plus the score of each end, without states forbidden there.
+        largest = np.empty(ends.shape)
+        for side in (0, 1):
+            totals = np.max(pair + np.expand_dims(nodes[ends[side]], 2 - side), axis=1 + side)
+            largest[side] = np.where(nodes[ends[1 - side]] > -np.inf, totals, -np.inf).max(axis=1)
         later = np.argmax(graph.edges[edges], axis=1)
-        largest = np.take_along_axis(ends, later[None], axis=0)[0] if along_chains else ends.max(axis=0)
-        np.add.at(terms, graph.edges[edges, 0], largest * probabilities[edges])
+        chosen = np.take_along_axis(largest, later[None], axis=0)[0] if along_chains else largest.max(axis=0)
+        np.add.at(terms, graph.edges[edges, 0], chosen * probabilities[edges])
     if np.isneginf(terms).any():
         raise Infeasible("model is infeasible: every labeling has a score of -inf.")
     return terms
-
-
-class _Reparameterization:
-    """Reparameterisation of a model by messages, which move scores from edges to nodes."""
-
-    # nodes: (N, K) float64, reparameterized scores of nodes, at most 0
-    # constants: (N,) float64, constants subtracted from these scores
-
-    def __init__(self, model: PairwiseModel, messages: np.ndarray) -> None:
-        incidence = model.graph.incidence
-        self.model = model
-        self.messages = messages.astype(np.float64)
-        self.slot_of_half_edge = np.argsort(incidence.half_edge)
-        self.nodes = model.unary.astype(np.float64)
-        np.add.at(self.nodes, np.repeat(np.arange(model.graph.n_nodes), model.graph.degree), self.messages)
-        self.constants = np.max(self.nodes, axis=1)
-        if np.isneginf(self.constants).any():
-            raise infeasible_at_node(int(np.argmin(self.constants)))
-        self.nodes -= self.constants[:, None]
-
-    def largest_on_edges(self, edges, tables, probabilities):
-        """Return, for each edge and end, the maximum of the pair's reparameterized score plus the score of the end."""
-        ends = self.model.graph.edges[edges].T
-        numbers = np.arange(self.model.graph.n_edges)[edges]
-        pair = tables.astype(np.float64)
-        for side in (0, 1):
-            message = self.messages[self.slot_of_half_edge[2 * numbers + side]]
-            # A state forbidden by a message is already forbidden at the node, and must not become +inf here.
-            pair -= np.expand_dims(np.where(np.isneginf(message), np.inf, message), 2 - side)
-        pair /= probabilities[:, None, None]
-        beliefs = [np.expand_dims(self.nodes[ends[side]], 2 - side) for side in (0, 1)]
-        totals = [np.max(pair + beliefs[side], axis=1 + side) for side in (0, 1)]
-        # Ignore states that are forbidden at their node.
-        possible = [self.nodes[ends[1 - side]] > -np.inf for side in (0, 1)]
-        return np.stack([np.where(possible[side], totals[side], -np.inf).max(axis=1) for side in (0, 1)])
 
 
 class RecentFall:

@@ -11,7 +11,7 @@ from sklearn_crf.models._conversion import (
 from sklearn_crf.models._dense import DenseModel
 from sklearn_crf.models._differences import difference_of_labelings, excess_over_labels, pair_counts
 from sklearn_crf.models._edge_layout import EdgeLayout
-from sklearn_crf.models._factor_graph import ArityGroup, FactorGraph
+from sklearn_crf.models._factor_graph import FactorGraph
 from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, scores_given_others, union_of_factors
 from sklearn_crf.models._factor_tables import (
     COUNT,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -146,13 +146,6 @@ def _check_cells(graph):
             )
 
 
-class ArityGroup(NamedTuple):
-    """Factors with the same number of nodes."""
-
-    factors: np.ndarray  # (G,)
-    scope: np.ndarray  # (G, arity)
-
-
 @dataclass(frozen=True, eq=False)
 class FactorGraph(ChecksPickles):
     r"""Factor graph: scores of labelings as a sum of factors of any arity, on nodes with any number of states.
@@ -290,18 +283,20 @@ class FactorGraph(ChecksPickles):
         """Number of connected components."""
         return int(self.component.max(initial=-1)) + 1
 
-    def by_arity(self) -> Iterator[ArityGroup]:
+    def by_arity(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the factors grouped by their number of nodes, so that each group fits in arrays.
 
         Yields
         ------
-        ArityGroup
-            Groups ascend by arity. ``factors`` ascends within a group.
+        factors : ndarray of shape (n_group,)
+            Indices of factors of one arity, ascending. Groups ascend by arity.
+        scope : ndarray of shape (n_group, arity)
+            Nodes of each of these factors.
         """
         arity = self.arity
         for n in np.unique(arity):
             factors = np.flatnonzero(arity == n)
-            yield ArityGroup(factors, self.scope[self.scope_ptr[factors][:, None] + np.arange(n)])
+            yield factors, self.scope[self.scope_ptr[factors][:, None] + np.arange(n)]
 
     def cells(self, factors: np.ndarray, states: np.ndarray) -> np.ndarray:
         """Return where the score of each factor is stored, given the states of its nodes.

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integer, as_integers, as_reals, n_joint_states
+from sklearn_crf._numbers import as_integer, as_integers, as_reals, n_joint_states, offsets_from_lengths
 
 DENSE, SPARSE, COUNT = 0, 1, 2
 
@@ -164,10 +164,10 @@ def arrays_of_factors(n_states, factors):
     return {
         "n_states": n_states,
         "scope": _concatenate(scopes, np.int64),
-        "scope_ptr": _offsets(scopes),
+        "scope_ptr": offsets_from_lengths(list(map(len, scopes))),
         "table_id": np.array(table_id, dtype=np.int64),
         "log_table": _concatenate([fields["values"] for fields in flat], np.float32 if single else np.float64),
-        "table_ptr": _offsets([fields["values"] for fields in flat]),
+        "table_ptr": offsets_from_lengths([len(fields["values"]) for fields in flat]),
         "table_kind": np.array([fields["kind"] for fields in flat], dtype=np.int64),
         "table_cell": _concatenate([fields["cell"] for fields in flat], np.int64) if is_sparse else None,
         "table_default": as_reals([fields["default"] for fields in flat], "the defaults of factors", np.float64),
@@ -177,10 +177,6 @@ def arrays_of_factors(n_states, factors):
 
 def _concatenate(arrays, dtype):
     return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype=dtype)
-
-
-def _offsets(arrays):
-    return np.concatenate(([0], np.cumsum([len(array) for array in arrays]))).astype(np.int64)
 
 
 def _flat(table, shape, f):

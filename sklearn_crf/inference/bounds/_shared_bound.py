@@ -183,6 +183,15 @@ def nodes_of_shares(model):
     return np.tile(np.repeat(np.arange(model.graph.n_nodes), model.unary.shape[1]), n_trees)
 
 
+def marginals_from_pairs(model, unary, pairs, log_z_terms, **fields):
+    """Return marginals with an upper bound, given the joint marginals (E, K, K) of the edges."""
+    weight = np.ones((len(pairs), 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
+    tables = np.zeros(model.tables.shape)
+    np.add.at(tables, model.edge_type, weight[:, :, None, None] * pairs[:, None])
+    unary = unary.astype(model.dtype)
+    return Marginals(unary, Statistics(unary, tables), float(log_z_terms.sum()), log_z_terms, "upper", **fields)
+
+
 def shared_bound(model, shares, mapped=map):
     r"""Compute the bound :math:`\sum_T \rho(T) \log Z(\theta(T))` for given scores of trees.
 
@@ -193,11 +202,6 @@ def shared_bound(model, shares, mapped=map):
     scores = NodeShares(model, spanning_trees_of(model.graph, "minimal", 0), mapped)
     at = scores.marginals(scores.project(shares))
     pairs = scores.means.over_edges(at.tables)
-    weight = np.ones((len(pairs), 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
-    tables = np.zeros(model.tables.shape)
-    np.add.at(tables, model.edge_type, weight[:, :, None, None] * pairs[:, None])
-    log_z_terms = scores.weights @ at.log_z_terms
-    unary = scores.means.over_nodes(at.unary).astype(model.dtype)
-    marginals = Marginals(unary, Statistics(unary, tables), float(log_z_terms.sum()), log_z_terms, "upper")
+    marginals = marginals_from_pairs(model, scores.means.over_nodes(at.unary), pairs, scores.weights @ at.log_z_terms)
     # The adjoint of a projection is the projection itself.
     return SharedBound(marginals, scores.project((at.unary * scores.scale[:, None, None]).ravel()))

@@ -12,13 +12,11 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
 from sklearn_crf.inference._base import Inference, at_least, convergence_left_to_caller
-from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds import _tuning
-from sklearn_crf.inference.bounds._shared_bound import NodeShares
+from sklearn_crf.inference.bounds._shared_bound import NodeShares, marginals_from_pairs
 from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing, sent_messages
-from sklearn_crf.models import Statistics
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 
 SOLVERS: dict[str, Callable[..., Any]] = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}
@@ -329,7 +327,16 @@ class TightenBound(Inference):
                 scores = tightening.scores(trees)
                 tight = tightening.tighten(scores, _start(scores, trees, init))
                 found = Chosen(tight, tight.n_iter, tight.disagreement <= self.tol, tight.trace, 0.0)
-        result = _result(model, found)
+        best = found.best
+        result = marginals_from_pairs(
+            model,
+            best.unary,
+            best.pairs,
+            best.log_z_terms,
+            n_iter=found.n_iter,
+            converged=found.converged,
+            state=TightenedBound(best.scores.trees, best.x, best.disagreement, found.bounds),
+        )
         if not result.converged:
             warn_unconverged(self._why_unconverged(found))
         return result
@@ -357,21 +364,3 @@ def _start(scores, trees, init):
     if not same or init.scores.shape != (scores.size,):
         raise ValueError("init must come from a model with the same graph, number of states and trees.")
     return init.scores
-
-
-def _result(model, found):
-    best = found.best
-    weight = np.ones((len(best.pairs), 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
-    tables = np.zeros(model.tables.shape)
-    np.add.at(tables, model.edge_type, weight[:, :, None, None] * best.pairs[:, None])
-    unary = best.unary.astype(model.dtype)
-    return Marginals(
-        unary,
-        Statistics(unary, tables),
-        best.bound,
-        best.log_z_terms,
-        "upper",
-        n_iter=found.n_iter,
-        converged=found.converged,
-        state=TightenedBound(best.scores.trees, best.x, best.disagreement, found.bounds),
-    )

@@ -17,14 +17,6 @@ class BestLabelings(NamedTuple):
     scores: np.ndarray  # (m,), float64
 
 
-class _Step(NamedTuple):
-    """Merge of a child's list into the list of its parent, for tracing back the entries."""
-
-    child: int
-    of_parent: np.ndarray  # (K, m) position in the parent's list before the merge
-    of_child: np.ndarray  # (K, m) position in the flat list (K * m) of the child
-
-
 @options(kw_only=False)
 class TreeBestLabelings(Inference):
     r"""Exact m best labelings of a forest, by max-product with lists of the m best scores in place of maxima.
@@ -108,6 +100,8 @@ class TreeBestLabelings(Inference):
         incidence = graph.incidence
         lists = np.full((graph.n_nodes, model.n_columns, self.m), -np.inf)
         lists[:, :, 0] = model.unary
+        # For each merge of a child into its parent: the child, and the positions (K, m) in the list that the parent had
+        # before and in the child's flat list (K * m).
         steps: list[list] = [[] for _ in range(graph.n_nodes)]
         roots = []
         for s in order[::-1]:
@@ -124,7 +118,7 @@ class TreeBestLabelings(Inference):
             joined, place = _largest((lists[parent][:, :, None] + reached[:, None, :]).reshape(len(table), -1), self.m)
             lists[parent] = joined
             of_child = np.take_along_axis(of_child, place % self.m, axis=1)
-            steps[parent].append(_Step(int(s), place // self.m, of_child))
+            steps[parent].append((int(s), place // self.m, of_child))
         return lists, steps, roots
 
 
@@ -156,7 +150,7 @@ def _read_back(steps, roots, places, m, n_nodes):
         node, place = waiting.pop()
         state, rank = divmod(place, m)
         labels[node] = state
-        for step in reversed(steps[node]):
-            waiting.append((step.child, int(step.of_child[state, rank])))
-            rank = int(step.of_parent[state, rank])
+        for child, of_parent, of_child in reversed(steps[node]):
+            waiting.append((child, int(of_child[state, rank])))
+            rank = int(of_parent[state, rank])
     return labels

@@ -10,7 +10,7 @@ from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import Infeasible, Labeling, marginals_by_factors
-from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells, factor_graph_of
+from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells, factor_graph_of, states_of_cells
 
 
 class _Component(NamedTuple):
@@ -122,11 +122,7 @@ def scored_labelings(model):
 
 def _enumerate(n_states: np.ndarray) -> np.ndarray:
     # np.indices is limited to 64 axes, which many nodes with one state can exceed.
-    labelings = np.empty((int(n_joint_states(n_states)), len(n_states)), dtype=np.int32)
-    number = np.arange(len(labelings))
-    for k in range(len(n_states) - 1, -1, -1):
-        number, labelings[:, k] = np.divmod(number, n_states[k])
-    return labelings
+    return states_of_cells(np.arange(int(n_joint_states(n_states))), n_states).astype(np.int32)
 
 
 def n_labelings(n_nodes: int, n_states: int) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
+from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.kernels.exact import plans
 from sklearn_crf.kernels.exact.elimination import ROWS_PADDED_TO
@@ -39,7 +40,7 @@ class Structure(NamedTuple):
         rows = np.repeat(new_name, np.diff(self.ptr))
         columns = new_name[self.neighbors]
         sorted_by_both = np.lexsort((columns, rows))
-        ptr = np.concatenate(([0], np.cumsum(np.diff(self.ptr)[old_name])))
+        ptr = offsets_from_lengths(np.diff(self.ptr)[old_name])
         return Structure(ptr, columns[sorted_by_both].astype(np.int32), self.log_states[old_name])
 
     def components(self, nodes: np.ndarray) -> tuple:
@@ -53,14 +54,14 @@ class Structure(NamedTuple):
         first = np.unique(label, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(first[1]))[first[2]]
         listed = nodes[np.argsort(rank, kind="stable")]
-        starts = np.concatenate(([0], np.cumsum(np.bincount(rank))))
+        starts = offsets_from_lengths(np.bincount(rank))
         new_name = np.full(len(self.log_states), -1, dtype=np.int64)
         new_name[listed] = np.arange(len(listed))
 
         def part(k):
             own = listed[starts[k] : starts[k + 1]]
             length = self.ptr[own + 1] - self.ptr[own]
-            ptr = np.concatenate(([0], np.cumsum(length)))
+            ptr = offsets_from_lengths(length)
             entries = np.arange(ptr[-1]) + np.repeat(self.ptr[own] - ptr[:-1], length)
             neighbors = (new_name[self.neighbors[entries]] - starts[k]).astype(np.int32)
             return Structure(ptr, neighbors, self.log_states[own])
@@ -255,7 +256,7 @@ class EliminationPlan:
         own, left, right, tables, messages = (sizes.astype(np.int64) for sizes in self._sizes)
         del self._sizes
         shifts = left + _pad_sizes(right)
-        starts = [np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64) for sizes in (tables, messages, shifts, own)]
+        starts = list(map(offsets_from_lengths, (tables, messages, shifts, own)))
         self.n_tables, self.n_messages, self.n_shifts, self.n_own = (int(ends[-1]) for ends in starts)
         self.buckets = np.zeros((len(self.nodes), 9), dtype=np.int64)
         self.buckets[:, :7] = np.stack([own, left, right, *(ends[:-1] for ends in starts)], axis=1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import cached_property
 from sklearn_crf.inference._results import Infeasible
-from sklearn_crf.models import DENSE
+from sklearn_crf.models import DENSE, states_of_cells
 
 
 class Reduction:
@@ -118,12 +118,11 @@ class Reduction:
         return self.model.scope[self.model.scope_ptr[factor] : self.model.scope_ptr[factor + 1]].tolist()
 
     def _joint_states(self, nodes):
-        size = int(np.prod([self.n_states[s] for s in nodes], dtype=np.int64))
-        states = np.empty((size, len(nodes)), dtype=np.int64)
-        number = np.arange(size)
-        for k in range(len(nodes) - 1, -1, -1):
-            number, place = np.divmod(number, self.n_states[nodes[k]])
-            states[:, k] = self.states[nodes[k]][place]
+        n_states = self.n_states[nodes]
+        places = states_of_cells(np.arange(n_states.prod(dtype=np.int64)), n_states)
+        states = np.empty_like(places)
+        for k, node in enumerate(nodes):
+            states[:, k] = self.states[node][places[:, k]]
         return states
 
 

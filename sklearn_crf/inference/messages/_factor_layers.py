@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import breadth_first_order
 
+from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.models import (
     COUNT,
     DENSE,
@@ -210,7 +211,7 @@ class _Tables:
             states = states_of_cells(model.table_cell[start:stop], shape)[:, axes]
             ranked = np.lexsort(states.T[::-1])
             sizes, children = _prefix_tree(states[ranked])
-            starts = self.n_children + np.concatenate(([0], np.cumsum([len(child) for child in children])))[:-1]
+            starts = self.n_children + offsets_from_lengths([len(child) for child in children])[:-1]
             self.child += children
             self.n_children += sum(len(child) for child in children)
             cell = np.append(start + ranked, -1 - table)
@@ -283,17 +284,17 @@ def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
         maximum=False,
         n_columns=max(model.n_columns, 2),
         n_states=n_states,
-        node_ptr=_offsets(np.bincount(slot_node, minlength=n_nodes)),
+        node_ptr=offsets_from_lengths(np.bincount(slot_node, minlength=n_nodes)),
         node_slots=np.argsort(slot_node, kind="stable").astype(np.int32),
-        slot_ptr=_offsets(arity),
+        slot_ptr=offsets_from_lengths(arity),
         slot_node=slot_node,
         slot_factor=np.repeat(np.arange(len(arity)), arity).astype(np.int32),
         table=_concatenate(table_of, np.int32),
         scale=np.ones(len(arity)),
-        position_ptr=_offsets(_concatenate(n_before, np.int64)),
+        position_ptr=offsets_from_lengths(_concatenate(n_before, np.int64)),
         kind=np.array(tables.kind, dtype=np.int8),
         counted=np.array(tables.counted, dtype=np.int32),
-        leaf_ptr=_offsets([len(cell) for cell in tables.leaf_cell]),
+        leaf_ptr=offsets_from_lengths([len(cell) for cell in tables.leaf_cell]),
         leaf=scores,
         leaf_weight=np.zeros(0),
         leaf_shift=np.zeros(0),
@@ -320,7 +321,3 @@ def _positions(model, tables, ids, number, shape):
 
 def _concatenate(arrays, dtype):
     return np.ascontiguousarray(np.concatenate(arrays) if arrays else [], dtype=dtype)
-
-
-def _offsets(lengths):
-    return np.concatenate(([0], np.cumsum(np.asarray(lengths, dtype=np.int64)))).astype(np.int64)

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._field import infeasible_at_node
@@ -61,7 +62,7 @@ class Reader:
         at_nodes = np.bincount(layers.slot_node, weights=own_of_slot, minlength=len(layers.n_states))
         used = np.bincount(layers.slot_factor, weights=conditional, minlength=layers.n_factors) > 0
         length = np.where(used, layers.arity, 0)[layers.slot_factor] * layers.n_columns
-        starts = np.concatenate(([0], np.cumsum(length))).astype(np.int64)
+        starts = offsets_from_lengths(length)
         cross_ptr, self.cross_size = np.where(used[layers.slot_factor], starts[:-1], -1), int(starts[-1])
         self.layered, self.layers = layered, layers
         self.numbers = Numbers(unit, layered.node_scores, node + at_nodes, own, own_of_slot + conditional, cross_ptr)

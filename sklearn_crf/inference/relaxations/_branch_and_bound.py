@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf._numbers import n_joint_states
+from sklearn_crf._numbers import n_joint_states, offsets_from_lengths
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.relaxations import _tuning
@@ -83,7 +83,7 @@ class _Costs:
         own = np.minimum(own, self.forbidden)
         self.nodes = np.flatnonzero(problem.is_free)
         number = np.cumsum(problem.is_free) - 1
-        first = np.concatenate(([0], np.cumsum(problem.n_states)))
+        first = offsets_from_lengths(problem.n_states)
         unary = np.zeros(first[-1])
         single = np.flatnonzero(arity == 1)
         of_single = np.repeat(first[scope[ptr[single]]] - begin[single], lengths[single])
@@ -92,7 +92,7 @@ class _Costs:
         np.add.at(unary, of_single + inside, own[inside])
         self.unary = unary[np.repeat(problem.is_free, problem.n_states)]
         joint = (arity > 1) & ~self._add_to_equal_pairs(own, begin, ptr, scope, problem.n_states)
-        self.ptr = np.concatenate(([0], np.cumsum(arity[joint])))
+        self.ptr = offsets_from_lengths(arity[joint])
         self.scope = number[scope[np.repeat(joint, arity)]].astype(np.int32)
         self.start, self.values = begin[joint], own
 

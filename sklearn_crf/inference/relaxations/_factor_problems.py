@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.inference._local_search import Descent
 from sklearn_crf.inference._relaxed_problem import (
     consistent,
@@ -97,7 +98,7 @@ def _pieces(kind, scope, arity, cells, n_states, unary):
     n_columns = unary.shape[1]
     # Affinely independent joint states of a factor are at most as many as its marginals have dimensions, plus one.
     slot_states = np.minimum(n_states[scope.astype(np.int64)], n_columns) if len(scope) else np.zeros(0, np.int64)
-    scope_ptr = _starts(arity)
+    scope_ptr = offsets_from_lengths(arity)
     room = np.add.reduceat(slot_states - 1, scope_ptr[:-1]) + 1 if len(arity) else np.zeros(0, np.int64)
     capacity = np.where(kind == LISTED, np.minimum(room, n_cells), room) if len(arity) else room
     return Pieces(
@@ -105,21 +106,17 @@ def _pieces(kind, scope, arity, cells, n_states, unary):
         scope.astype(np.int32),
         scope_ptr,
         np.ascontiguousarray(score, dtype=np.float64),
-        _starts(n_cells),
+        offsets_from_lengths(n_cells),
         place.astype(np.int32),
-        _starts(n_places),
+        offsets_from_lengths(n_places),
         np.ascontiguousarray(run, dtype=np.int32).reshape(-1, 2),
         n_states.astype(np.int32),
         np.ascontiguousarray(unary, dtype=np.float64),
-        _starts(capacity),
-        _starts(capacity * arity),
+        offsets_from_lengths(capacity),
+        offsets_from_lengths(capacity * arity),
         int(capacity.max(initial=1)),
         int(arity.max(initial=1)),
     )
-
-
-def _starts(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
 
 
 class EdgesProblem:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.kernels.relaxations.regions import region_sweep
 from sklearn_crf.models import FactorGraph
@@ -66,7 +67,7 @@ class Regions:
 
     def _lay_out(self) -> None:
         """Convert the lists of regions to arrays for the kernel."""
-        self.table_ptr = np.concatenate(([0], np.cumsum([len(table) for table in self.tables]))).astype(np.int64)
+        self.table_ptr = offsets_from_lengths([len(table) for table in self.tables])
         self.values = np.concatenate([*self.tables, np.zeros(0)])
         holders: dict[int, list[int]] = {}
         for region, parts in enumerate(self.parts):
