@@ -21,7 +21,7 @@ from sklearn_crf.rtf._scaling import ScaledLoss, whitening_of_types
 from sklearn_crf.rtf._training import Trained, TreeField, held_out_images, train
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, in_layout_of, n_masks
 from sklearn_crf.rtf.images._corruption import corrupted_image
-from sklearn_crf.rtf.images._degradation import Degradations, Observation, degraded_image, read_clean
+from sklearn_crf.rtf.images._degradation import Degradations, Observation, degraded_image, read_clean, solved_from
 from sklearn_crf.rtf.images._input import Reading
 
 
@@ -36,7 +36,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
     if y is not None and number_of_examples(y, "y") != len(X):
         raise ValueError(f"y has {len(y)} examples, but X has {len(X)}.")
     sample_weight = validate_sample_weight(sample_weight, len(X))
-    folds = _Folds.of(cascade if y is not None else Cascade(1), len(X), seed)
+    folds = _split_into_folds(cascade if y is not None else Cascade(1), len(X), seed)
     stages, found, of_folds, seen = list[FieldOptions](), list[Trained](), list[list[Trained]](), X
     for k in range(cascade.n_fields):
         own, own_degradations, n_predicted = options, degradations, 0
@@ -45,7 +45,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
             drawn, own_degradations = _redrawn(targets.corruption, X, degradations, [seed, k])
             seen = drawn
             for stage, trained, others in zip(stages, found, of_folds, strict=True):
-                predicted = folds.predicted(stage, trained, others, seen, own_degradations)
+                predicted = _predict_by_folds(stage, trained, folds, others, seen, own_degradations)
                 seen = with_channels(drawn, predicted)
             n_predicted = np.shape(seen[0])[-1] - np.shape(drawn[0])[-1]
             own = replace(own, targets=replace(targets, corruption=None))
@@ -53,7 +53,12 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
         own = replace(own, n_unfiltered=n_predicted if cascade.joint else 0)
         stages.append(own)
         if k < cascade.n_fields - 1:
-            of_folds.append(folds.trained(own, seen, y, sample_weight, own_degradations, callbacks[k]))
+            of_folds.append([])
+            for members in folds:
+                others = np.setdiff1d(np.arange(len(X)), members)
+                weight = None if sample_weight is None else sample_weight[others]
+                some = _take(seen, others), _take(y, others), weight, _degradations_of(own_degradations, others)
+                of_folds[-1].append(_train_field(own, *some, callbacks[k]))
         found.append(_train_field(own, seen, y, sample_weight, own_degradations, callbacks[k]))
     of_all = {}
     if cascade.joint and cascade.n_fields > 1:
@@ -78,43 +83,28 @@ def _train_field(options, X, y, sample_weight, degradations, callbacks):
     return train(data, FieldPlan.of(options, data), partial(callbacks, X, y))
 
 
-class _Folds(NamedTuple):
-    """Random folds of the images; each fold is predicted by fields trained on the other folds."""
+def _split_into_folds(cascade, n_images, seed):
+    """Return the indices of the images of each random fold, none without folds."""
+    if cascade.n_folds is None or cascade.n_fields == 1:
+        return []
+    if n_images < cascade.n_folds:
+        raise ValueError(
+            f"cascade with n_folds={cascade.n_folds} needs at least as many images as folds, got {n_images}."
+        )
+    order = np.random.default_rng(seed).permutation(n_images)
+    return [np.sort(order[k :: cascade.n_folds]) for k in range(cascade.n_folds)]
 
-    members: list  # of ndarray, indices of the images of each fold; empty without folds
 
-    @classmethod
-    def of(cls, cascade, n_images, seed):
-        """Split the images into random folds."""
-        if cascade.n_folds is None or cascade.n_fields == 1:
-            return cls([])
-        if n_images < cascade.n_folds:
-            raise ValueError(
-                f"cascade with n_folds={cascade.n_folds} needs at least as many images as folds, got {n_images}."
-            )
-        order = np.random.default_rng(seed).permutation(n_images)
-        return cls([np.sort(order[k :: cascade.n_folds]) for k in range(cascade.n_folds)])
-
-    def trained(self, options, X, y, sample_weight, degradations, callbacks):
-        """Train one field for each fold, on all other folds."""
-        found = []
-        for own in self.members:
-            others = np.setdiff1d(np.arange(len(X)), own)
-            weight = None if sample_weight is None else sample_weight[others]
-            some = _take(X, others), _take(y, others), weight, _degradations_of(degradations, others)
-            found.append(_train_field(options, *some, callbacks))
-        return found
-
-    def predicted(self, options, trained, others, X, degradations):
-        """Return predictions of a field or, with folds, of the fields that were trained on other images."""
-        if not self.members:
-            return _predict_field(options, trained.attributes, X, degradations)
-        found: list = [None] * len(X)
-        for own, field in zip(self.members, others, strict=True):
-            values = _predict_field(options, field.attributes, _take(X, own), _degradations_of(degradations, own))
-            for i, value in zip(own, values, strict=True):
-                found[i] = value
-        return in_layout_of(X, found)
+def _predict_by_folds(options, trained, folds, of_folds, X, degradations):
+    """Return predictions of a field or, with folds, of the fields that were trained on other images."""
+    if not folds:
+        return _predict_field(options, trained.attributes, X, degradations)
+    found: list = [None] * len(X)
+    for own, field in zip(folds, of_folds, strict=True):
+        values = _predict_field(options, field.attributes, _take(X, own), _degradations_of(degradations, own))
+        for i, value in zip(own, values, strict=True):
+            found[i] = value
+    return in_layout_of(X, found)
 
 
 def _predict_field(options, fitted, X, degradations):
@@ -275,7 +265,7 @@ class CascadeRisk:
             for k, stage in enumerate(self.stages[:-1]):
                 images.append(self._seeing(stage, i, means, images))
                 models.append(stage.potentials.model(coefs[k], images[k], n_threads))
-                found = self.objective.solved(models[k], images[k].start, self._starts[k][i][0], n_threads)
+                found = solved_from(self.objective.solver, models[k], images[k].start, self._starts[k][i][0], n_threads)
                 means.append(found.x)
         last = self.stages[-1]
         images.append(self._seeing(last, i, means, images))

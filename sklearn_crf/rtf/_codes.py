@@ -50,7 +50,11 @@ class ClassCodes(NamedTuple):
         if self.cost is not None:
             return np.argmin(self.probability(value) @ self.cost.T, axis=1)
         if self.weight is not None and is_weighed:
-            return np.argmax(self._factors * self._shares(value), axis=1)
+            shares = value
+            if self.are_ordinal:
+                # An ordinal value lies between two codes.
+                shares = np.maximum(1 - np.abs(np.clip(value, 0, self.n_classes - 1) - np.arange(self.n_classes)), 0)
+            return np.argmax(self._factors * shares, axis=1)
         if self.are_binary:
             return (value[:, 0] > 0).astype(np.intp)
         if self.are_ordinal:
@@ -62,12 +66,6 @@ class ClassCodes(NamedTuple):
         """Class weights for decisions, increased to a small positive value where they are 0."""
         weight = np.asarray(self.weight)
         return np.maximum(weight, tuned.LEAST_WEIGHT * weight.max())
-
-    def _shares(self, value):
-        """Return weights of codes (N, n_classes) whose mean is the value. Ordinal values lie between two codes."""
-        if not self.are_ordinal:
-            return value
-        return np.maximum(1 - np.abs(np.clip(value, 0, self.n_classes - 1) - np.arange(self.n_classes)), 0)
 
     def probability(self, value: np.ndarray) -> np.ndarray:
         """Return the class probabilities, (N, n_classes), for scores (N, D)."""
@@ -90,7 +88,10 @@ class ClassCodes(NamedTuple):
         if self.are_binary:
             return np.abs(value[:, 0])
         if self.are_ordinal:
-            return self._distances_of_ordinal(value[:, 0])
+            # Without weights, the decision changes halfway between two codes.
+            factors = np.ones(self.n_classes) if self.weight is None else self._factors
+            ends = np.arange(self.n_classes - 1) + factors[:-1] / (factors[:-1] + factors[1:])
+            return np.abs(value - ends).min(axis=1)
         if self.weight is not None:
             weight, rows = self._factors, np.arange(len(value))
             scores = weight * value
@@ -100,14 +101,6 @@ class ClassCodes(NamedTuple):
             return gap.min(axis=1)
         highest = np.partition(value, self.n_classes - 2, axis=1)
         return (highest[:, -1] - highest[:, -2]) / np.sqrt(2)
-
-    def _distances_of_ordinal(self, value):
-        if self.weight is None:
-            # The decision changes halfway between two codes.
-            return np.abs(value - np.clip(np.floor(value), 0, self.n_classes - 2) - 0.5)
-        low, high = self._factors[:-1], self._factors[1:]
-        ends = np.arange(self.n_classes - 1) + low / (low + high)
-        return np.abs(value[:, None] - ends).min(axis=1)
 
 
 def checked_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:

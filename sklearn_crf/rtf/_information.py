@@ -1,7 +1,6 @@
 """Information-weighted multi-scale structural similarity (Wang and Li 2011), and its derivative."""
 
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,11 +32,11 @@ def similarity(prediction, target):
         is_last = s == n_scales - 1
         parent = bands_t[s + 1] if s < n_scales - 2 else None
         scales.append(_scale(bands_p[s], bands_t[s], parent, is_last))
-    values = np.array([max(scale.value, _LEAST) for scale in scales])
+    values = np.array([max(value, _LEAST) for value, _ in scales])
     score = float(np.prod(values**exponents))
     slopes = [
-        score * exponent / value * scale.gradient if scale.value > _LEAST else 0.0 * scale.gradient
-        for scale, exponent, value in zip(scales, exponents, values, strict=True)
+        score * exponent / own * gradient if value > _LEAST else 0.0 * gradient
+        for (value, gradient), exponent, own in zip(scales, exponents, values, strict=True)
     ]
     return score, _gradient_of_pyramid(slopes, prediction.shape)
 
@@ -65,11 +64,6 @@ class Windows:
         return cls(p, t, partial(_filter_axes, matrices), partial(_back, matrices))
 
 
-class _Scale(NamedTuple):
-    value: float
-    gradient: np.ndarray  # derivative by the band of the prediction
-
-
 def _scale(p, t, parent, is_last):
     """Return the weighted similarity of a band, and its derivative by the band of the prediction."""
     windows = Windows.of_filter(p, t, _window)
@@ -95,7 +89,7 @@ def _scale(p, t, parent, is_last):
     if pulled_back is not None and weight.any():
         border = (WINDOW - 1) // 2
         gradient = gradient + pulled_back(np.pad((quality - value) / total, border))
-    return _Scale(value, gradient)
+    return value, gradient
 
 
 def _information(p, t, parent):

@@ -144,7 +144,7 @@ class PredictionLoss:
             if found is not None:
                 return found
         first, second = (None, None) if state is None else state
-        found = self.solved(model, start, first, n_threads)
+        found = solved_from(self.solver, model, start, first, n_threads)
         is_same = found.x.dtype == y.dtype
         if self.of_mean is not None and is_same:
             options = self.offset, self.scale, 1.0 if weight is None else weight, self.ridge
@@ -224,10 +224,6 @@ class PredictionLoss:
     def _adjoint(self, model, slope, unit, init, n_threads):
         found = self.solver.solve(model, slope, init=init, n_threads=n_threads)
         return Adjoint(found.x, unit, found.converged)
-
-    def solved(self, model, start=None, init=None, n_threads=1):
-        """Return the prediction of a field, in the field's units."""
-        return solved_from(self.solver, model, start, init, n_threads)
 
     def _weighted(self, prediction, target, weight):
         if np.ndim(weight) == 0:

@@ -72,17 +72,6 @@ def _clip_together(parts, low, high):
         part[:] = own
 
 
-def precisions_of_factors(part, kind, features, leaf):
-    """Return an array of precisions, and the index of each factor's precision in it."""
-    # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); precision: (L, m, m); place: (n_factors,)
-    dtype = features.dtype
-    precision = part.precision.astype(dtype)
-    if not kind.multipliers:
-        return precision, leaf
-    more = np.einsum("fi,fiab->fab", kind.multiplied_by(features), part.slopes.astype(dtype)[leaf])
-    return precision[leaf] + more, np.arange(len(leaf), dtype=np.int32)
-
-
 def slope_gradient(kind, features, leaf, square, n_leaves):
     """Return the derivative by the slopes of leaves, given the derivative by the precision of each factor."""
     # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
@@ -325,7 +314,10 @@ class _PackedParameters:
         self.is_linear = any(kind.multipliers for kind in potentials.types)
         paired = zip(self.precisions, potentials.types, strict=True)
         self.blocks = self._joined_blocks([precision for precision, kind in paired if kind.paired])
-        self.are_sound = not self.is_linear and all(map(_is_sound, self.precisions))
+        self.are_sound = not self.is_linear and all(
+            np.abs(own).max(initial=0.0) <= SCORE_LIMITS[own.dtype] and np.array_equal(own, own.transpose(0, 2, 1))
+            for own in self.precisions
+        )
 
     def model(self, image, n_threads=1):
         """Return the Gaussian field of an image."""
@@ -362,8 +354,14 @@ class _PackedParameters:
     def _precisions_of_factors(self, image):
         """Return for each type the precisions, and the index of each factor's precision."""
         found = []
-        for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):
-            found.append(precisions_of_factors(part, kind, image.features, image.leaves[number]))
+        for part, precision, kind, leaf in zip(
+            self.parts, self.precisions, self.potentials.types, image.leaves, strict=True
+        ):
+            if kind.multipliers:
+                factors = kind.multiplied_by(image.features)
+                more = np.einsum("fi,fiab->fab", factors, part.slopes.astype(self.dtype)[leaf])
+                precision, leaf = precision[leaf] + more, np.arange(len(leaf), dtype=np.int32)
+            found.append((precision, leaf))
         return found
 
     def _blocks_of_edges(self, image, types):
@@ -386,12 +384,6 @@ class _PackedParameters:
 def _times(weight, matrix):
     """Return linear models (L, m, B) times a matrix, computed in one product."""
     return (weight.reshape(-1, weight.shape[2]) @ matrix).reshape(*weight.shape[:2], -1)
-
-
-def _is_sound(precision):
-    """Return whether matrices are symmetric and within the limits of scores."""
-    largest = np.abs(precision).max(initial=0.0)
-    return largest <= SCORE_LIMITS[precision.dtype] and np.array_equal(precision, precision.transpose(0, 2, 1))
 
 
 class _GradientSums:

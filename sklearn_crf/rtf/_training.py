@@ -303,8 +303,15 @@ def train(data, plan, callbacks):
         def on_iteration(field, coef):
             return iteration(lambda: attributes | field._replace(coef=coef()).attributes(whitening))
 
-        objective = _with_ridge(plan, depth, rounds(first))
-        held_out_loss = None if validation is None else partial(_loss_on, plan, validation)
+        objective, held_out_loss = plan.objective, None
+        if plan.targets.are_scores:
+            weight = rounds(first).total(weight_of_known_pixels) or 1.0
+            objective = replace(objective, ridge=plan.ridge_for(depth) / weight)
+        if validation is not None:
+
+            def held_out_loss(field):
+                return field.risk(plan.objective, validation, plan.n_jobs).value(field.coef)
+
         course = optimise_and_split(plan, objective, start, rounds, first, depths, rng, held_out_loss, on_iteration)
         errors = None
         if validation is not None and isinstance(plan.objective, PredictionLoss):
@@ -396,18 +403,6 @@ def _known(plan, encoded, n_inputs, bank, types, channels):
         "target_mean_": plan.common.mean,
         "target_scale_": plan.common.scale,
     }
-
-
-def _with_ridge(plan, depth, data):
-    """Return the objective with its penalty on scores, divided by the weight of the labelled pixels."""
-    if not plan.targets.are_scores:
-        return plan.objective
-    return replace(plan.objective, ridge=plan.ridge_for(depth) / (data.total(weight_of_known_pixels) or 1.0))
-
-
-def _loss_on(plan, validation, field):
-    """Return the loss of a field on held-out data."""
-    return field.risk(plan.objective, validation, plan.n_jobs).value(field.coef)
 
 
 def _n_channels(data, part):

@@ -391,7 +391,8 @@ class Channels(NamedTuple):
         n_colours = [image.shape[2] if image.ndim == 3 else 0 for image in images]
         if n_features > 1 or max(n_colours, default=0) < 2:
             return cls(object_array([x[..., None] if x.ndim == 2 else x for x in images]), None)
-        return cls(_split_colours(images), n_colours)
+        planes = [plane for x in images for plane in (np.moveaxis(x, 2, 0) if x.ndim == 3 else x[None])]
+        return cls(object_array([plane[..., None] for plane in planes]), n_colours)
 
     def of_images(self, values):
         """Repeat the value of each image for each of its channels."""
@@ -416,13 +417,6 @@ class Channels(NamedTuple):
             found.append(np.stack(list(own), axis=-1) if n else own[0])
             first += max(n, 1)
         return in_layout_of(X, found)
-
-
-def _split_colours(images):
-    """Split images into single-channel images (H, W, 1)."""
-    return object_array(
-        [plane[..., None] for x in images for plane in (np.moveaxis(x, 2, 0) if x.ndim == 3 else x[None])]
-    )
 
 
 def require_channels(X, n_features, lattice_ndim):

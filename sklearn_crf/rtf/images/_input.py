@@ -224,13 +224,6 @@ OF_CHANNELS = "channel_centre_", "channel_scale_", "channel_range_", "input_dtyp
 OF_INPUT = "n_features_in_", "feature_names_in_", "lattice_ndim_"
 
 
-def _raw_images(layout, read):
-    """Return the images of X as arrays (..., C), without conversion."""
-    if layout == "nodes":
-        return [np.asarray(read)]
-    return [x.node_features if isinstance(x, Example) else x for x in read]
-
-
 @dataclass(frozen=True)
 class Reading:
     """Reader of X, for a first fit or for a fitted field."""
@@ -276,7 +269,9 @@ class Reading:
             if own is not None and own.all():
                 raise ValueError(f"X[{i}] contains only NaN: none of its pixels is known.")
         missing = _missing_channels(gaps, None if self.known is None else self.known["missing_channels_"])
-        sample = _channels.InputSample.of(_raw_images(layout, read))
+        is_nodes = layout == "nodes"
+        raw = [np.asarray(read)] if is_nodes else [x.node_features if isinstance(x, Example) else x for x in read]
+        sample = _channels.InputSample.of(raw)
         channels, units = self.described_channels(sample, ndim)
         seen, kind = (lambda x: x), sample.kind
         if not is_clean:
