@@ -5,8 +5,8 @@ import numpy as np
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.datasets import _tuning
 from sklearn_crf.datasets._text import LARGEST, naming, read_numbers_of, write_text
-from sklearn_crf.datasets._uai import PathLike, as_factor_graph, potentials_of
-from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable
+from sklearn_crf.datasets._uai import PathLike, potentials_of
+from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable, factor_graph_of
 
 # Cell numbers are read as float64, which represents integers exactly up to this limit.
 _MAX_CELLS = 2.0**53
@@ -131,7 +131,7 @@ def write_fg(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     >>> round(score(found, [1, 1]), 6)
     2.0
     """
-    model = as_factor_graph(model)
+    model = factor_graph_of(model)
     blocks = []
     for f in range(model.n_factors):
         scope = model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]

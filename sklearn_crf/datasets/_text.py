@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,17 +23,11 @@ LARGEST = float(np.finfo(np.float64).max)
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
-class Text(NamedTuple):
-    """Content of a file with an optional leading word, followed by numbers."""
+def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES):
+    """Return the leading word of a file in capitals, empty if there is none, and a reader of the numbers after it.
 
-    heading: str  # the first word in capitals if it begins with a letter, otherwise empty
-    numbers: "NumberReader"
-
-
-def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES) -> Text:
-    """Read all words of a file, which is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
-
-    The rest of a line after ``comment`` is skipped. Memory grows with the words read, not with the sizes that the file
+    The file is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The rest of a line after ``comment``
+    is skipped. Memory grows with the words read, not with the sizes that the file
     declares. If the text is too long, damaged or does not consist of numbers, ValueError is raised and names the line.
     """
     path = Path(path)
@@ -57,7 +51,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES) -> Text:
             word = buffer[:20].split()[0].decode("ascii", "replace")
             raise ValueError(f"{path}, line {line}: a number is needed, found {word!r}.")
         parts.append(values[:n_read].copy())
-    return Text(heading, NumberReader(np.concatenate(parts), path, bool(heading), tiny))
+    return heading, NumberReader(np.concatenate(parts), path, bool(heading), tiny)
 
 
 def _open(path, mode):

@@ -116,11 +116,6 @@ def potentials_of(model, factor):
     return np.exp(table)
 
 
-def as_factor_graph(model):
-    """Convert a FactorGraph or PairwiseModel to a FactorGraph."""
-    return factor_graph_of(model)
-
-
 def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms: bool | None = None) -> None:
     """Write a model in UAI format, with tables of all kinds written in full.
 
@@ -155,7 +150,7 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms:
     2.0
     """
     entries_of = scores_of if _lists_logarithms(path, logarithms) else potentials_of
-    model = as_factor_graph(model)
+    model = factor_graph_of(model)
     lines = ["MARKOV", str(model.n_nodes), _row(model.n_states), str(model.n_factors)]
     for a, b in zip(model.scope_ptr[:-1], model.scope_ptr[1:], strict=True):
         lines.append(_row([b - a, *model.scope[a:b]]))

@@ -74,15 +74,12 @@ class ExpectedIoU(HoldsOptions):
         slope = np.tile(-scale * inter / union, (len(q), 1))
         slope[np.arange(len(q)), labels] = scale[labels]
         slope *= weight[:, np.newaxis]
-        return through_softmax(q, slope.astype(q.dtype))
+        slope = slope.astype(q.dtype)
+        # The derivative by the logits of the softmax q
+        return q * (slope - np.einsum("ik,ik->i", q, slope)[:, np.newaxis])
 
     @staticmethod
     def _ratios(totals):
         present = totals[2] > 0
         union = np.where(present, totals[1] + totals[2] - totals[0], 1.0)
         return totals[0], union, present
-
-
-def through_softmax(q, slope):
-    """Return the derivative by logits (N, K), given the derivative by their softmax q."""
-    return q * (slope - np.einsum("ik,ik->i", q, slope)[:, np.newaxis])

@@ -149,10 +149,14 @@ def _read_trace(estimator, weights):
             f"{type(estimator).__name__} did not store coef_path_: it has too many weights, or max_iter is too large."
         )
     places = _places(estimator, path.shape[1])
-    chosen = _first_weights(places) if weights is None else list(weights)
+    if weights is None:
+        firsts = (next((name for name in places if name.startswith(own)), None) for own in ("intercept_", "coef_"))
+        weights = filter(None, firsts)
+    chosen = list(weights)
     for name in chosen:
         if name not in places:
-            raise ValueError(f"weights contains {name!r}, but the estimator only has {_list_names(places)}.")
+            known = ", ".join([*places][:8]) + (", ..." if len(places) > 8 else "")
+            raise ValueError(f"weights contains {name!r}, but the estimator only has {known}.")
     # The estimator minimises a loss; the paper's figure shows the gradient of the likelihood.
     return {
         "weights": {name: path[:, places[name]] for name in chosen},
@@ -172,18 +176,6 @@ def _places(estimator, n_coef):
         for index, place in np.ndenumerate(part):
             places[f"{attribute}[{', '.join(map(str, index))}]"] = int(place)
     return places
-
-
-def _first_weights(places):
-    firsts = []
-    for attribute in ("intercept_", "coef_"):
-        firsts += [name for name in places if name.startswith(attribute)][:1]
-    return firsts
-
-
-def _list_names(places):
-    names = list(places)
-    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
 
 
 def _draw_column(axes, trace, names):

@@ -106,10 +106,6 @@ class _Kept:
         self.n_steps = self.last_call = 0
         self.carried = self.last = self.object = None
 
-    def has_made(self, step):
-        """Return whether ``step`` was the last step made."""
-        return step.call == self.last_call
-
     def call(self, shard, step):
         """Return the result of a step's function called on the object."""
         with single_threaded_blas(), shard.named_in_errors():
@@ -137,11 +133,12 @@ class _Kept:
 def _call(shard, request):
     """Return a tuple of the step's result, or None if the shard has not made all earlier steps."""
     kept, step = shard.memory.get(request.key), request.step
-    if kept is None or not (step.number == kept.n_steps or kept.has_made(step)):
+    # A step that was the last one made is not made again.
+    if kept is None or not (step.number == kept.n_steps or step.call == kept.last_call):
         if request.past is None:
             return None
         kept = _repeat(shard, *request.past)
-    return (kept.last if kept.has_made(step) else kept.call(shard, step),)
+    return (kept.last if step.call == kept.last_call else kept.call(shard, step),)
 
 
 def _repeat(shard, plan, steps):

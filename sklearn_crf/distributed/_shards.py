@@ -223,8 +223,8 @@ class Shards:
         executor = self._held()
         found = executor.sum(partial(_count_result, function), broadcast)
         with errors_of(f"{type(executor).__name__}.sum"):
-            if not isinstance(found, _Sum) or found.n_shards != len(self):
-                which = f"that of {found.n_shards}" if isinstance(found, _Sum) else type(found).__name__
+            if not isinstance(found, _Result) or found.number != len(self):
+                which = f"that of {found.number}" if isinstance(found, _Result) else type(found).__name__
                 raise ValueError(f"the sum over {len(self)} shards is needed, got {which}.")
         return found.result
 
@@ -367,16 +367,9 @@ class Shards:
 
 
 class _Result(NamedTuple):
-    """The result of a function for a shard, with the shard's number, for checks of executors."""
+    """A result with the number of its shard, or a sum with the number of shards in it, for checks of executors."""
 
     number: int
-    result: Any
-
-
-class _Sum(NamedTuple):
-    """A sum of results, with the number of shards in the sum."""
-
-    n_shards: int
     result: Any
 
 
@@ -385,7 +378,7 @@ def _number_result(function, shard, broadcast):
 
 
 def _count_result(function, shard, broadcast):
-    return _Sum(1, function(shard, broadcast))
+    return _Result(1, function(shard, broadcast))
 
 
 def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:

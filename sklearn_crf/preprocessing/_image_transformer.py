@@ -151,16 +151,11 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
     def _transform_images(self, images):
         """Return the features (H, W, F) of each (H, W, C) array in a list, float32 or float64."""
 
-    def _channel_names(self, input_features):
-        if input_features is None:
-            return [f"channel{c}" for c in range(self.n_channels_)]
-        return list(input_features)
-
     def _prefixes(self, input_features):
         """Return the prefix of each channel's feature names, empty for a single unnamed channel."""
-        if input_features is None and self.n_channels_ == 1:
-            return [""]
-        return [f"{channel}_" for channel in self._channel_names(input_features)]
+        if input_features is None:
+            return [f"channel{c}_" for c in range(self.n_channels_)] if self.n_channels_ != 1 else [""]
+        return [f"{channel}_" for channel in input_features]
 
 
 class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):

@@ -172,14 +172,6 @@ class Adam:
         return -length * mean / (np.sqrt(square) + 1e-8)
 
 
-class Found(NamedTuple):
-    """Result of training."""
-
-    stages: Stages
-    losses: list  # mean squared error of the crops of each step
-    held_out: list  # mean squared error of held-out crops, at the start and at regular intervals
-
-
 def mean_squared_error(
     parameters: Parameters, theta: np.ndarray, groups: list, n_threads: int, has_gradient: bool
 ) -> tuple[float, np.ndarray]:
@@ -205,11 +197,12 @@ def train(
     rng: np.random.Generator,
     n_threads: int,
     after: Callable[[Stages, float], Any],
-) -> Found:
-    """Minimise the squared error of crops that are drawn anew in each step, and return the best stages.
+) -> tuple[Stages, list, list]:
+    """Minimise the squared error of crops that are drawn anew in each step.
 
-    The best stages have the least error on crops of held-out images. Without held-out images the last stages are
-    returned.
+    Returns the best stages, the mean squared error of the crops of each step, and that of held-out crops at the start
+    and at regular intervals. The best stages have the least error on crops of held-out images. Without held-out images
+    the last stages are returned.
     """
     # after: function of the stages and the loss that is called after each step; training ends if it returns True
     theta, adam = parameters.start(), Adam(len(parameters.start()), max_iter)
@@ -235,4 +228,4 @@ def train(
             look()
         if is_ended:
             break
-    return Found(parameters.stages(best if checked else theta), losses, curve)
+    return parameters.stages(best if checked else theta), losses, curve

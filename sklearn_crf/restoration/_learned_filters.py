@@ -203,12 +203,12 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
                 report(lambda: f"mean squared error {loss:.4g}")
                 return call_back(lambda: self._attributes(stages, crops.unit, target, sample))
 
-            found = train(parameters, crops, held_out, self.max_iter, rng, n_threads, after)
+            stages, losses, curve = train(parameters, crops, held_out, self.max_iter, rng, n_threads, after)
         self.__dict__.update(
-            self._attributes(found.stages, crops.unit, target, sample),
-            loss_curve_=np.array(found.losses),
-            validation_curve_=np.array(found.held_out),
-            n_iter_=len(found.losses),
+            self._attributes(stages, crops.unit, target, sample),
+            loss_curve_=np.array(losses),
+            validation_curve_=np.array(curve),
+            n_iter_=len(losses),
         )
         return self
 

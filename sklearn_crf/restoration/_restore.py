@@ -142,7 +142,12 @@ class _Task(NamedTuple):
             raise ValueError(f"noise must be 'auto' or a positive number, got {noise!r}.")
         scale = as_integer(scale, "scale", lowest=1, highest=4)
         if kernel is not None:
-            kernel = _check_kernel(kernel)
+            kernel = as_reals(kernel, "kernel")
+            if kernel.ndim != 2 or not np.isfinite(kernel).all() or not kernel.sum() > 0:
+                raise ValueError(
+                    f"kernel must be a matrix of finite numbers of positive sum, got shape {kernel.shape}."
+                )
+            kernel = kernel / kernel.sum()
             if scale > 1:
                 raise ValueError("kernel and scale cannot be given together: undo the blur first, then enlarge.")
         return cls(noise, kernel, scale, n_jobs)
@@ -169,14 +174,6 @@ class _Task(NamedTuple):
         gain = np.abs(np.fft.rfft2(self.kernel, plane.shape))
         # The power of white noise has an exponential distribution, whose median is log(2) times its mean.
         return float(np.sqrt(np.median(power[gain <= np.quantile(gain, tuned.BLURRED_AWAY)]) / np.log(2)))
-
-
-def _check_kernel(kernel: Any) -> np.ndarray:
-    """Check a blur kernel, and return it divided by its sum."""
-    kernel = as_reals(kernel, "kernel")
-    if kernel.ndim != 2 or not np.isfinite(kernel).all() or not kernel.sum() > 0:
-        raise ValueError(f"kernel must be a matrix of finite numbers of positive sum, got shape {kernel.shape}.")
-    return kernel / kernel.sum()
 
 
 def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
@@ -226,7 +223,10 @@ class _Photo(NamedTuple):
         if not known.size:
             raise ValueError(f"{name} has no known pixel.")
         alpha = image[..., 3] if image.ndim == 3 and image.shape[2] == 4 else None
-        return cls(image, colours, alpha, range_of_type(image) or _range_of_values(known))
+        low, high, usual = float(known.min()), float(known.max()), range_of_images([known])
+        # Values that use only a small part of the usual range keep their own range.
+        of_values = (low, high) if 0 < high - low <= HARDLY_ANY_RANGE * (usual[1] - usual[0]) else usual
+        return cls(image, colours, alpha, range_of_type(image) or of_values)
 
     @property
     def unit(self) -> float:
@@ -280,12 +280,6 @@ class _Photo(NamedTuple):
             return values
         alpha = self.alpha.repeat(scale, axis=0).repeat(scale, axis=1)
         return np.concatenate([values, alpha[..., np.newaxis]], axis=2)
-
-
-def _range_of_values(known: np.ndarray) -> tuple[float, float]:
-    """Return a usual range for float colours, or the range of the values if they use only a small part of it."""
-    low, high, ends = float(known.min()), float(known.max()), range_of_images([known])
-    return (low, high) if 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]) else ends
 
 
 def _images_from_planes(planes: Sequence) -> np.ndarray:
