@@ -213,7 +213,7 @@ class FieldDisplay:
             If shapes do not fit each other, a panel is unknown or lacks its data, or there are too few axes.
         """
         plt = require_pyplot("FieldDisplay")
-        canvas = _make_canvas(np.shape(self.y_pred), self.positions, self.edges)
+        canvas = _Canvas(np.shape(self.y_pred), self.positions, self.edges)
         content = self._content()
         panels = list(content) if panels is None else list(panels)
         for name in panels:
@@ -353,72 +353,54 @@ def _new_axes(plt, canvas, n_panels):
     return axes
 
 
-class _GridCanvas:
-    """Canvas for the nodes of a 2-D lattice, one pixel each, or of a chain, from left to right."""
+class _Canvas:
+    """Canvas for nodes: one pixel each on a 2-D lattice or a chain, or joined by their edges at given positions."""
 
-    def __init__(self, shape):
-        self.shape = shape
-        self.stacked = len(shape) == 1
+    # positions: (N, 2); edges: (E, 2)
 
-    def draw(self, ax, colours):
-        """Draw each node in its colour."""
-        # colours: (N, 4)
-        aspect = "auto" if self.stacked else None
-        ax.imshow(colours.reshape(-1, self.shape[-1], 4), interpolation="nearest", aspect=aspect)
-        _bare(ax)
+    def __init__(self, shape, positions=None, edges=None):
+        self.shape, self.positions, self.edges = shape, positions, edges
+        self.stacked = positions is None and len(shape) == 1
+        if positions is not None:
+            n_nodes = int(np.prod(shape))
+            self.positions = np.asarray(positions, dtype=np.float64)
+            if self.positions.shape != (n_nodes, 2):
+                raise ValueError(
+                    f"positions must have shape ({n_nodes}, 2), one place per node, got {self.positions.shape}."
+                )
+            self.edges = edges = np.zeros((0, 2), dtype=np.intp) if edges is None else np.asarray(edges)
+            if edges.ndim != 2 or edges.shape[1] != 2 or (edges.size and not 0 <= edges.min() <= edges.max() < n_nodes):
+                raise ValueError(
+                    f"edges must have shape (n_edges, 2) and indices of nodes below {n_nodes}, got {edges.shape}."
+                )
+        elif len(shape) not in (1, 2):
+            raise ValueError(f"Labels of shape {shape} cannot be drawn: pass one slice, of one or two axes.")
 
     @property
     def size(self):
         """Width and height of a panel in inches."""
+        if self.positions is not None:
+            return 3.2, 3.2
         if self.stacked:
             return 8.0, 0.55
         height, width = self.shape
         return 2.6, min(max(2.6 * height / width, 0.6), 5.2)
 
-
-class _GraphCanvas:
-    """Canvas for nodes at given positions, joined by their edges."""
-
-    # positions: (N, 2); edges: (E, 2)
-
-    stacked = False
-    size = (3.2, 3.2)
-
-    def __init__(self, positions, edges):
-        self.positions = positions
-        self.edges = edges
-
     def draw(self, ax, colours):
         """Draw each node in its colour."""
-        from matplotlib.collections import LineCollection
+        # colours: (N, 4)
+        if self.positions is None:
+            aspect = "auto" if self.stacked else None
+            ax.imshow(colours.reshape(-1, self.shape[-1], 4), interpolation="nearest", aspect=aspect)
+        else:
+            from matplotlib.collections import LineCollection
 
-        ax.add_collection(LineCollection(self.positions[self.edges], colors="#b5b5b5", linewidths=0.7, zorder=1))
-        radius = np.clip(120.0 / np.sqrt(max(len(self.positions), 1)), 2.0, 10.0)
-        ax.scatter(*self.positions.T, s=radius**2, c=colours, edgecolors="#555555", linewidths=0.4, zorder=2)
-        ax.set_aspect("equal")
-        ax.margins(0.05)
-        _bare(ax)
-
-
-def _make_canvas(shape, positions=None, edges=None):
-    """Return the canvas for labels of a shape, at the given positions or on a lattice."""
-    # positions: (N, 2); edges: (E, 2)
-    if positions is None:
-        if len(shape) not in (1, 2):
-            raise ValueError(f"Labels of shape {shape} cannot be drawn: pass one slice, of one or two axes.")
-        return _GridCanvas(shape)
-    n_nodes = int(np.prod(shape))
-    positions = np.asarray(positions, dtype=np.float64)
-    if positions.shape != (n_nodes, 2):
-        raise ValueError(f"positions must have shape ({n_nodes}, 2), one place per node, got {positions.shape}.")
-    edges = np.zeros((0, 2), dtype=np.intp) if edges is None else np.asarray(edges)
-    if edges.ndim != 2 or edges.shape[1] != 2 or (edges.size and not 0 <= edges.min() <= edges.max() < n_nodes):
-        raise ValueError(f"edges must have shape (n_edges, 2) and indices of nodes below {n_nodes}, got {edges.shape}.")
-    return _GraphCanvas(positions, edges)
-
-
-def _bare(ax):
-    ax.set_xticks([])
-    ax.set_yticks([])
-    for spine in ax.spines.values():
-        spine.set_color("#b5b5b5")
+            ax.add_collection(LineCollection(self.positions[self.edges], colors="#b5b5b5", linewidths=0.7, zorder=1))
+            radius = np.clip(120.0 / np.sqrt(max(len(self.positions), 1)), 2.0, 10.0)
+            ax.scatter(*self.positions.T, s=radius**2, c=colours, edgecolors="#555555", linewidths=0.4, zorder=2)
+            ax.set_aspect("equal")
+            ax.margins(0.05)
+        ax.set_xticks([])
+        ax.set_yticks([])
+        for spine in ax.spines.values():
+            spine.set_color("#b5b5b5")

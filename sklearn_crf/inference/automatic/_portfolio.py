@@ -147,13 +147,13 @@ class Candidates:
         found = [pair for pair in self.found if np.isfinite(pair[0])]
         if not found:
             return
-        fusion = fusion_of(self.model)
+        fuse = fusion_of(self.model)
         ordered = [labels for _, labels in sorted(found, key=lambda pair: -pair[0])]
         best, before = ordered[0], None
         while best is not before:
             before = best
             for labels in ordered[1:]:
-                best = fusion.of(best, labels)
+                best = fuse(best, labels)
         self.names += [] if "fusion" in self.names else ["fusion"]
         self.add(best)
 

@@ -55,33 +55,38 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
     given = [np.array(check_labels(model, labels)) for labels in labelings]
     if not given:
         raise ValueError("labelings must hold at least one labeling.")
-    fusion = fusion_of(model)
+    fuse = fusion_of(model)
     best = given[0]
     for _ in range(_tuning.FUSION_PASSES):
         before = best
         for other in given:
-            best = fusion.of(best, other)
+            best = fuse(best, other)
         if best is before:
             break
     return best
 
 
-class Fusion:
-    """Fusion moves on one model, which share the buffers of one network."""
+def fusion_of(model):
+    """Return a function that fuses labels with another labeling, or returns the labels if no fusion scores higher."""
+    if isinstance(model, FactorGraph):
+        search = Descent(model)
+        arrays, unary = search.arrays, search.unary
 
-    def __init__(self, model):
-        self.model = model
-        self._network = None
+        def fuse_parts(labels, other):
+            fused = np.array(other, dtype=np.int32)
+            gain, _, _ = keep_better(arrays, unary, labels, fused, arrays.cells(unary, fused), search.workspace)
+            return fused if gain > 0 else labels
 
-    def of(self, labels, other):
-        """Return the fusion of labels with another labeling, or the labels themselves if no fusion scores higher."""
-        model = self.model
+        return fuse_parts
+    network = None
+
+    def fuse(labels, other):
+        nonlocal network
         if np.array_equal(labels, other):
             return labels
-        if self._network is None:
-            self._network = CutNetwork(model, mirrored=True)
+        network = network or CutNetwork(model, mirrored=True)
         checkpoint()
-        taken = self._network.cut(labels, other, CROSS)[: model.graph.n_nodes]
+        taken = network.cut(labels, other, CROSS)[: model.graph.n_nodes]
         fused = np.where(taken, other, labels)
         values = (model.unary, *pairwise_values(model), model.graph.edges)
         # Roof duality may leave all nodes open, so also consider the other labeling as a whole.
@@ -90,21 +95,4 @@ class Fusion:
                 return candidate
         return labels
 
-
-class PartFusion:
-    """Fusion on a factor graph, by the connected parts where two labelings differ."""
-
-    def __init__(self, model):
-        self._search = Descent(model)
-
-    def of(self, labels, other):
-        """Return the fusion of labels with another labeling, or the labels themselves if no fusion scores higher."""
-        fused = np.array(other, dtype=np.int32)
-        arrays, unary = self._search.arrays, self._search.unary
-        gain, _, _ = keep_better(arrays, unary, labels, fused, arrays.cells(unary, fused), self._search.workspace)
-        return fused if gain > 0 else labels
-
-
-def fusion_of(model):
-    """Return the fusion that fits the type of a model."""
-    return PartFusion(model) if isinstance(model, FactorGraph) else Fusion(model)
+    return fuse

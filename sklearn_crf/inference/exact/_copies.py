@@ -116,75 +116,69 @@ def marginals_by_enumeration(model, n_cells_of):
     if copied is None:
         return None
     part, kind, tables = copied
-    if not is_enumerated(part, model.n_columns, n_cells_of):
+    n_nodes, n_states = part.n_nodes, model.n_columns
+    if not is_enumerated(part, n_states, n_cells_of):
         return None
-    joint = _Enumeration(part, tables)
-    if joint.range > WIDEST_RANGE:
+    sizes = n_nodes // 2, n_nodes - n_nodes // 2
+    # Indicators (n_joint, nodes * K) of the states of nodes in each joint state of a half
+    halves = part.keep(("joint states", n_states), lambda: [_states_of_joint(n, n_states) for n in sizes])
+    scores = _scores_of_halves(part, tables, *halves)
+    if np.ptp(scores) > WIDEST_RANGE:
         return None
     with single_threaded_blas():
-        unary, terms, pairs = joint.marginals(model.unary.reshape(-1, part.n_nodes, model.n_columns))
+        unary, terms, both = _sums_over_halves(model.unary.reshape(-1, n_nodes, n_states), scores, *halves)
+        pairs = _sums_by_edge(part, both, *halves)
     return _as_marginals(model, unary.astype(model.dtype), kind, pairs, terms)
 
 
-class _Enumeration:
-    """Joint states of the two halves of a graph's nodes, and the scores of edges in each pair of them."""
+def _scores_of_halves(graph, tables, first, second):
+    """Return the scores of edges in each pair of joint states of the halves."""
+    # tables: (E, K, K)
+    size, cut, n_states = first.shape[1] + second.shape[1], first.shape[1], tables.shape[1]
+    of_edges = np.zeros((graph.n_nodes, n_states, graph.n_nodes, n_states))
+    of_edges[graph.edges[:, 0], :, graph.edges[:, 1]] = tables
+    of_edges = of_edges.reshape(size, size)
+    of_edges = np.triu(of_edges + of_edges.T)
+    scores = first @ of_edges[:cut, cut:] @ second.T
+    scores += ((first @ of_edges[:cut, :cut]) * first).sum(axis=1)[:, None]
+    scores += ((second @ of_edges[cut:, cut:]) * second).sum(axis=1)
+    return scores
 
-    def __init__(self, graph, tables):
-        # tables: (E, K, K)
-        n_nodes, n_states = graph.n_nodes, tables.shape[1]
-        self.edges, self.n_states, self.middle = graph.edges, n_states, n_nodes // 2
-        of_edges = np.zeros((n_nodes, n_states, n_nodes, n_states))
-        of_edges[graph.edges[:, 0], :, graph.edges[:, 1]] = tables
-        of_edges = of_edges.reshape(n_nodes * n_states, -1)
-        of_edges = np.triu(of_edges + of_edges.T)
-        sizes = self.middle, n_nodes - self.middle
-        #: Indicators (n_joint, nodes * K) of the states of nodes in each joint state of a half.
-        self.halves = graph.keep(("joint states", n_states), lambda: [_states_of_joint(n, n_states) for n in sizes])
-        first, second = self.halves
-        cut = self.middle * n_states
-        scores = first @ of_edges[:cut, cut:] @ second.T
-        scores += ((first @ of_edges[:cut, :cut]) * first).sum(axis=1)[:, None]
-        scores += ((second @ of_edges[cut:, cut:]) * second).sum(axis=1)
-        self.best, self.range = float(scores.max()), float(np.ptp(scores))
-        self.factor = np.exp(scores - self.best)
 
-    def marginals(self, unary):
-        """Return marginals (copies * N, K) of nodes, log-partition terms, and sums (E, K, K) of edge marginals."""
-        # unary: (copies, N, K)
-        n_copies, n_nodes, _ = unary.shape
-        found, terms, both = np.empty(unary.shape), np.zeros((n_copies, n_nodes)), np.zeros(self.factor.shape)
-        step = max(1, _tuning.MOST_ENUMERATED // sum(self.factor.shape))
-        for start in range(0, n_copies, step):
-            rows = slice(start, start + step)
-            own = unary[rows].astype(np.float64)
-            highest = own.max(axis=2, keepdims=True)
-            shares = np.exp(own - highest)
-            first, second = _products(shares[:, : self.middle]), _products(shares[:, self.middle :])
-            total = first @ self.factor
-            total *= second
-            sums = total.sum(axis=1)
-            terms[rows, 0] = np.log(sums) + self.best + highest.sum(axis=(1, 2))
-            first /= sums[:, None]
-            both += first.T @ second
-            first *= second @ self.factor.T
-            total /= sums[:, None]
-            nodes = np.concatenate((first @ self.halves[0], total @ self.halves[1]), axis=1)
-            found[rows] = nodes.reshape(own.shape)
-        both *= self.factor
-        return found.reshape(-1, self.n_states), terms.ravel(), self._sum_by_edge(both)
+def _sums_over_halves(unary, scores, of_first, of_second):
+    """Return marginals (copies * N, K) of nodes, log-partition terms, and the sum over copies of joint marginals."""
+    # unary: (copies, N, K)
+    (n_copies, n_nodes, n_states), best = unary.shape, float(scores.max())
+    factor, middle = np.exp(scores - best), n_nodes // 2
+    found, terms, both = np.empty(unary.shape), np.zeros((n_copies, n_nodes)), np.zeros(factor.shape)
+    step = max(1, _tuning.MOST_ENUMERATED // sum(factor.shape))
+    for start in range(0, n_copies, step):
+        rows = slice(start, start + step)
+        own = unary[rows].astype(np.float64)
+        highest = own.max(axis=2, keepdims=True)
+        shares = np.exp(own - highest)
+        first, second = _products(shares[:, :middle]), _products(shares[:, middle:])
+        total = first @ factor
+        total *= second
+        sums = total.sum(axis=1)
+        terms[rows, 0] = np.log(sums) + best + highest.sum(axis=(1, 2))
+        first /= sums[:, None]
+        both += first.T @ second
+        first *= second @ factor.T
+        total /= sums[:, None]
+        nodes = np.concatenate((first @ of_first, total @ of_second), axis=1)
+        found[rows] = nodes.reshape(own.shape)
+    return found.reshape(-1, n_states), terms.ravel(), both * factor
 
-    def _sum_by_edge(self, both):
-        """Return sums (E, K, K) over joint states, by the states of each edge's ends."""
-        first, second = self.halves
-        across = first.T @ both @ second
-        in_first, in_second = (
-            (first * both.sum(axis=1)[:, None]).T @ first,
-            (second * both.sum(axis=0)[:, None]).T @ second,
-        )
-        pairs = np.block([[in_first, across], [across.T, in_second]])
-        tails, heads = self.edges.T
-        n_nodes = len(pairs) // self.n_states
-        return pairs.reshape(n_nodes, self.n_states, n_nodes, self.n_states)[tails, :, heads]
+
+def _sums_by_edge(graph, both, first, second):
+    """Return sums (E, K, K) over joint states, by the states of each edge's ends."""
+    across = first.T @ both @ second
+    in_first = (first * both.sum(axis=1)[:, None]).T @ first
+    in_second = (second * both.sum(axis=0)[:, None]).T @ second
+    pairs = np.block([[in_first, across], [across.T, in_second]])
+    tails, heads = graph.edges.T
+    return pairs.reshape(graph.n_nodes, -1, graph.n_nodes, len(pairs) // graph.n_nodes)[tails, :, heads]
 
 
 def _products(shares):

@@ -208,18 +208,14 @@ class _Task:
         self.work_of_chain = (default if options.max_work is None else options.max_work) / options.n_restarts
         self.most_states = int(arrays.n_states.max(initial=1))
         self.n_options = sorted({2, min(options.max_options, self.most_states), self.most_states})
-        self.region = self._region(options.max_cells)
-        self.smallest_table = min(max(4.0, 2 * np.log2(self.most_states)), self.region.largest_table)
-
-    def _region(self, max_cells):
-        n_nodes, arity = len(self.unary), np.diff(self.arrays.slot_ptr)
+        n_nodes, arity = len(unary), np.diff(arrays.slot_ptr)
         # Regions that are trees must be possible, however many states nodes have.
-        largest = max(np.log2(max_cells), 2 * np.log2(self.most_states))
+        largest = max(np.log2(options.max_cells), 2 * np.log2(self.most_states))
         degree = float((arity * (arity - 1.0)).sum()) / max(n_nodes, 1)
         # If nodes have many neighbours, few nodes can be free at once, and larger regions would only take time.
-        few = max(64, int(4 * largest * n_nodes / max(degree, 1.0)))
-        size = min(n_nodes, _tuning.MOST_NODES, few)
-        return Region(largest, _tuning.MOST_CELLS, size, few >= min(n_nodes, _tuning.MOST_NODES))
+        few, most = max(64, int(4 * largest * n_nodes / max(degree, 1.0))), min(n_nodes, _tuning.MOST_NODES)
+        self.region = Region(largest, _tuning.MOST_CELLS, min(most, few), few >= most)
+        self.smallest_table = min(max(4.0, 2 * np.log2(self.most_states)), self.region.largest_table)
 
 
 class _Restart:
