@@ -303,16 +303,15 @@ def train(data, plan, callbacks):
         def on_iteration(field, coef):
             return iteration(lambda: attributes | field._replace(coef=coef()).attributes(whitening))
 
-        objective, held_out_loss = plan.objective, None
+        def held_out_loss(field):
+            return field.risk(plan.objective, validation, plan.n_jobs).value(field.coef)
+
+        objective = plan.objective
         if plan.targets.are_scores:
             weight = rounds(first).total(weight_of_known_pixels) or 1.0
             objective = replace(objective, ridge=plan.ridge_for(depth) / weight)
-        if validation is not None:
-
-            def held_out_loss(field):
-                return field.risk(plan.objective, validation, plan.n_jobs).value(field.coef)
-
-        course = optimise_and_split(plan, objective, start, rounds, first, depths, rng, held_out_loss, on_iteration)
+        held_out = None if validation is None else held_out_loss
+        course = optimise_and_split(plan, objective, start, rounds, first, depths, rng, held_out, on_iteration)
         errors = None
         if validation is not None and isinstance(plan.objective, PredictionLoss):
             errors = held_out_errors(plan.objective, course.field, validation, rng, plan.n_jobs)
