@@ -111,7 +111,9 @@ class GaussianModel(ChecksPickles):
         ``operator(vector, start, stop, out)`` writes the nodes or rows from start to stop. ``operator.n_items`` is
         their number.
         """
-        return _StencilProduct(self) if is_stencil(self.graph) else _GraphProduct(self)
+        # Products with the matrix can run along the rows of a lattice.
+        is_stencil = self.graph.offsets is not None and len(self.graph.shape) <= 3
+        return _StencilProduct(self) if is_stencil else _GraphProduct(self)
 
     def product(self, vector: ArrayLike) -> np.ndarray:
         """Return J times a vector.
@@ -159,29 +161,10 @@ class GaussianModel(ChecksPickles):
         return sp.csc_matrix((values.ravel().astype(np.float64), (rows, columns)), shape=(size, size))
 
 
-def sound_model(graph, h, diagonal, blocks, edge_type, edge_weight):
-    """Build a model without checks, from arrays in the form in which :class:`GaussianModel` stores its arguments.
-
-    Training builds a model of each image hundreds of times, and checks would take much of the time of small models.
-    """
-    # edge_weight: (E,), the block of each edge if the graph is a lattice and D is 1, otherwise empty
-    model = object.__new__(GaussianModel)
-    values = {"graph": graph, "h": h, "diagonal": diagonal, "blocks": blocks, "edge_type": edge_type}
-    model.__dict__.update(values, precision_operator=None)
-    if is_stencil(graph):
-        model.__dict__["operator"] = _StencilProduct(model, edge_weight)
-    return model
-
-
-def is_stencil(graph):
-    """Return whether products with the matrix can run along the rows of a lattice."""
-    return graph.offsets is not None and len(graph.shape) <= 3
-
-
 class _StencilProduct:
     """Product by rows of a lattice with up to three axes; shorter shapes are padded with leading ones."""
 
-    def __init__(self, model, edge_weight=None):
+    def __init__(self, model):
         graph = model.graph
         n_added = 3 - len(graph.shape)
         self.shape = (1,) * n_added + tuple(graph.shape)
@@ -190,9 +173,7 @@ class _StencilProduct:
         self.n_items = self.shape[0] * self.shape[1]
         # One number per edge takes no more memory than the edge's type, and allows vectorised products of rows.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
-        if edge_weight is None:
-            edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
-        self.edge_weight = edge_weight
+        self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
         # Do not store the model, which holds this object: the reference cycle would delay freeing the memory of both.
         self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks
 

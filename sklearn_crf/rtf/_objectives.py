@@ -14,9 +14,8 @@ from sklearn_crf._threads import fixed_ranges, map_tasks
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect, convergence_left_to_caller
 from sklearn_crf.inference._results import as_finite
-from sklearn_crf.inference.gaussian._base import copied, inverse_blocks, not_positive_definite
-from sklearn_crf.inference.gaussian._conjugate_gradient import bounds_of_sums
-from sklearn_crf.kernels.rtf.prediction_losses import field_statistics, squared_differences, squared_error_of_mean
+from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
+from sklearn_crf.kernels.rtf.prediction_losses import field_statistics, squared_differences
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf.images._degradation import solved_from
@@ -93,15 +92,9 @@ class Adjoint(NamedTuple):
 def statistics_of_mean(mean, adjoint):
     """Return the derivative by the field of a function of its mean."""
     # mean: (N, D)
-    found = _statistics_of(*mean.shape)
+    found = GaussianStatistics(np.empty(mean.shape), np.empty(mean.shape), np.empty((*mean.shape, mean.shape[1])))
     field_statistics(np.ascontiguousarray(mean), np.ascontiguousarray(adjoint.x), adjoint.scale, *found[:3])
     return found
-
-
-def _statistics_of(n_nodes, n_values):
-    """Return uninitialised arrays for the statistics of a field."""
-    n_squares = n_nodes, n_values, n_values
-    return GaussianStatistics(np.empty((n_nodes, n_values)), np.empty((n_nodes, n_values)), np.empty(n_squares))
 
 
 @dataclass(eq=False)
@@ -139,10 +132,6 @@ class PredictionLoss:
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
         """Return the loss of a field for target values."""
         # y: (N, D); weight: (N,), or a number for all; start: (N, D), first iterate of the solve for an observed image
-        if start is None and n_threads == 1 and self._is_at_once(model, y, weight):
-            found = self._loss_at_once(model, y, weight, state)
-            if found is not None:
-                return found
         first, second = (None, None) if state is None else state
         found = solved_from(self.solver, model, start, first, n_threads)
         is_same = found.x.dtype == y.dtype
@@ -157,50 +146,14 @@ class PredictionLoss:
         converged = found.converged and adjoint.converged
         return GaussianLoss(value, statistics_of_mean(found.x, adjoint), (found.x, adjoint.x), converged)
 
-    def _is_at_once(self, model, y, weight):
-        """Return whether a single kernel can compute prediction, squared error and adjoint, as for small images."""
-        return (
-            self.of_mean_square is not None
-            and np.ndim(weight) == 0
-            and type(self.solver) is ConjugateGradient
-            and y.shape == (len(y), 1)
-            and y.dtype == model.dtype
-            and y.size <= tuned.VALUES_OF_ONE_CALL
-            and model.graph.n_edges > 0
-            and model.precision_operator is None
-            and hasattr(model.operator, "lattice")
-        )
-
-    def _loss_at_once(self, model, y, weight, state):
-        """Return the loss computed by a single kernel, or None if the precision is not positive definite."""
-        diagonal, edge_weight, _, _, *lattice = model.operator.lattice
-        x, adjoint = (np.zeros(y.shape, y.dtype), np.zeros(y.shape, y.dtype)) if state is None else map(copied, state)
-        workspace, scale = np.empty((6, y.size), y.dtype), float(np.ravel(self.scale)[0])
-        bounds, y = bounds_of_sums(*y.shape), np.ascontiguousarray(y)
-        matrix = model.h, diagonal, edge_weight, *lattice, bounds
-        statistics = _statistics_of(*y.shape)
-        loss = scale, 1.0 if weight is None else float(weight), self.of_mean_square.in_decibels
-        total, least, curvature, residual = squared_error_of_mean(
-            self.solver.tol, self.solver.max_iter, *loss, *matrix, y, x, adjoint, workspace, *statistics[:3]
-        )
-        if least <= 0 or curvature <= 0:
-            return None
-        value, converged = self._value_of(total, 0.0, y.size, weight)[0], np.sqrt(residual) <= self.solver.tol
-        return GaussianLoss(value, statistics, (x, adjoint), bool(converged))
-
-    def _value_of(self, total, largest, size, weight):
-        """Return loss and largest derivative, given the sum of squares and half the largest derivative of this sum."""
-        value, derivative = self.of_mean_square(total / max(size, 1))
-        share = 1.0 if weight is None else float(weight)
-        return share * value, share * derivative * 2 / max(size, 1) * largest
-
     def _squared(self, x, y, weight):
         """Return a function of the mean squared error, its scaled derivative by the field's mean, and the scale."""
         x, y, slope = np.ascontiguousarray(x), np.ascontiguousarray(y), np.empty(x.shape, x.dtype)
         scale = np.array(np.broadcast_to(self.scale, y.shape[1]), dtype=np.float64)
         total, largest = squared_differences(x, y, scale, slope)
-        value, unit = self._value_of(total, largest, y.size, weight)
-        return value, slope, unit
+        value, derivative = self.of_mean_square(total / max(y.size, 1))
+        share = 1.0 if weight is None else float(weight)
+        return share * value, slope, share * derivative * 2 / max(y.size, 1) * largest
 
     def _general(self, model, x, y, weight):
         """Return the value of any loss, its scaled derivative by the field's mean, and the scale."""

@@ -7,19 +7,16 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._numbers import SCORE_LIMITS
-from sklearn_crf._threads import cached_property, range_runner, run_alone
+from sklearn_crf._threads import cached_property, range_runner
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.rtf.eigenvalues import clip_eigenvalues_in_place
 from sklearn_crf.kernels.rtf.leaf_models import (
     CHANNEL_BLOCK,
     add_factors,
-    add_field,
     add_gradients,
     linear_values,
 )
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.models._gaussian import sound_model
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf.images._degradation import Observation
 
@@ -314,10 +311,6 @@ class _PackedParameters:
         self.is_linear = any(kind.multipliers for kind in potentials.types)
         paired = zip(self.precisions, potentials.types, strict=True)
         self.blocks = self._joined_blocks([precision for precision, kind in paired if kind.paired])
-        self.are_sound = not self.is_linear and all(
-            np.abs(own).max(initial=0.0) <= SCORE_LIMITS[own.dtype] and np.array_equal(own, own.transpose(0, 2, 1))
-            for own in self.precisions
-        )
 
     def model(self, image, n_threads=1):
         """Return the Gaussian field of an image."""
@@ -332,17 +325,10 @@ class _PackedParameters:
             x, placed = _placed(image, kind, number)
             precision, place = (self.precisions[number], placed[0]) if of_factors is None else of_factors[number]
             types.append((x, weight, precision, place, kind.rows_of_plane(shape), placed))
-        edge_weight, squares = None, np.inf
         with range_runner(n_threads) as run:
-            if run is run_alone:
-                edge_weight = np.empty(image.graph.n_edges if d == 1 else 0, dtype=dtype)
-                squares = add_field(types, width, h, diagonal, edge_weight)
-            else:
-                for own in types:
-                    _add_type_in_threads(run, own, h, diagonal)
+            for own in types:
+                _add_type(run, own, h, diagonal)
         blocks, edge_type = self._blocks_of_edges(image, types)
-        if self.are_sound and image.observation is None and squares < SCORE_LIMITS[dtype] ** 2:
-            return sound_model(image.graph, h, diagonal, blocks, edge_type, edge_weight)
         more = None
         if image.observation is not None:
             h += image.observation.linear
@@ -426,7 +412,7 @@ def _placed(image, kind, number):
     return x, (leaf, packed_size(x.shape[2]), *kind.rows(image.features.shape[:-1]))
 
 
-def _add_type_in_threads(run, own, h, diagonal):
+def _add_type(run, own, h, diagonal):
     """Add the factors of one type to the field, with rows distributed over threads."""
     x, weight, precision, place, of_row, placed = own
     leaf, _, first, left, columns, _, right = placed

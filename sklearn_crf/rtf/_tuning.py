@@ -97,10 +97,6 @@ PIXELS_OF_ERRORS, LEAVES_OF_ERRORS, LEAST_SHARE_OF_ERRORS = 5000, 32, 0.01
 # is unrelated to y, the ratio exceeds 1 by chance.
 PIXELS_TO_CHECK, CLEARLY_WORSE = 10_000, 1.1
 
-# Maximum number of values of an image for the kernel that solves both systems in one call. A call cannot be
-# interrupted.
-VALUES_OF_ONE_CALL = 2**16
-
 # Maximum number of pixels of images that are evaluated together. For several thousand pixels the overhead of calls is
 # small, and enough tasks remain for several threads.
 PIXELS_OF_STACK = 8192

@@ -11,8 +11,6 @@ from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-from sklearn_crf.kernels.gaussian.iterations cimport dot
-
 cdef extern from "leaf_rows.h" nogil:
     const Py_ssize_t BLOCK "LEAF_BLOCK"
     void leaf_values_float(
@@ -171,7 +169,7 @@ def add_factors(
                             &diagonal[0, 0, 0])
 
 
-# Factors of one type. Kernels process all types in one call, since calls for some thousands of pixels are so short that
+# Factors of one type. A kernel processes all types in one call, since calls for some thousands of pixels are so short that
 # threads would contend for the interpreter's lock.
 cdef struct OfType:
     const void* x
@@ -179,11 +177,6 @@ cdef struct OfType:
     bint paired
     const int32_t* leaf
     const int32_t* row
-    const int32_t* place
-    const int32_t* of_first
-    const int32_t* of_second
-    const void* weight
-    const void* precision
     const double* cross
     double* of_weight
     double* of_precision
@@ -216,67 +209,6 @@ cdef OfType place_of_type(object placed) except *:
     if own.n_rows:
         own.leaf, own.row = &leaf[0], &row[0]
     return own
-
-
-def add_field(
-    list types,  # tuples (x, weight, precision, place, of_row, placed) as in linear_values and add_factors; placed is
-    # (leaf, size, row, left, columns, down, right)
-    Py_ssize_t width,  # number of pixels in a row of the plane
-    floating[:, ::1] h,  # IN OUT (N, D)
-    floating[:, :, ::1] diagonal,  # IN OUT (N, D, D)
-    floating[::1] edge_weight,  # OUT (E,) precision between the pixels of each pair if D is 1, else empty
-):
-    """Add the factors of all types to the field; return the sum of squares of h and diagonal."""
-    cdef:
-        Py_ssize_t t, i, j, first = 0, n_types = 0, n_values = 0, D = h.shape[1], n_rows = h.shape[0] // max(width, 1)
-        double squares = 0.0
-        const floating[:, :, ::1] x, weight, precision
-        const int32_t[::1] place
-        const int32_t[:, ::1] of_row
-        floating[::1] values
-        OfType* own
-        OfType* all_types = <OfType*> malloc(max(len(types), 1) * sizeof(OfType))
-    if all_types == NULL:
-        raise MemoryError
-    try:
-        for arrays in types:
-            own = &all_types[n_types]
-            own[0] = place_of_type(arrays[5])
-            if own.n_rows == 0:
-                continue
-            x, weight, precision, place, of_row = arrays[:5]
-            own.x, own.F = &x[0, 0, 0], x.shape[2]
-            own.weight, own.m, own.paired = &weight[0, 0, 0], weight.shape[1], weight.shape[2] > 1 + own.size
-            own.precision, own.place = &precision[0, 0, 0], &place[0]
-            own.of_first, own.of_second = &of_row[0, 0], &of_row[1, 0]
-            own.of_values = n_values
-            n_values += place.shape[0] * own.m
-            n_types += 1
-        values = np.empty(max(n_values, 1), dtype=np.float32 if floating is float else np.float64)
-        with nogil:
-            for i from 0 <= i < n_rows by ROWS_AT_ONCE:
-                for t in range(n_types):
-                    own = &all_types[t]
-                    j = rows_above(own, i + ROWS_AT_ONCE)
-                    values_of_rows(<const floating*> own.x, width, own.F, own.leaf, <const floating*> own.weight,
-                                   own.m, own.paired, own.size, own.row, own.left, own.columns, own.down, own.right,
-                                   own.next_row, j, &values[own.of_values])
-                    own.next_row = j
-            for t in range(n_types):
-                own = &all_types[t]
-                add_rows_of_factors(&values[own.of_values], <const floating*> own.precision, own.place, own.m, D, width,
-                                    own.of_first, own.of_second, own.left, own.columns, own.right, 0, n_rows,
-                                    &h[0, 0], &diagonal[0, 0, 0])
-                if own.m > D and edge_weight.shape[0]:
-                    for j in range(own.n_rows * own.columns):
-                        edge_weight[first + j] = (<const floating*> own.precision)[4 * own.place[j] + 1]
-                    first += own.n_rows * own.columns
-            if h.shape[0]:
-                squares = dot(&h[0, 0], &h[0, 0], h.shape[0] * D)
-                squares += dot(&diagonal[0, 0, 0], &diagonal[0, 0, 0], h.shape[0] * D * D)
-        return squares
-    finally:
-        free(all_types)
 
 
 cdef inline void add_linear_gradient(
@@ -362,16 +294,16 @@ cdef inline void add_precision_gradient(
 
 
 def add_gradients(
-    list types,  # tuples (x, of_weight, of_precision, cross, placed), with x and placed as in add_field; derivatives by
-    # weights (L, m, 1 + size) or (L, m, 1 + 2 size), packed, and by precisions (L, m, m), both IN OUT; additional
-    # derivative by each edge (n_factors, D, D), or empty
+    list types,  # tuples (x, of_weight, of_precision, cross, placed), with x as in linear_values; derivatives by weights
+    # (L, m, 1 + size) or (L, m, 1 + 2 size), packed, and by precisions (L, m, m), both IN OUT; additional
+    # derivative by each edge (n_factors, D, D), or empty; placed is (leaf, size, row, left, columns, down, right)
     Py_ssize_t width,  # number of pixels in a row of the plane
     const floating[:, :, ::1] any_x,  # any array with the data type of all x
     const double[:, ::1] linear,  # IN (N, D) derivative by the linear values of each pixel
     const double[:, ::1] values,  # IN (N, D)
     const double[:, :, ::1] square,  # IN (N, D, D) derivative by the diagonal
 ):
-    """Add derivatives by the parameters of all types, the adjoint of add_field and of the blocks of edges."""
+    """Add derivatives by the parameters of all types, the adjoint of the sums of factors and of the blocks of edges."""
     cdef:
         Py_ssize_t t, i, j, k, n_types = 0, n_values = 0, n_leaves = 0, D = linear.shape[1]
         Py_ssize_t n_rows = linear.shape[0] // max(width, 1)

@@ -4,8 +4,6 @@ from cython cimport floating
 from libc.math cimport exp, fabs, log
 from libc.stdint cimport int64_t
 
-from sklearn_crf.kernels.gaussian.iterations cimport Lattice, Progress, iterate
-
 
 cdef enum:
     SHORT = 8192
@@ -167,72 +165,3 @@ def multinomial_of_mean(
             for k in range(K):
                 slope[s, k] = <floating> (gradient[s, k] * inverse)
     return value, largest
-
-
-def squared_error_of_mean(
-    double tol,
-    Py_ssize_t n_iter,  # maximum number of iterations of a solve
-    double scale,  # factor of differences before squaring
-    double share,  # factor of the loss
-    bint in_decibels,  # whether the loss is 10 log10 of the mean squared error
-    const floating[:, ::1] h,  # IN (N, 1)
-    const floating[:, :, ::1] diagonal,  # IN (N, 1, 1)
-    const floating[::1] edge_weight,  # IN (E,)
-    const int64_t[:, ::1] offsets,  # IN (n_offsets, 3) slices, rows and columns; edges are grouped by offset
-    Py_ssize_t depth,
-    Py_ssize_t height,
-    Py_ssize_t width,
-    const int64_t[::1] bounds,  # IN (n_ranges + 1,) bounds of ranges of nodes with separate sums
-    const floating[:, ::1] target,  # IN (N, 1), NaN where unknown
-    floating[:, ::1] mean,  # IN OUT (N, 1) first iterate, then the mean
-    floating[:, ::1] adjoint,  # IN OUT (N, 1) first iterate, then the solution of the adjoint system
-    floating[:, ::1] workspace,  # OUT (6, N)
-    double[:, ::1] linear,  # OUT (N, 1) this and the next two as in field_statistics
-    double[:, ::1] values,  # OUT (N, 1)
-    double[:, :, ::1] square,  # OUT (N, 1, 1)
-):
-    """Compute the squared error of the mean of a field on a lattice with one value per node, and its derivatives.
-
-    Returns the sum of squares, the smallest entry of the diagonal, the smallest curvature, and the larger of the
-    squared relative residuals. The right-hand side of the adjoint system is divided by its largest magnitude. Results
-    equal those of separate calls for each step, which would be too short to release Python's lock.
-    """
-    cdef:
-        Py_ssize_t i, k, n = h.shape[0]
-        double total = 0.0, largest = 0.0, least = 1.0, curvature = 1.0, worst = 0.0, derivative = 1.0
-        double[1] scales
-        const floating* right
-        floating* solution
-        floating* inverse
-        floating* slope
-        Lattice of
-        Progress at
-    if n == 0:
-        return 0.0, 1.0, 1.0, 0.0
-    scales[0] = scale
-    inverse, slope = &workspace[0, 0], &workspace[1, 0]
-    of.diagonal, of.D, of.edge_type, of.blocks = &diagonal[0, 0, 0], 1, NULL, NULL
-    of.edge_weight = &edge_weight[0] if edge_weight.shape[0] else NULL
-    of.offsets, of.n_offsets = &offsets[0, 0] if offsets.shape[0] else NULL, offsets.shape[0]
-    of.depth, of.height, of.width = depth, height, width
-    with nogil:
-        for i in range(n):
-            least = min(least, <double> diagonal[i, 0, 0])
-            inverse[i] = 1 / diagonal[i, 0, 0]
-        for k in range(2 if least > 0 else 0):
-            right, solution = <const floating*> slope, &adjoint[0, 0]
-            if k == 0:
-                right, solution = &h[0, 0], &mean[0, 0]
-            at.begins, at.weighted, at.squared, at.scale, at.curvature = True, 0.0, 0.0, 0.0, 1.0
-            iterate(&of, right, <const floating*> inverse, &bounds[0], bounds.shape[0] - 1, n_iter, tol, &at, solution,
-                    &workspace[2, 0], &workspace[3, 0], &workspace[4, 0], &workspace[5, 0])
-            if at.scale > 0:
-                curvature = min(curvature, at.curvature)
-                worst = max(worst, at.squared / (at.scale * at.scale))
-            if k == 0:
-                total = differences(<const floating*> &mean[0, 0], &target[0, 0], &scales[0], n, 1, slope, &largest)
-        if in_decibels:
-            derivative = 10 / log(10) / (total / n) if total > 0 else 0.0
-        statistics(&mean[0, 0], &adjoint[0, 0], share * derivative * 2 / n * largest, n, 1, &linear[0, 0],
-                   &values[0, 0], &square[0, 0, 0])
-    return total, least, curvature, worst
