@@ -169,8 +169,8 @@ def add_factors(
                             &diagonal[0, 0, 0])
 
 
-# Factors of one type. A kernel processes all types in one call, since calls for some thousands of pixels are so short that
-# threads would contend for the interpreter's lock.
+# Factors of one type. A kernel processes all types in one call, since calls for some thousands of pixels are so short
+# that threads would contend for the interpreter's lock.
 cdef struct OfType:
     const void* x
     Py_ssize_t F, size, left, columns, down, right, n_rows, n_leaves, m
@@ -294,8 +294,8 @@ cdef inline void add_precision_gradient(
 
 
 def add_gradients(
-    list types,  # tuples (x, of_weight, of_precision, cross, placed), with x as in linear_values; derivatives by weights
-    # (L, m, 1 + size) or (L, m, 1 + 2 size), packed, and by precisions (L, m, m), both IN OUT; additional
+    list types,  # tuples (x, of_weight, of_precision, cross, placed), with x as in linear_values; derivatives by
+    # weights (L, m, 1 + size) or (L, m, 1 + 2 size), packed, and by precisions (L, m, m), both IN OUT; additional
     # derivative by each edge (n_factors, D, D), or empty; placed is (leaf, size, row, left, columns, down, right)
     Py_ssize_t width,  # number of pixels in a row of the plane
     const floating[:, :, ::1] any_x,  # any array with the data type of all x
