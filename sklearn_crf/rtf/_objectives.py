@@ -15,7 +15,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect, convergence_left_to_caller
 from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
-from sklearn_crf.kernels.rtf.prediction_losses import field_statistics, squared_differences
+from sklearn_crf.kernels.rtf.prediction_losses import field_statistics
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf.images._degradation import solved_from
@@ -113,13 +113,8 @@ class PredictionLoss:
     scale: Any = 1.0
     # ``weighted_loss(prediction, target, weight)`` for pixel weights ``(*lattice, 1)``, or None
     weighted_loss: Any = None
-    # Value and derivative of the loss as a function of the mean squared error, or None if it is no such function
-    of_mean_square: Any = None
     # Unit of the loss: its factor if the user's values are multiplied by a constant
     unit: float = 1.0
-    # ``of_mean(mean, target, offset, scale, weight, ridge)`` for arrays (N, D), a fast form of the loss, or None.
-    # It returns the value, the derivative by the mean divided by its largest magnitude, and this magnitude
-    of_mean: Any = None
     # Factor that converts the loss to the units of the user
     reported: float = 1.0
     # Strength of a penalty on predictions: half the squared prediction of each pixel, times this
@@ -134,29 +129,13 @@ class PredictionLoss:
         # y: (N, D); weight: (N,), or a number for all; start: (N, D), first iterate of the solve for an observed image
         first, second = (None, None) if state is None else state
         found = solved_from(self.solver, model, start, first, n_threads)
-        is_same = found.x.dtype == y.dtype
-        if self.of_mean is not None and is_same:
-            options = self.offset, self.scale, 1.0 if weight is None else weight, self.ridge
-            value, slope, unit = self.of_mean(found.x, y, *options)
-        elif self.of_mean_square is not None and np.ndim(weight) == 0 and is_same:
-            value, slope, unit = self._squared(found.x, y, weight)
-        else:
-            value, slope, unit = self._general(model, found.x, y, weight)
-        adjoint = self._adjoint(model, slope, unit, second, n_threads)
+        value, slope = self._value_and_slope(model, found.x, y, weight)
+        adjoint = self.adjoint(model, slope, second, n_threads)
         converged = found.converged and adjoint.converged
         return GaussianLoss(value, statistics_of_mean(found.x, adjoint), (found.x, adjoint.x), converged)
 
-    def _squared(self, x, y, weight):
-        """Return a function of the mean squared error, its scaled derivative by the field's mean, and the scale."""
-        x, y, slope = np.ascontiguousarray(x), np.ascontiguousarray(y), np.empty(x.shape, x.dtype)
-        scale = np.array(np.broadcast_to(self.scale, y.shape[1]), dtype=np.float64)
-        total, largest = squared_differences(x, y, scale, slope)
-        value, derivative = self.of_mean_square(total / max(y.size, 1))
-        share = 1.0 if weight is None else float(weight)
-        return share * value, slope, share * derivative * 2 / max(y.size, 1) * largest
-
-    def _general(self, model, x, y, weight):
-        """Return the value of any loss, its scaled derivative by the field's mean, and the scale."""
+    def _value_and_slope(self, model, x, y, weight):
+        """Return the value of the loss, and its derivative by the field's mean."""
         shape = *model.graph.shape, model.n_values
         prediction, target = ((self.offset + self.scale * z.astype(np.float64)).reshape(shape) for z in (x, y))
         missing = np.isnan(target)
@@ -164,18 +143,14 @@ class PredictionLoss:
             # A missing target must not contribute to the loss.
             target = np.where(missing, prediction, target)
         value, slope = self._weighted(prediction, target, weight)
-        slope = (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
-        unit = _unit_of(slope)
-        return value, slope / unit, unit
+        return value, (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
 
     def adjoint(self, model, slope, init=None, n_threads=1):
         r"""Return :math:`J^{-1}` times the derivative by the prediction."""
         # slope: (N, D)
-        unit = _unit_of(slope)
-        return self._adjoint(model, slope / unit, unit, init, n_threads)
-
-    def _adjoint(self, model, slope, unit, init, n_threads):
-        found = self.solver.solve(model, slope, init=init, n_threads=n_threads)
+        # Derivatives are divided by their largest magnitude to stay within the range of float32.
+        unit = float(np.abs(slope).max(initial=0.0)) or 1.0
+        found = self.solver.solve(model, slope / unit, init=init, n_threads=n_threads)
         return Adjoint(found.x, unit, found.converged)
 
     def _weighted(self, prediction, target, weight):
@@ -204,11 +179,6 @@ class PredictionLoss:
             if np.ndim(value) or np.isnan(value):
                 raise ValueError(f"the value must be a number, got {value!r}.")
             return value, as_finite(slope, "the derivative by the prediction", prediction.shape)
-
-
-def _unit_of(slope):
-    """Return the largest magnitude, by which derivatives are divided to stay within the range of float32."""
-    return float(np.abs(slope).max(initial=0.0)) or 1.0
 
 
 class Whole(NamedTuple):

@@ -302,7 +302,6 @@ class ValueTargets(_Targets):
             "solver": solver_of(self.inference, 1e-5 if self.is_degraded else 1e-4),
             "offset": mean,
             "scale": scale,
-            "of_mean_square": losses.of_mean_square(self.loss, data_range),
             "unit": losses.unit_of_loss(self.loss, scale, data_range),
             "reported": unit ** -losses.degree_of_loss(self.loss),
         }
@@ -424,9 +423,7 @@ class LabelTargets(_Targets):
             "solver": solver_of(self.inference, 1e-4),
             "offset": common.mean,
             "scale": common.scale,
-            "of_mean_square": losses.of_mean_square(self.loss),
             "unit": losses.unit_of_loss(self.loss, common.scale, 1.0),
-            "of_mean": losses.multinomial_of_codes if self.loss == "multinomial" else None,
         }
 
     def learned(self, objective: Any, field: Any, data: Callable, attributes: dict, n_jobs: int | None) -> dict:

@@ -5,12 +5,12 @@ Each loss returns its value (smaller is better) and the derivative by the predic
 
 from functools import partial
 from math import log, log10
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
-from sklearn_crf.kernels.rtf.prediction_losses import multinomial_of_mean, multinomial_sum
+from sklearn_crf.kernels.rtf.prediction_losses import multinomial_sum
 from sklearn_crf.rtf._information import WINDOW, Windows, similarity
 from sklearn_crf.rtf.images._channels import decimal_unit, is_held
 
@@ -107,15 +107,9 @@ def psnr(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[float, 
     """
     _check_range(data_range)
     error, slope = mse(prediction, target)
-    value, derivative = _decibels(error, data_range)
-    return value, derivative * slope
-
-
-def _decibels(error, data_range):
-    """Return the negative peak signal-to-noise ratio for a mean squared error, and its derivative by the error."""
     if error == 0:
-        return -np.inf, 0.0
-    return 10 * log10(error / data_range**2), 10 / log(10) / error
+        return -np.inf, np.zeros_like(slope)
+    return 10 * log10(error / data_range**2), 10 / log(10) / error * slope
 
 
 def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8) -> tuple[float, np.ndarray]:
@@ -324,20 +318,6 @@ def multinomial(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float,
     return value, gradient
 
 
-def multinomial_of_codes(
-    mean: np.ndarray, target: np.ndarray, offset: Any, scale: Any, weight: Any, ridge: float
-) -> tuple[float, np.ndarray, float]:
-    """Return the multinomial loss of a field's mean for codes as targets, its scaled derivative, and the scale."""
-    # mean, target: (N, K), NaN where a code is missing; scores are offset + scale * mean, (K,) or a number for all
-    # weight: (N,), or a number for all; ridge: strength of the penalty on half the squared scores of a pixel
-    of_scores = [np.array(np.broadcast_to(each, mean.shape[1]), dtype=np.float64) for each in (offset, scale)]
-    weight = np.ascontiguousarray(np.atleast_1d(weight), dtype=np.float64)
-    slope, workspace = np.empty(mean.shape, mean.dtype), (np.empty(mean.shape[1]), np.empty(mean.shape))
-    pixels = np.ascontiguousarray(mean), np.ascontiguousarray(target)
-    value, unit = multinomial_of_mean(*pixels, *of_scores, weight, ridge, *workspace, slope)
-    return value, slope, unit or 1.0
-
-
 def weighted_mse(prediction: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the mean squared error with a weight for each pixel, and its derivative."""
     root = np.sqrt(weight)
@@ -438,24 +418,6 @@ def unit_of_loss(loss: Any, scale: float, data_range: float) -> float:
         return scale**2
     # Errors that are small compared with the smoothing count squared.
     return scale**2 / np.hypot(scale, _SMOOTHING * data_range) if loss == "mae" else 1.0
-
-
-def of_mean_square(loss: Any, data_range: float = 1.0) -> "OfMeanSquare | None":
-    """Return a named loss as a function of the mean squared error, or None if it is no such function."""
-    if not isinstance(loss, str):
-        return None
-    return OfMeanSquare(loss == "psnr", data_range) if loss in ("mse", "psnr") else None
-
-
-class OfMeanSquare(NamedTuple):
-    """Loss that is the mean squared error or its value in decibels."""
-
-    in_decibels: bool
-    data_range: float
-
-    def __call__(self, error: float) -> tuple[float, float]:
-        """Return the value and the derivative by the mean squared error."""
-        return _decibels(error, self.data_range) if self.in_decibels else (error, 1.0)
 
 
 def _means(image, window):

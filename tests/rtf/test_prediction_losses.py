@@ -1,4 +1,4 @@
-"""Losses of the means of Gaussian fields: kernels compared with dense solves, in one call or in several."""
+"""Losses of the means of Gaussian fields, compared with dense solves, and kernels of their solvers."""
 
 import numpy as np
 import pytest
@@ -13,14 +13,14 @@ from sklearn_crf.kernels.gaussian.gaussian import all_finite, copy_values, inver
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage
-from sklearn_crf.rtf.losses import loss_function, multinomial_of_codes, multinomial_of_unit_vectors, of_mean_square
+from sklearn_crf.rtf.losses import loss_function
 
 OFFSET, SCALE = 0.2, 1.5
 
 
 def squared(name, **options):
     solver = ConjugateGradient(**{"tol": 1e-12} | options)
-    return PredictionLoss(loss_function(name, 3.0), solver, OFFSET, SCALE, None, of_mean_square(name, 3.0))
+    return PredictionLoss(loss_function(name, 3.0), solver, OFFSET, SCALE)
 
 
 def model_and_target(shape, n_values=1, dtype=np.float64, missing=False, seed=3):
@@ -62,47 +62,6 @@ def test_squared_errors_are_those_of_dense_solves(name, missing, dtype, shape, n
         assert_allclose(part, own, rtol=0, atol=tolerance * max(1.0, np.abs(own).max()))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("weight", [None, 0.7, "of pixels"])
-@pytest.mark.parametrize("ridge", [0.0, 0.3])
-@pytest.mark.parametrize("missing", [None, 0, slice(None)], ids=["known", "one value", "pixels"])
-def test_multinomial_losses_by_one_call(missing, ridge, weight, dtype):
-    model, target = model_and_target((6, 5), 3, dtype)
-    target = target.copy()
-    if missing is not None:
-        target[::3, missing] = np.nan
-    if weight is not None and not isinstance(weight, float):
-        weight = np.random.default_rng(0).uniform(0.1, 2, size=len(target))
-    offset = np.array([0.1, -0.2, 0.3])
-    options = ConjugateGradient(tol=1e-12 if dtype == np.float64 else 1e-6), offset, SCALE, multinomial_of_unit_vectors
-    losses = [
-        PredictionLoss(multinomial_of_unit_vectors, *options, of_mean=of_mean, ridge=ridge)
-        for of_mean in (multinomial_of_codes, None)
-    ]
-    found, expected = (loss.loss(model, target, weight=weight) for loss in losses)
-    tolerance = 1e-9 if dtype == np.float64 else 1e-4
-    assert found.value == pytest.approx(expected.value, rel=tolerance)
-    for part, own in zip(found.statistics[:3], expected.statistics[:3], strict=True):
-        assert_allclose(part, own, rtol=0, atol=tolerance * max(1.0, np.abs(own).max()))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(6, 5), (1, 7), (3, 4, 5), (130, 140)])
-def test_one_call_has_the_bits_of_one_after_the_other(dtype, shape, monkeypatch):
-    model, target = model_and_target(shape, 1, dtype, missing=True)
-    objective, found = squared("psnr", tol=1e-4), []
-    for at_once in (True, False):
-        if not at_once:
-            monkeypatch.setattr(objective, "_is_at_once", lambda *arguments: False)
-        first = objective.loss(model, target)
-        found.append((first, objective.loss(model, target, state=[part / 2 for part in first.state], weight=2.0)))
-    for one, other in zip(*found, strict=True):
-        assert one.value == other.value
-        assert one.converged == other.converged
-        for part, own in zip((*one.statistics[:3], *one.state), (*other.statistics[:3], *other.state), strict=True):
-            assert_array_equal(part, own)
-
-
 def test_what_starts_a_solve_is_not_changed():
     model, target = model_and_target((6, 5))
     state = [np.ones_like(target), np.ones_like(target)]
@@ -120,17 +79,6 @@ def test_a_precision_that_is_not_positive_definite_is_an_error(diagonal, block):
     model = GaussianModel(lattice((3, 3)), np.arange(9.0), np.full(9, diagonal), [block])
     with pytest.raises(ValueError, match="precision is not positive definite"):
         squared("mse").loss(model, np.zeros((9, 1)))
-
-
-@pytest.mark.parametrize(("n_values", "shape"), [(1, (6, 5)), (1, (3, 4, 5)), (2, (6, 5))])
-def test_models_of_leaves_are_those_that_are_checked(n_values, shape):
-    model, _ = model_and_target(shape, n_values)
-    checked = GaussianModel(model.graph, model.h, model.diagonal, model.blocks, model.edge_type)
-    for name in ("h", "diagonal", "blocks", "edge_type"):
-        assert_array_equal(getattr(model, name), getattr(checked, name))
-        assert getattr(model, name).dtype == getattr(checked, name).dtype
-    for own, other in zip(model.operator.lattice, checked.operator.lattice, strict=True):
-        assert_array_equal(own, other)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
