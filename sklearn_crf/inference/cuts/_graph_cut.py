@@ -8,7 +8,7 @@ from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling, scored_labeling
-from sklearn_crf.inference.cuts import _cut_network, _tuning
+from sklearn_crf.inference.cuts import _cut_network
 from sklearn_crf.kernels.cuts.fusion_moves import (
     complete_sweep,
     find_not_submodular,
@@ -164,12 +164,6 @@ def n_not_submodular(model: PairwiseModel) -> int:
 
 def _not_submodular(model: PairwiseModel) -> tuple:
     """Return the first edge that is not submodular or -1, its violation, and the number of such edges."""
-    tables, weight = model.tables, model.edge_weight
-    # Submodular types with non-negative weights make all edges submodular, without a check of each edge.
-    if len(tables) <= min(_tuning.FEW_TYPES, model.graph.n_edges - 1) and (weight is None or weight.min() >= 0):
-        slack = (a + d - b - c for a, b, c, d in tables.reshape(-1, 4).tolist())
-        if all(value >= 0 for value in slack):
-            return -1, 0.0, 0
     return find_not_submodular(*_cut_network.pairwise_values(model), _cut_network.precision(model))
 
 

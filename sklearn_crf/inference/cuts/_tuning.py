@@ -40,9 +40,6 @@ COARSEST, NODES_FOR_HALF = 2.0**-20, 1 << 17
 # Maximum number of passes over the labelings in a fusion. Each pass fuses with all; even a second one rarely gains.
 FUSION_PASSES = 3
 
-# Number of edge types up to which a Python loop over the types is faster than array operations.
-FEW_TYPES = 16
-
 # Number of nodes whose scores are in memory at once if a lattice is processed row by row.
 NODES_OF_ROWS = 1 << 16
 
