@@ -112,7 +112,8 @@ class GaussianModel(ChecksPickles):
         their number.
         """
         # Products with the matrix can run along the rows of a lattice.
-        is_stencil = self.graph.offsets is not None and len(self.graph.shape) <= 3
+        shape = self.graph.shape
+        is_stencil = self.graph.offsets is not None and shape is not None and len(shape) <= 3
         return _StencilProduct(self) if is_stencil else _GraphProduct(self)
 
     def product(self, vector: ArrayLike) -> np.ndarray:
