@@ -8,7 +8,7 @@ import numpy as np
 from sklearn_crf._options import options
 from sklearn_crf.display._matplotlib import require_pyplot
 from sklearn_crf.encoding import Example
-from sklearn_crf.encoding._labels import _columns, _split_missing
+from sklearn_crf.encoding._labels import _columns, split_labels
 
 _UNLABELLED = "#9c9c9c"
 _RIGHT, _WRONG = "#eeeeec", "#d1362f"
@@ -250,12 +250,12 @@ class FieldDisplay:
 
     def _encoded_labels(self):
         shape = np.shape(self.y_pred)
-        parts = [_split_missing(np.ravel(np.asarray(self.y_pred)), None, "y_pred")]
+        parts = [split_labels(np.ravel(np.asarray(self.y_pred)), None, "y_pred")]
         if self.y_true is not None:
             y_true = np.asarray(self.y_true)
             if y_true.shape != shape:
                 raise ValueError(f"y_true has shape {y_true.shape}, but y_pred has {shape}.")
-            parts.append(_split_missing(y_true.ravel(), self.missing_label, "y_true"))
+            parts.append(split_labels(y_true.ravel(), self.missing_label, "y_true"))
         if self.classes is None:
             classes = np.unique(np.concatenate([present for present, _ in parts if len(present)]))
         else:

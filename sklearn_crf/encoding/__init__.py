@@ -3,7 +3,6 @@
 from sklearn_crf.encoding._batches import (
     chain_features,
     groups_to_join,
-    joined_batches,
     made_batch,
     make_batches,
     object_array,
@@ -14,7 +13,7 @@ from sklearn_crf.encoding._batches import (
 )
 from sklearn_crf.encoding._boundaries import with_boundaries
 from sklearn_crf.encoding._compact_lists import RowFields
-from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
+from sklearn_crf.encoding._edge_features import register_edge_features
 from sklearn_crf.encoding._encoded import Encoded, Outline, n_inputs, record_input
 from sklearn_crf.encoding._examples import (
     Batch,

@@ -282,39 +282,18 @@ def _list_batches(encoded, labels, sample_weight, limits):
         sizes = items.lengths
         packs = _packs_of_chains(sizes, limits)
     else:
-        traits = [_traits(example) for example in items]
-        sizes = np.array([each.n_nodes for each in traits])
-        packs = _packs_of_filled(traits, sizes, limits)
+        sizes = np.array([example.n_nodes for example in items])
+        packs = _packs_of_filled(items, sizes, limits)
     for start, stop in packs:
         if are_chains:
-            join = _PendingExample(partial(_join_chains, encoded, start, stop), encoded, start, stop)
+            make = partial(lambda *ends: _with_edges(encoded, items.joined(*ends)), start, stop)
+            join = _PendingExample(make, encoded, start, stop)
         else:
             join = _with_edges(encoded, _join_examples(items[start:stop], encoded.n_node_types, unions))
         yield _batch(join, start, sizes[start:stop], labels, sample_weight)
 
 
 _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
-
-
-class _Traits(NamedTuple):
-    """Properties of an example that decide which other examples can share its batch."""
-
-    n_nodes: int
-    has_cycles: bool = False
-    has_factors: bool = False
-    kind: tuple | None = None  # only examples of equal kind can be joined
-
-
-def _traits(example):
-    graph, edge_features = example.graph, example.edge_features
-    kind = (
-        example.has_factors,
-        is_sparse_matrix(example.node_features),
-        isinstance(example.node_features, OperatorFeatures),
-        None if edge_features is None else is_sparse_matrix(edge_features),
-        example.n_states is None,
-    )
-    return _Traits(graph.n_nodes, not graph.is_forest, example.has_factors, kind)
 
 
 def _packs_of_chains(lengths, limits):
@@ -331,28 +310,38 @@ def _packs_of_chains(lengths, limits):
         start = max(stop, start + 1)
 
 
-def _packs_of_filled(traits, sizes, limits):
+def _packs_of_filled(examples, sizes, limits):
     """Yield start and stop of each batch as :func:`_packs` does, leaving out examples without nodes."""
-    ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(traits)]
+    ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(examples)]
     for before, stop in pairwise(ends):
         start = before + 1
         if start < stop:
-            yield from ((start + a, start + b) for a, b in _packs(traits[start:stop], limits))
+            yield from ((start + a, start + b) for a, b in _packs(examples[start:stop], limits))
 
 
-def _packs(traits, limits):
+def _packs(examples, limits):
     """Yield start and stop of each batch of consecutive examples that can be joined."""
-    start, n_nodes, has_cycles = 0, 0, False
-    for i, own in enumerate(traits):
-        has_cycles = has_cycles or own.has_cycles
-        n_nodes += own.n_nodes
-        most = limits.factors if own.has_factors else limits.cyclic if has_cycles else limits.forests
-        fits = n_nodes <= most and own.kind == traits[start].kind
-        fits = fits and (limits.mixes or own.has_cycles == traits[start].has_cycles)
-        if i > start and not fits:
+    start, n_nodes, has_cycles, kind = 0, 0, False, None
+    for i, example in enumerate(examples):
+        is_cyclic, edge_features = not example.graph.is_forest, example.edge_features
+        # Only examples of equal kind can be joined.
+        own_kind = (
+            example.has_factors,
+            is_sparse_matrix(example.node_features),
+            isinstance(example.node_features, OperatorFeatures),
+            None if edge_features is None else is_sparse_matrix(edge_features),
+            example.n_states is None,
+            limits.mixes or is_cyclic,
+        )
+        has_cycles = has_cycles or is_cyclic
+        n_nodes += example.n_nodes
+        most = limits.factors if example.has_factors else limits.cyclic if has_cycles else limits.forests
+        if i > start and (n_nodes > most or own_kind != kind):
             yield start, i
-            start, n_nodes, has_cycles = i, own.n_nodes, own.has_cycles
-    yield start, len(traits)
+            start, n_nodes, has_cycles = i, example.n_nodes, is_cyclic
+        if i == start:
+            kind = own_kind
+    yield start, len(examples)
 
 
 def _join_examples(members, n_node_types, unions):
@@ -372,10 +361,6 @@ def _join_examples(members, n_node_types, unions):
     )
     factors, fixed_factors = joined_factors(members)
     return with_fields(joined, factors=factors, fixed_factors=fixed_factors)
-
-
-def _join_chains(encoded, start, stop):
-    return _with_edges(encoded, encoded.items.joined(start, stop))
 
 
 def _with_edges(encoded, example):
@@ -407,12 +392,6 @@ def tie_constant_edges(example):
     if edge_features is None or edge_features.shape[1] != 1 or np.any(edge_features != 1):
         return example
     return with_fields(example, edge_features=None)
-
-
-def joined_batches(batches, max_nodes=4096):
-    """Join consecutive batches of small examples with cycles, and return all batches."""
-    # The edges of each member stay consecutive.
-    return [union_of(group) for group in groups_to_join(batches, max_nodes)]
 
 
 def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):

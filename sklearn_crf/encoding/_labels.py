@@ -38,7 +38,8 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_un
     found = _encode_together(y, encoded, missing_label, classes, name, allow_unknown)
     if found is None:
         parts, names = _read_labels(y, encoded, missing_label, name)
-        classes_ = sorted_classes(_values(parts) if classes is None else [], classes)
+        distinct = [different(present) for present, _ in parts] if classes is None else []
+        classes_ = sorted_classes(distinct, classes)
         labels = [
             _columns(present, where, classes_, part_name, allow_unknown)
             for (present, where), part_name in zip(parts, names, strict=True)
@@ -56,7 +57,7 @@ def _encode_together(y, encoded, missing_label, classes, name, allow_unknown):
         return None
     flat, sizes = joined
     try:
-        present, where = _split(flat, missing_nodes(flat, missing_label), name)
+        present, where = split_labels(flat, missing_label, name)
         classes_ = sorted_classes([different(present)] if classes is None else [], classes)
         columns = _columns(present, where, classes_, name, allow_unknown)
     except ValueError:
@@ -96,7 +97,8 @@ def _shapes_and_labels(y):
 
 def found_labels(y, encoded, *, missing_label=None):
     """Return the distinct labels of each example."""
-    return _values(_read_labels(_without_masks(y), encoded, missing_label, "y")[0])
+    parts, _ = _read_labels(_without_masks(y), encoded, missing_label, "y")
+    return [different(present) for present, _ in parts]
 
 
 def label_array(labels):
@@ -135,10 +137,6 @@ def _with_none(labels):
     return found
 
 
-def _values(parts):
-    return [different(present) for present, _ in parts]
-
-
 def _read_labels(y, encoded, missing_label, name):
     """Return the labels of every example with their positions, and the examples' names in error messages."""
     if y is None:
@@ -148,11 +146,7 @@ def _read_labels(y, encoded, missing_label, name):
     else:
         parts = _read_lattices(y, encoded, name)
         names = [f"{name}[{i}]" for i in range(len(parts))]
-    is_missing = _missing_evidence if name == "evidence" else missing_nodes
-    parts = [
-        _split(part, is_missing(part, missing_label), part_name) for part, part_name in zip(parts, names, strict=True)
-    ]
-    return parts, names
+    return [split_labels(part, missing_label, part_name) for part, part_name in zip(parts, names, strict=True)], names
 
 
 def _read_rows(y, encoded, missing_label, name):
@@ -251,7 +245,7 @@ def missing_nodes(labels, missing_label):
     if labels.dtype == object:
         # pandas gives columns of strings as objects, with NaN for missing values.
         missing = [
-            value is None or value is na or _is_nan(value) or _is_label(value, missing_label) for value in labels.flat
+            value is None or value is na or _is_nan(value) or bool(value == missing_label) for value in labels.flat
         ]
         return np.array(missing, dtype=bool).reshape(labels.shape)
     if missing_label is None:
@@ -264,18 +258,12 @@ def missing_nodes(labels, missing_label):
     return labels == missing_label
 
 
-def _missing_evidence(labels, missing_label):
-    """Return a mask of the nodes without evidence: NaN means unknown, as does ``missing_label``."""
-    missing = missing_nodes(labels, missing_label)
-    return missing | missing_nodes(labels, np.nan) if labels.dtype.kind == "f" else missing
-
-
-def _split_missing(flat, missing_label, name):
-    return _split(flat, missing_nodes(flat, missing_label), name)
-
-
-def _split(flat, missing, name):
+def split_labels(flat, missing_label, name):
     """Return the labels that are present, and a mask of their positions, or None if all are present."""
+    missing = missing_nodes(flat, missing_label)
+    if name.startswith("evidence") and flat.dtype.kind == "f":
+        # NaN means unknown, as does missing_label.
+        missing = missing | np.isnan(flat)
     present = flat[~missing] if missing.any() else flat
     if present.dtype == object:
         present = labels_from_objects(present, name)
@@ -291,10 +279,6 @@ def _split(flat, missing, name):
 
 def _is_nan(value):
     return isinstance(value, float | np.floating) and np.isnan(value)
-
-
-def _is_label(value, label):
-    return _is_nan(value) if _is_nan(label) else bool(value == label)
 
 
 def _require_discrete(present, name):
@@ -322,9 +306,12 @@ def _columns(present, where, classes, name, allow_unknown=False):
             # A label of -1 usually means a missing label, not a class that was absent in training.
             unknown &= (present == -1) if present.dtype.kind in "if" else False
         if np.any(unknown):
+            listed = ", ".join([*map(str, classes[:10]), *["..."] * (len(classes) > 10)])
+            hint = "If it marks nodes without a label, pass it as missing_label."
+            if name.startswith("evidence"):
+                hint = "None and NaN mark nodes whose label is not known."
             raise ValueError(
-                f"{name} holds the unknown label {present[np.argmax(unknown)]}: the classes are "
-                f"{_list_classes(classes)}.{_hint_missing(name)}"
+                f"{name} holds the unknown label {present[np.argmax(unknown)]}: the classes are {listed}. {hint}"
             )
     if where is None:
         return columns
@@ -352,17 +339,6 @@ def _are_among_consecutive(present, classes):
         return False
     first, last = int(classes[0]), int(classes[-1])
     return last - first == len(classes) - 1 and first <= int(present.min()) and int(present.max()) <= last
-
-
-def _hint_missing(name):
-    if name.startswith("evidence"):
-        return " None and NaN mark nodes whose label is not known."
-    return " If it marks nodes without a label, pass it as missing_label."
-
-
-def _list_classes(classes):
-    names = [str(name) for name in classes[:10]]
-    return ", ".join(names) + (", ..." if len(classes) > 10 else "")
 
 
 def _require_states(labels, items, classes, name):
@@ -430,18 +406,12 @@ def sorted_classes(found, classes=None):
             f"A classifier needs labels of at least 2 classes, got 1 class: {classes[0]}. Pass all class labels with "
             "the classes parameter."
         )
-    _warn_of_sentinel(classes)
+    if classes.dtype.kind in "if" and classes[0] == -1 and classes.tolist() != [-1, 1]:
+        warn_caller(
+            "y holds the label -1 along with labels of 0 or more, so -1 is treated as a class: pass missing_label=-1 "
+            "if it marks nodes without a label, or pass all class labels with the classes parameter."
+        )
     return classes
-
-
-def _warn_of_sentinel(classes):
-    """Warn if -1, which often stands for a missing label, is a class and all other classes are non-negative."""
-    if classes.dtype.kind not in "if" or classes[0] != -1 or classes.tolist() == [-1, 1]:
-        return
-    warn_caller(
-        "y holds the label -1 along with labels of 0 or more, so -1 is treated as a class: pass missing_label=-1 if "
-        "it marks nodes without a label, or pass all class labels with the classes parameter."
-    )
 
 
 def named_classes(classes, least=2):

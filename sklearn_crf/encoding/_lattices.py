@@ -49,8 +49,6 @@ def encode_X(
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
     X, names = aligned_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
-    if isinstance(edge_features, str) and edge_features == "auto":
-        edge_features = "constant" if _are_chains(layout, X) else "difference"
     function = edge_feature_function(edge_features)
     if layout == "nodes":
         return _encode_nodes(X, function, dtype, estimator, reset)
@@ -72,12 +70,6 @@ def encode_X(
             f"{estimator.n_features_in_} features as input."
         )
     return encoded if names is None else replace(encoded, feature_names=names)
-
-
-def _are_chains(layout, X):
-    if layout == "list":
-        return not isinstance(X[0], Example) and X[0].ndim == 2
-    return layout == "array" and X.ndim == 3
 
 
 def _warn_of_names(names, estimator):
@@ -132,7 +124,7 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
         n_features=X.shape[-1],
         lattice_ndim=X.ndim - 2,
         edge_feature_function=function,
-        n_edge_types=_n_offsets(graph, edge_types),
+        n_edge_types=len(graph.offsets) if edge_types == "offset" else 1,
         array=X,
         graph=graph,
         edge_type=edge_types,
@@ -201,7 +193,10 @@ def _encode_examples(X, function, dtype, n_features):
         lattice_ndim=None,
         edge_feature_function=function,
         # Check each graph and each array of types once: thousands of examples may share them.
-        n_edge_types=max(map(_n_edge_types, {(id(names_edge_types(x)), id(x.graph)): x for x in items}.values())),
+        n_edge_types=max(
+            _n_types(x.edge_type) if x.graph.n_edges else 0
+            for x in {(id(names_edge_types(x)), id(x.graph)): x for x in items}.values()
+        ),
         n_node_types=max(map(_n_types, {id(x.node_type): x.node_type for x in items}.values())),
         items=items,
         shapes=[(x.n_nodes,) for x in items],
@@ -264,7 +259,7 @@ def _require_finite_examples(X):
     for start in range(0, len(X), _tuning.EXAMPLES_TOGETHER):
         lot = X[start : start + _tuning.EXAMPLES_TOGETHER]
         arrays = {id(part): part for x in lot for part in (x.node_features, x.edge_features) if part is not None}
-        if _are_short_and_finite([_distinct_rows(part) for part in arrays.values()]):
+        if _are_short_and_finite(arrays.values()):
             continue
         for i, x in enumerate(lot, start):
             _require_finite(x.node_features, f"X[{i}].node_features")
@@ -272,13 +267,12 @@ def _require_finite_examples(X):
                 _require_finite(x.edge_features, f"X[{i}].edge_features")
 
 
-def _distinct_rows(array):
-    """Return an array, or only its first row if all rows are views of the same memory."""
-    return array[:1] if type(array) is np.ndarray and array.ndim == 2 and array.strides[0] == 0 else array
-
-
 def _are_short_and_finite(arrays):
-    if any(type(x) is not np.ndarray for x in arrays) or sum(x.size for x in arrays) > _tuning.NUMBERS_TOGETHER:
+    if any(type(x) is not np.ndarray for x in arrays):
+        return False
+    # Check a row only once if all rows are views of the same memory.
+    arrays = [x[:1] if x.ndim == 2 and x.strides[0] == 0 else x for x in arrays]
+    if sum(x.size for x in arrays) > _tuning.NUMBERS_TOGETHER:
         return False
     flat = np.concatenate([x.ravel() for x in arrays])
     with np.errstate(over="ignore"):
@@ -306,13 +300,5 @@ def _require_finite(x, name, parts=None):
     raise ValueError(f"{name} contains {found}.")
 
 
-def _n_offsets(graph, edge_types):
-    return len(graph.offsets) if edge_types == "offset" else 1
-
-
 def _n_types(types):
     return 1 if types is None else int(types.max()) + 1
-
-
-def _n_edge_types(example):
-    return _n_types(example.edge_type) if example.graph.n_edges else 0

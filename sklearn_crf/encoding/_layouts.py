@@ -30,16 +30,13 @@ def read_layout(X, lattice_ndim=None):
         raise ValueError("X is one Example: pass a list of examples, [X].")
     X = _without_masks(X)
     if sp.issparse(X) or hasattr(X, "columns"):
-        _require_plain(X, lattice_ndim)
+        _require_axes(X.shape, lattice_ndim)
         return "nodes", sound_csr(X, "X") if sp.issparse(X) else X
     X = _to_array_or_list(X, lattice_ndim)
     if isinstance(X, list):
         return "list", _read_list(X, lattice_ndim)
-    if X.ndim <= 2:
-        _require_plain(X, lattice_ndim)
-        return "nodes", X
-    _require_axes(X, lattice_ndim)
-    return "array", X
+    _require_axes(X.shape, lattice_ndim)
+    return "nodes" if X.ndim <= 2 else "array", X
 
 
 def _without_masks(X):
@@ -222,41 +219,26 @@ def empty_example(i, shape):
 _RULE = "an example has its lattice axes first and its features last."
 
 
-def _require_plain(X, lattice_ndim):
-    if lattice_ndim in (None, 0):
-        return
-    shape = np.shape(X) if not sp.issparse(X) else X.shape
-    if len(shape) == lattice_ndim + 1:
-        raise ValueError(_example_of_sequence(shape, lattice_ndim))
-    raise ValueError(_wrong_axes(shape, lattice_ndim))
-
-
-def _require_axes(X, lattice_ndim):
+def _require_axes(shape, lattice_ndim):
+    """Raise ValueError unless an array has the axes that ``lattice_ndim`` asks for."""
+    if not lattice_ndim and len(shape) <= 2:
+        return  # scikit-learn's validation of plain rows follows
     if lattice_ndim is None:
-        if X.ndim - 2 > _MOST_LATTICE_AXES:
+        if len(shape) - 2 > _MOST_LATTICE_AXES:
             raise ValueError(
-                f"X of shape {X.shape} has {X.ndim - 2} lattice axes: pass lattice_ndim if this is intended."
+                f"X of shape {shape} has {len(shape) - 2} lattice axes: pass lattice_ndim if this is intended."
             )
-        return
-    if X.ndim == lattice_ndim + 1:
-        raise ValueError(_example_of_sequence(X.shape, lattice_ndim))
-    if X.ndim != lattice_ndim + 2:
-        raise ValueError(_wrong_axes(X.shape, lattice_ndim))
-
-
-def _example_of_sequence(shape, lattice_ndim):
-    return (
-        f"X of shape {tuple(shape)} is one example where lattice_ndim={lattice_ndim}: add a leading axis, "
-        "X[np.newaxis] and y[np.newaxis], or pass lists of one example."
-    )
-
-
-def _wrong_axes(shape, lattice_ndim):
-    lattice = f", {lattice_ndim} lattice axes" if lattice_ndim else ""
-    return (
-        f"X of shape {tuple(shape)} does not fit lattice_ndim={lattice_ndim}: its axes must be "
-        f"(n_examples{lattice}, n_features)."
-    )
+    elif len(shape) == lattice_ndim + 1:
+        raise ValueError(
+            f"X of shape {tuple(shape)} is one example where lattice_ndim={lattice_ndim}: add a leading axis, "
+            "X[np.newaxis] and y[np.newaxis], or pass lists of one example."
+        )
+    elif len(shape) != lattice_ndim + 2:
+        lattice = f", {lattice_ndim} lattice axes" if lattice_ndim else ""
+        raise ValueError(
+            f"X of shape {tuple(shape)} does not fit lattice_ndim={lattice_ndim}: its axes must be "
+            f"(n_examples{lattice}, n_features)."
+        )
 
 
 def validated_rows(estimator, X, **options):

@@ -94,7 +94,7 @@ def bmrm(
     """
     # fun: callable; x0: (n,); lower_bounded: (n,) of bool; callback: callable
     x = _iterates.checked_start(x0)
-    bundle = Bundle(_iterates.checked_bounds(lower_bounded, len(x)), len(x), max_planes)
+    bundle = Bundle(_iterates.mask_of_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
         bundle.add(np.zeros(len(x)), floor)
     best, step = _iterates.BestPoint(x), _StepFromBest()
@@ -129,8 +129,7 @@ def bmrm(
         loss_curve=np.maximum(curves[0], dual),
         dual_curve=np.array(curves[1]),
         nit=len(curves[0]),
-        success=_iterates.is_success(message),
-        message=message,
+        **_iterates.ended(message),
     )
 
 
@@ -311,7 +310,7 @@ def one_slack(
     """
     # lower_bounded: (n,) of bool; callback: callable
     max_kept = min(max_kept, affordable_planes(cache_size, sizes, n))
-    state = _OneSlackIterate(oracle, sizes, _iterates.checked_bounds(lower_bounded, n), max_planes, max_kept)
+    state = _OneSlackIterate(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes, max_kept)
     found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         state.pass_over()

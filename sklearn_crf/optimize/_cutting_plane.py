@@ -180,7 +180,7 @@ def cutting_plane(
     # lower_bounded: (n,) of bool; callback: callable
     rng = _iterates.random_state_of(random_state)
     max_planes = min(max_planes, affordable_planes(cache_size, sizes, n))
-    state = PlaneCache(sizes, _iterates.checked_bounds(lower_bounded, n), max_planes)
+    state = PlaneCache(sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes)
     found = _iterates.Checks(risk, state, tol, callback)
     precision = 0.0
     for epoch in range(1, max_iter + 1):

@@ -12,7 +12,7 @@ class CycleDetector:
     With :math:`E_t` the number of errors (or the norm of the gradient) at iteration t and :math:`m_t` its minimum so
     far:
 
-    - the low zone is :math:`E_t \le (1 + \mathrm{tolerance}) m_t`;
+    - the low zone is :math:`E_t \le 1.1 \, m_t`;
     - the zone is left when :math:`E_t > (1 + \mathrm{departure}) m_t`;
     - a cycle is complete when the zone is entered after it was left, or after ``patience`` iterations in
     a row without leaving it;
@@ -28,18 +28,11 @@ class CycleDetector:
         self,
         n_cycles: int = 2,
         *,
-        tolerance: float = 0.1,
         departure: float = 0.5,
         patience: int = 50,
         min_iter: int = 20,
     ):
-        for name, count in (("n_cycles", n_cycles), ("patience", patience), ("min_iter", min_iter)):
-            if not count >= 1:
-                raise ValueError(f"{name} must be at least 1, got {count!r}.")
-        if not 0 <= tolerance <= departure:
-            raise ValueError(f"tolerance must lie in 0 to departure={departure!r}, got {tolerance!r}.")
         self.n_cycles = n_cycles
-        self.tolerance = tolerance
         self.departure = departure
         self.patience = patience
         self.min_iter = min_iter
@@ -52,24 +45,16 @@ class CycleDetector:
 
     def update(self, value: float) -> bool:
         """Record the value of the next iteration and return whether training should stop."""
-        value = float(value)
-        if not value >= 0:
-            raise ValueError(f"value must not be negative or NaN, got {value}.")
         if value < self.minimum:
             self.minimum, self.best_iter = value, self.n_iter
             self.n_completed, self._is_away, self._n_at_rest = 0, False, 0
         self.n_iter += 1
-        self._count(value)
-        return self.n_completed >= self.n_cycles and self.n_iter - 1 - self.best_iter >= self.min_iter
-
-    def _count(self, value):
         if value > (1 + self.departure) * self.minimum:
-            self._is_away = True
-            self._n_at_rest = 0
-            return
-        self._n_at_rest += 1
-        returned = self._is_away and value <= (1 + self.tolerance) * self.minimum
-        if returned or self._n_at_rest >= self.patience:
-            self.n_completed += 1
-            self._is_away = False
-            self._n_at_rest = 0
+            self._is_away, self._n_at_rest = True, 0
+        else:
+            self._n_at_rest += 1
+            returned = self._is_away and value <= 1.1 * self.minimum
+            if returned or self._n_at_rest >= self.patience:
+                self.n_completed += 1
+                self._is_away, self._n_at_rest = False, 0
+        return self.n_completed >= self.n_cycles and self.n_iter - 1 - self.best_iter >= self.min_iter

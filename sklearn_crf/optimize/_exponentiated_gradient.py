@@ -53,7 +53,7 @@ def exponentiated_gradient(
     rng = _iterates.random_state_of(random_state)
     state = _DualMarginals(blocks, temperature)
     losses, duals = [], []
-    message, success = _iterates.AT_LIMIT, False
+    message = _iterates.AT_LIMIT
     for epoch in range(1, max_iter + 1):
         for i in rng.permutation(len(blocks)):
             state.step(i)
@@ -62,10 +62,10 @@ def exponentiated_gradient(
         duals.append(state.dual)
         fields = {"fun": value, "jac": gradient, "dual": state.dual, "nit": epoch, "parameters": state.parameters}
         if _iterates.stopped_by(callback, x=state.x.copy(), **fields):
-            message, success = "STOP: by the callback", True
+            message = "STOP: by the callback"
             break
         if _iterates.largest(gradient) <= tol:
-            message, success = "CONVERGENCE: gradient within tol", True
+            message = "CONVERGENCE: gradient within tol"
             break
     return OptimizeResult(
         x=state.x,
@@ -73,10 +73,9 @@ def exponentiated_gradient(
         jac=gradient,
         dual=state.dual,
         nit=epoch,
-        success=success,
-        message=message,
         loss_curve=np.array(losses),
         dual_curve=np.array(duals),
+        **_iterates.ended(message),
     )
 
 

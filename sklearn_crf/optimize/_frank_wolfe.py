@@ -64,12 +64,9 @@ class BlockDual:
         self._offsets[block] += share * lift
         self.offset += float(share @ lift)
         self._free -= share @ rows
-        self._project()
-        return float(np.maximum(slack, 0.0).sum())
-
-    def _project(self):
         self.x = self._free.copy()
         self.x[self.bounded] = np.maximum(self.x[self.bounded], 0.0)
+        return float(np.maximum(slack, 0.0).sum())
 
 
 def _box_ascent(gram, gradient):
@@ -115,7 +112,7 @@ def frank_wolfe(
     """
     # oracle: callable; risk: callable; lower_bounded: (n,) of bool; callback: callable
     rng = _iterates.random_state_of(random_state)
-    state = BlockDual(oracle, sizes, _iterates.checked_bounds(lower_bounded, n)) if dual is None else dual
+    state = BlockDual(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n)) if dual is None else dual
     found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         slack = state.pass_over(rng)

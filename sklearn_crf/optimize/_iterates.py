@@ -45,14 +45,9 @@ def is_closed(primal, dual, tol):
     return primal - dual <= max(tol * abs(primal), 1e-14 * max(abs(primal), abs(dual)))
 
 
-def checked_bounds(lower_bounded, n):
+def mask_of_bounds(lower_bounded, n):
     """Return a mask (n,) of the entries that must not be negative."""
-    if lower_bounded is None:
-        return np.zeros(n, dtype=bool)
-    bounded = np.asarray(lower_bounded, dtype=bool)
-    if bounded.shape != (n,):
-        raise ValueError(f"lower_bounded must have shape ({n},), got {bounded.shape}.")
-    return bounded
+    return np.zeros(n, dtype=bool) if lower_bounded is None else np.asarray(lower_bounded, dtype=bool)
 
 
 def stopped_at(callback, x, primal, dual, nit):
@@ -118,9 +113,9 @@ AT_LIMIT = "STOP: max_iter reached"
 UNPROVEN = "STOP: the gap left is due to maxima that are not proven optimal"
 
 
-def is_success(message):
-    """Return whether an optimizer converged or was stopped by the callback."""
-    return message.startswith("CONVERGENCE") or message.endswith("callback")
+def ended(message):
+    """Return the fields of a result that say how an optimizer ended: success, also if the callback ended it."""
+    return {"success": message.startswith(("CONVERGENCE", "STOP: by the callback")), "message": message}
 
 
 class Checks:
@@ -169,12 +164,8 @@ class Checks:
             dual_curve=np.array(self._dual),
             checks=np.array(self._epochs),
             nit=n_epochs,
-            success=is_success(self._message or AT_LIMIT),
-            message=self._message or AT_LIMIT,
+            **ended(self._message or AT_LIMIT),
         )
-
-
-SCHEDULES = ("constant", "annealed", "sqrt")
 
 
 def checked_start(x0):
@@ -187,23 +178,12 @@ def checked_start(x0):
     return x
 
 
-def check_max_iter(max_iter):
-    if max_iter < 0:
-        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
-
-
 def step_sizes(step_size, schedule, decay_steps):
     """Return the step size as a function of the number of earlier steps t = 0, 1, ...
 
     ``"constant"`` is ``step_size``, ``"annealed"`` is ``step_size / (1 + t / decay_steps)``, ``"sqrt"`` is
     ``step_size / sqrt(1 + t / decay_steps)``.
     """
-    if not (np.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"step_size must be positive, got {step_size!r}.")
-    if not decay_steps > 0:
-        raise ValueError(f"decay_steps must be positive, got {decay_steps!r}.")
-    if schedule not in SCHEDULES:
-        raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}.")
     power = {"constant": 0.0, "annealed": 1.0, "sqrt": 0.5}[schedule]
     return lambda t: step_size / (1 + t / decay_steps) ** power
 

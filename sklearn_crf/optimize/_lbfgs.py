@@ -28,21 +28,20 @@ def minimize_lbfgs(
         x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
     """
     # most_left: fraction of the value that may still be left to decrease, estimated from the last iterations
-    # fun: callable; x0: (n,); lower_bounded: (n,) of bool; scaling: (n, n); callback: callable
+    # fun: callable; x0: (n,); lower_bounded: (n,) of bool, in z if scaling, (n, n), is given; callback: callable
     start = _iterates.checked_start(x0)
-    bounded = _iterates.checked_bounds(lower_bounded, len(start))
+    bounded = _iterates.mask_of_bounds(lower_bounded, len(start))
     start[bounded] = np.maximum(start[bounded], 0.0)
-    _iterates.check_max_iter(max_iter)
-    seen = _Evaluations(fun, start, _check_scaling(scaling, bounded))
+    seen = _Evaluations(fun, start, scaling)
     try:
         seen(seen.first)
     except _NonFiniteValue as error:
         raise ValueError(f"fun must be finite at x0, got value {error.args[0]}.") from None
     run = _LBFGSIterations(seen, callback, bounded, tol, most_left)
     if run.has_converged():
-        return run.result(seen.last, _CONVERGED, failed=False)
+        return run.result(seen.last, _CONVERGED)
     if max_iter == 0:
-        return run.result(seen.last, _iterates.AT_LIMIT, failed=True)
+        return run.result(seen.last, _iterates.AT_LIMIT)
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
@@ -71,20 +70,20 @@ def minimize_lbfgs(
             callback=iteration,
         )
     except _NonFiniteValue:
-        return run.result(seen.best, "ABNORMAL: fun is not finite on the way", failed=True)
+        return run.result(seen.best, "ABNORMAL: fun is not finite on the way")
     if run.stopped:
-        return run.result(seen.last, "STOP: by the callback", failed=False)
+        return run.result(seen.last, "STOP: by the callback")
     if found.status in (0, 1, _STOPPED):
         seen(found.x)
     if found.status in (0, _STOPPED) and run.has_converged():
-        return run.result(seen.last, _CONVERGED, failed=False)
+        return run.result(seen.last, _CONVERGED)
     if found.status == 0 and run.stands_still():
-        return run.result(seen.best, "CONVERGENCE: the value no longer changes", failed=False)
+        return run.result(seen.best, "CONVERGENCE: the value no longer changes")
     if found.status == 1:
-        return run.result(seen.last, _iterates.AT_LIMIT, failed=True)
+        return run.result(seen.last, _iterates.AT_LIMIT)
     if noise and run.stands_still(noise):
-        return run.result(seen.best, "CONVERGENCE: the value changes by its noise only", failed=False)
-    return run.result(seen.best, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
+        return run.result(seen.best, "CONVERGENCE: the value changes by its noise only")
+    return run.result(seen.best, "ABNORMAL: no better point on the line, value and gradient disagree")
 
 
 # Relative decrease of the value, as in scikit-learn's LogisticRegression. It is small, so that the gradient decides.
@@ -120,21 +119,6 @@ def scaling_by_differences(
     # Steps along negative curvature, of functions that are not convex, must have a moderate length too.
     curvature = np.abs(curvature)
     return directions / np.sqrt(np.maximum(curvature, floor * curvature.max()))
-
-
-def _check_scaling(scaling, bounded):
-    if scaling is None:
-        return None
-    matrix = np.asarray(scaling, dtype=np.float64)
-    if matrix.shape != (len(bounded), len(bounded)) or not np.all(np.isfinite(matrix)):
-        n = len(bounded)
-        raise ValueError(f"scaling must be a finite array of shape ({n}, {n}), got shape {matrix.shape}.")
-    if bounded.any():
-        raise ValueError(
-            "scaling must be None if entries of x are bounded, because bounds apply to x, not to the scaled "
-            "variables z."
-        )
-    return matrix
 
 
 class _NonFiniteValue(Exception):
@@ -208,15 +192,15 @@ class _LBFGSIterations:
         before, after = self.loss_curve[-2:]
         return abs(after - before) <= noise * max(abs(before), abs(after), 1)
 
-    def result(self, point, message, failed):
+    def result(self, point, message):
+        fields = _iterates.ended(message)
+        fields["success"] |= _iterates.has_converged(self.steepest(point), self.loss_curve, self.tol, self.most_left)
         return OptimizeResult(
             x=point.x,
             fun=point.value,
             jac=point.gradient,
             nit=len(self.loss_curve) - 1,
             nfev=self.seen.count,
-            success=not failed
-            or _iterates.has_converged(self.steepest(point), self.loss_curve, self.tol, self.most_left),
-            message=message,
             loss_curve=np.array(self.loss_curve),
+            **fields,
         )

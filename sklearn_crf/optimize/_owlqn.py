@@ -87,17 +87,18 @@ def minimize_owlqn(
     if not np.all(l1 >= 0):
         raise ValueError(f"l1 must not be negative or NaN, got {l1.min()}.")
     curvature = _check_curvature(curvature, len(x))
-    _iterates.check_max_iter(max_iter)
+    if max_iter < 0:
+        raise ValueError(f"max_iter must not be negative, got {max_iter!r}.")
     value, gradient = _evaluate(fun, x, l1)
     if not np.isfinite(value):
         raise ValueError(f"fun must be finite at x0, got value {value}.")
     pairs: deque = deque(maxlen=_CORRECTIONS)
     curve, n_evaluations = [value], 1
-    message, success = _iterates.AT_LIMIT, False
+    message = _iterates.AT_LIMIT
     for _ in range(max_iter):
         slope = least_subgradient(x, gradient, l1)
         if _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left):
-            message, success = "CONVERGENCE: subgradient within tol", True
+            message = "CONVERGENCE: subgradient within tol"
             break
         found, n_tried = _search_line(fun, x, value, slope, l1, pairs, curvature)
         if found is None and pairs:
@@ -115,22 +116,23 @@ def minimize_owlqn(
         x, value, gradient = new_x, new_value, new_gradient
         curve.append(value)
         if _iterates.stopped_by(callback, x=x, fun=value, jac=gradient, nit=len(curve) - 1):
-            message, success = "STOP: by the callback", True
+            message = "STOP: by the callback"
             break
         if fall <= 0:
-            message, success = "CONVERGENCE: the value no longer changes", True
+            message = "CONVERGENCE: the value no longer changes"
             break
     slope = least_subgradient(x, gradient, l1)
     x.flags.writeable = True
+    fields = _iterates.ended(message)
+    fields["success"] |= _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left)
     return OptimizeResult(
         x=x,
         fun=value,
         jac=slope,
         nit=len(curve) - 1,
         nfev=n_evaluations,
-        success=success or _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left),
-        message=message,
         loss_curve=np.array(curve),
+        **fields,
     )
 
 

@@ -8,7 +8,7 @@ from scipy.linalg import lu_factor, lu_solve
 from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize._iterates import AT_LIMIT, Callback, Projection, ValueGradient
-from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, check_options, minimize_spg
+from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, minimize_spg
 
 # Relative curvature along a step below which the curvature is dominated by rounding.
 _LEAST_CURVATURE = 1e-12
@@ -38,20 +38,19 @@ def minimize_pqn(
     ``fun``. The method therefore pays if ``fun`` costs far more than a projection. The value never rises.
     """
     # most_left: fraction of the value that may still be left to decrease, estimated from the last iterations
-    check_options(max_iter, tol, memory=memory, inner_iter=inner_iter)
     run = ProjectedRun(fun, project, x0, history=1, shrink=0.5, callback=callback, precision=precision)
     if run.has_converged(tol, most_left):
-        return run.result(True, "CONVERGENCE: no iteration was needed")
+        return run.result("CONVERGENCE: no iteration was needed")
     model = _QuadraticModel(memory)
     while run.nit < max_iter:
         if not _step(run, model, inner_iter):
-            return run.result(False, "ABNORMAL: no better point on the line")
+            return run.result("ABNORMAL: no better point on the line")
         if run.has_converged(tol, most_left):
-            return run.result(True, "CONVERGENCE: projected gradient within tol")
+            return run.result("CONVERGENCE: projected gradient within tol")
         if run.stopped:
-            return run.result(True, "STOP: by the callback")
+            return run.result("STOP: by the callback")
         model.learn(run.moved, run.turned)
-    return run.result(False, AT_LIMIT)
+    return run.result(AT_LIMIT)
 
 
 def _step(run, model, inner_iter):

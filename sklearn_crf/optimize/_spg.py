@@ -18,16 +18,6 @@ _SHORTEST, _ENOUGH = 1e-14, 1e-4
 _LEAST_STEP, _MOST_STEP = 1e-10, 1e10
 
 
-def check_options(max_iter, tol, **counts):
-    """Raise ValueError for the first option that is out of range."""
-    _iterates.check_max_iter(max_iter)
-    if not tol >= 0:
-        raise ValueError(f"tol must not be negative, got {tol!r}.")
-    for name, value in counts.items():
-        if not value >= 1:
-            raise ValueError(f"{name} must be at least 1, got {value!r}.")
-
-
 class ProjectedRun:
     """Iterations of a projected gradient method, with their line search."""
 
@@ -103,8 +93,9 @@ class ProjectedRun:
         """Return whether the projected gradient is within ``tol`` and little of the value is left to decrease."""
         return _iterates.has_converged(self.residual, self.loss_curve, tol, most_left)
 
-    def result(self, success, message):
-        if not success and self.best[1] < self.value:
+    def result(self, message):
+        fields = _iterates.ended(message)
+        if not fields["success"] and self.best[1] < self.value:
             self.x, self.value, self.gradient = self.best
             self.residual = self._residual(self.x, self.gradient)
         return OptimizeResult(
@@ -113,10 +104,9 @@ class ProjectedRun:
             jac=self.gradient,
             nit=self.nit,
             nfev=self.nfev,
-            success=success,
-            message=message,
             residual=self.residual,
             loss_curve=np.array(self.loss_curve),
+            **fields,
         )
 
 
@@ -143,10 +133,9 @@ def minimize_spg(
     accepted if it falls sufficiently below the largest of the last values.
     """
     # fun: callable; x0: (n,); project: callable; callback: callable
-    check_options(max_iter, tol, history=history)
     run = ProjectedRun(fun, project, x0, history=history, shrink=0.3, callback=callback, precision=precision)
     if run.residual <= tol:
-        return run.result(True, "CONVERGENCE: no iteration was needed")
+        return run.result("CONVERGENCE: no iteration was needed")
     step = 1 / run.residual if first_step is None else first_step
     while run.nit < max_iter:
         # Rounding can make a spectral step far too long; the plain gradient step is the fallback.
@@ -155,12 +144,12 @@ def minimize_spg(
             if run.move_along(direction):
                 break
         else:
-            return run.result(False, "ABNORMAL: no better point on the line")
+            return run.result("ABNORMAL: no better point on the line")
         if run.residual <= tol:
-            return run.result(True, "CONVERGENCE: projected gradient within tol")
+            return run.result("CONVERGENCE: projected gradient within tol")
         if run.stopped:
-            return run.result(True, "STOP: by the callback")
+            return run.result("STOP: by the callback")
         # The spectral step is the inverse curvature along the last step.
         curvature = float(run.moved @ run.turned)
         step = float(run.moved @ run.moved) / curvature if curvature > 0 else _MOST_STEP
-    return run.result(False, _iterates.AT_LIMIT)
+    return run.result(_iterates.AT_LIMIT)

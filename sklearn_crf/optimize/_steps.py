@@ -37,7 +37,6 @@ def gradient_ascent(
     """
     # gradient: callable; x0: (n,); callback: callable
     x = _iterates.checked_start(x0)
-    _iterates.check_max_iter(max_iter)
     is_adaptive = schedule == "adaptive"
     size = _iterates.step_sizes(step_size, "constant" if is_adaptive else schedule, decay_steps=100)
     squares = np.zeros(len(x))
@@ -89,10 +88,6 @@ def minimize_sgd(
     """
     # fun: callable; x0: (n,); project: callable; callback: callable
     x = _iterates.checked_start(x0)
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size!r}.")
-    if n_examples < 1:
-        raise ValueError(f"n_examples must be at least 1, got {n_examples!r}.")
     size = _iterates.step_sizes(step_size, schedule, decay_steps=-(-n_examples // batch_size))
     rng = _iterates.random_state_of(random_state)
     state = OptimizeResult(x=x, last_x=x, fun=None, jac=None, nit=0, n_steps=0, success=True, message="", loss_curve=[])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import Callback, Checks, Oracle, RandomSeed, checked_bounds, random_state_of
+from sklearn_crf.optimize._iterates import Callback, Checks, Oracle, RandomSeed, mask_of_bounds, random_state_of
 
 
 class _PegasosIterate:
@@ -30,6 +30,7 @@ class _PegasosIterate:
         self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
 
     def end_epoch(self):
+        """Raise the dual to the value of the present dual point, if this is larger."""
         self.dual = max(self.dual, self._offset - 0.5 * float(self.x @ self.x))
 
 
@@ -97,7 +98,7 @@ def subgradient(
     array([0.5 , 0.25])
     """
     rng = random_state_of(random_state)
-    state = _PegasosIterate(checked_bounds(lower_bounded, n))
+    state = _PegasosIterate(mask_of_bounds(lower_bounded, n))
     found = Checks(risk, state, tol, callback)
     mean = np.zeros(n)
     for epoch in range(1, max_iter + 1):

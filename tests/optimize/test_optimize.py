@@ -95,15 +95,6 @@ class TestLBFGS:
         assert_allclose(scaling_by_differences(lambda x: (-x @ x, -2 * x), np.ones(3)), np.eye(3))
         assert_allclose(scaling_by_differences(lambda x: (0.0, np.full(3, np.nan)), np.ones(3)), np.eye(3))
 
-    @pytest.mark.parametrize("scaling", [np.eye(5), np.full((6, 6), np.nan), np.ones(6)])
-    def test_scaling_that_does_not_fit(self, scaling):
-        with pytest.raises(ValueError, match=r"scaling must be a finite array of shape \(6, 6\)"):
-            minimize_lbfgs(quadratic()[0], np.zeros(6), scaling=scaling)
-
-    def test_scaling_and_bounds_exclude_each_other(self):
-        with pytest.raises(ValueError, match="scaling must be None if entries of x are bounded"):
-            minimize_lbfgs(quadratic()[0], np.zeros(6), scaling=np.eye(6), lower_bounded=[True] + 5 * [False])
-
     @given(seed=st.integers(0, 1000), n=st.integers(1, 20))
     @settings(max_examples=30, deadline=None)
     def test_finds_the_minimum(self, seed, n):
@@ -226,8 +217,6 @@ class TestLBFGS:
             minimize_lbfgs(fun, np.full(6, np.nan))
         with pytest.raises(ValueError, match="fun must be finite at x0"):
             minimize_lbfgs(lambda x: (np.inf, x), np.ones(6))
-        with pytest.raises(ValueError, match="max_iter"):
-            minimize_lbfgs(fun, np.ones(6), max_iter=-1)
 
     def test_the_start_is_left_as_it_is(self):
         fun, _ = quadratic()
@@ -288,19 +277,6 @@ class TestGradientAscent:
         assert not found.success
         assert "smaller step_size" in found.message
         assert np.all(np.isfinite(points))
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"step_size": 0.0}, "step_size must be positive"),
-            ({"step_size": np.inf}, "step_size must be positive"),
-            ({"step_size": 1.0, "schedule": "log"}, "schedule must be one of"),
-            ({"step_size": 1.0, "max_iter": -1}, "max_iter"),
-        ],
-    )
-    def test_bad_options_are_named(self, options, message):
-        with pytest.raises(ValueError, match=message):
-            gradient_ascent(np.ones_like, np.zeros(2), **options)
 
     def test_a_bad_gradient_at_the_start_is_named(self):
         with pytest.raises(ValueError, match="gradient must be finite at x0"):
@@ -397,11 +373,6 @@ class TestSGD:
         assert "smaller step_size" in found.message
         assert np.all(np.isfinite(found.last_x))
 
-    @pytest.mark.parametrize(("n_examples", "batch_size", "name"), [(0, 1, "n_examples"), (5, 0, "batch_size")])
-    def test_bad_options_are_named(self, n_examples, batch_size, name):
-        with pytest.raises(ValueError, match=f"{name} must be at least 1"):
-            minimize_sgd(lambda i, x: (None, x), np.zeros(1), n_examples, step_size=1.0, batch_size=batch_size)
-
 
 class TestCycles:
     def test_large_oscillations_are_counted_at_each_return(self):
@@ -475,19 +446,6 @@ class TestCycles:
             assert detector.minimum == min(values)
             assert values[detector.best_iter] == min(values)
 
-    def test_bad_input_is_named(self):
-        for options, message in (
-            ({"n_cycles": 0}, "n_cycles"),
-            ({"tolerance": 0.6}, "tolerance"),
-            ({"patience": 0}, "patience"),
-            ({"min_iter": 0}, "min_iter"),
-        ):
-            with pytest.raises(ValueError, match=message):
-                CycleDetector(**options)
-        for value in (-1, np.nan):
-            with pytest.raises(ValueError, match="value must not be negative"):
-                CycleDetector().update(value)
-
 
 def test_lbfgs_stays_within_bounds():
     target = np.array([1.0, -2.0, -3.0, 4.0])
@@ -499,8 +457,6 @@ def test_lbfgs_stays_within_bounds():
     found = minimize_lbfgs(fun, np.full(4, -1.0), lower_bounded=bounded, tol=1e-8)
     assert found.success
     assert_allclose(found.x, [1.0, 0.0, -3.0, 4.0], atol=1e-7)
-    with pytest.raises(ValueError, match="lower_bounded must have shape"):
-        minimize_lbfgs(fun, np.zeros(4), lower_bounded=[True])
 
 
 def test_adaptive_steps_do_not_depend_on_the_units_of_variables():

@@ -113,19 +113,6 @@ def test_callback_and_start():
     assert_allclose(inside.x, 2)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_iter": -1}, "max_iter"),
-        ({"tol": -1.0}, "tol"),
-        ({"history": 0}, "history"),
-    ],
-)
-def test_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        minimize_spg(quadratic(np.eye(1), np.ones(1)), [0.0], project=anywhere, **options)
-
-
 def test_start_must_be_finite():
     with pytest.raises(ValueError, match="x0"):
         minimize_spg(quadratic(np.eye(1), np.ones(1)), [np.nan], project=anywhere)

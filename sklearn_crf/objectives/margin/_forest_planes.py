@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import own_workspace
-from sklearn_crf.encoding import OperatorFeatures, SharedRows, joined_batches, with_fields
+from sklearn_crf.encoding import OperatorFeatures, SharedRows, groups_to_join, union_of, with_fields
 from sklearn_crf.inference import n_labelings
 from sklearn_crf.kernels.learning.forest_hinge import (
     frank_wolfe_steps,
@@ -108,7 +108,8 @@ class ForestPlanes(PlaneOracle):
 
     def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
         self.risk, potentials = risk, risk.potentials
-        batches = [_scale_features(batch, potentials, scale) for batch in joined_batches(risk.batches)]
+        joined = [union_of(group) for group in groups_to_join(risk.batches, _LARGEST)]
+        batches = [_scale_features(batch, potentials, scale) for batch in joined]
         self.n_inference_calls = 0
         #: Whether features are sparse.
         self.are_sparse = isinstance(potentials, SparsePotentials)
@@ -260,7 +261,7 @@ def _are_quick(objective, potentials, batches):
     )
 
 
-# Largest number of nodes of a block or part, and least number of parts of a pass over all examples
+# Largest number of nodes of a joined batch, of a block or part, and least number of parts of a pass over all examples
 _LARGEST = 4096
 _PARTS = 16
 
