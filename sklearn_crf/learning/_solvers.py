@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import progress_reporter
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.distributed import ClusterGoneError
@@ -108,6 +109,7 @@ class Solver(HoldsOptions):
                     run.held_out.choose(record)
 
 
+@options(kw_only=False)
 class LBFGS(Solver):
     """Limited-memory BFGS over all examples, for smooth losses; OWL-QN with an L1 penalty.
 
@@ -132,9 +134,8 @@ class LBFGS(Solver):
         "select": [StrOptions(set(SELECTIONS))],
     }
 
-    def __init__(self, l1_ratio: float = 0.0, select: str = "best"):
-        self.l1_ratio = l1_ratio
-        self.select = select
+    l1_ratio: float = 0.0
+    select: str = "best"
 
     def train(self, problem: PenalisedRisk, start: np.ndarray, run: Any, remedy: str = REMEDY) -> TrainingRecord:
         with self._training(problem, run, remedy) as report:
@@ -201,6 +202,7 @@ class LBFGS(Solver):
         problem.record.choose(selection)
 
 
+@options(kw_only=False)
 class GradientSteps(Solver):
     """Steps of constant or decreasing length along the negative gradient over all examples.
 
@@ -240,13 +242,10 @@ class GradientSteps(Solver):
         "n_cycles": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(
-        self, step_size: float = 0.1, step_schedule: str = "constant", select: str = "best", n_cycles: int = 3
-    ):
-        self.step_size = step_size
-        self.step_schedule = step_schedule
-        self.select = select
-        self.n_cycles = n_cycles
+    step_size: float = 0.1
+    step_schedule: str = "constant"
+    select: str = "best"
+    n_cycles: int = 3
 
     def train(self, problem, start, run, remedy=REMEDY):
         with self._training(problem, run, remedy) as report:
@@ -318,6 +317,7 @@ class GradientSteps(Solver):
         return CycleDetector(self.n_cycles, departure=np.inf, patience=5, min_iter=5 * self.n_cycles)
 
 
+@options(kw_only=False)
 class SGD(Solver):
     """Stochastic gradient steps over mini-batches of examples.
 
@@ -358,13 +358,10 @@ class SGD(Solver):
     }
     is_stochastic = True
 
-    def __init__(
-        self, step_size: float = 0.1, step_schedule: str = "annealed", batch_size: int = 8, select: str = "best"
-    ):
-        self.step_size = step_size
-        self.step_schedule = step_schedule
-        self.batch_size = batch_size
-        self.select = select
+    step_size: float = 0.1
+    step_schedule: str = "annealed"
+    batch_size: int = 8
+    select: str = "best"
 
     def train(self, problem, start, run, remedy=REMEDY):
         with self._training(problem, run, remedy) as report:
@@ -432,6 +429,7 @@ class SGD(Solver):
         return result
 
 
+@options(kw_only=False)
 class AnchoredBundle(Solver):
     r"""Bundle method for the convex loss of the saddle point approximation, with a duality gap.
 
@@ -462,8 +460,7 @@ class AnchoredBundle(Solver):
 
     _parameter_constraints: ClassVar[dict] = {"tol": [Interval(Real, 0, None, closed="left")]}
 
-    def __init__(self, tol: float = 1e-3):
-        self.tol = tol
+    tol: float = 1e-3
 
     def train(self, problem, start, run, remedy=REMEDY):
         with self._training(problem, run, remedy) as report:

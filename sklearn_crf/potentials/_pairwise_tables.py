@@ -1,12 +1,13 @@
 """Forms of pairwise tables with few weights, and the options of estimators for pairwise tables."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf._numbers import C_INTERVAL, as_array
+from sklearn_crf._options import options
 from sklearn_crf._threads import cached_property
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.potentials._entity_schemes import ENTITY_SCHEMES
@@ -158,6 +159,7 @@ def _invalid_transitions(scheme, classes):
     return pairs, np.array([first, last])
 
 
+@options(kw_only=False)
 class PairwiseTables(HoldsOptions):
     """Options for the pairwise tables of a field.
 
@@ -215,26 +217,15 @@ class PairwiseTables(HoldsOptions):
         "segments": [Segments, None],
     }
 
-    def __init__(
-        self,
-        form: str = "auto",
-        forbidden: Any = None,
-        edge_types: str = "tied",
-        C: float | None = None,
-        *,
-        forbidden_first: Any = None,
-        forbidden_last: Any = None,
-        boundary_weights: bool = False,
-        segments: Segments | None = None,
-    ) -> None:
-        self.form = form
-        self.forbidden = forbidden
-        self.edge_types = edge_types
-        self.C = C
-        self.forbidden_first = forbidden_first
-        self.forbidden_last = forbidden_last
-        self.boundary_weights = boundary_weights
-        self.segments = segments
+    form: str = "auto"
+    forbidden: Any = None
+    edge_types: str = "tied"
+    C: float | None = None
+    _: KW_ONLY
+    forbidden_first: Any = None
+    forbidden_last: Any = None
+    boundary_weights: bool = False
+    segments: Segments | None = None
 
     def forbidden_pairs(self, classes: np.ndarray) -> np.ndarray | None:
         """Return a mask of the forbidden pairs.

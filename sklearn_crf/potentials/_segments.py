@@ -7,11 +7,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
+from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.models import SegmentModel, Statistics
 from sklearn_crf.potentials._extended import ExtendedPotentials
 
 
+@options(kw_only=False)
 class Segments(HoldsOptions):
     r"""Options of segments: scores of the durations of runs, and a least duration (semi-Markov model).
 
@@ -53,9 +55,8 @@ class Segments(HoldsOptions):
         "min_duration": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(self, max_duration: int = 20, min_duration: int = 1) -> None:
-        self.max_duration = max_duration
-        self.min_duration = min_duration
+    max_duration: int = 20
+    min_duration: int = 1
 
     def check(self, lattice_ndim: int | None) -> None:
         """Raise ValueError if an option is wrong, or examples are not sequences.

@@ -132,9 +132,7 @@ class BlockLikelihood(Objective):
         checked = [checked_block(block, graph.n_nodes, f"blocks[{k}]") for k, block in enumerate(blocks)]
         self._layout = _Layout(graph, [block for block in checked if len(block)])
 
-    def loss_statistics(
-        self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
-    ) -> Loss:
+    def loss_statistics(self, model: Any, labels: np.ndarray, **unused: Any) -> Loss:
         if model.graph.n_nodes != self.graph.n_nodes or not np.array_equal(model.graph.edges, self.graph.edges):
             raise ValueError("the graph of the model differs from the graph that the blocks were made for.")
         labels, layout = check_labels(model, labels, may_miss=True), self._layout

@@ -130,9 +130,7 @@ class ContrastiveSets(Objective):
         self.sets = sets
         self.others = list(others)
 
-    def loss_statistics(
-        self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
-    ) -> Loss:
+    def loss_statistics(self, model: Any, labels: np.ndarray, *, n_threads: int = 1, **unused: Any) -> Loss:
         # Usually it is the same array, and the labels need not be compared.
         labels = labels if labels is self.sets.labels else check_labels(model, labels, may_miss=True)
         if np.any((labels != self.sets.labels) & (labels >= 0)):

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import ICM, gibbs_sweeps
@@ -54,6 +55,7 @@ class Generator(ChecksOwnMethods, HoldsOptions):
         raise NotImplementedError(type(self).__name__)
 
 
+@options(kw_only=False)
 class MapGenerator(Generator):
     """Generator of local optima of the score, by MAP inference from a random start.
 
@@ -81,8 +83,7 @@ class MapGenerator(Generator):
     [1, 1, 1]
     """
 
-    def __init__(self, inference: Any = "auto"):
-        self.inference = inference
+    inference: Any = "auto"
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
         return self.inference.map(model, init=self._start(model, rng), n_threads=n_threads).labels
@@ -97,6 +98,7 @@ class MapGenerator(Generator):
         return None
 
 
+@options(kw_only=False)
 class GibbsGenerator(Generator):
     """Generator of assignments by a few Gibbs sweeps from the true labeling, or from the previous assignment.
 
@@ -129,15 +131,15 @@ class GibbsGenerator(Generator):
     (3,)
     """
 
-    def __init__(self, n_sweeps: int, persistent: bool = False):
-        self.n_sweeps = n_sweeps
-        self.persistent = persistent
+    n_sweeps: int
+    persistent: bool = False
 
     def __call__(self, model, labels, rng, *, start=None, node_weight=None, n_threads=1):
         seed = int(rng.randint(np.iinfo(np.int64).max, dtype=np.int64))
         return gibbs_sweeps(model, labels if start is None else start, self.n_sweeps, seed, n_threads=n_threads)
 
 
+@options(kw_only=False)
 class MostViolated(Generator):
     r"""Generator that runs another generator on scores plus costs, :math:`\mathrm{score}(y) + \Delta(y, y^*)`.
 
@@ -162,9 +164,8 @@ class MostViolated(Generator):
     [0, 0, 0]
     """
 
-    def __init__(self, generator, cost):
-        self.generator = generator
-        self.cost = cost
+    generator: Generator
+    cost: Any
 
     @property
     def persistent(self):  # type: ignore[override]

@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf.inference import gibbs_sweeps
 from sklearn_crf.models import check_labels, difference_of_labelings, labeling_statistics
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
 
 
+@options(kw_only=False)
 class SaddlePoint(Objective):
     r"""Saddle point approximation (SPA): log Z is replaced by the best score.
 
@@ -50,12 +52,11 @@ class SaddlePoint(Objective):
     smooth = False
     missing = "completed"
 
-    def __init__(self, inference: Any = None, warm_start: bool = False):
-        self.inference = inference
-        self.warm_start = warm_start
+    inference: Any = None
+    warm_start: bool = False
 
     def loss_statistics(
-        self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
+        self, model: Any, labels: np.ndarray, *, state: object = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         free, fixed = state if isinstance(state, tuple) else (None, None)
@@ -77,6 +78,7 @@ class SaddlePoint(Objective):
         )
 
 
+@options(kw_only=False)
 class MaximumMarginal(Objective):
     r"""Maximum marginal approximation (MMA): all mass on the labeling of largest marginals.
 
@@ -114,12 +116,9 @@ class MaximumMarginal(Objective):
     smooth = False
     missing = "completed"
 
-    def __init__(self, inference: Any = None):
-        self.inference = inference
+    inference: Any = None
 
-    def loss_statistics(
-        self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
-    ) -> Loss:
+    def loss_statistics(self, model: Any, labels: np.ndarray, *, n_threads: int = 1, **unused: Any) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         free = self.inference.marginals_for_learning(model, n_threads=n_threads)
         observed = observed_model(model, labels)
@@ -133,6 +132,7 @@ class MaximumMarginal(Objective):
         )
 
 
+@options(kw_only=False)
 class ContrastiveDivergence(Objective):
     r"""Contrastive divergence CD-k.
 
@@ -169,8 +169,7 @@ class ContrastiveDivergence(Objective):
     draws = True
     missing = "completed"
 
-    def __init__(self, n_sweeps=1):
-        self.n_sweeps = n_sweeps
+    n_sweeps: int = 1
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         labels = check_labels(model, labels, may_miss=True)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf.inference import Inference
 from sklearn_crf.models import (
     PairwiseModel,
@@ -18,6 +19,7 @@ from sklearn_crf.objectives._base import Loss, Objective, observed_model
 _TOL_OF_GRADIENT = 10.0
 
 
+@options(kw_only=False)
 class Likelihood(Objective):
     r"""Negative log-likelihood, with marginals from an inference algorithm.
 
@@ -53,8 +55,7 @@ class Likelihood(Objective):
     needs = frozenset({"marginals"})
     missing = "marginalised"
 
-    def __init__(self, inference: Inference | None = None) -> None:
-        self.inference = inference
+    inference: Inference | None = None
 
     @property
     def exact_on(self) -> str | None:  # type: ignore[override]
@@ -65,7 +66,7 @@ class Likelihood(Objective):
         return self.inference is not None and self.inference.is_exact_for(model)
 
     def loss_statistics(
-        self, model: Any, labels: np.ndarray, *, state: Any = None, seed: int = 0, n_threads: int = 1
+        self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
         # Approximate inference starts cold, as in prediction. Loopy belief propagation may have several fixed points.
         # With warm starts it could follow a branch that prediction never finds, and a line search that returns to a
@@ -76,6 +77,7 @@ class Likelihood(Objective):
         return found if exact else found._replace(state=None)
 
 
+@options(kw_only=False)
 class RelaxedLikelihood(Objective):
     r"""Negative log-likelihood with the log-partition of a convex relaxation in place of the exact one.
 
@@ -116,9 +118,8 @@ class RelaxedLikelihood(Objective):
     needs = frozenset({"marginals"})
     missing = "marginalised"
 
-    def __init__(self, inference, final_tol=None):
-        self.inference = inference
-        self.final_tol = final_tol
+    inference: Any
+    final_tol: float | None = None
 
     @property
     def is_settled(self):
@@ -141,6 +142,7 @@ class RelaxedLikelihood(Objective):
         return _loss_by_marginals(self.inference, model, labels, state, n_threads)
 
 
+@options(kw_only=False)
 class ObservedLogPartition(Objective):
     r"""Log-partition of a relaxation given the known labels, to be subtracted from the log-partition of all labelings.
 
@@ -151,11 +153,10 @@ class ObservedLogPartition(Objective):
 
     needs = frozenset({"marginals"})
 
-    def __init__(self, inference: Inference):
-        self.inference = inference
+    inference: Inference
 
     def loss_statistics(
-        self, model: Any, labels: np.ndarray, *, state: Any = None, seed: int = 0, n_threads: int = 1
+        self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
         fixed = self.inference.marginals_for_learning(observed_model(model, labels), init=state, n_threads=n_threads)
         return Loss(statistics=fixed.statistics, terms=fixed.log_z_terms, state=fixed.state, converged=fixed.converged)
@@ -165,7 +166,7 @@ class FreeLikelihood(RelaxedLikelihood):
     """Relaxed likelihood in which partly labelled models lack the log-partition given the known labels."""
 
     def loss_statistics(
-        self, model: Any, labels: np.ndarray, *, state: Any = None, seed: int = 0, n_threads: int = 1
+        self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         free = self.inference.marginals_for_learning(model, init=state, n_threads=n_threads)

@@ -139,14 +139,7 @@ class Pseudolikelihood(Objective):
     weighs_nodes = True
 
     def loss_statistics(
-        self,
-        model: Any,
-        labels: np.ndarray,
-        *,
-        state: object = None,
-        seed: int = 0,
-        n_threads: int = 1,
-        node_weight: np.ndarray | None = None,
+        self, model: Any, labels: np.ndarray, *, node_weight: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):

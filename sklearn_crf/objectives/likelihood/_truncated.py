@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
 from sklearn_crf.models import Statistics, check_labels
 from sklearn_crf.objectives._base import Loss, Objective
 
 
+@options(kw_only=False)
 class TruncatedLoss(Objective):
     r"""Loss of the marginals after a fixed number of sweeps.
 
@@ -31,9 +33,8 @@ class TruncatedLoss(Objective):
     # Weights of correlated edge features otherwise take three times as many passes, each through all sweeps.
     gains_from_scaling = True
 
-    def __init__(self, inference: FixedSweeps, loss: str = "clique"):
-        self.inference = inference
-        self.loss = loss
+    inference: FixedSweeps
+    loss: str = "clique"
 
     @property
     def weighs_nodes(self) -> bool:  # type: ignore[override]  # a class attribute of most objectives
@@ -41,14 +42,7 @@ class TruncatedLoss(Objective):
         return self.loss != "clique"
 
     def loss_statistics(
-        self,
-        model: Any,
-        labels: np.ndarray,
-        *,
-        state: object = None,
-        seed: int = 0,
-        n_threads: int = 1,
-        node_weight: np.ndarray | None = None,
+        self, model: Any, labels: np.ndarray, *, node_weight: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         found = self.inference.loss_through_sweeps(
