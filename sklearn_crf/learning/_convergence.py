@@ -54,7 +54,7 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
     -------
     ndarray of shape (n_coef,), bool
     """
-    tails = problem.tails
+    tails = problem.risk.potentials.tails
     slope = problem.least_subgradient(x)
     steep = np.abs(slope) * tails > tol
     if among is not None:
@@ -132,8 +132,10 @@ def minimize_in_bulk(
     """
     # Bound the remaining decrease also if the tolerance is loose.
     tol = min(tol, SHARE_LEFT * abs(found.fun))
-    tails, units, reached, n_in_vain = problem.tails, None, np.inf, 0
-    if not np.any(tails > 1) and not (found.success and problem.is_precise):
+    tails, units, reached, n_in_vain = problem.risk.potentials.tails, None, np.inf, 0
+    # Values and gradients of an approximate or noisy risk do not belong to the same function.
+    is_precise = problem.risk.is_exact and not problem.risk.objective.noise
+    if not np.any(tails > 1) and not (found.success and is_precise):
         return found
     while n_left() >= 0:
         left = weights_left(problem, found.x, tol, among=tails > 1 if "project" in options else None)

@@ -200,22 +200,15 @@ def _near_labels(batch, reach, max_nodes):
         joined = np.bincount(component[near], minlength=component.max(initial=-1) + 1)[component] > 0
         if max_nodes is None or np.count_nonzero(joined) <= max_nodes:
             return joined
-    ends = batch.example.graph.edges.T
+    tail, head = batch.example.graph.edges.T
     for n_steps in range(1, (len(near) if reach is None else reach) + 1):
-        farther = _with_neighbours(near, ends)
+        farther = near.copy()
+        farther[head[near[tail]]] = True
+        farther[tail[near[head]]] = True
         if reach is None and n_steps > _LEAST_REACH and np.count_nonzero(farther) > max_nodes:
             return near
         near = farther
     return near
-
-
-def _with_neighbours(near, ends):
-    """Return a mask of the given nodes and their neighbours."""
-    tail, head = ends
-    found = near.copy()
-    found[head[near[tail]]] = True
-    found[tail[near[head]]] = True
-    return found
 
 
 def subgraph(batch: Batch, kept: np.ndarray) -> Batch:

@@ -336,9 +336,21 @@ def _name_of(setting):
 
 def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
     """Warn if training did not converge, or if all weights are zero."""
-    if not record.found.success and not _is_all_that_auto_proves(record.found, setting.inference):
-        _warn(record.found, _name_of(setting))
-    elif not np.any(record.coef) and record.found.fun > 0:
+    found = record.found
+    gap = found.gap / max(abs(found.fun), np.finfo(np.float64).tiny)
+    # AutoMap may leave a small gap that it cannot prove to be zero.
+    is_small = found.message == UNPROVEN and isinstance(setting.inference, AutoMap) and gap <= _MOST_UNPROVEN
+    if not found.success and not is_small:
+        remedy = "increase max_iter or tol, decrease C, or scale the features"
+        if found.message == UNPROVEN:
+            better = "an inference that proves more of its labelings, such as TRWS(max_iter=200)"
+            remedy = f"increase tol, decrease C, or take {better}"
+        warn_caller(
+            f"{_name_of(setting)} ended with {found.message!r} at a duality gap of {gap:.2g} of the objective: "
+            f"{remedy}.",
+            ConvergenceWarning,
+        )
+    elif not np.any(record.coef) and found.fun > 0:
         warn_caller(
             "Training ended with all weights zero, because hardly any other weights have a lower objective. Margins "
             "do this if no label is more likely than all other labels together: use TRWCRF or DRFClassifier, which "
@@ -396,29 +408,9 @@ def _oracle_of(risk, setting, run, map_in_threads):
     return plane_oracle(risk, run.C, setting.scale, map_in_threads, **asks)
 
 
-def _is_all_that_auto_proves(found, inference):
-    """Return whether the remaining gap is small and due to the automatic inference, so that no warning is needed."""
-    return found.message == UNPROVEN and isinstance(inference, AutoMap) and _share_of(found) <= _MOST_UNPROVEN
-
-
 # Gap as a fraction of the objective up to which there is no warning. Images of several classes have 2 to 10 percent,
 # and better proofs hardly change their accuracy.
 _MOST_UNPROVEN = 0.25
-
-
-def _share_of(found):
-    return found.gap / max(abs(found.fun), np.finfo(np.float64).tiny)
-
-
-def _warn(found, name):
-    remedy = "increase max_iter or tol, decrease C, or scale the features"
-    if found.message == UNPROVEN:
-        better = "an inference that proves more of its labelings, such as TRWS(max_iter=200)"
-        remedy = f"increase tol, decrease C, or take {better}"
-    warn_caller(
-        f"{name} ended with {found.message!r} at a duality gap of {_share_of(found):.2g} of the objective: {remedy}.",
-        ConvergenceWarning,
-    )
 
 
 # Partly labelled examples -------------------------------------------------------------------------------------------

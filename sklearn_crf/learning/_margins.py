@@ -93,6 +93,10 @@ class MarginLearning(Learning):
         Whether training is a smooth problem with a temperature, which only L-BFGS solves.
     by_planes : bool
         Whether the loss is a maximum of planes, which any :class:`PlaneSolver` minimises.
+    visits_examples : bool
+        Whether training visits examples one by one.
+    problem : {"smoothed", "joint", "dual"}
+        Problem that is solved if the loss is not a maximum of planes.
 
     Examples
     --------
@@ -118,6 +122,8 @@ class MarginLearning(Learning):
     is_smooth = False
     by_planes = True
     by_slack = False
+    visits_examples = False
+    problem = "smoothed"
     needs_fractional = True
     entropy = "trw"
     cost: Any = "hamming"
@@ -223,6 +229,11 @@ class MarginLearning(Learning):
                 f"solver={solver!r} visits examples one by one, which Shards do not support: use 'bmrm', 'one_slack', "
                 "'subgradient' or 'auto'."
             )
+        if self.visits_examples:
+            raise ValueError(
+                f"learning={self.name!r} visits examples one by one, which Shards do not support: use 'max_margin', "
+                "'relaxed_margin', 'smoothed_margin' or 'reparameterized_margin'."
+            )
 
     def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
         super().check_batches(batches, plan)
@@ -255,8 +266,10 @@ class MarginLearning(Learning):
         return self.hinge(plan.training_inference.inference, cost, plan.facts, single_nodes)
 
     def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> MarginRecord:
+        # Without edges there are no scores to share.
+        problem = self.problem if self.problem != "joint" or data.encoded.n_edges else "smoothed"
         setting = MarginSetting(
-            problem="planes" if self.by_planes else self._problem(data.encoded),
+            problem="planes" if self.by_planes else problem,
             entropy=self.entropy,
             inference=plan.training_inference.inference,
             solver=plan.solver,
@@ -281,10 +294,6 @@ class MarginLearning(Learning):
             # At the automatic tolerance labels are good, but the weights may be far from the optimum.
             record.require_gap(_TOL, f"STOP: duality gap within {_ROUGH_TOL:.0%} of the objective")
         return record
-
-    def _problem(self, encoded):
-        """Return the name of the problem if its loss is not a maximum of planes, otherwise None."""
-        return "smoothed"
 
     def _scale(self, risk, run, by_examples):
         """Return the scale of each weight with which the solvers' uniform penalty becomes the penalty of the weight."""
@@ -418,10 +427,8 @@ class DualMargin(SoftMargin):
 
     name = "dual_margin"
     takes_bounds = False
-
-    def check_shards(self, solver: Any) -> None:
-        super().check_shards(solver)
-        _require_whole_examples(self.name)
+    visits_examples = True
+    problem = "dual"
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
         return {"max_nodes": 1}
@@ -429,16 +436,6 @@ class DualMargin(SoftMargin):
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         # The dual has no temperature. Temperature 1 only serves to compute marginals as in a likelihood.
         return self._softmax_margin(cost, facts, 1.0)
-
-    def _problem(self, encoded):
-        return "dual"
-
-
-def _require_whole_examples(name):
-    raise ValueError(
-        f"learning={name!r} visits examples one by one, which Shards do not support: use 'max_margin', "
-        "'relaxed_margin', 'smoothed_margin' or 'reparameterized_margin'."
-    )
 
 
 @options
@@ -571,15 +568,9 @@ class JointMargin(SmoothedMargin):
         "entropy": [StrOptions({"trw", "trivial"})],
     }
     name = "joint_margin"
+    visits_examples = True
+    problem = "joint"
     likelihood = JointRelaxation
-
-    def check_shards(self, solver: Any) -> None:
-        super().check_shards(solver)
-        _require_whole_examples(self.name)
-
-    def _problem(self, encoded):
-        # Without edges there are no scores to share.
-        return "joint" if encoded.n_edges else "smoothed"
 
 
 class OwnMargin(MaxMargin):

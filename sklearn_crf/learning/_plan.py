@@ -170,11 +170,12 @@ _NAMES: dict[type[Inference], str] = {AutoMarginals: "mpm", AutoMap: "map", TRWM
 
 def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:
     """Return whether :func:`~sklearn_crf.inference.exact_inference` finds an affordable algorithm for all examples."""
-    return all(batch.example.is_forest or _is_affordable(batch.example, potentials) for batch in batches)
-
-
-def _is_affordable(example, potentials):
-    if not example.has_factors:
-        return exact_inference(example.graph, potentials.n_classes, budget="step") is not None
-    model = potentials.model(np.zeros(potentials.n_coef), example)
-    return exact_inference(model, budget="step") is not None
+    zeros = np.zeros(potentials.n_coef)
+    for example in (batch.example for batch in batches if not batch.example.is_forest):
+        if example.has_factors:
+            chosen = exact_inference(potentials.model(zeros, example), budget="step")
+        else:
+            chosen = exact_inference(example.graph, potentials.n_classes, budget="step")
+        if chosen is None:
+            return False
+    return True

@@ -147,13 +147,16 @@ class Relaxation(SmoothLearning):
 
     def _marginals(self, facts):
         """Return the inference that computes marginals in training."""
-        if facts.have_factors:
-            return self._factor_inference(facts.have_cycles)
-        if self._is_tree_reweighted:
-            return self._tree_reweighted()
-        if isinstance(self.entropy, str):
+        if not self._is_tree_reweighted:
+            if facts.have_factors or not isinstance(self.entropy, str):
+                return NormProductBP(self.entropy, **self._limits)
             return EdgeEntropyBP(entropy=self.entropy, **self._limits)
-        return NormProductBP(self.entropy, **self._limits)
+        if not facts.have_factors:
+            return self._tree_reweighted()
+        if not facts.have_cycles:
+            # On forests the tree-reweighted entropy equals the Bethe entropy, for factors of any arity.
+            return NormProductBP("bethe", **self._limits)
+        return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
     @property
     def _is_tree_reweighted(self):
@@ -161,14 +164,6 @@ class Relaxation(SmoothLearning):
 
     def _tree_reweighted(self):
         return MarginalsWithFallback(TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits))
-
-    def _factor_inference(self, has_cycles):
-        if not self._is_tree_reweighted:
-            return NormProductBP(self.entropy, **self._limits)
-        if not has_cycles:
-            # On forests the tree-reweighted entropy equals the Bethe entropy, for factors of any arity.
-            return NormProductBP("bethe", **self._limits)
-        return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
     @property
     def cyclic_nodes(self) -> int:  # type: ignore[override]

@@ -206,11 +206,6 @@ def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
     return factors
 
 
-def _narrow(factors):
-    """Return the factors as booleans if all are zero or one, in an eighth of the memory."""
-    return factors.astype(bool) if np.all((factors == 0) | (factors == 1)) else factors
-
-
 # Number of weights that are penalised at a time.
 _PART = 2**13
 
@@ -240,7 +235,9 @@ class PenalisedRisk:
         self.record = TrainingRecord(risk.path)
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
         self.l1_ratio = 0.0
-        self._penalty = _narrow(penalty_factors(risk.potentials, C, edge_C))
+        factors = penalty_factors(risk.potentials, C, edge_C)
+        # Zeros and ones take an eighth of the memory as booleans.
+        self._penalty = factors.astype(bool) if np.all((factors == 0) | (factors == 1)) else factors
         self._keeps_coef = risk.potentials.n_coef * max_iter <= _RECORD_LIMIT
         self.remedy = ""
         self.free = None
@@ -269,16 +266,6 @@ class PenalisedRisk:
         # The penalty factors apply to squared weights. Square roots convert them to factors of weights.
         units = np.sqrt(self.risk.potentials.penalty)
         return self.l1_ratio * self._strength * self.penalty / np.where(units > 0, units, 1.0)
-
-    @property
-    def tails(self):
-        """Ratio of the scale of each weight's feature to its robust spread, (n_coef,): 1 without outliers."""
-        return self.risk.potentials.tails
-
-    @property
-    def is_precise(self):
-        """Whether values and gradients belong to the same function, up to rounding."""
-        return self.risk.is_exact and not self.risk.objective.noise
 
     def value(self, coef):
         """Return the value of f, including its L1 penalty."""
@@ -487,7 +474,7 @@ def initial_weights(init, risk, run):
 
 
 def _risk_of_nodes(risk):
-    batches = [_labelled_part(_without_edges(batch)) for batch in risk.batches]
+    batches = [_labelled_nodes(batch) for batch in risk.batches]
     potentials = risk.potentials
     if isinstance(potentials, SegmentPotentials):
         potentials = potentials.of_nodes()
@@ -535,7 +522,8 @@ def _risk_of_pieces(risk):
     return risk.having(objective=Piecewise(), batches=batches)
 
 
-def _without_edges(batch):
+def _labelled_nodes(batch):
+    """Return the labelled nodes of a batch without edges, in which unlabelled nodes do not contribute to the loss."""
     example = batch.example
     nodes = trusted_example(
         example.node_features,
@@ -544,12 +532,8 @@ def _without_edges(batch):
         edge_type=np.zeros(0, dtype=np.int32),
         n_states=example.n_states,
     )
-    return Batch(nodes, batch.members, batch.node_ptr, batch.labels, batch.weight)
-
-
-def _labelled_part(batch):
-    """Return the labelled nodes of a batch without edges, in which unlabelled nodes do not contribute to the loss."""
+    without_edges = Batch(nodes, batch.members, batch.node_ptr, batch.labels, batch.weight)
     labelled = batch.labels >= 0
     # Features that are stored by column cannot be split by node.
-    has_rows = isinstance(batch.example.node_features, np.ndarray)
-    return subgraph(batch, labelled) if has_rows and labelled.any() and not labelled.all() else batch
+    can_split = isinstance(example.node_features, np.ndarray) and labelled.any() and not labelled.all()
+    return subgraph(without_edges, labelled) if can_split else without_edges
