@@ -39,23 +39,16 @@ def em_steps(params, data, prior, n_threads=1):
     return partial(em_step, data=data, prior=prior, n_threads=n_threads)
 
 
-class ClassMoments(NamedTuple):
-    """Weight, mean, and scatter matrix about the mean, of the samples of every class."""
-
-    counts: np.ndarray  # (C,)
-    means: np.ndarray  # (C, d)
-    scatter: np.ndarray  # (C, d, d)
-
-
 def moments_of_classes(data, n_threads=1):
-    """Compute the moments of complete samples in one pass."""
+    """Compute the moments of the complete samples of every class in one pass."""
+    # returns weights: (C,); means: (C, d); scatter matrices about the means: (C, d, d)
     sums = data.total_of(_class_squares, None, n_threads=n_threads)
     counts, first = sums[:, -1, -1], sums[:, -1, :-1]
     safe = np.where(counts > 0, counts, 1.0)
     means = first / safe[:, None]
     scatter = sums[:, :-1, :-1] / safe[:, None, None]
     scatter -= _outer(means, means)
-    return ClassMoments(counts, means, scatter)
+    return counts, means, scatter
 
 
 def _class_squares(params, data, n_threads):

@@ -106,10 +106,6 @@ class ScaledCriterion:
     def of_rows(self, rows, z):
         return self._at(z, lambda vector: self.objective.of_rows(rows, vector))
 
-    def slope_of_rows(self, rows, z):
-        """Return the gradient, estimated from some samples."""
-        return self.of_rows(rows, z)[1]
-
     def coordinates(self, vector):
         """Return the feasible z that is nearest to a flat vector."""
         return self.project((vector - self._lowest) / self.lengths)
@@ -284,7 +280,10 @@ class EM(MixtureSolver):
             before, (loss, following) = loss, steps.take(current)
             factor = extrapolation.factor(previous, current, following)
             factors.append(factor)
-            n_closed = n_closed + 1 if _remaining_gain(before - loss, max(factors)) < tol else 0
+            # Estimate the total gain of all later iterations if steps shrink by 1 - 1 / factor.
+            shrinkage = max(1 - 1 / max(factors), 0.0) ** 2
+            left = max(before - loss, 0.0) * shrinkage / (1 - shrinkage) if shrinkage < 1 else np.inf
+            n_closed = n_closed + 1 if left < tol else 0
             if n_closed == N_CLOSED:
                 return Ascent(current, np.array(steps.losses), True)
             if steps.are_over:
@@ -292,12 +291,6 @@ class EM(MixtureSolver):
             if self.accelerate and factor > 1:
                 current, loss, following = extrapolation.take(steps, current, loss, following)
         return Ascent(current, np.array(steps.losses), False, steps.was_stopped)
-
-
-def _remaining_gain(gain, factor):
-    """Estimate the total gain of all later iterations if steps shrink by ``1 - 1 / factor``."""
-    shrinkage = max(1 - 1 / factor, 0.0) ** 2
-    return max(gain, 0.0) * shrinkage / (1 - shrinkage) if shrinkage < 1 else np.inf
 
 
 class _EMSteps:

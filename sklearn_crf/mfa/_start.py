@@ -143,26 +143,9 @@ def _lloyd(X, weight, centres):
     return inertia, labels, centres
 
 
-def random_partition(n_components, seed):
-    """Return a function that partitions samples by the nearest of ``n_components`` randomly drawn samples."""
-
-    def assign(c, X, weight):
-        rng = np.random.default_rng((seed, c))
-        centres = X[rng.choice(len(X), n_components, replace=False)]
-        return nearest(X, centres)
-
-    return assign
-
-
-def nearest_partition(means):
-    """Return a function that partitions samples by the nearest given mean, ``means`` (C, K, d)."""
-
-    def assign(c, X, weight):
-        return nearest(X, means[c])
-
-    return assign
-
-
-def nearest(X, centres):
+def nearest_centres(c, X, weight, *, centres=None, n_components=None, seed=None):
+    """Return the nearest centre of each sample of a class, by default of ``n_components`` randomly drawn samples."""
+    if centres is None:
+        centres = X[np.random.default_rng(seed).choice(len(X), n_components, replace=False)]
     square = np.square(centres).sum(axis=1)
     return (square - 2 * (X @ centres.T)).argmin(axis=1)

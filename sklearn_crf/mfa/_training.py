@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -29,10 +30,12 @@ def find_starts(samples, family, init, seeds, n_jobs=None):
     def of_class(task):
         seed, c = task
         if isinstance(init, dict):
-            assign = _start.nearest_partition((init["means"] - samples.units.mean) / samples.units.scale)
+            means = (init["means"] - samples.units.mean) / samples.units.scale
+            assign = partial(_start.nearest_centres, centres=means[c])
+        elif init == "random":
+            assign = partial(_start.nearest_centres, n_components=family.n_components, seed=(seed, c))
         else:
-            partition = {"kmeans": _start.kmeans_partition, "random": _start.random_partition}[init]
-            assign = partition(family.n_components, seed)
+            assign = _start.kmeans_partition(family.n_components, seed)
         shape = {"n_components": family.n_components, "n_factors": family.n_factors}
         return _start.start_of_class(c, samples.X, samples.labels, samples.weight, assign, **shape, seed=seed)
 
@@ -192,7 +195,8 @@ def online_pass(samples, family, n_classes, find_start, former, rng):
     order = rng.permutation(len(samples.X))
     batches = [order[first : first + BATCH_SIZE] for first in range(0, len(order), BATCH_SIZE)]
     with single_threaded_blas(), _singular_covariances_named():
-        state = adagrad_steps(problem.slope_of_rows, state, batches, step_size=STEP_SIZE, project=problem.project)
+        options = {"step_size": STEP_SIZE, "project": problem.project}
+        state = adagrad_steps(lambda rows, z: problem.of_rows(rows, z)[1], state, batches, **options)
     following = {
         "x": problem.vector(state.x),
         "average": problem.vector(state.average),

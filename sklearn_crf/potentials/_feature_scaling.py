@@ -78,7 +78,13 @@ class FeatureMoments(NamedTuple):
             own = None if weight is None else weight if one else weight[kind == t]
             found.number[t] = columns.shape[1] if own is None else own.sum()
             found.low[t], found.high[t] = columns.min(axis=1), columns.max(axis=1)
-            _require_squares(np.maximum(-found.low[t], found.high[t]))
+            largest = np.maximum(-found.low[t], found.high[t])
+            if np.any(largest > _LARGEST):
+                feature = int(np.argmax(largest))
+                raise ValueError(
+                    f"Feature {feature} has values up to {largest[feature]:.3g}, but training takes at most "
+                    f"{_LARGEST:g}: divide it by a constant."
+                )
             if not found.number[t]:
                 continue
             found.mean[t] = columns.mean(axis=1) if own is None else (columns * own).sum(axis=1) / found.number[t]
@@ -117,16 +123,6 @@ class FeatureMoments(NamedTuple):
 
 # Sums of squares of larger values would overflow float64.
 _LARGEST = 1e150
-
-
-def _require_squares(largest):
-    """Raise ValueError if values of a feature are too large."""
-    if np.any(largest > _LARGEST):
-        feature = int(np.argmax(largest))
-        raise ValueError(
-            f"Feature {feature} has values up to {largest[feature]:.3g}, but training takes at most {_LARGEST:g}: "
-            "divide it by a constant."
-        )
 
 
 def _rows(values, kind, weight=None):

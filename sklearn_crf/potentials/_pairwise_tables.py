@@ -106,29 +106,8 @@ def _with_scaled_differences(tables, factor):
     return of_states + (tables - of_states) * factor
 
 
-def _ising(n_classes):
-    if n_classes != 2:
-        raise ValueError(f"pairwise='ising' is for two classes, got {n_classes}; use 'potts'.")
-    return np.zeros((2, 2), dtype=np.intp), np.array([[1.0, -1.0], [-1.0, 1.0]])
-
-
-def _potts(n_classes):
-    return np.zeros((n_classes, n_classes), dtype=np.intp), np.eye(n_classes)
-
-
-def _symmetric(n_classes):
-    index = np.zeros((n_classes, n_classes), dtype=np.intp)
-    rows, columns = np.triu_indices(n_classes)
-    index[rows, columns] = index[columns, rows] = np.arange(len(rows))
-    return index, np.ones((n_classes, n_classes))
-
-
-def _full(n_classes):
-    return np.arange(n_classes**2).reshape(n_classes, n_classes), np.ones((n_classes, n_classes))
-
-
-#: Function for each form that returns its index and sign for a number of classes.
-PAIRWISE_FORMS = {"ising": _ising, "potts": _potts, "symmetric": _symmetric, "full": _full}
+#: Names of the forms.
+PAIRWISE_FORMS = ("ising", "potts", "symmetric", "full")
 
 
 def pairwise_form(name, n_classes):
@@ -137,7 +116,17 @@ def pairwise_form(name, n_classes):
         name = "ising" if n_classes == 2 else "potts"
     if name not in PAIRWISE_FORMS:
         raise ValueError(f"pairwise must be 'auto' or one of {sorted(PAIRWISE_FORMS)}, got {name!r}.")
-    return PairwiseForm(name, *PAIRWISE_FORMS[name](n_classes))
+    if name == "ising" and n_classes != 2:
+        raise ValueError(f"pairwise='ising' is for two classes, got {n_classes}; use 'potts'.")
+    index, sign = np.zeros((n_classes, n_classes), dtype=np.intp), np.ones((n_classes, n_classes))
+    if name in ("ising", "potts"):
+        sign = np.eye(n_classes) * 2 - 1 if name == "ising" else np.eye(n_classes)
+    elif name == "symmetric":
+        rows, columns = np.triu_indices(n_classes)
+        index[rows, columns] = index[columns, rows] = np.arange(len(rows))
+    else:
+        index = np.arange(n_classes**2).reshape(n_classes, n_classes)
+    return PairwiseForm(name, index, sign)
 
 
 def _invalid_transitions(scheme, classes):
