@@ -1,6 +1,6 @@
 """Checks of objects from outside of the package: results of methods that users write, and pickled objects."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import wraps
@@ -56,18 +56,15 @@ def _check_results(method, check):
     return checked
 
 
-class errors_of:
-    """Context in which the message of a ValueError or TypeError names the method whose result was wrong."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        if kind in (ValueError, TypeError):
-            raise kind(f"{self.name} returned an unusable result: {error}") from error
+@contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """Let the message of a ValueError or TypeError name the method whose result was wrong."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if type(error) not in (ValueError, TypeError):
+            raise
+        raise type(error)(f"{name} returned an unusable result: {error}") from error
 
 
 @contextmanager

@@ -161,8 +161,10 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         # Dense and regression tree fields also have models, but cannot compute marginals at another temperature.
         if isinstance(field, FieldClassifier):
             own = FittedField.of(field).labeler().able("marginals") if self.inference is None else self.inference
-            return _Models(field, X, y, weight, clone(own))
-        return _Probabilities(fitted, X, y, weight)
+            models, inference, n_classes = field.models(X), clone(own), len(field.classes_)
+            return _LeftOut(field, y, weight, lambda i, T: _marginals(models[i], inference, T, n_classes))
+        found = [np.reshape(part, (-1, len(fitted.classes_))) for part in fitted.predict_proba(X)]
+        return _LeftOut(fitted, y, weight, lambda i, T: _divide_by_temperature(found[i], T))
 
     def _with_temperature(self, X):
         """Return the field with scores divided by the temperature, and the field's input; return None for other
@@ -250,8 +252,10 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 class _LeftOut:
     """Labels of held-out examples, as indices into the classes of the estimator that was fitted without them."""
 
-    def __init__(self, fitted, y, weight):
-        # weight: (n_examples,)
+    # weight: (n_examples,)
+    # probability_of(i, temperature): returns the probabilities of the classes at the nodes of example i
+
+    def __init__(self, fitted, y, weight, probability_of):
         missing = getattr(fitted, "missing_label", None)
         self.nodes, self.columns, self.weight = [], [], weight
         for labels in y:
@@ -263,50 +267,24 @@ class _LeftOut:
             self.nodes.append(nodes)
             self.columns.append(np.searchsorted(fitted.classes_, flat[nodes]))
         self.total_weight = float(sum(w * len(nodes) for w, nodes in zip(weight, self.nodes, strict=True)))
-        self.n_classes = len(fitted.classes_)
-
-    def _probability(self, i, temperature):
-        """Return the probabilities of the classes at the nodes of one example."""
-        raise NotImplementedError(type(self).__name__)
+        self._probability_of = probability_of
 
     def loss(self, temperature):
         """Return the weighted sum of the negative log-probabilities of the labels."""
         total = 0.0
         for i, (nodes, columns) in enumerate(zip(self.nodes, self.columns, strict=True)):
             if len(nodes) and self.weight[i]:
-                probability = self._probability(i, temperature)[nodes, columns]
+                probability = self._probability_of(i, temperature)[nodes, columns]
                 total -= self.weight[i] * float(np.log(np.maximum(probability, _LEAST_PROBABILITY)).sum())
         return total
-
-
-class _Models(_LeftOut):
-    """Held-out examples whose probabilities are marginals of their graphical models."""
-
-    def __init__(self, fitted, X, y, weight, inference):
-        super().__init__(fitted, y, weight)
-        self.models, self.inference = fitted.models(X), inference
-
-    def _probability(self, i, temperature):
-        with convergence_left_to_caller():
-            return _marginals(self.models[i], self.inference, temperature, self.n_classes)
-
-
-class _Probabilities(_LeftOut):
-    """Held-out examples whose probabilities come from ``predict_proba`` of a classifier without models."""
-
-    def __init__(self, fitted, X, y, weight):
-        super().__init__(fitted, y, weight)
-        self.found = [np.reshape(part, (-1, self.n_classes)) for part in fitted.predict_proba(X)]
-
-    def _probability(self, i, temperature):
-        return _divide_by_temperature(self.found[i], temperature)
 
 
 def _marginals(model, inference, temperature, n_classes):
     """Return the marginals (N, K) of a model at a temperature."""
     if not len(model.n_states if isinstance(model, FactorGraph) else model.unary):
         return np.zeros((0, n_classes))
-    unary = inference.marginals(at_temperature(model, temperature)).unary.astype(np.float64)
+    with convergence_left_to_caller():
+        unary = inference.marginals(at_temperature(model, temperature)).unary.astype(np.float64)
     return np.pad(unary, ((0, 0), (0, n_classes - unary.shape[1])))
 
 

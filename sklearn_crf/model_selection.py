@@ -206,7 +206,9 @@ def cross_val_predict(
     )
     values = [value for value, _ in results]
     if method != "predict" and all(classes is not None for _, classes in results):
-        values = _with_all_columns(results, method)
+        # Give all folds columns for the classes of all folds.
+        classes = np.unique(np.concatenate([found for _, found in results]))
+        values = [_spread(value, np.searchsorted(classes, found), len(classes), method) for value, found in results]
     return np.concatenate(values)[np.argsort(test, kind="stable")]
 
 
@@ -251,12 +253,6 @@ def take_examples(values, indices):
 
 # Values for a class that is missing from the training examples of a fold.
 _UNSEEN = {"predict_proba": 0.0, "predict_log_proba": -np.inf, "decision_function": -np.inf}
-
-
-def _with_all_columns(results, method):
-    """Return the values of each fold, with columns for the classes of all folds."""
-    classes = np.unique(np.concatenate([found for _, found in results]))
-    return [_spread(value, np.searchsorted(classes, found), len(classes), method) for value, found in results]
 
 
 def _spread(value, columns, n_classes, method):

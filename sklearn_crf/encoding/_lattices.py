@@ -118,6 +118,7 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
     X = np.ascontiguousarray(as_reals(X, "X", X.dtype.type if X.dtype in dtype else dtype[0]))
     _require_finite(X, "X", enumerate(X))
     graph = lattice(X.shape[1:-1], connectivity)
+    assert graph.offsets is not None, "lattices have offsets"
     return Encoded(
         layout="array",
         n_examples=X.shape[0],

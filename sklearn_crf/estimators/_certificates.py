@@ -5,9 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import map_coarse
-from sklearn_crf.inference import AutoMap, able_inference
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference.automatic._cost import Budget
 from sklearn_crf.models import clamped, score, score_terms
 
 
@@ -32,12 +30,6 @@ class Certificates(NamedTuple):
     def optimal(self) -> np.ndarray:
         """Whether each gap is zero, so that no labeling has a higher score up to rounding, (n_examples,) of bool."""
         return self.gaps <= 0
-
-
-def bounding_inference(inference, budget):
-    """Return the inference that computes bounds, given the parameters of ``certify``."""
-    Budget.of(budget)
-    return able_inference("auto" if inference is None else inference, "map", "certify()", AutoMap(budget=budget))
 
 
 def certificates_of(models, labels, inference, named, n_jobs):

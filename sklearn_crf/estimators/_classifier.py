@@ -19,7 +19,6 @@ from sklearn_crf.encoding import (
 )
 from sklearn_crf.estimators._certificates import (
     Certificates,
-    bounding_inference,
     certificates_of,
     common_bound,
     log_likelihood_terms,
@@ -27,9 +26,9 @@ from sklearn_crf.estimators._certificates import (
 from sklearn_crf.estimators._field import TrainableField
 from sklearn_crf.estimators._fitted_field import FittedField, share_of_right
 from sklearn_crf.estimators._joint_marginals import (
-    EntityMarginals,
     checked_spans,
     edges_of_members,
+    entity_probabilities,
     require_chains,
     require_no_factors,
 )
@@ -39,11 +38,13 @@ from sklearn_crf.inference import (
     Inference,
     TreeBestLabelings,
     TreeInference,
+    able_inference,
     conditional_scores,
 )
 from sklearn_crf.inference._results import LogLikelihood
+from sklearn_crf.inference.automatic._cost import Budget
 from sklearn_crf.learning import given, kind_of_learning
-from sklearn_crf.metrics import entities
+from sklearn_crf.metrics import continuations, entities
 from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms, with_table_of_each_edge
 
 _Method = TypeVar("_Method", bound=Callable)
@@ -150,7 +151,9 @@ class FieldClassifier(TrainableField):
         encoded, batches, potentials, weights = field.prepare(X, evidence, max_nodes=1)
         labeler = field.labeler()
         found = [labeler.model(potentials, weights, batch) for batch in batches]
-        return for_each_example(encoded, batches, found, lambda shape: model_without_nodes(len(self.classes_)))
+        K = len(self.classes_)
+        nothing = PairwiseModel(Graph(0, []), np.zeros((0, K)), np.zeros((1, K, K)))
+        return for_each_example(encoded, batches, found, lambda shape: nothing)
 
     def energy(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the energy of labelings, the negative of their score. Smaller energies are more probable.
@@ -206,7 +209,8 @@ class FieldClassifier(TrainableField):
         Marginal decoding gives each node its most probable label. The resulting labeling need not be the best labeling,
         even if inference is exact. The gap then shows how much lower its score is.
         """
-        chosen = bounding_inference(inference, budget)
+        Budget.of(budget)
+        chosen = able_inference("auto" if inference is None else inference, "map", "certify()", AutoMap(budget=budget))
         field = FittedField.of(self)
         _, batches, columns = field.columns(X, evidence)
         labels = [
@@ -433,7 +437,7 @@ class FieldClassifier(TrainableField):
         ValueError
             If an example is not a chain, a class is not a label of the scheme, or an entity exceeds its example.
         """
-        found = EntityMarginals(self.classes_, scheme)
+        kinds, goes_on = continuations(self.classes_.tolist(), scheme)
         field = FittedField.of(self)
         if spans is None:
             spans = [entities(np.ravel(labels).tolist(), scheme) for labels in field.labels(X, evidence)]
@@ -446,7 +450,8 @@ class FieldClassifier(TrainableField):
             require_chains(batch)
             model = labeler.model(potentials, weights, batch)
             with batch.named_in_errors():
-                return found.of_batch(batch, model, [asked[i] for i in batch.members], n_threads)
+                own = [asked[i] for i in batch.members]
+                return entity_probabilities(batch, model, kinds, goes_on, own, n_threads)
 
         with single_threaded_blas():
             parts = [own for part in map_coarse(run, batches, self.n_jobs) for own in part]
@@ -584,8 +589,3 @@ def for_each_example(encoded, batches, found, of_nothing):
         results[i] = part
     results = [of_nothing(encoded.shapes[i]) if part is None else part for i, part in enumerate(results)]
     return np.array(results) if isinstance(found, np.ndarray) else results
-
-
-def model_without_nodes(n_classes):
-    """Return the model of an example without nodes."""
-    return PairwiseModel(Graph(0, []), np.zeros((0, n_classes)), np.zeros((1, n_classes, n_classes)))

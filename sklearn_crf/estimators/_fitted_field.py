@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from sklearn_crf import encoding
 from sklearn_crf._numbers import as_reals
 from sklearn_crf._threads import cached_property
-from sklearn_crf.distributed import Shards
-from sklearn_crf.estimators._sharded import gather
+from sklearn_crf.distributed import Shards, refuse_labels
+from sklearn_crf.estimators._sharded import ShardedExamples
 from sklearn_crf.estimators._training_examples import Reader, TrainingExamples
 from sklearn_crf.inference import Inference, NamedInference
 from sklearn_crf.learning import Facts, FitPlan, Labeler, Learning, resolve_learning, right_nodes
@@ -49,7 +49,8 @@ class FieldParameters:
         """Encode the training examples, in memory or in shards."""
         if isinstance(X, Shards):
             self.learning.check_shards(self.given.solver)
-            return gather(self.reader(), X, y, sample_weight, node_weight)
+            refuse_labels(y, sample_weight, node_weight)
+            return ShardedExamples(self.reader(), X)
         return TrainingExamples(self.reader(), X, y, sample_weight, node_weight, self.given.classes)
 
     def reader(self) -> Reader:

@@ -9,7 +9,6 @@ import numpy as np
 
 from sklearn_crf._numbers import as_integer
 from sklearn_crf.inference import TreeInference
-from sklearn_crf.metrics import continuations
 
 
 class EntityProbability(NamedTuple):
@@ -21,41 +20,36 @@ class EntityProbability(NamedTuple):
     probability: float
 
 
-class EntityMarginals:
-    r"""Probabilities of entities on chains, from the marginals of nodes and edges.
+def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_threads: int) -> list[list]:
+    r"""Return the probability of each requested entity on chains, in one list of EntityProbability per chain.
 
     .. math:: p(y_s, \dots, y_e) = p(y_s) \prod_{t = s}^{e - 1} \frac{p(y_t, y_{t + 1})}{p(y_t)}
 
     The labels of two neighbouring nodes determine whether an entity continues from one node to the next. A run of nodes
     is an entity if its first node does not continue an entity, all its other nodes do, and the node after it does not.
     """
-
-    def __init__(self, classes: np.ndarray, scheme: str) -> None:
-        self.kinds, self.goes_on = continuations(classes.tolist(), scheme)
-
-    def of_batch(self, batch, model, spans: Sequence, n_threads: int) -> list[list[EntityProbability]]:
-        """Return the probability of each requested entity, in one list per chain of the batch."""
-        # spans: one list of (kind, start, stop) for each chain of the batch
-        inference = TreeInference()
-        nodes = inference.marginals(model, n_threads=n_threads).unary.astype(np.float64)
-        edges = inference.edge_marginals(model, n_threads=n_threads).astype(np.float64)
-        first_nodes = batch.node_ptr[:-1]
+    # kinds, goes_on: see :func:`~sklearn_crf.metrics.continuations`
+    # spans: one list of (kind, start, stop) for each chain of the batch
+    inference = TreeInference()
+    nodes = inference.marginals(model, n_threads=n_threads).unary.astype(np.float64)
+    edges = inference.edge_marginals(model, n_threads=n_threads).astype(np.float64)
+    found = []
+    for number, (own, (a, b)) in enumerate(zip(spans, pairwise(batch.node_ptr), strict=True)):
         # A chain has one edge fewer than nodes.
-        first_edges = first_nodes - np.arange(len(first_nodes))
-        chains = zip(spans, first_nodes, batch.node_ptr[1:], first_edges, strict=True)
-        return [self._probabilities_of_chain(nodes[a:b], edges[e : e + b - a - 1], own) for own, a, b, e in chains]
+        chain = nodes[a:b], edges[a - number : b - number - 1]
+        of_chain = ((*span, _probability(*chain, kinds == span[0], goes_on, *span[1:])) for span in own)
+        found.append([EntityProbability(*each) for each in of_chain])
+    return found
 
-    def _probabilities_of_chain(self, nodes, edges, spans):
-        return [EntityProbability(kind, a, b, self._probability(nodes, edges, kind, a, b)) for kind, a, b in spans]
 
-    def _probability(self, nodes, edges, kind, start, stop):
-        """Return the probability of one entity, given the marginals of the nodes and edges of its chain."""
-        weight = (edges[start - 1] * ~self.goes_on).sum(axis=0) if start else nodes[start]
-        weight = weight * (self.kinds == kind)
-        for t in range(start, min(stop, len(nodes) - 1)):
-            moves = self.goes_on if t + 1 < stop else ~self.goes_on
-            weight = np.divide(weight, nodes[t], out=np.zeros_like(weight), where=nodes[t] > 0) @ (edges[t] * moves)
-        return float(weight.sum())
+def _probability(nodes, edges, is_kind, goes_on, start, stop):
+    """Return the probability of one entity, given the marginals of the nodes and edges of its chain."""
+    weight = (edges[start - 1] * ~goes_on).sum(axis=0) if start else nodes[start]
+    weight = weight * is_kind
+    for t in range(start, min(stop, len(nodes) - 1)):
+        moves = goes_on if t + 1 < stop else ~goes_on
+        weight = np.divide(weight, nodes[t], out=np.zeros_like(weight), where=nodes[t] > 0) @ (edges[t] * moves)
+    return float(weight.sum())
 
 
 def require_chains(batch):

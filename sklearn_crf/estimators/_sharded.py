@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf import encoding
-from sklearn_crf.distributed import ClusterGoneError, Shards, refuse_labels, require_one_vector_level
+from sklearn_crf.distributed import ClusterGoneError, Shards, require_one_vector_level
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     count_of_classes,
@@ -20,12 +20,6 @@ from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.learning import Facts, FitPlan
 from sklearn_crf.objectives import FastRisk, ShardedRisk
 from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling
-
-
-def gather(reader, shards: Shards, y, sample_weight, node_weight):
-    """Return the training examples of a fit, encoded where their shards are."""
-    refuse_labels(y, sample_weight, node_weight)
-    return ShardedExamples(reader, shards)
 
 
 class ShardedExamples:
@@ -68,20 +62,19 @@ class ShardedExamples:
         classes = self.labels.classes_
         self.potentials = training_potentials(plan.layout, self.encoded, classes, [])
         parts = _BatchPlan(self._reader, plan, plan, self.encoded, classes, self.potentials, FeatureScaling())
-        self._parts = parts
         facts, moments = zip(*self.shards.map(_summarise, parts), strict=True)
         plan = plan.on(Facts.joined(facts), self.encoded, self.potentials)
         whole = None if moments[0] is None else tuple(map(FeatureMoments.joined, zip(*moments, strict=True)))
-        self.scaling = scaling_for_training(plan, self.encoded, whole, self.potentials, self._bulk)
+
+        def bulk_of(scaling):
+            found = self.shards.map(_measure_bulk, (parts, scaling))
+            return tuple(map(FeatureBulk.joined, zip(*found, strict=True)))
+
+        self.scaling = scaling_for_training(plan, self.encoded, whole, self.potentials, bulk_of)
         if not self.scaling.is_identity:
             self.shards.map(_drop_all, None)
         self._parts = parts._replace(plan=plan, scaling=self.scaling)
         return plan
-
-    def _bulk(self, scaling):
-        """Return robust centres and spreads of the node and the edge features that are scaled."""
-        parts = self.shards.map(_measure_bulk, (self._parts, scaling))
-        return tuple(map(FeatureBulk.joined, zip(*parts, strict=True)))
 
     def risk(self, plan, objective):
         """Return the empirical risk, which the shards evaluate."""

@@ -130,7 +130,9 @@ class TrainingExamples:
         # packing: maximum sizes of batches, arguments of ``make_batches``; None takes the sizes of the plan
         weight, node_weight = self._weight, self.node_weight
         if self.class_weight is not None and not plan.learning.class_costs:
-            of_nodes = _weights_of_labels(self.class_weight, self.labels.labels)
+            # Unlabelled nodes, -1, have a weight of 1.
+            by_label = np.append(self.class_weight, 1.0)
+            of_nodes = [by_label[own] for own in _split_by_example(self.labels.labels)]
             if self.encoded.layout != "nodes" and plan.learning.weighs_nodes:
                 if node_weight is not None:
                     of_nodes = [own * given for own, given in zip(of_nodes, node_weight, strict=True)]
@@ -138,7 +140,9 @@ class TrainingExamples:
             else:
                 means = _means_of_labelled(of_nodes, self.labels.labels)
                 weight = means if weight is None else weight * means
-            if whole is None and not _counts_any(self.labels.labels, weight, node_weight):
+            counts = encoding.counts_of_nodes(self.labels.labels, weight, node_weight)
+            labels = _split_by_example(self.labels.labels)
+            if whole is None and not any(np.any(own[known >= 0]) for own, known in zip(counts, labels, strict=True)):
                 raise ValueError("class_weight times sample_weight and node_weight is 0 for every labelled node.")
         prepare = preparation(self.encoded if whole is None else whole)
         packing = self._packing(plan) if packing is None else packing
@@ -234,24 +238,12 @@ def count_of_classes(labels, weight):
     return np.bincount(columns[columns >= 0], counts[columns >= 0], minlength=len(labels.classes_))
 
 
-def _weights_of_labels(class_weight, labels):
-    """Return a list of arrays with the weight of the class of each node, 1 for unlabelled nodes."""
-    by_label = np.append(class_weight, 1.0)
-    return [by_label[own] for own in _split_by_example(labels)]
-
-
 def _means_of_labelled(of_nodes, labels):
     """Return the mean weight of the labelled nodes of each example, 1 if it has no labelled nodes: (n_examples,)."""
     if isinstance(labels, np.ndarray):
         return of_nodes[0]
     labelled = [own >= 0 for own in labels]
     return np.array([w[known].mean() if known.any() else 1.0 for w, known in zip(of_nodes, labelled, strict=True)])
-
-
-def _counts_any(labels, weight, node_weight):
-    """Return whether any labelled node has a nonzero weight."""
-    counts = encoding.counts_of_nodes(labels, weight, node_weight)
-    return any(bool(np.any(own[known >= 0])) for own, known in zip(counts, _split_by_example(labels), strict=True))
 
 
 # With more node weights than this, weights of pairs that never occur in training cost more time than they are worth.

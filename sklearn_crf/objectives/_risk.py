@@ -283,7 +283,9 @@ class EmpiricalRisk:
         """
         batch = self.batches[i]
         (model, by_weight), objective = self.model_by_weight(i, coef), self.objective.of_batch(i)
-        seed = self._seed_of_pass(i) if objective.draws else 0
+        seed = 0
+        if objective.draws:
+            seed = int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
         # Only objectives with costs or losses for each node support weights of nodes.
         weighs = batch.node_weight is not None and objective.weighs_nodes
         options = {"node_weight": batch.node_weight} if weighs else {}
@@ -330,9 +332,6 @@ class EmpiricalRisk:
         if i not in self._by_weight:
             self._by_weight[i] = tables_by_weight(self.batches[i], model)
         return by_weights(model, self._by_weight[i]), self._by_weight[i]
-
-    def _seed_of_pass(self, i):
-        return int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
 
     def value_grad(self, coef, members=None):
         """Return the weighted loss of batches, added in their order, with its gradient.

@@ -4,7 +4,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -74,22 +74,21 @@ class ShardedRisk:
         self.potentials = potentials
         self.seed = seed
         # Workers keep one risk at a time: the training problems of one fit share the examples, but not the risk.
-        self._kept = KeptObjects(shards, partial(_RiskOfShard.of, make_risk), slot="risk")
+        self._kept = KeptObjects(shards, partial(_RiskOfShard, make_risk), slot="risk")
         self._starts_cold = False
         self._state_of_objective: bytes | None = None
         self._sent_objective: Objective | None = None
         known = self._kept.each(_RiskOfShard.described, changes=False)
-        self.objective = known[0].objective if objective is None else objective
-        self.n_labelled = float(tree_sum([part.n_labelled for part in known]))
-        self.n_examples = sum(part.n_examples for part in known)
-        self.n_nodes = sum(part.n_nodes for part in known)
-        self.n_edges = sum(part.n_edges for part in known)
-        self.has_unlabelled = any(part.has_unlabelled for part in known)
-        self.is_forest = all(part.is_forest for part in known)
-        self.is_exact = all(part.is_exact for part in known)
-        self.path = " and ".join(sorted({part.path for part in known}))
-        self.label_counts = tree_sum([part.label_counts for part in known])
-        self.curvature = tree_sum([part.curvature for part in known])
+        values = {name: [part[name] for part in known] for name in known[0]}
+        self.objective = values["objective"][0] if objective is None else objective
+        self.n_labelled = float(tree_sum(values["n_labelled"]))
+        self.n_examples, self.n_nodes, self.n_edges = (
+            sum(values[name]) for name in ("n_examples", "n_nodes", "n_edges")
+        )
+        self.has_unlabelled = any(values["has_unlabelled"])
+        self.is_forest, self.is_exact = all(values["is_forest"]), all(values["is_exact"])
+        self.path = " and ".join(sorted(set(values["path"])))
+        self.label_counts, self.curvature = tree_sum(values["label_counts"]), tree_sum(values["curvature"])
 
     edges_per_node = EmpiricalRisk.edges_per_node
     n_constant_errors = EmpiricalRisk.n_constant_errors
@@ -188,36 +187,20 @@ def _derive_risk(make_risk, function, shard):
     return function(make_risk(shard))
 
 
-class _Description(NamedTuple):
-    n_labelled: float
-    n_examples: int
-    n_nodes: int
-    n_edges: int
-    has_unlabelled: bool
-    is_forest: bool
-    is_exact: bool
-    path: str
-    label_counts: np.ndarray
-    curvature: np.ndarray | None
-    objective: Objective | None
-
-
 class _RiskOfShard:
     """The risk of the examples of a shard, with the state that it carries from step to step."""
 
-    def __init__(self, risk):
-        self.risk = risk
+    def __init__(self, make_risk, shard):
+        self.risk = make_risk(shard)
         self._objective = self._grown = None
 
-    @classmethod
-    def of(cls, make_risk, shard):
-        """Return the risk of a shard."""
-        return cls(make_risk(shard))
-
     def described(self):
-        """Return the description of the risk, without the objective if the objective holds data of the examples."""
-        known = _Description(*(getattr(self.risk, name) for name in _Description._fields))
-        return known._replace(objective=None) if self.risk.objective.of_examples else known
+        """Return attributes of the risk, without the objective if the objective holds data of the examples."""
+        counts = "n_labelled", "n_examples", "n_nodes", "n_edges", "label_counts", "curvature"
+        found = {
+            name: getattr(self.risk, name) for name in (*counts, "has_unlabelled", "is_forest", "is_exact", "path")
+        }
+        return found | {"objective": None if self.risk.objective.of_examples else self.risk.objective}
 
     def evaluate(self, number, coef, starts_cold, objective):
         """Return the RiskValue at some weights, and 1 if inference keeps warm starts, else 0."""

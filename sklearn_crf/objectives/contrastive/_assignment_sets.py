@@ -42,17 +42,12 @@ class Changes(NamedTuple):
         return Changes(number[self.row[kept]], self.node[kept], self.state[kept])
 
 
-class PairChanges(NamedTuple):
-    """Differences from the truth in how often assignments use entries of the flat tables, weighted by edge weights."""
-
-    row: np.ndarray  # ascending; rows may have no entries
-    code: np.ndarray  # entry ``((type * R + feature) * K + tail state) * K + head state``
-    change: np.ndarray
-
-
 def pair_changes(model, truth, changes):
     """Return the changes of the statistics of tables, computed from the edges of changed nodes only."""
     # truth: (N,) int32
+    # returns arrays with an element for each change: row, ascending; index in the flat tables,
+    # ``((type * R + feature) * K + tail state) * K + head state``; change in how often the assignment uses this entry,
+    # weighted by edge weights
     # model: graph, edge types and edge weights are read, scores are not
     n_types, n_features, n_columns = model.tables.shape[:3]
     n_cells, n_edges = n_types * n_features * n_columns**2, model.graph.n_edges
@@ -64,7 +59,7 @@ def pair_changes(model, truth, changes):
         changes.node, changes.state, changes.ptr, truth, truth.copy(), node_ptr, neighbor, half_edge, model.edge_type,
         weight, n_columns, np.zeros(n_cells), np.full(n_cells, -1), counts, cells, change,
     )  # fmt: skip
-    return PairChanges(np.repeat(np.arange(changes.n_rows), counts), cells[:n_entries], change[:n_entries])
+    return np.repeat(np.arange(changes.n_rows), counts), cells[:n_entries], change[:n_entries]
 
 
 class _Rows:
@@ -318,9 +313,9 @@ class AssignmentSets:
         codes, changes = codes[new[changes.row]], changes.chosen(new)
         n_new = changes.n_rows
         if n_new:
-            pairs = pair_changes(model, self.labels, changes)
+            row, *pairs = pair_changes(model, self.labels, changes)
             self._states.append(changes.row, n_new, codes)
-            self._pairs.append(pairs.row, n_new, pairs.code, pairs.change)
+            self._pairs.append(row, n_new, *pairs)
             self._set_of.append(np.arange(n_new), n_new, set_of[new], fingerprints[new])
             if tilt is not None:
                 self._tilt_last(tilt[new])

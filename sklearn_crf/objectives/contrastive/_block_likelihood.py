@@ -1,7 +1,7 @@
 """Generalised pseudolikelihood: blocks of nodes given the true labels of all other nodes."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -16,21 +16,14 @@ _MOST_STATES = 2**12
 _STEP = 2**20
 
 
-class BlockMarginals(NamedTuple):
-    """Marginals of blocks, with the fields of the marginals of an inference."""
-
-    statistics: Statistics
-    log_z_terms: np.ndarray
-
-
 def takes_enumeration(size, n_columns):
     """Return whether the largest block has few joint states."""
     return n_columns ** int(size.max(initial=0)) <= _MOST_STATES
 
 
 def enumerated_marginals(model, start, size):
-    """Compute the marginals of blocks of consecutive nodes, without edges between blocks, by enumeration."""
-    # start, size: (n_blocks,), first node and number of nodes of each block
+    """Return the statistics and log-partitions of blocks of nodes without edges between blocks, by enumeration."""
+    # start, size: (n_blocks,), first node and number of consecutive nodes of each block
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
     terms = np.zeros(len(unary))
     for n_nodes, first, edges in _groups_of_equal_blocks(model.graph, start, size):
@@ -40,7 +33,7 @@ def enumerated_marginals(model, start, size):
             _add_marginals(
                 model, n_nodes, first[part], [(ends, row[part]) for ends, row in edges], unary, tables, terms
             )
-    return BlockMarginals(Statistics(unary, tables), terms)
+    return Statistics(unary, tables), terms
 
 
 def _groups_of_equal_blocks(graph, start, size):
@@ -141,17 +134,16 @@ class BlockLikelihood(Objective):
                 "a block has an unlabelled node, or a node with an unlabelled neighbour: leave such nodes out."
             )
         blocks = layout.model(model, labels)
-        if layout.graph.is_forest:
-            found = TreeInference().marginals(blocks)
-        elif takes_enumeration(layout.size, model.n_columns):
-            found = enumerated_marginals(blocks, layout.start, layout.size)
+        if not layout.graph.is_forest and takes_enumeration(layout.size, model.n_columns):
+            statistics, log_z = enumerated_marginals(blocks, layout.start, layout.size)
         else:
-            found = JunctionTree().marginals(blocks)
+            found = (TreeInference() if layout.graph.is_forest else JunctionTree()).marginals(blocks)
+            statistics, log_z = found.statistics, found.log_z_terms
         truth = labels[layout.node]
-        terms = found.log_z_terms - score_terms(blocks, truth)
+        terms = log_z - score_terms(blocks, truth)
         if not np.all(terms < np.inf):
             raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
-        statistics = found.statistics.minus(labeling_statistics(blocks, truth))
+        statistics = statistics.minus(labeling_statistics(blocks, truth))
         return Loss(
             statistics=layout.pullback(model, labels, statistics),
             terms=np.bincount(layout.node, terms, minlength=len(labels)),

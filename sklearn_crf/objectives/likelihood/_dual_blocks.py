@@ -153,8 +153,7 @@ class DualBlock:
         marginals : ndarray, float64
         entropy : float
         """
-        unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
-        model = replace(self._model, unary=unary, tables=tables)
+        model = self._model_at(parameters)
         found = self._likelihood.inference.marginals_for_learning(model, init=self._state)
         self._state = found.state
         marginals = _vector(found.statistics)
@@ -174,8 +173,7 @@ class DualBlock:
         ndarray, float64
             Marginals, which are equal to the result of :meth:`forward` on graphs without cycles.
         """
-        unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
-        model = replace(self._model, unary=unary, tables=tables)
+        model = self._model_at(parameters)
         if model.graph.is_forest:
             return self.forward(parameters)[0]
         weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
@@ -187,7 +185,7 @@ class DualBlock:
         if pairs[np.isneginf(untied.tables[:, 0])].any():
             # The missing mass may only fit forbidden pairs. The labels are always feasible.
             return self.truth
-        sums = np.zeros(tables.shape)
+        sums = np.zeros(model.tables.shape)
         np.add.at(sums, model.edge_type, weight[:, :, None, None] * pairs[:, None])
         return np.concatenate((nodes.ravel(), sums.ravel()))
 
@@ -245,6 +243,10 @@ class DualBlock:
         """
         pulled = self._potentials.pullback(self._example, Statistics(*self._parts(marginals)))
         return (self._scale * pulled)[self.touched]
+
+    def _model_at(self, parameters):
+        unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
+        return replace(self._model, unary=unary, tables=tables)
 
     def _parts(self, vector):
         n = self._model.unary.size

@@ -112,8 +112,10 @@ class NodesGivenNeighbours:
     name = "nodes given neighbours"
     objectives = (Pseudolikelihood,)
 
+    sees_neighbours = True
+
     def __init__(self, risk):
-        self._pass = NodePass(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=True)
+        self._pass = NodePass(risk.potentials, risk.batches, risk.n_jobs, self.sees_neighbours)
 
     @staticmethod
     def applies(objective, potentials, batches):
@@ -122,17 +124,17 @@ class NodesGivenNeighbours:
 
     def value_grad(self, risk, coef, members):
         """Return the risk of all batches, or None if it is not finite or only some batches are requested."""
-        return None if members is not None else total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=False)
+        if members is not None:
+            return None
+        return total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=not self.sees_neighbours)
 
 
-class NodesWithoutEdges:
+class NodesWithoutEdges(NodesGivenNeighbours):
     """Likelihood of all batches if no batch has edges."""
 
     name = "nodes without edges"
     objectives = (Likelihood,)
-
-    def __init__(self, risk):
-        self._pass = NodePass(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=False)
+    sees_neighbours = False
 
     @staticmethod
     def applies(objective, potentials, batches):
@@ -141,10 +143,6 @@ class NodesWithoutEdges:
             return False
         has_edges = any(batch.example.graph.n_edges for batch in batches)
         return not has_edges and NodePass.is_for(potentials, batches, sees_neighbours=False)
-
-    def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None if it is not finite or only some batches are requested."""
-        return None if members is not None else total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=True)
 
 
 def total_risk(found, counts_errors):

@@ -49,11 +49,6 @@ def _sparse_rows(features, potentials, scale):
     return rows
 
 
-def _rows_of(features):
-    """Return the rows of features. Each row belongs to one node, or to several nodes that share it."""
-    return np.ascontiguousarray(features.rows if isinstance(features, SharedRows) else features)
-
-
 def _times(features, kind, unit):
     """Return features of nodes or edges times the factors ``unit`` of their types, in the precision of the features."""
     # unit: (n_types, n_features)
@@ -118,7 +113,9 @@ class ForestPlanes(PlaneOracle):
             self.features = [matrix.data[:, np.newaxis] for matrix in rows]
         else:
             rows = [None] * len(batches)
-            self.features = [_rows_of(batch.example.node_features) for batch in batches]
+            features = [batch.example.node_features for batch in batches]
+            # A row belongs to one node, or to several nodes that share it.
+            self.features = [np.ascontiguousarray(x.rows if isinstance(x, SharedRows) else x) for x in features]
         places = potentials.unpack(np.arange(potentials.n_coef))
         constant = float(scale[places.intercept.flat[0]]) if places.intercept.size else 0.0
         cost = risk.objective.cost
@@ -345,7 +342,9 @@ class ForestDual:
         if planes.are_sparse:
             # Indexing an identity matrix would take much memory for many labels.
             self._shares = np.concatenate([_one_hot(each.labels, len(each.cost)) for each in planes.examples])
-            self._rows = _TableRows(np.concatenate([_most_touched(each) for each in planes.examples]))
+            # A plane touches the table weights of both labelings.
+            touched = [2 * np.diff(each.edge_ptr) * each.n_edge_features for each in planes.examples]
+            self._rows = _TableRows(np.concatenate(touched))
         self._slopes = np.zeros((sum(sizes), 0 if planes.are_sparse else n))
         self._combined = np.tile([0.0, 1.0, 0.0], (sum(sizes), 1))  # offset, factor and squared slope of each plane
         self._ahead = group is not None or sum(sizes) >= _FEWEST_AHEAD
@@ -452,11 +451,6 @@ class _TableRows:
         index, values = np.zeros(ptr[-1] + 1, dtype=np.int32), np.zeros(ptr[-1] + 1)
         index[after + within], values[after + within] = self.index[before + within], self.values[before + within]
         self.ptr, self.index, self.values = ptr, index, values
-
-
-def _most_touched(examples):
-    """Return the largest number of table weights that a plane of each example touches, by true and other labels."""
-    return 2 * np.diff(examples.edge_ptr) * examples.n_edge_features
 
 
 def _one_hot(labels, n_states):

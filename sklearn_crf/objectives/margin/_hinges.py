@@ -188,7 +188,12 @@ class RelaxedHinge(StructuredHinge):
             share = np.maximum(found.fractional, 0.0)
             share /= share.sum(axis=1, keepdims=True)
             joint = best_couplings(model, share)
-            statistics = Statistics(share, _table_sums(model, joint))
+            tables = np.zeros(model.tables.shape)
+            weight = np.ones((len(joint), 1)) if model.edge_weight is None else model.edge_weight
+            for kind in range(len(tables)):
+                own = model.edge_type == kind
+                tables[kind] = np.einsum("er,eab->rab", weight[own], joint[own])
+            statistics = Statistics(share, tables)
             scores = np.sum(share * np.where(share > 0, model.unary, 0.0), axis=1)
             edges = np.einsum("eab,eab->e", joint, model.edge_tables())
             scores += np.bincount(model.graph.edges[:, 0], edges, minlength=len(scores))
@@ -217,13 +222,3 @@ def is_whole(found):
 
 # Tolerance for probabilities of the solver that should be 1
 _WHOLE = 1e-9
-
-
-def _table_sums(model, joint):
-    """Return joint marginals of edges, multiplied by edge weights and summed by edge type, (T, R, K, K)."""
-    sums = np.zeros(model.tables.shape)
-    weight = np.ones((len(joint), 1)) if model.edge_weight is None else model.edge_weight
-    for kind in range(len(sums)):
-        own = model.edge_type == kind
-        sums[kind] = np.einsum("er,eab->rab", weight[own], joint[own])
-    return sums

@@ -354,8 +354,5 @@ def test_a_callback_stops_a_block_solver(solve):
 
 
 def test_bad_arguments_of_optimizers():
-    problem = Problem(n_examples=3)
-    with pytest.raises(ValueError, match="lower_bounded must have shape"):
-        bmrm(problem.fun, np.zeros(problem.n), lower_bounded=[True])
     with pytest.raises(ValueError, match="fun must be finite"):
         bmrm(lambda x: (np.nan, x), np.zeros(3))
