@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import restore_options
 from sklearn_crf.encoding import missing_label_of_field
-from sklearn_crf.estimators._certificates import Certificates
+from sklearn_crf.estimators._joint_results import Certificates
 
 __all__ = ["make_pipeline"]
 

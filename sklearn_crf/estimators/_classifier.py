@@ -17,18 +17,16 @@ from sklearn_crf.encoding import (
     object_array,
     require_complete,
 )
-from sklearn_crf.estimators._certificates import (
-    Certificates,
-    certificates_of,
-    common_bound,
-    log_likelihood_terms,
-)
 from sklearn_crf.estimators._field import TrainableField
 from sklearn_crf.estimators._fitted_field import FittedField, share_of_right
-from sklearn_crf.estimators._joint_marginals import (
+from sklearn_crf.estimators._joint_results import (
+    Certificates,
+    certificates_of,
     checked_spans,
+    common_bound,
     edges_of_members,
     entity_probabilities,
+    log_likelihood_terms,
     require_chains,
     require_no_factors,
 )
