@@ -1,7 +1,6 @@
 """Graphs: topology, lattices, and distributions over spanning trees."""
 
-from sklearn_crf.graphs._component_trees import ComponentTrees
-from sklearn_crf.graphs._covering import covering_probabilities, covering_trees, snakes
+from sklearn_crf.graphs._covering import ComponentTrees, covering_probabilities, covering_trees, snakes
 from sklearn_crf.graphs._graph import (
     Graph,
     check_graph,

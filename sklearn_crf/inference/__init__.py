@@ -12,8 +12,13 @@ from sklearn_crf.inference.automatic._names import (
     labeling_rule,
     resolve_inference,
 )
-from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP, best_edge_shares
-from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, nodes_of_edge_shares
+from sklearn_crf.inference.bounds._edge_entropy import (
+    EdgeEntropyBP,
+    best_couplings,
+    best_edge_shares,
+    edge_shared_bound,
+    nodes_of_edge_shares,
+)
 from sklearn_crf.inference.bounds._shared_bound import SharedBound, nodes_of_shares, shared_bound
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound, mutual_information
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion

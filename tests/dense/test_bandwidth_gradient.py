@@ -9,8 +9,7 @@ from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
 from sklearn_crf.dense import BandwidthGradient, ExpectedIoU, LogLoss
 from sklearn_crf.dense._examples import Task
 from sklearn_crf.dense._gaussian_kernels import bandwidth_names, scaled_kernels
-from sklearn_crf.dense._training import Lattices, UnrolledRisk
-from sklearn_crf.dense._unrolled import _ScaleSlopes
+from sklearn_crf.dense._training import Lattices, UnrolledRisk, _ScaleSlopes
 from sklearn_crf.dense._weights import Layout, Weights
 from sklearn_crf.inference import DenseMeanField
 
