@@ -15,7 +15,6 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect, convergence_left_to_caller
 from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
-from sklearn_crf.kernels.rtf.prediction_losses import field_statistics
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf.images._degradation import solved_from
@@ -92,9 +91,9 @@ class Adjoint(NamedTuple):
 def statistics_of_mean(mean, adjoint):
     """Return the derivative by the field of a function of its mean."""
     # mean: (N, D)
-    found = GaussianStatistics(np.empty(mean.shape), np.empty(mean.shape), np.empty((*mean.shape, mean.shape[1])))
-    field_statistics(np.ascontiguousarray(mean), np.ascontiguousarray(adjoint.x), adjoint.scale, *found[:3])
-    return found
+    linear, values = np.multiply(adjoint.x, adjoint.scale, dtype=np.float64), mean.astype(np.float64)
+    outer = linear[:, :, None] * values[:, None, :]
+    return GaussianStatistics(linear, values, -0.5 * (outer + outer.transpose(0, 2, 1)))
 
 
 @dataclass(eq=False)

@@ -8,9 +8,8 @@ from math import log, log10
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_softmax
 
-from sklearn_crf.kernels.rtf.prediction_losses import multinomial_sum
 from sklearn_crf.rtf._information import WINDOW, Windows, similarity
 from sklearn_crf.rtf.images._channels import decimal_unit, is_held
 
@@ -309,13 +308,10 @@ def multinomial(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float,
     n_labels = prediction.shape[-1]
     if target.dtype.kind not in "iu" or target.min() < 0 or target.max() >= n_labels:
         raise ValueError(f"target must hold labels from 0 to {n_labels - 1}, got {target.dtype}.")
-    weight = np.ascontiguousarray(np.broadcast_to(np.asarray(weight, dtype=np.float64), target.shape) / target.size)
-    labels, scores = np.ascontiguousarray(target, dtype=np.int64), np.ascontiguousarray(prediction)
-    gradient = np.empty(prediction.shape)
-    value = multinomial_sum(
-        scores.reshape(-1, n_labels), labels.ravel(), weight.ravel(), gradient.reshape(-1, n_labels)
-    )
-    return value, gradient
+    weight = np.broadcast_to(np.asarray(weight, dtype=np.float64), target.shape) / target.size
+    is_label, log_probability = np.arange(n_labels) == target[..., np.newaxis], log_softmax(prediction, axis=-1)
+    value = -float(np.sum(weight * log_probability[is_label].reshape(target.shape)))
+    return value, weight[..., np.newaxis] * (np.exp(log_probability) - is_label)
 
 
 def weighted_mse(prediction: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
