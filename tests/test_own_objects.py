@@ -506,8 +506,8 @@ def test_results_one_by_one_of_an_own_executor(kind):
 SUMS = {
     "none": lambda found: None,
     "number": lambda found: 0.0,
-    "fewer": lambda found: found._replace(n_shards=1),
-    "more": lambda found: found._replace(n_shards=3),
+    "fewer": lambda found: found._replace(number=1),
+    "more": lambda found: found._replace(number=3),
     "result alone": lambda found: found.result,
 }
 
