@@ -160,7 +160,8 @@ def risk_near_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | No
     if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):
         return risk
     batches = [subgraph(batch, kept) for batch, kept in zip(risk.batches, near, strict=True)]
-    return risk.having(batches=batches)
+    # A chain is cut at nodes that are not its ends.
+    return risk.having(batches=batches, potentials=risk.potentials.without_ends())
 
 
 def of_labelled_components(risk: EmpiricalRisk) -> EmpiricalRisk:

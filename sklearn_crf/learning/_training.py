@@ -475,9 +475,10 @@ def initial_weights(init, risk, run):
 
 def _risk_of_nodes(risk):
     batches = [_labelled_nodes(batch) for batch in risk.batches]
-    potentials = risk.potentials
+    # Without edges every node would be the first and the last of a chain.
+    potentials = risk.potentials.without_ends()
     if isinstance(potentials, SegmentPotentials):
-        potentials = potentials.of_nodes()
+        potentials = potentials.without_durations()
     # Without edges there are no messages, and belief propagation is exact.
     return risk.having(objective=Likelihood(LoopyBP()), potentials=potentials, batches=batches)
 

@@ -1,6 +1,7 @@
 """Base of potentials that add weights of larger structures to the weights of nodes and edges."""
 
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,7 +18,17 @@ class ExtendedPotentials:
         self.n_edge_types = pairwise.n_edge_types
         self.n_edge_features = pairwise.n_edge_features
         self.by_columns = pairwise.by_columns
-        self.forbids = pairwise.forbids
+
+    @property
+    def forbids(self) -> bool:
+        """Whether labelings are forbidden, see :attr:`LinearPotentials.forbids`."""
+        return self.pairwise.forbids
+
+    def without_ends(self) -> Self:
+        """Return potentials that allow all states at ends, see :meth:`LinearPotentials.without_ends`."""
+        found = copy(self)
+        found.pairwise = self.pairwise.without_ends()
+        return found
 
     def _followed_by(self, values: np.ndarray, fill: Any) -> np.ndarray:
         """Return values of the weights of nodes and edges, followed by one value of all further weights."""

@@ -1,5 +1,6 @@
 """Potentials linear in features and weights, for nodes and for pairwise tables."""
 
+from copy import copy
 from itertools import pairwise
 from math import prod
 from typing import NamedTuple
@@ -219,6 +220,12 @@ class LinearPotentials:
     def forbids(self):
         """Whether any pair of labels, or any label at the ends of chains, is forbidden."""
         return self.forbidden is not None or self.forbidden_ends is not None
+
+    def without_ends(self):
+        """Return potentials of the same weights that allow all states at the ends of chains, for parts of chains."""
+        found = copy(self)
+        found.forbidden_ends = None
+        return found
 
     def forbid_ends(self, unary, first, last):
         """Set the scores of forbidden classes at first and last nodes to -inf, in place."""

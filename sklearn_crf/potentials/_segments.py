@@ -2,7 +2,7 @@
 
 from copy import copy
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
@@ -90,7 +90,10 @@ class SegmentPotentials(ExtendedPotentials):
     def __init__(self, pairwise: Any, segments: Segments) -> None:
         super().__init__(pairwise, pairwise.n_classes * segments.max_duration)
         self.segments: Segments | None = segments
-        self.forbids |= segments.min_duration > 1
+
+    @property
+    def forbids(self) -> bool:
+        return self.pairwise.forbids or (self.segments is not None and self.segments.min_duration > 1)
 
     def unpack(self, coef: np.ndarray) -> WeightsOfSegments:
         # coef: (n_coef,)
@@ -104,7 +107,7 @@ class SegmentPotentials(ExtendedPotentials):
             return model
         return SegmentModel(model, weights.durations, min_duration=self.segments.min_duration)
 
-    def of_nodes(self) -> "SegmentPotentials":
+    def without_durations(self) -> Self:
         """Return potentials of the same weights that ignore the durations, for examples without edges."""
         found = copy(self)
         found.segments = None

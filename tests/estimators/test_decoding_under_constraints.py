@@ -1,5 +1,6 @@
 """Forbidden labels are never predicted, and allowed labels maximise the expected number of correct nodes."""
 
+import warnings
 from itertools import product
 
 import numpy as np
@@ -8,12 +9,14 @@ import scipy.sparse as sp
 from model_strategies import random_model
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.estimators._fitted_field import FieldParameters, FittedField
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import JunctionTree
 from sklearn_crf.large_images import predict_in_tiles
+from sklearn_crf.learning import Exact
 from sklearn_crf.learning._batch_labels import labels_of_most_gain
 from sklearn_crf.models import PairwiseModel, factor_graph_of, score
 from sklearn_crf.objectives.fast_paths import general_path_only
@@ -211,3 +214,71 @@ def test_evidence_that_is_forbidden_is_named_by_its_nodes(name):
     for method in (field.predict, field.predict_proba):
         with pytest.raises(ValueError, match=r"X\[1\]: model is infeasible: every labeling of nodes 1, 2 is forbidden"):
             method(X[:2], evidence)
+
+
+LEARNING = [
+    "spa",
+    "mma",
+    "cd",
+    "truncated",
+    "mean_field",
+    "loopy",
+    "relaxation",
+    "pl",
+    "piecewise",
+    "pma",
+    "likelihood",
+]
+
+
+def tagged(rng, n_sentences, n_tokens):
+    """Return sentences of one or more tokens with valid IOB2 tags, and noisy features."""
+    tags, allowed = np.array(["B-A", "I-A", "O"]), np.array([[1, 1, 1], [1, 1, 1], [1, 0, 1]])
+    X, Y = [], []
+    for length in rng.integers(1, n_tokens, size=n_sentences):
+        y = [2]
+        for _ in range(length):
+            y.append(rng.choice(3, p=allowed[y[-1]] / allowed[y[-1]].sum()))
+        X.append(np.eye(3)[y[1:]] + 0.5 * rng.normal(size=(length, 3)))
+        Y.append(tags[y[1:]].astype(object))
+    return X, Y
+
+
+@pytest.mark.parametrize("learning", LEARNING)
+def test_every_learning_takes_tags_that_must_not_come_first(learning):
+    X, Y = tagged(np.random.default_rng(0), 20, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        field = DRFClassifier(learning=learning, pairwise=PairwiseTables(forbidden="IOB2"), max_iter=20, random_state=0)
+        predicted = field.fit(X, Y).predict(X)
+    # Independent nodes exclude a forbidden pair only by giving up one of its states, so mean field fits badly.
+    assert field.score(X, Y) > (0.5 if learning == "mean_field" else 0.8)
+    for labels in predicted:
+        assert not any(b == "I-A" and a == "O" for a, b in zip(["O", *labels], labels, strict=False))
+
+
+def test_margins_take_missing_tags_and_tags_that_must_not_come_first():
+    rng = np.random.default_rng(0)
+    X, Y = tagged(rng, 20, 8)
+    known = [y.copy() for y in Y]
+    for y in known:
+        y[rng.random(len(y)) < 0.3] = None
+    field = M3NClassifier(pairwise=PairwiseTables(forbidden="IOB2")).fit(X, known)
+    assert field.score(X, Y) > 0.8
+
+
+def test_parts_near_labels_are_not_ends_of_a_chain():
+    # Each label is far from the others, and a tag of the second part of an entity comes first in its part.
+    rng = np.random.default_rng(0)
+    tags = np.tile(["O", "B-A", "I-A", "I-A", "O", "O"], 100).astype(object)
+    X = np.eye(3)[np.searchsorted(["B-A", "I-A", "O"], tags.astype(str))] + 0.5 * rng.normal(size=(600, 3))
+    known = np.full(600, None, dtype=object)
+    known[2::7] = tags[2::7]
+    tables = PairwiseTables(forbidden="IOB2")
+    whole, parts = (
+        DRFClassifier(learning=Exact(reach=reach), pairwise=tables).fit([X], [known]) for reach in (None, 1)
+    )
+    assert whole.score([X], [tags]) > 0.9
+    assert parts.score([X], [tags]) > 0.9
+    alone = DRFClassifier(learning=Exact(reach=0), pairwise=tables).fit([X], [known])
+    assert alone.score([X], [tags]) > 0.8
