@@ -40,6 +40,12 @@ def offsets_from_lengths(lengths: ArrayLike) -> np.ndarray:
     return np.concatenate(([0], np.cumsum(np.asarray(lengths, dtype=np.int64)))).astype(np.int64)
 
 
+def first_of_equal(keys: np.ndarray) -> np.ndarray:
+    """Return the index of the first equal key for each key."""
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]
+
+
 def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT32) -> int:
     """Convert an integer to int, or raise ValueError if it is not an integer within the bounds."""
     # name: name of the argument in error messages

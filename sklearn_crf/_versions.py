@@ -54,7 +54,7 @@ class HoldsOptions(BaseEstimator):
 def restore_options(estimator, state, check=None):
     """Set an estimator's state from a pickle, with defaults for constructor parameters that the pickle lacks."""
     # check: function of the estimator that raises an error if kernels could not use the fitted attributes
-    BaseEstimator.__setstate__(estimator, _defaults(type(estimator).__init__) | state)
+    BaseEstimator.__setstate__(estimator, defaults_of(type(estimator).__init__) | state)
     if check is not None:
         with restoring(estimator):
             check(estimator)
@@ -62,7 +62,8 @@ def restore_options(estimator, state, check=None):
 
 # Cached, because training copies options, and a signature takes 20 microseconds.
 @cache
-def _defaults(init):
+def defaults_of(init):
+    """Return the default of each parameter of a constructor that has one."""
     parameters = signature(getattr(init, "deprecated_original", init)).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 

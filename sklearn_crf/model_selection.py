@@ -17,6 +17,7 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from sklearn_crf._numbers import sound_csr
+from sklearn_crf._versions import defaults_of
 from sklearn_crf.encoding import label_array, labels_from_objects, missing_nodes, object_array, require_same_kind
 from sklearn_crf.inference import NAMES, resolve_inference
 
@@ -68,6 +69,9 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         self.shuffle: bool = shuffle
         self.random_state: Any = random_state
         self.missing_label: Any = missing_label
+
+    def __setstate__(self, state: dict) -> None:
+        self.__dict__.update(defaults_of(type(self).__init__) | state)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds.
@@ -468,7 +472,15 @@ def _score_of_labels(scoring):
         scoring = get_scorer(scoring)
     elif not callable(scoring):
         raise ValueError(f"scoring must be None, the name of a scorer or callable, got {scoring!r}.")
-    if next(iter(signature(scoring).parameters), "") != "estimator":
+    taken = signature(scoring)
+    if next(iter(taken.parameters), "") != "estimator":
+        try:
+            taken.bind(None, None)
+        except TypeError:
+            raise ValueError(
+                f"scoring must be a scorer of scikit-learn or a function (y_true, y_pred) -> float, got a function of "
+                f"{taken}."
+            ) from None
         return scoring
     return partial(_scored_by, scoring)
 

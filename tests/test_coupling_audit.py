@@ -234,3 +234,12 @@ def test_pairs_match_the_inference_that_training_chose():
     pairs = zip(audit.results["learning"], audit.results["inference"], strict=True)
     assert audit.results["matched"].tolist() == [expected[own[learning]] == decoding for learning, decoding in pairs]
     assert audit.results["matched"].sum() == len(ways)
+
+
+def test_a_score_that_takes_an_estimator_is_refused():
+    def score(field, X, y):
+        return field.score(X, y)
+
+    X, y = noisy_blobs(4, 4)
+    with pytest.raises(ValueError, match=r"function \(y_true, y_pred\) -> float, got a function of \(field, X, y\)"):
+        coupling_audit({"drf": DRFClassifier()}, X, y, inference={"map": "map"}, scoring=score)

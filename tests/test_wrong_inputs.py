@@ -197,6 +197,12 @@ WRONG = {
     "no labels to score": (lambda: fitted().score(CHAINS), "requires y to be passed"),
     "no labels of an energy": (lambda: fitted().energy(CHAINS), "requires y to be passed"),
     "no labels of a likelihood": (lambda: fitted().log_likelihood(CHAINS), "requires y to be passed"),
+    "no labels of a ratio": (lambda: fitted().log_likelihood_ratio(CHAINS), "requires Y1 to be passed"),
+    "one labeling of a ratio": (lambda: fitted().log_likelihood_ratio(CHAINS, TAGS), "requires Y2 to be passed"),
+    "an unknown label in a ratio": (
+        lambda: fitted().log_likelihood_ratio(CHAINS, TAGS, [TAGS[0], ["N", "X"]]),
+        r"Y2\[1\] holds the unknown label X",
+    ),
     "no labels for one pass": (lambda: TRWCRF().partial_fit(CHAINS), "TRWCRF requires y to be passed"),
     "no sets of labels": (lambda: MultiLabelField().fit(ROWS), "MultiLabelField requires y to be passed"),
     "no labels of dense fields": (lambda: DenseCRF().fit(ROWS), "DenseCRF requires y to be passed"),

@@ -122,7 +122,8 @@ class Example:
         self.fixed_factors = _as_fixed_factors([] if fixed_factors is None else fixed_factors, n_nodes)
 
     def __setstate__(self, state):
-        self.__dict__.update(state)
+        # Pickles of older versions lack fields that were added later.
+        self.__dict__.update(dict.fromkeys(FIELDS) | state)
         with restoring(self):
             self._set(*(getattr(self, name) for name in FIELDS))
 
@@ -541,14 +542,15 @@ class Batch:
             raise
 
 
-def require_complete(batch, what):
+def require_complete(batch, what, name="y"):
     """Return the labels of a batch, or raise ValueError if a node has no label."""
+    # name: the argument that gave the labels
     # returns: (N,), int32
     unlabelled = np.flatnonzero(batch.labels < 0)
     if len(unlabelled):
         member = batch.members[np.searchsorted(batch.node_ptr, unlabelled[0], side="right") - 1]
         raise ValueError(
-            f"y[{member}] has unlabelled nodes, but {what} needs a label for every node: DRFClassifier and TRWCRF "
+            f"{name}[{member}] has unlabelled nodes, but {what} needs a label for every node: DRFClassifier and TRWCRF "
             "accept unlabelled nodes with their default parameters."
         )
     return batch.labels

@@ -140,7 +140,7 @@ def _with_none(labels):
 def _read_labels(y, encoded, missing_label, name):
     """Return the labels of every example with their positions, and the examples' names in error messages."""
     if y is None:
-        raise ValueError("This estimator requires y to be passed, but the target y is None.")
+        raise ValueError(f"This estimator requires {name} to be passed, but the target {name} is None.")
     if encoded.layout == "nodes":
         parts, names = [_read_rows(y, encoded, missing_label, name)], [name]
     else:

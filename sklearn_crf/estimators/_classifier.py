@@ -167,10 +167,15 @@ class FieldClassifier(TrainableField):
         -------
         ndarray of shape (n_examples,)
         """
-        encoded, batches, potentials, weights = FittedField.of(self).prepare(X, y, name="y")
+        return self._energy(X, y, "y")
+
+    def _energy(self, X, y, name):
+        """Return the energies of labelings that the caller got as the argument ``name``."""
+        encoded, batches, potentials, weights = FittedField.of(self).prepare(X, y, name=name)
         energies = np.zeros(encoded.n_examples)
         for batch in batches:
-            terms = score_terms(potentials.model(weights, batch.example), require_complete(batch, "energy"))
+            labels = require_complete(batch, "energy", name)
+            terms = score_terms(potentials.model(weights, batch.example), labels)
             energies[batch.members] = -np.add.reduceat(terms, batch.node_ptr[:-1])
         return energies
 
@@ -498,7 +503,7 @@ class FieldClassifier(TrainableField):
         return LogLikelihood(values, common_bound({bound for _, bounds in parts for bound in bounds}))
 
     @_requires_distribution
-    def log_likelihood_ratio(self, X: Any, Y1: Any, Y2: Any) -> np.ndarray:
+    def log_likelihood_ratio(self, X: Any, Y1: Any = None, Y2: Any = None) -> np.ndarray:
         r"""Return the logarithm of the ratio of the probabilities of two labelings.
 
         .. math:: \log p(Y_1 \mid x) - \log p(Y_2 \mid x) = \mathrm{score}(x, Y_1) - \mathrm{score}(x, Y_2)
@@ -516,7 +521,8 @@ class FieldClassifier(TrainableField):
         -------
         ndarray of shape (n_examples,)
         """
-        return self.energy(X, Y2) - self.energy(X, Y1)
+        first, second = (self._energy(X, labels, name) for name, labels in (("Y1", Y1), ("Y2", Y2)))
+        return second - first
 
     @_requires_distribution
     def sample(

@@ -1,13 +1,18 @@
 """Training of a field: ``fit`` until a stopping rule holds, and ``partial_fit`` by one pass of stochastic steps."""
 
+import pickle
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, check_random_state
 
+from sklearn_crf._numbers import first_of_equal, sound_csr
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import single_threaded_blas, tasks_stay_here
 from sklearn_crf.encoding import make_batches, n_inputs, partial_fit_classes, summable_weight, validate_sample_weight
@@ -253,7 +258,11 @@ def held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val
 
 
 def split_examples(X, y, weights, learning, random_state):
-    """Split examples at random; return training examples, their labels, their weights, and :class:`HeldOutExamples`."""
+    """Split examples at random; return training examples, their labels, their weights, and :class:`HeldOutExamples`.
+
+    Equal examples are held out together, and examples without weight are not counted. Weights then have the effect of
+    copies.
+    """
     # weights: tuple of sequences with an entry for each example, or of None; the first is sample_weight
     if y is None:
         raise ValueError(
@@ -261,14 +270,18 @@ def split_examples(X, y, weights, learning, random_state):
         )
     check_consistent_length(X, y, *weights)
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
-    if n_examples < 2:
-        raise ValueError(
-            "early_stopping=True holds out a part of the examples, but X has only one example: pass X_val and y_val."
-        )
-    n_held_out = min(max(1, round(learning.validation_fraction * n_examples)), n_examples - 1)
-    order = check_random_state(random_state).permutation(n_examples)
-    held_out, kept = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
     weight = validate_sample_weight(weights[0], n_examples)
+    first = first_of_equal(_keys_of_examples(X, y))
+    counted = np.unique(first if weight is None else first[weight > 0])
+    n_counted = len(counted)
+    if n_counted < 2:
+        raise ValueError(
+            "early_stopping=True holds out a part of the examples, but X has only one example, apart from copies and "
+            "examples of weight 0: pass X_val and y_val."
+        )
+    n_held_out = min(max(1, round(learning.validation_fraction * n_counted)), n_counted - 1)
+    is_out = np.isin(first, counted[check_random_state(random_state).permutation(n_counted)[:n_held_out]])
+    held_out, kept = np.flatnonzero(is_out), np.flatnonzero(~is_out)
     part = HeldOutExamples(
         take_examples(X, held_out),
         take_examples(y, held_out),
@@ -277,3 +290,27 @@ def split_examples(X, y, weights, learning, random_state):
     )
     weights = tuple(None if values is None else take_examples(values, kept) for values in weights)
     return take_examples(X, kept), take_examples(y, kept), weights, part
+
+
+def _keys_of_examples(X: Any, y: Any) -> np.ndarray:
+    """Return a hash of the features and labels of each example, which is the same for copies of an example."""
+    # returns: (n_examples,) of 16 bytes
+    keys = [_hash(number, *parts) for number, parts in enumerate(zip(_listed(X), _listed(y), strict=True))]
+    return np.array(keys, dtype="V16")
+
+
+def _listed(values: Any) -> Any:
+    """Return examples as an iterable of objects that are quick to pickle."""
+    if sp.issparse(values):
+        rows = sound_csr(values, "X")
+        return [(rows.indices[start:stop], rows.data[start:stop]) for start, stop in pairwise(rows.indptr)]
+    return values.to_numpy() if hasattr(values, "iloc") else values
+
+
+def _hash(number: int, features: Any, labels: Any) -> bytes:
+    try:
+        content = pickle.dumps((features, labels))
+    except (pickle.PicklingError, TypeError, AttributeError):
+        # Features that cannot be pickled, such as operators of local functions, count as different.
+        content = number.to_bytes(8, "little")
+    return blake2b(content, digest_size=16).digest()

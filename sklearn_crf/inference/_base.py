@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from contextlib import contextmanager
 from itertools import pairwise
+from math import inf
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, overload
 
@@ -70,7 +71,8 @@ class Range(NamedTuple):
 
 
 NOT_NEGATIVE = Range(Real, lambda value: value >= 0, "not be negative")
-POSITIVE = Range(Real, lambda value: value > 0, "be positive")
+FINITE = Range(Real, lambda value: 0 <= value < inf, "be finite and not negative")
+POSITIVE = Range(Real, lambda value: 0 < value < inf, "be positive and finite")
 FACTOR = Range(Real, lambda value: 0 < value <= 1, "lie above 0 and be at most 1")
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from sklearn_crf._numbers import first_of_equal
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, MOST_CHANNELS, bank_in_units, default_bank
@@ -113,12 +114,6 @@ class ImagesHere(NamedTuple):
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
         """Return the data of each round for the chosen images."""
         return Rounds(self.chosen(choice), max_samples, sampled, seed, n_jobs)
-
-
-def first_of_equal(keys: np.ndarray) -> np.ndarray:
-    """Return the index of the first equal key for each key."""
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    return first[inverse.ravel()]
 
 
 def _digest(plane: np.ndarray, target: np.ndarray) -> bytes:

@@ -9,13 +9,14 @@ from uuid import uuid4
 
 import numpy as np
 
+from sklearn_crf._numbers import first_of_equal
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.distributed import KeptObjects, Shards, on_worker, refuse_labels, require_one_vector_level
 from sklearn_crf.encoding import Outline
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
 from sklearn_crf.rtf._plan import Common, FieldOptions, Targets, TreeData
-from sklearn_crf.rtf._rounds import ends_of_columns, first_of_equal, random_rectangles, round_of
+from sklearn_crf.rtf._rounds import ends_of_columns, random_rectangles, round_of
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample
 from sklearn_crf.rtf.images._input import Reading, TrainingData
 

@@ -5,13 +5,14 @@ import warnings
 import numpy as np
 import pytest
 from field_data import chains, noisy_blobs
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf import DRFClassifier
+from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.estimators._fitted_field import FittedField
+from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.learning import (
     SGD,
@@ -24,6 +25,7 @@ from sklearn_crf.learning import (
     PseudoMarginalTraining,
     SaddlePointTraining,
 )
+from sklearn_crf.model_selection import take_examples
 
 X, Y = noisy_blobs(10, side=7, noise=0.8)
 X_VAL, Y_VAL = noisy_blobs(5, side=7, noise=0.8, seed=1)
@@ -213,3 +215,27 @@ def test_errors_of_the_split():
         field.fit(X)
     with pytest.raises(ValueError, match="early_stopping=True is not supported by partial_fit"):
         field.partial_fit(X, Y, classes=[0, 1])
+
+
+@pytest.mark.parametrize("kind", ["rows", "sparse rows", "images", "list of images", "graphs"])
+def test_weights_of_examples_are_copies_if_some_are_held_out(kind):
+    rng = np.random.default_rng(0)
+    images, labels = noisy_blobs(16, side=5, noise=0.8)
+    examples = {
+        "rows": rng.normal(size=(16, 2)),
+        "sparse rows": csr_matrix(rng.normal(size=(16, 2))),
+        "images": images,
+        "list of images": list(images),
+        "graphs": [Example(image.reshape(25, -1), lattice((5, 5))) for image in images],
+    }[kind]
+    labels = {"rows": np.arange(16) % 2, "sparse rows": np.arange(16) % 2}.get(kind, labels)
+    labels = [own.ravel() for own in labels] if kind == "graphs" else labels
+    weight = rng.integers(0, 3, size=16)
+    copied = np.repeat(np.arange(16), weight)
+    rule = PseudolikelihoodTraining(early_stopping=True, validation_fraction=0.4)
+    for seed in range(5):
+        field = DRFClassifier(learning=rule, random_state=seed)
+        weighted = quiet_fit(field, examples, labels, weight)
+        copies = quiet_fit(field, take_examples(examples, copied), take_examples(labels, copied))
+        assert_allclose(weighted.coef_, copies.coef_, rtol=1e-6, atol=1e-8)
+        assert_allclose(weighted.validation_scores_, copies.validation_scores_, rtol=1e-9)

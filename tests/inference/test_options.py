@@ -1,5 +1,7 @@
 """Invalid options of algorithms raise errors that name the option."""
 
+import warnings
+
 import numpy as np
 import pytest
 from test_inference_contract import ALGORITHMS
@@ -45,3 +47,14 @@ def test_counts_are_integers(cls, option):
 def test_switches_are_true_or_false(cls, option):
     with pytest.raises(ValueError, match=f"{option} must be True or False"):
         getattr(cls(**{option: np.zeros(2)}), min(cls.tasks))(MODEL)
+
+
+@pytest.mark.parametrize(("cls", "option"), options_of((float,)))
+def test_infinite_options_are_refused_or_give_no_warning(cls, option):
+    algorithm = cls(**{option: np.inf})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        try:
+            getattr(algorithm, min(cls.tasks))(MODEL)
+        except ValueError as error:
+            assert option in str(error)  # noqa: PT017  a result is as good

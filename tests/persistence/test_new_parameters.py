@@ -15,10 +15,11 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.preprocessing import StandardScaler
 
 import sklearn_crf
-from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, RegressionTreeField
+from sklearn_crf import TRWCRF, DRFClassifier, Example, M3NClassifier, RegressionTreeField
 from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.inference import AlphaExpansion, LoopyBP
 from sklearn_crf.learning import MaxMargin, OneSlack, PseudoMarginalTraining, Relaxation
+from sklearn_crf.model_selection import StratifiedLatticeKFold
 from sklearn_crf.pipeline import make_pipeline
 from sklearn_crf.potentials import PairwiseTables
 from sklearn_crf.preprocessing import FilterBank, NodeTransformer
@@ -133,3 +134,18 @@ def test_fitted_models_without_new_parameters_predict_the_same(name, library, mo
     for key, value in loaded.get_params().items():
         if type(value).__module__.startswith("sklearn_crf.") and isinstance(value, BaseEstimator):
             assert value.get_params(deep=False)["new_option"] == "its default", key
+
+
+def test_splitters_and_examples_of_older_versions_are_loaded():
+    splitter = StratifiedLatticeKFold(3)
+    state = {name: value for name, value in vars(splitter).items() if name != "missing_label"}
+    loaded = StratifiedLatticeKFold.__new__(StratifiedLatticeKFold)
+    loaded.__setstate__(state)
+    assert loaded.missing_label is None
+    assert str(loaded) == str(splitter)
+    example = Example([[1.0], [2.0]], [[0, 1]])
+    state = {name: value for name, value in vars(example).items() if name not in ("factors", "fixed_factors")}
+    loaded = Example.__new__(Example)
+    loaded.__setstate__(state)
+    assert not loaded.has_factors
+    assert_array_equal(loaded.graph.edges, [[0, 1]])

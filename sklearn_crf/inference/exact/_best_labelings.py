@@ -8,6 +8,7 @@ from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, at_least, conflict_named
 from sklearn_crf.inference._results import Infeasible, scored_labeling
+from sklearn_crf.inference.exact._brute_force import n_labelings
 
 
 class BestLabelings(NamedTuple):
@@ -74,13 +75,14 @@ class TreeBestLabelings(Inference):
         self._require("map", model)
         if not model.graph.n_nodes:
             return BestLabelings(np.zeros((1, 0), dtype=np.int32), np.zeros(1))
-        lists, steps, roots = self._collect(model)
-        scores, places = _join_roots([lists[root] for root in roots], self.m)
+        m = int(min(self.m, n_labelings(model.graph.n_nodes, model.n_columns)))
+        lists, steps, roots = _collect(model, m)
+        scores, places = _join_roots([lists[root] for root in roots], m)
         allowed = scores > -np.inf
         if not allowed.any():
             with conflict_named(model):
                 raise Infeasible("model is infeasible: every labeling has a score of -inf.", proven=True)
-        labels = np.array([_read_back(steps, roots, place, self.m, model.graph.n_nodes) for place in places[allowed]])
+        labels = np.array([_read_back(steps, roots, place, m, model.graph.n_nodes) for place in places[allowed]])
         return BestLabelings(labels.astype(np.int32), scores[allowed])
 
     def _check_model(self, model):
@@ -93,33 +95,34 @@ class TreeBestLabelings(Inference):
         result = scored_labeling(model, found.labels[0])
         return result._replace(bound=result.score)
 
-    def _collect(self, model):
-        """Return the lists (K, m) of all nodes, the merges that produced them, and the roots."""
-        graph = model.graph
-        order, parent_slot, _ = graph.forest
-        incidence = graph.incidence
-        lists = np.full((graph.n_nodes, model.n_columns, self.m), -np.inf)
-        lists[:, :, 0] = model.unary
-        # For each merge of a child into its parent: the child, and the positions (K, m) in the list that the parent had
-        # before and in the child's flat list (K * m).
-        steps: list[list] = [[] for _ in range(graph.n_nodes)]
-        roots = []
-        for s in order[::-1]:
-            checkpoint()
-            slot = parent_slot[s]
-            if slot < 0:
-                roots.append(int(s))
-                continue
-            parent, half_edge = incidence.neighbor[slot], incidence.half_edge[slot]
-            table = model.edge_tables(slice(half_edge >> 1, (half_edge >> 1) + 1))[0]
-            # Side 0 means that the child is the first node of the edge, whose states are the rows of the table.
-            table = table if half_edge & 1 else table.T
-            reached, of_child = _largest((table[:, :, None] + lists[s]).reshape(len(table), -1), self.m)
-            joined, place = _largest((lists[parent][:, :, None] + reached[:, None, :]).reshape(len(table), -1), self.m)
-            lists[parent] = joined
-            of_child = np.take_along_axis(of_child, place % self.m, axis=1)
-            steps[parent].append((int(s), place // self.m, of_child))
-        return lists, steps, roots
+
+def _collect(model, m):
+    """Return the lists (K, m) of all nodes, the merges that produced them, and the roots."""
+    graph = model.graph
+    order, parent_slot, _ = graph.forest
+    incidence = graph.incidence
+    lists = np.full((graph.n_nodes, model.n_columns, m), -np.inf)
+    lists[:, :, 0] = model.unary
+    # For each merge of a child into its parent: the child, and the positions (K, m) in the list that the parent had
+    # before and in the child's flat list (K * m).
+    steps: list[list] = [[] for _ in range(graph.n_nodes)]
+    roots = []
+    for s in order[::-1]:
+        checkpoint()
+        slot = parent_slot[s]
+        if slot < 0:
+            roots.append(int(s))
+            continue
+        parent, half_edge = incidence.neighbor[slot], incidence.half_edge[slot]
+        table = model.edge_tables(slice(half_edge >> 1, (half_edge >> 1) + 1))[0]
+        # Side 0 means that the child is the first node of the edge, whose states are the rows of the table.
+        table = table if half_edge & 1 else table.T
+        reached, of_child = _largest((table[:, :, None] + lists[s]).reshape(len(table), -1), m)
+        joined, place = _largest((lists[parent][:, :, None] + reached[:, None, :]).reshape(len(table), -1), m)
+        lists[parent] = joined
+        of_child = np.take_along_axis(of_child, place % m, axis=1)
+        steps[parent].append((int(s), place // m, of_child))
+    return lists, steps, roots
 
 
 def _largest(values: np.ndarray, m: int) -> tuple:

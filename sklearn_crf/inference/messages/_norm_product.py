@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from sklearn_crf._options import options
-from sklearn_crf.inference._base import NOT_NEGATIVE, POSITIVE, Inference
+from sklearn_crf.inference._base import FINITE, POSITIVE, Inference
 from sklearn_crf.inference._relaxed_problem import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of, split_counting_numbers
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
@@ -100,8 +100,8 @@ class NormProductBP(Inference):
     tasks = frozenset({"map", "marginals"})
     takes = (PairwiseModel, FactorGraph)
     _ranges: ClassVar[dict] = {
-        "temperature": POSITIVE._replace(needed="be positive for marginals"),
-        "map_temperature": NOT_NEGATIVE,
+        "temperature": POSITIVE._replace(needed="be positive and finite for marginals"),
+        "map_temperature": FINITE,
     }
     counting_numbers: Any = "trw"
     edge_probabilities: Any = "auto"

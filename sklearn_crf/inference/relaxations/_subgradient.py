@@ -9,7 +9,7 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference import _relaxed_problem
-from sklearn_crf.inference._base import FACTOR, NOT_NEGATIVE, Inference
+from sklearn_crf.inference._base import FACTOR, FINITE, Inference
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, scored_labeling
 from sklearn_crf.inference.relaxations._best_labels import BestLabels
@@ -116,7 +116,7 @@ class SubgradientMap(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
-    _ranges: ClassVar[dict] = {"least_step": NOT_NEGATIVE, "decay": FACTOR, "backoff": FACTOR}
+    _ranges: ClassVar[dict] = {"least_step": FINITE, "decay": FACTOR, "backoff": FACTOR}
     max_iter: int = 1000
     tol: float = 1e-5
     decay: float = 0.995
