@@ -1,8 +1,8 @@
 """Fast paths of prediction: one kernel call from features to labels or marginals for many batches.
 
 ``PREDICTION_PATHS`` lists them, in the form of ``FAST_PATHS`` of :mod:`~sklearn_crf.objectives.fast_paths`: chains that
-share a transition table and single nodes, and graphs with cycles by message passing. A fast path returns None for a
-batch that it declines.
+share a transition table and single nodes, graphs with cycles by message passing, and small lattices by minimum cuts. A
+fast path returns None for a batch that it declines.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ import numpy as np
 from sklearn_crf._threads import map_coarse, map_tasks, single_threaded_blas, thread_count, workers_elsewhere
 from sklearn_crf.encoding import chain_features
 from sklearn_crf.graphs import trusted_graph
+from sklearn_crf.inference.cuts._lattice_cuts import LatticeCuts
 from sklearn_crf.inference.exact._chains import BestTransitions, Transitions
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._swept_graphs import LinearScores, SweptGraphs, are_swept
@@ -23,6 +24,7 @@ from sklearn_crf.learning._batch_labels import marginals_of, of_largest
 from sklearn_crf.models import EdgeLayout, PairwiseModel
 from sklearn_crf.objectives.likelihood._pass_over_chains import cuts_of_blocks
 from sklearn_crf.objectives.likelihood._pass_over_graphs import messages_of, supports_sweeps, sweeps_to_try
+from sklearn_crf.objectives.margin._pass_of_cuts import cut_scores, is_cut, supports_cuts
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 # Maximum number of marginals in memory at a time if only labels are requested.
@@ -199,10 +201,7 @@ class GraphLabels:
             for i, part in zip(chosen, map_coarse(alone, [self._batches[i] for i in chosen], n_jobs), strict=True):
                 found[i] = part
             return found
-        sizes = np.cumsum([0, *(self._batches[i].example.n_nodes for i in chosen)])
-        lots = np.unique(np.searchsorted(sizes, np.arange(0, sizes[-1], _tuning.MOST_SWEPT), side="right") - 1)
-        for start, stop in pairwise([*lots.tolist(), len(chosen)]):
-            lot = chosen[start:stop]
+        for lot in _lots_of_nodes(self._batches, chosen):
             for i, part in zip(lot, self._predict(lot, algorithm, n_jobs), strict=True):
                 found[i] = part
         return found
@@ -231,6 +230,51 @@ class GraphLabels:
         return of_largest(self._labeler.gain(marginals, batch.node_ptr))
 
 
+class CutLabels:
+    """Fast path that labels batches of small lattices with two states by minimum cuts in one kernel call.
+
+    The kernel declines a batch if an edge is not submodular, or if a score is not finite.
+    """
+
+    name = "minimum cuts"
+    objectives = None
+
+    def __init__(
+        self, labeler: Any, batches: list, potentials: Any, weights: np.ndarray, inference: Any, rule: str
+    ) -> None:
+        self._batches, self._potentials, self._weights, self._inference = batches, potentials, weights, inference
+
+    @staticmethod
+    def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
+        """Return whether this path can predict: best labelings by cuts, no labels known, one weight vector."""
+        if rule != "map" or len(voters) > 1 or labeler.temperature != 1 or not batches or batches[0].labels is not None:
+            return False
+        return supports_cuts(potentials) and any(_has_cut(batch, labeler.decoding.inference) for batch in batches)
+
+    def found(self, n_jobs: int | None) -> list[np.ndarray | None]:
+        """Return the labels of every batch, with None for each batch that the kernel does not support."""
+        found: list[np.ndarray | None] = [None] * len(self._batches)
+        if workers_elsewhere(n_jobs) > 1:
+            return found
+        chosen = [i for i, batch in enumerate(self._batches) if _has_cut(batch, self._inference)]
+        for lot in _lots_of_nodes(self._batches, chosen):
+            for i, part in zip(lot, self._predict([self._batches[i] for i in lot], n_jobs), strict=True):
+                found[i] = part
+        return found
+
+    def _predict(self, batches: list, n_jobs: int | None) -> list[np.ndarray | None]:
+        """Return the labels of some batches."""
+        lattices, dtype = LatticeCuts(), batches[0].example.node_features.dtype
+        labels = [np.empty(batch.example.n_nodes, dtype=np.int32) for batch in batches]
+        with single_threaded_blas():
+            edges = map_tasks(partial(_edges_of, self._potentials), batches, n_jobs)
+            for batch, own, part in zip(batches, edges, labels, strict=True):
+                lattices.append(batch.example.graph, batch.example.node_features, own, found=part)
+            scores = cut_scores(self._potentials, self._weights, dtype)
+            value = lattices.solve(list(range(len(batches))), scores, thread_count(n_jobs)).value
+        return [None if failed else part for failed, part in zip(np.isnan(value), labels, strict=True)]
+
+
 def _predicted(
     labeler: Any, potentials: Any, weights: np.ndarray, inference: Any, rule: str, batch: Any, n_threads: int
 ) -> np.ndarray | None:
@@ -243,6 +287,19 @@ def _is_swept(batch: Any, algorithm: Any) -> bool:
     return hasattr(batch.example, "graph") and are_swept(batch.example, algorithm)
 
 
+def _has_cut(batch: Any, inference: Any) -> bool:
+    # Chains of a list may still have to be joined.
+    return hasattr(batch.example, "graph") and is_cut(inference, batch.example)
+
+
+def _lots_of_nodes(batches: list, chosen: list[int]) -> Iterator[list[int]]:
+    """Yield the chosen batches in lists with a limited number of nodes, because edge features may be computed."""
+    sizes = np.cumsum([0, *(batches[i].example.n_nodes for i in chosen)])
+    lots = np.unique(np.searchsorted(sizes, np.arange(0, sizes[-1], _tuning.MOST_SWEPT), side="right") - 1)
+    for start, stop in pairwise([*lots.tolist(), len(chosen)]):
+        yield chosen[start:stop]
+
+
 def _edges_of(potentials: Any, batch: Any, n_threads: int) -> EdgeLayout:
     """Return the layout of the edges of a batch."""
     example = batch.example
@@ -251,4 +308,4 @@ def _edges_of(potentials: Any, batch: Any, n_threads: int) -> EdgeLayout:
     return EdgeLayout.of(edge_type, edge_weight, n_edges, n_types, n_features, dtype)
 
 
-PREDICTION_PATHS: tuple[Any, ...] = (ChainLabels, GraphLabels)
+PREDICTION_PATHS: tuple[Any, ...] = (ChainLabels, GraphLabels, CutLabels)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import cached_property, checkpoint, map_tasks
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._results import Infeasible
 from sklearn_crf.inference.cuts import _tuning
 from sklearn_crf.kernels.cuts.fusion_moves import (
@@ -30,19 +31,32 @@ from sklearn_crf.models._row_models import ordered_offsets
 _NO_PARENT = 254
 
 
+# Limits within which the kernels send flow along lines and spread excess, before they search for paths
+HEAD_START = _tuning.LEAST_FOR_LINES, _tuning.LEAST_TO_SPREAD, _tuning.MOST_IN_BOXES
+
+
+def lattice_arrays(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the edge counts of offsets, the node steps of directions, the shape and the bounds of a lattice."""
+    return graph.keep("lattice arrays", lambda: _lattice_arrays(graph))
+
+
+def _lattice_arrays(graph):
+    steps, _, counts = ordered_offsets(graph)
+    # Direction k runs along offset k, direction -1 - k runs back.
+    delta = np.ascontiguousarray(np.concatenate((steps, -steps[::-1])))
+    shape = np.array(graph.shape, dtype=np.int64)
+    return np.array(counts, dtype=np.int64), delta, shape, np.stack((np.zeros_like(shape), shape))
+
+
 class LatticeFlow:
     """Buffers for the flow on a lattice: residual capacities by node and direction, without lists of arcs."""
 
     # graph: a lattice for which ``fits`` returns True; dtype: of capacities, int32 or int64
 
     def __init__(self, graph, dtype):
-        self.graph = graph
-        self.shape = np.array(graph.shape, dtype=np.int64)
-        steps, self.offsets, counts = ordered_offsets(graph)
-        self.counts = np.array(counts, dtype=np.int64)
-        # Direction k runs along offset k, direction -1 - k runs back.
-        self.delta = np.ascontiguousarray(np.concatenate((steps, -steps[::-1])))
-        self.guard = int(steps.max())
+        self.offsets = ordered_offsets(graph)[1]
+        self.counts, self.delta, self.shape, self._whole = lattice_arrays(graph)
+        self.guard = int(self.delta.max())
         n_nodes, n_stored = graph.n_nodes, graph.n_nodes + 2 * self.guard
         self.residual = np.zeros((n_stored, len(self.delta)), dtype=dtype)
         self.excess = np.empty(n_nodes, dtype=dtype)
@@ -50,7 +64,6 @@ class LatticeFlow:
         self._parent = np.zeros(n_stored, dtype=np.uint8)
         self._flag = np.empty(n_nodes, dtype=np.uint8)
         self._next = np.empty(n_nodes, dtype=np.int32)
-        self._whole = np.stack((np.zeros_like(self.shape), self.shape))
 
     @staticmethod
     def fits(graph):
@@ -69,18 +82,6 @@ class LatticeFlow:
         """Return whether a lattice is small enough to be solved in one call."""
         return graph.n_nodes <= _tuning.NODES_PER_BLOCK
 
-    def in_one_call(self, kernel, before, values, choice, rounding, precision, mode, after=()):
-        """Return the result of a kernel that computes a whole cut."""
-        # before, after: first and last arguments of the kernel; values: tables, edge types, edge weights, edges;
-        # choice: states that nodes keep or take
-        return kernel(
-            *(*before, *values, *choice, self.counts, self.delta, self.shape, self._whole),
-            *(rounding.scale, rounding.most, precision, mode),
-            *(_tuning.LEAST_FOR_LINES, _tuning.LEAST_TO_SPREAD, _tuning.MOST_IN_BOXES),
-            *self._of_one_call,
-            *(_tuning.WORK_PER_CALL, *after),
-        )
-
     @cached_property
     def _of_one_call(self) -> tuple:
         """Arguments of the kernel for a whole cut, shared by all cuts of a network."""
@@ -92,8 +93,10 @@ class LatticeFlow:
 
     def cut(self, unary, values, choice, rounding, precision, mode):
         """Return the nodes on the demand side of the minimum cut of a small lattice, after setting its capacities."""
-        options = rounding, precision, mode
-        stopped, node, done = self.in_one_call(lattice_cut, (unary,), values, choice, *options)
+        stopped, node, done = lattice_cut(
+            *(unary, *values, *choice, self.counts, self.delta, self.shape, self._whole),
+            *(rounding.scale, rounding.most, precision, mode, *HEAD_START, *self._of_one_call, _tuning.WORK_PER_CALL),
+        )
         if stopped >= 0:
             raise NotSubmodular(stopped)
         require_choice(node)
@@ -285,16 +288,25 @@ class Rounding(NamedTuple):
         around = carried * (_largest_degree(graph) + 1)
         coarse = may_be_coarse and not endless and around <= _MOST[np.dtype(np.int32)] * _tuning.COARSEST * typical
         dtype = np.dtype(np.int32 if coarse else np.int64)
-        most = _MOST[dtype]
+        most = largest_capacity_of(dtype)
         largest = around if carried > 0 else typical
         if endless:
             # All finite capacities together must be smaller than one infinite capacity.
             largest = 16 * (total + carried * graph.n_edges)
         if not np.isfinite(largest):
             raise ValueError("tables, times edge_weight, are too large: their sums overflow.")
-        # A power of two, so that equal binary fractions, such as small integers, stay equal.
-        scale = 2.0 ** min(np.floor(np.log2(most / largest)), _LARGEST_EXPONENT) if largest > 0 else 1.0
-        return cls(dtype, scale, most)
+        return cls(dtype, float(integer_scale(largest, dtype)) if largest > 0 else 1.0, most)
+
+
+def integer_scale(largest: Any, dtype: Any) -> Any:
+    """Return the units per unit of score with which integers of a type hold the largest capacities."""
+    # A power of two, so that equal binary fractions, such as small integers, stay equal.
+    return 2.0 ** np.minimum(np.floor(np.log2(largest_capacity_of(dtype) / largest)), _LARGEST_EXPONENT)
+
+
+def largest_capacity_of(dtype: Any) -> int:
+    """Return the largest capacity that integers of a type represent; it stands for infinity."""
+    return _MOST[np.dtype(dtype)]
 
 
 def require_choice(node: int) -> None:

@@ -1,6 +1,7 @@
+# distutils: language = c++
 """Binary choices between two labelings as a flow network: each node keeps its state or takes an alternative state.
 
-The terms of an edge are defined in binary_edge.pxd.
+The terms of an edge are defined in binary_edge.hpp.
 """
 
 from cython cimport floating
@@ -10,15 +11,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from sklearn_crf.kernels.cuts.binary_edge cimport (
     STOP,
     TRUNCATE,
-    Edge,
-    add_settled_edge,
+    Choice,
+    EdgeScores,
+    EdgeTerms,
+    LatticeShape,
+    Rounding,
     capacity,
-    integer_cost,
+    edge_scores,
     lattice_arcs,
     list_open,
-    move_edge,
-    pair_score,
-    to_integer,
 )
 
 
@@ -169,13 +170,19 @@ def lattice_terms(
     capacity[:, ::1] residual,  # OUT (guard + N + guard, D)
 ):
     """Convert all edges to arcs of a lattice; return the edge at which it stopped, or -1."""
-    cdef Py_ssize_t stopped, n_open
+    cdef:
+        int64_t stopped, n_open
+        EdgeScores[floating] scores = edge_scores(tables, edge_type, edge_weight)
+        LatticeShape lattice
+        Choice choice
+        Rounding rounding
+    lattice.n_nodes, lattice.guard = cost.shape[0], (residual.shape[0] - cost.shape[0]) // 2
+    lattice.degree, lattice.counts, lattice.edges = residual.shape[1], &counts[0], &edges[0, 0]
+    choice.keep, choice.take = &keep[0], &take[0]
+    rounding.scale, rounding.most, rounding.precision, rounding.mode = scale, endless, precision, mode
     with nogil:
-        n_open = list_open(keep, take, is_open, nodes)
-        stopped = lattice_arcs(
-            tables, edge_type, edge_weight, edges, keep, take, is_open, n_open, counts, scale, endless, precision, mode,
-            cost, residual
-        )
+        n_open = list_open(choice, lattice.n_nodes, &is_open[0], &nodes[0])
+        stopped = lattice_arcs(scores, lattice, choice, &is_open[0], n_open, rounding, &cost[0], &residual[0, 0])
     return stopped
 
 
@@ -201,34 +208,31 @@ def slot_terms(
         Py_ssize_t slot, other, edge, n_slots = half_edge.shape[0]
         int32_t i, j
         int64_t there, back
-        Edge terms
+        EdgeScores[floating] scores = edge_scores(tables, edge_type, edge_weight)
+        EdgeTerms terms, none
+        Choice choice
+        Rounding rounding
+    rounding.scale, rounding.most = scale, endless
+    choice.keep, choice.take = &keep[0] if keep.shape[0] else NULL, &take[0] if take.shape[0] else NULL
     with nogil:
         for slot in range(n_slots):
             if half_edge[slot] & 1:
                 continue
             edge, other = half_edge[slot] >> 1, reverse[slot]
             i, j = edges[edge, 0], edges[edge, 1]
-            terms.there = terms.back = 0.0
-            terms.crossed = False
+            terms = none
             if keep[i] == take[i] or keep[j] == take[j]:
                 if keep[i] != take[i] or keep[j] != take[j]:
-                    add_settled_edge(
-                        &cost[j if keep[i] == take[i] else i], tables, edge_weight, edge, edge_type[edge], keep[i],
-                        take[i], keep[j], take[j]
-                    )
+                    scores.settle(edge, choice, i, j, cost[j if keep[i] == take[i] else i])
             else:
-                move_edge(
-                    &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision,
-                    mode
-                )
+                terms = scores.terms(edge, keep[i], take[i], keep[j], take[j], precision, mode)
                 if terms.lacking > 0.0:
                     if mode == STOP or (mode == TRUNCATE and isinf(terms.lacking)):
                         with gil:
                             return edge
                 cost[i] += terms.first
                 cost[j] += terms.second
-            there = to_integer(terms.there, scale, endless)
-            back = to_integer(terms.back, scale, endless)
+            there, back = rounding.capacity(terms.there), rounding.capacity(terms.back)
             residual[slot] = <capacity> there
             if cross.shape[0] == 0:
                 residual[other] = <capacity> back
@@ -252,10 +256,11 @@ def find_not_submodular(
         Py_ssize_t edge, first = -1
         int64_t count = 0
         double lacking = 0.0
-        Edge terms
+        EdgeTerms terms
+        EdgeScores[floating] scores = edge_scores(tables, edge_type, edge_weight)
     with nogil:
         for edge in range(edge_type.shape[0]):
-            move_edge(&terms, tables, edge_weight, edge, edge_type[edge], 0, 1, 0, 1, precision, STOP)
+            terms = scores.terms(edge, 0, 1, 0, 1, precision, STOP)
             if terms.lacking > 0.0:
                 if first < 0:
                     first, lacking = edge, terms.lacking
@@ -275,11 +280,12 @@ def truncation_slack(
     cdef:
         Py_ssize_t edge
         double total = 0.0
-        Edge terms
+        EdgeTerms terms
+        EdgeScores[floating] scores = edge_scores(tables, edge_type, edge_weight)
     with nogil:
         for edge in range(edges.shape[0]):
             if labels[edges[edge, 0]] == labels[edges[edge, 1]]:
-                move_edge(&terms, tables, edge_weight, edge, edge_type[edge], 0, 1, 0, 1, precision, TRUNCATE)
+                terms = scores.terms(edge, 0, 1, 0, 1, precision, TRUNCATE)
                 total += terms.lacking
     return total / 2
 
@@ -295,8 +301,9 @@ def half_integral_score(
     """Return the score of half-integral labels in the local polytope relaxation, with the best pair marginals."""
     cdef:
         Py_ssize_t node, edge
-        int32_t i, j, kind
+        int32_t i, j
         double total = 0.0, even, odd
+        EdgeScores[floating] scores = edge_scores(tables, edge_type, edge_weight)
     with nogil:
         for node in range(labels.shape[0]):
             if labels[node] >= 0:
@@ -304,21 +311,21 @@ def half_integral_score(
             else:
                 total += (<double> unary[node, 0] + <double> unary[node, 1]) / 2
         for edge in range(edges.shape[0]):
-            i, j, kind = labels[edges[edge, 0]], labels[edges[edge, 1]], edge_type[edge]
+            i, j = labels[edges[edge, 0]], labels[edges[edge, 1]]
             even = odd = 0.0
             if i >= 0 and j >= 0:
-                even = odd = 2 * pair_score(tables, edge_weight, edge, kind, i, j)
+                even = odd = 2 * scores.score(edge, i, j)
             elif i >= 0:
-                even = pair_score(tables, edge_weight, edge, kind, i, 0)
-                even = odd = even + pair_score(tables, edge_weight, edge, kind, i, 1)
+                even = scores.score(edge, i, 0)
+                even = odd = even + scores.score(edge, i, 1)
             elif j >= 0:
-                even = pair_score(tables, edge_weight, edge, kind, 0, j)
-                even = odd = even + pair_score(tables, edge_weight, edge, kind, 1, j)
+                even = scores.score(edge, 0, j)
+                even = odd = even + scores.score(edge, 1, j)
             else:
-                even = pair_score(tables, edge_weight, edge, kind, 0, 0)
-                even += pair_score(tables, edge_weight, edge, kind, 1, 1)
-                odd = pair_score(tables, edge_weight, edge, kind, 0, 1)
-                odd += pair_score(tables, edge_weight, edge, kind, 1, 0)
+                even = scores.score(edge, 0, 0)
+                even += scores.score(edge, 1, 1)
+                odd = scores.score(edge, 0, 1)
+                odd += scores.score(edge, 1, 0)
             total += (even if even > odd else odd) / 2
     return total
 
@@ -338,8 +345,9 @@ def complete_sweep(
     cdef:
         Py_ssize_t position, slot, edge
         int64_t changes = 0
-        int32_t node, other, state, kind
+        int32_t node, other, state
         double score[2]
+        EdgeScores[floating] scores = edge_scores(tables, edge_type, edge_weight)
     with nogil:
         for position in range(nodes.shape[0]):
             node = nodes[position]
@@ -347,12 +355,11 @@ def complete_sweep(
                 score[state] = unary[node, state]
             for slot in range(ptr[node], ptr[node + 1]):
                 edge, other = half_edge[slot] >> 1, labels[neighbor[slot]]
-                kind = edge_type[edge]
                 for state in range(2):
                     if half_edge[slot] & 1:
-                        score[state] += pair_score(tables, edge_weight, edge, kind, other, state)
+                        score[state] += scores.score(edge, other, state)
                     else:
-                        score[state] += pair_score(tables, edge_weight, edge, kind, state, other)
+                        score[state] += scores.score(edge, state, other)
             state = 1 - labels[node]
             if score[state] > score[1 - state]:
                 labels[node] = state
@@ -374,6 +381,7 @@ def score_gain(
         Py_ssize_t node, edge
         int32_t i, j
         double total = 0.0
+        EdgeScores[floating] scores = edge_scores(tables, edge_type, edge_weight)
     with nogil:
         for node in range(old.shape[0]):
             if old[node] != new[node]:
@@ -381,8 +389,8 @@ def score_gain(
         for edge in range(edges.shape[0]):
             i, j = edges[edge, 0], edges[edge, 1]
             if old[i] != new[i] or old[j] != new[j]:
-                total += pair_score(tables, edge_weight, edge, edge_type[edge], new[i], new[j])
-                total -= pair_score(tables, edge_weight, edge, edge_type[edge], old[i], old[j])
+                total += scores.score(edge, new[i], new[j])
+                total -= scores.score(edge, old[i], old[j])
     return total
 
 
@@ -393,10 +401,13 @@ def integer_excess(
     capacity[::1] excess,  # OUT (N,), or (2N,) with the mirror image in the second half
 ):
     """Convert costs to units of capacity; return the first node whose choices are both forbidden, or -1."""
-    cdef Py_ssize_t i, n_nodes = cost.shape[0]
+    cdef:
+        Py_ssize_t i, n_nodes = cost.shape[0]
+        Rounding rounding
+    rounding.scale, rounding.most = scale, most
     with nogil:
         for i in range(n_nodes):
-            if not integer_cost(cost[i], scale, most, &excess[i]):
+            if not rounding.excess(cost[i], excess[i]):
                 with gil:
                     return i
             if excess.shape[0] > n_nodes:

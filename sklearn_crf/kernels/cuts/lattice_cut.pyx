@@ -1,56 +1,53 @@
 # distutils: language = c++
-"""Minimum cut of a small lattice in one call: capacities, initial flow along lines, and maximum flow."""
+"""Minimum cuts of small lattices: of one model in arrays of the caller, or of many lattices in one call."""
 
 from cython cimport floating
-from libc.math cimport NAN, fabs
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from sklearn_crf.kernels.cuts.binary_edge cimport capacity, integer_cost, lattice_arcs, list_open
-from sklearn_crf.kernels.cuts.flow cimport (
-    Box,
-    Buffers,
-    flow_along_lines,
-    open_box,
-    open_lattice,
-    run_lattice,
-    spread,
-)
+from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
+from sklearn_crf.kernels.core.dense_features cimport DenseFeatures
+from sklearn_crf.kernels.core.pool cimport Threads, threads_of
+from sklearn_crf.kernels.cuts.binary_edge cimport Choice, EdgeScores, LatticeShape, Rounding, capacity, edge_scores
+from sklearn_crf.kernels.cuts.flow cimport Buffers, open_lattice
 
 
-cdef inline int64_t n_with_excess(const Buffers[capacity]* buffers, const Box* nodes) noexcept nogil:
-    """Return the number of nodes with a choice that have excess."""
-    cdef int64_t position, count = 0
-    for position in range(nodes.n_listed):
-        count += buffers.excess[nodes.listed[position]] != 0
-    return count
+cdef extern from "lattice_cut.hpp" namespace "crf" nogil:
+    cdef cppclass CutLimits:
+        double least_for_lines, least_to_spread, most_to_spread
+        int64_t max_work
 
+    cdef cppclass CutOutcome:
+        int64_t edge, node
+        bint done
 
-cdef inline bint maximal_flow(
-    const Buffers[capacity]* buffers,
-    const int64_t* delta,
-    int degree,
-    int64_t guard,
-    const Box* whole,
-    double least_for_lines,
-    double least_to_spread,
-    double most_to_spread,
-    capacity* arriving,
-    capacity* used,
-    int64_t* progress,
-    int64_t max_work,
-) noexcept nogil:
-    """Compute the flow from capacities and excess; return whether it is maximal."""
-    cdef:
-        int direction
-        int64_t n_left = n_with_excess(buffers, whole), n_nodes = buffers.n_nodes
-    if n_left > least_for_lines * n_nodes:
-        for direction in range(degree // 2):
-            flow_along_lines(buffers[0], delta[direction], direction, degree, guard, arriving, used)
-        n_left = n_with_excess(buffers, whole)
-    if n_left > least_to_spread * whole.n_listed and n_left <= most_to_spread * n_nodes:
-        spread(buffers[0], delta, degree, guard, whole.listed, whole.n_listed, True)
-        spread(buffers[0], delta, degree, guard, whole.listed, whole.n_listed, False)
-    return run_lattice(buffers[0], delta, degree, guard, whole[0], n_nodes, progress, max_work)
+    cdef cppclass LatticeCut[Cap]:
+        Buffers[Cap] buffers
+        Cap* arriving
+        Cap* used
+        double* cost
+        int64_t* progress
+
+    CutOutcome cut_model[Real, Cap](
+        const LatticeCut[Cap]&, const LatticeShape&, const Real*, const EdgeScores[Real]&, const Choice&,
+        const Rounding&, const CutLimits&
+    )
+
+    cdef cppclass CutExample[Real]:
+        pass
+
+    cdef cppclass BestCuts[Real]:
+        DenseFeatures[Real] features
+        double intercept
+        const Real* tables
+        int64_t n_types, n_edge_features
+        double most_score
+        Rounding rounding
+        CutLimits limits
+        const CutExample[Real]* examples
+        const double* scale
+        int64_t n_examples
+        double* sums
+        void run(const Threads&) except +
 
 
 def lattice_cut(
@@ -88,136 +85,50 @@ def lattice_cut(
 ):
     """Return (non-submodular edge or -1, node whose choices are both forbidden or -1, whether the flow is maximal)."""
     cdef:
-        Buffers[capacity] buffers
-        Box whole
-        Py_ssize_t i, position, stopped
-        int64_t guard = (residual.shape[0] - unary.shape[0]) // 2
-        int degree = <int> residual.shape[1]
-        bint done = False
-    open_lattice(&buffers, residual, excess, label, parent, flag, next_, lists, bucket)
-    whole = open_box(shape, box)
-    whole.listed = &next_[0]
+        LatticeCut[capacity] cut
+        LatticeShape lattice
+        EdgeScores[floating] scores = edge_scores(tables, edge_type, edge_weight)
+        Choice choice
+        Rounding rounding
+        CutLimits limits
+        CutOutcome outcome
+    open_lattice(&cut.buffers, residual, excess, label, parent, flag, next_, lists, bucket)
+    cut.arriving, cut.used, cut.cost, cut.progress = &arriving[0], &used[0], &cost[0], &progress[0]
+    lattice.n_nodes, lattice.guard = unary.shape[0], (residual.shape[0] - unary.shape[0]) // 2
+    lattice.degree, lattice.n_axes, lattice.edges = residual.shape[1], shape.shape[0], &edges[0, 0]
+    lattice.counts, lattice.delta, lattice.shape, lattice.box = &counts[0], &delta[0], &shape[0], &box[0, 0]
+    choice.keep, choice.take = &keep[0], &take[0]
+    rounding.scale, rounding.most, rounding.precision, rounding.mode = scale, most, precision, mode
+    limits.least_for_lines, limits.least_to_spread = least_for_lines, least_to_spread
+    limits.most_to_spread, limits.max_work = most_to_spread, max_work
     with nogil:
-        progress[:] = 0
-        whole.n_listed = list_open(keep, take, flag, next_)
-        for position in range(whole.n_listed):
-            i = next_[position]
-            cost[i] = <double> unary[i, keep[i]] - <double> unary[i, take[i]]
-        stopped = lattice_arcs(
-            tables, edge_type, edge_weight, edges, keep, take, flag, whole.n_listed, counts, scale, most, precision,
-            mode, cost, residual
-        )
-        if stopped >= 0:
-            with gil:
-                return stopped, -1, False
-        excess[:] = 0
-        for position in range(whole.n_listed):
-            i = next_[position]
-            if not integer_cost(cost[i], scale, most, &excess[i]):
-                with gil:
-                    return -1, i, False
-        label[:] = 0
-        done = maximal_flow(
-            &buffers, &delta[0], degree, guard, &whole, least_for_lines, least_to_spread, most_to_spread, &arriving[0],
-            &used[0], &progress[0], max_work
-        )
-    return -1, -1, done
+        outcome = cut_model(cut, lattice, &unary[0, 0], scores, choice, rounding, limits)
+    return outcome.edge, outcome.node, outcome.done
 
 
-def lattice_cut_loss(
-    const floating[:, ::1] features,  # IN (N, F)
-    const floating[::1] scores,  # IN (N,) score of state 1 minus score of state 0
-    const double[::1] offset,  # IN (N,) added to the scores, or empty
-    const int32_t[::1] labels,  # IN (N,)
-    double most_score,  # IN largest permitted magnitude of scores
+def best_cuts(
+    const int64_t[:, ::1] examples,  # IN (n_examples, 16) the fields of CutExample
+    const double[::1] scale,  # IN (n_examples,) units of capacity per unit of score
+    const floating[::1] weights,  # IN (F,) weights of features in the score of state 1 minus the score of state 0
+    double intercept,
     const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
-    const int32_t[::1] edge_type,  # IN (E,)
-    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
-    const int32_t[:, ::1] edges,  # IN (E, 2) offset by offset
-    const int32_t[::1] keep,  # IN (N,) zeros
-    const int32_t[::1] take,  # IN (N,) ones
-    const int64_t[::1] counts,  # IN (D / 2,) this and all arguments up to max_work are as in lattice_cut
-    const int64_t[::1] delta,  # IN (D,)
-    const int64_t[::1] shape,  # IN
-    const int64_t[:, ::1] box,  # IN (2, n_axes)
-    double scale,  # IN
-    int64_t most,  # IN
-    double precision,  # IN
-    int mode,  # IN
-    double least_for_lines,  # IN
-    double least_to_spread,  # IN
-    double most_to_spread,  # IN
-    double[::1] cost,  # workspace (N,)
-    int64_t[:, ::1] residual,  # workspace (guard + N + guard, D); 0 if an arc leaves the lattice
-    int64_t[::1] excess,  # workspace (N,)
-    int32_t[::1] label,  # workspace (guard + N + guard,) 0 in the guards
-    uint8_t[::1] parent,  # workspace (guard + N + guard,)
-    uint8_t[::1] flag,  # workspace (N,)
-    int32_t[::1] next_,  # workspace (N,)
-    int32_t[:, ::1] lists,  # workspace (4, N)
-    int32_t[::1] bucket,  # workspace (N + 4,)
-    int64_t[::1] arriving,  # workspace (N,)
-    int64_t[::1] used,  # workspace (largest step,)
-    int64_t[::1] progress,  # workspace (8,)
-    int64_t max_work,  # IN
-    double[::1] gradient,  # OUT (F + 1,) sums of (features, 1) over nodes labelled 1, minus sums for true labels
-    double[:, :, :, ::1] pair_counts,  # OUT (T, R, 2, 2) edge weights by best labels, minus those by true labels
+    double most_score,  # IN largest permitted magnitude of scores of nodes
+    tuple rounding,  # IN capacity that represents infinity, relative rounding of the scores, mode as in lattice_cut
+    tuple limits,  # IN the fields of CutLimits
+    double[:, ::1] sums,  # OUT (n_examples, S), the sums of BestCuts; NaN first if the cut of an example fails
+    int n_threads,
 ):
-    """Return (best score minus score of labels, number of changed labels, contribution of offsets); NaN on failure."""
+    """Find the best labeling of each lattice, and the sums of differences to its true labels if it has any."""
     cdef:
-        Buffers[int64_t] buffers
-        Box whole
-        Py_ssize_t i, edge, r, n_nodes = labels.shape[0], n_features = features.shape[1]
-        int64_t n_wrong = 0, guard = (residual.shape[0] - n_nodes) // 2
-        int32_t a, b, c, d, kind
-        int degree = <int> residual.shape[1], sign
-        double value, loss = 0.0, added = 0.0
-        bint failed = False
-    open_lattice(&buffers, residual, excess, label, parent, flag, next_, lists, bucket)
-    whole = open_box(shape, box)
-    whole.listed = &next_[0]
+        BestCuts[floating] cuts
+        Threads threads = threads_of(n_threads)
+    cuts.features.n_features, cuts.features.weights, cuts.intercept = weights.shape[0], &weights[0], intercept
+    cuts.features.gemm = sgemm if floating is float else dgemm
+    cuts.tables, cuts.n_types, cuts.n_edge_features = &tables[0, 0, 0, 0], tables.shape[0], tables.shape[1]
+    cuts.most_score = most_score
+    cuts.rounding.most, cuts.rounding.precision, cuts.rounding.mode = rounding
+    cuts.limits.least_for_lines, cuts.limits.least_to_spread, cuts.limits.most_to_spread, cuts.limits.max_work = limits
+    cuts.examples, cuts.scale = <const CutExample[floating]*> &examples[0, 0], &scale[0]
+    cuts.n_examples, cuts.sums = examples.shape[0], &sums[0, 0]
     with nogil:
-        gradient[:] = 0.0
-        pair_counts[:, :, :, :] = 0.0
-        progress[:] = 0
-        for i in range(n_nodes):
-            value = scores[i]
-            failed |= not fabs(value) <= most_score
-            cost[i] = -value - (offset[i] if offset.shape[0] else 0.0)
-        whole.n_listed = list_open(keep, take, flag, next_)
-        if failed or lattice_arcs(
-            tables, edge_type, edge_weight, edges, keep, take, flag, whole.n_listed, counts, scale, most, precision,
-            mode, cost, residual
-        ) >= 0:
-            with gil:
-                return NAN, 0, NAN
-        for i in range(n_nodes):
-            failed |= not integer_cost(cost[i], scale, most, &excess[i])
-        if failed or not maximal_flow(
-            &buffers, &delta[0], degree, guard, &whole, least_for_lines, least_to_spread, most_to_spread, &arriving[0],
-            &used[0], &progress[0], max_work
-        ):
-            with gil:
-                return NAN, 0, NAN
-        for i in range(n_nodes):
-            sign = (label[guard + i] < 0) - labels[i]
-            if sign == 0:
-                continue
-            n_wrong += 1
-            loss += sign * (scores[i] + (offset[i] if offset.shape[0] else 0.0))
-            added += sign * offset[i] if offset.shape[0] else 0.0
-            gradient[n_features] += sign
-            for r in range(n_features):
-                gradient[r] += sign * <double> features[i, r]
-        for edge in range(edges.shape[0]):
-            c, d = labels[edges[edge, 0]], labels[edges[edge, 1]]
-            a, b = label[guard + edges[edge, 0]] < 0, label[guard + edges[edge, 1]] < 0
-            if a == c and b == d:
-                continue
-            kind = edge_type[edge]
-            for r in range(tables.shape[1]):
-                value = edge_weight[edge, r] if edge_weight.shape[0] else 1.0
-                pair_counts[kind, r, a, b] += value
-                pair_counts[kind, r, c, d] -= value
-                loss += value * (<double> tables[kind, r, a, b] - <double> tables[kind, r, c, d])
-    return loss, n_wrong, added
+        cuts.run(threads)

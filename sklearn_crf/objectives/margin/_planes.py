@@ -130,11 +130,15 @@ class PlaneOracle:
     def __call__(self, block, x):
         """Return slopes (m, n_coef) and offsets (m,) of the highest planes at x for the m examples of a block."""
         coef = self.weights_of(x)
-        parts = list(self._map(lambda i: self._planes(i, coef), self.blocks[block]))
+        parts = self._planes_of_batches(self.blocks[block], coef)
         self.n_inference_calls += self.sizes[block]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def _planes_of_batches(self, batches, coef):
+        """Return the planes of each batch."""
+        return list(self._map(lambda i: self._planes(i, coef), batches))
 
     def _planes(self, i, coef):
         batch, objective = self.risk.batches[i], self.risk.objective
@@ -208,7 +212,7 @@ class PlaneOracle:
 
 
 class PlanesOfCuts(PlaneOracle):
-    """:class:`PlaneOracle` for small lattices with two states, where one kernel call finds the minimum cut."""
+    """:class:`PlaneOracle` for small lattices with two states, where one kernel call cuts all batches of a block."""
 
     name, objectives = PassOfCuts.name, PassOfCuts.objectives
     applies = PassOfCuts.applies
@@ -217,12 +221,17 @@ class PlanesOfCuts(PlaneOracle):
         super().__init__(risk, C, scale, blocks, map_in_threads)
         self._cuts = PassOfCuts(risk)
 
-    def _planes(self, i, coef):
-        cut = self._cuts.plane(i, coef) if len(self.risk.batches[i].members) == 1 else None
-        if cut is None:
-            return super()._planes(i, coef)
-        slope, cost = cut
-        return (self._C * self._scale * slope)[None], np.array([self._C * cost])
+    def _planes_of_batches(self, batches, coef):
+        single = [i for i in batches if len(self.risk.batches[i].members) == 1]
+        cuts = dict(zip(single, self._cuts.planes(single, coef, self.risk.n_jobs), strict=True)) if single else {}
+        found = {
+            i: ((self._C * self._scale * cut[0])[None], np.array([self._C * cut[1]]))
+            for i, cut in cuts.items()
+            if cut is not None
+        }
+        others = [i for i in batches if i not in found]
+        found.update(zip(others, super()._planes_of_batches(others, coef), strict=True))
+        return [found[i] for i in batches]
 
 
 class ShardPlanes(PlaneOracle):

@@ -1,5 +1,7 @@
 """Losses of best labelings by one cut for each lattice, compared with inference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,8 +11,9 @@ from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import ICM, AutoMap, GraphCut
 from sklearn_crf.learning import SaddlePointTraining
-from sklearn_crf.objectives import EmpiricalRisk, FastRisk, SaddlePoint
+from sklearn_crf.objectives import EmpiricalRisk, FastRisk, PlaneOracle, SaddlePoint, StructuredHinge
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
+from sklearn_crf.objectives.margin._planes import PlanesOfCuts
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 
@@ -106,6 +109,38 @@ def test_others_have_no_such_pass():
         batches[0].labels,
     )
     assert not PassOfCuts.applies(SaddlePoint(AutoMap()), potentials, [of_graph])
+
+
+def test_lattices_of_several_shapes_have_the_same_bits_for_any_number_of_threads():
+    batches = batches_of([(6, 7), (12, 5), (3, 4, 5), (40,), (6, 7)])
+    for batch in batches:
+        batch.example.edge_type[...] %= 2
+    batches[1] = replace(batches[1], weight=np.array([2.5]))
+    potentials = potentials_of(batches)
+    coef = submodular_weights(potentials)
+    found = []
+    for n_jobs in (1, 2, 3):
+        risk = FastRisk(SaddlePoint(GraphCut()), potentials, batches, n_jobs=n_jobs)
+        found.append(by_path_alone(risk, coef))
+    for each in found[1:]:
+        assert each.value == found[0].value
+        assert_array_equal(each.gradient, found[0].gradient)
+    expected = apart(risk, coef)
+    assert found[0].value == pytest.approx(expected.value)
+    assert found[0].n_errors == expected.n_errors
+    assert_allclose(found[0].gradient, expected.gradient, atol=1e-9)
+
+
+@pytest.mark.parametrize("members", [[0, 1, 2], [2], [1, 0]])
+def test_planes_of_a_block_are_the_planes_of_its_batches(members):
+    batches = batches_of([(6, 7), (12, 5), (9, 9)])
+    potentials = potentials_of(batches)
+    risk = FastRisk(StructuredHinge(GraphCut(), 1 - np.eye(2)), potentials, batches)
+    coef = submodular_weights(potentials)
+    found = PlanesOfCuts(risk, 0.7, np.ones(potentials.n_coef), [members])(0, coef)
+    expected = PlaneOracle(risk, 0.7, np.ones(potentials.n_coef), [members])(0, coef)
+    for part, of_batches in zip(found, expected, strict=True):
+        assert_allclose(part, of_batches, atol=1e-9)
 
 
 def test_fits_have_the_same_bits_for_any_number_of_threads():
