@@ -15,11 +15,12 @@ from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes
 from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf.encoding import take_examples
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.estimators._fitted_field import FittedField, share_of_right
 from sklearn_crf.inference import Inference, convergence_left_to_caller
 from sklearn_crf.metrics import node_accuracy_score
-from sklearn_crf.model_selection import example_splits, field_and_input, take_examples
+from sklearn_crf.model_selection import example_splits, field_and_input
 from sklearn_crf.models import FactorGraph
 from sklearn_crf.objectives import at_temperature
 

@@ -8,7 +8,6 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import BaseCrossValidator, KFold, check_cv
@@ -16,9 +15,15 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
-from sklearn_crf._numbers import sound_csr
 from sklearn_crf._versions import defaults_of
-from sklearn_crf.encoding import label_array, labels_from_objects, missing_nodes, object_array, require_same_kind
+from sklearn_crf.encoding import (
+    label_array,
+    labels_from_objects,
+    missing_nodes,
+    object_array,
+    require_same_kind,
+    take_examples,
+)
 from sklearn_crf.inference import NAMES, resolve_inference
 
 __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
@@ -244,17 +249,6 @@ def _cut(value, train, n_examples):
     return take_examples(value, train) if has_one_each else value
 
 
-def take_examples(values, indices):
-    """Return the examples at the given indices, in a container of the original type."""
-    if hasattr(values, "iloc"):
-        return values.iloc[indices]
-    if sp.issparse(values):
-        return sound_csr(values, "X")[indices]
-    if hasattr(values, "shape"):
-        return values[indices]
-    return [values[i] for i in indices]
-
-
 # Values for a class that is missing from the training examples of a fold.
 _UNSEEN = {"predict_proba": 0.0, "predict_log_proba": -np.inf, "decision_function": -np.inf}
 
@@ -477,10 +471,8 @@ def _score_of_labels(scoring):
         try:
             taken.bind(None, None)
         except TypeError:
-            raise ValueError(
-                f"scoring must be a scorer of scikit-learn or a function (y_true, y_pred) -> float, got a function of "
-                f"{taken}."
-            ) from None
+            message = f"scoring must be a scorer or a function (y_true, y_pred) -> float, got a function of {taken}."
+            raise ValueError(message) from None
         return scoring
     return partial(_scored_by, scoring)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._numbers import is_sparse_matrix
+from sklearn_crf._numbers import is_sparse_matrix, sound_csr
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList
@@ -275,3 +275,14 @@ _SHARED = {
     "n_edge_features": "number of edge features",
     "feature_names": "names of the columns",
 }
+
+
+def take_examples(values, indices):
+    """Return the examples at the given indices, in a container of the original type."""
+    if hasattr(values, "iloc"):
+        return values.iloc[indices]
+    if sp.issparse(values):
+        return sound_csr(values, "X")[indices]
+    if hasattr(values, "shape"):
+        return values[indices]
+    return [values[i] for i in indices]

@@ -15,7 +15,14 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn_crf._numbers import first_of_equal, sound_csr
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import single_threaded_blas, tasks_stay_here
-from sklearn_crf.encoding import make_batches, n_inputs, partial_fit_classes, summable_weight, validate_sample_weight
+from sklearn_crf.encoding import (
+    make_batches,
+    n_inputs,
+    partial_fit_classes,
+    summable_weight,
+    take_examples,
+    validate_sample_weight,
+)
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     least_size_of_differences,
@@ -33,7 +40,6 @@ from sklearn_crf.learning import (
     restore_units,
     right_nodes,
 )
-from sklearn_crf.model_selection import take_examples
 from sklearn_crf.potentials import FeatureScaling
 
 

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import DRFClassifier, Example
+from sklearn_crf.encoding import take_examples
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import LoopyBP
@@ -25,7 +26,6 @@ from sklearn_crf.learning import (
     PseudoMarginalTraining,
     SaddlePointTraining,
 )
-from sklearn_crf.model_selection import take_examples
 
 X, Y = noisy_blobs(10, side=7, noise=0.8)
 X_VAL, Y_VAL = noisy_blobs(5, side=7, noise=0.8, seed=1)
