@@ -64,7 +64,7 @@ class SegmentInference(Inference):
         """Call a kernel; raise the error for a chain whose labelings are all forbidden."""
         if not model.n_nodes:
             return
-        failed = kernel(*fields, *arguments)
+        failed = kernel(model.unary, fields, *arguments)
         if failed >= 0:
             raise Refuted(list(range(*model.chain_ptr[failed : failed + 2])))
 
@@ -77,7 +77,6 @@ def _fields_of(model: SegmentModel, n_sums: int = 0) -> tuple:
     size = max(_tuning.NODES_OF_A_BLOCK, n_sums // model.n_columns)
     wanted = np.linspace(0, model.n_nodes, max(model.n_nodes // size, 1) + 1)
     return (
-        model.unary,
         ptr.astype(np.int64, copy=False),
         pairwise.tables.astype(np.float64, copy=False),
         pairwise.edge_type,

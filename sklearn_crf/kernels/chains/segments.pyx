@@ -31,13 +31,18 @@ cdef extern from "segments.hpp" namespace "crf" nogil:
     ) except +*
 
 
-cdef SegmentChains[floating] chains_of(
-    const floating[:, ::1] unary, const int64_t[::1] ptr, const double[:, :, :, ::1] tables,
-    const int32_t[::1] edge_type, const floating[:, ::1] edge_weight, const double[:, :, ::1] durations,
-    const int32_t[::1] duration_type, int64_t least, const int64_t[::1] blocks
-) noexcept nogil:
-    """Return the chains in the form that the kernels read."""
-    cdef SegmentChains[floating] made
+cdef SegmentChains[floating] chains_of(const floating[:, ::1] unary, tuple fields):
+    """Return the chains in the form that the kernels read, from arrays that the caller keeps alive."""
+    cdef:
+        const int64_t[::1] ptr = fields[0]  # (n_chains + 1,) first node of each chain
+        const double[:, :, :, ::1] tables = fields[1]  # (T, R, K, K)
+        const int32_t[::1] edge_type = fields[2]  # (E,)
+        const floating[:, ::1] edge_weight = fields[3]  # (E, R), or no rows for ones
+        const double[:, :, ::1] durations = fields[4]  # (S, K, D) scores of runs, the last for all longer runs
+        const int32_t[::1] duration_type = fields[5]  # (n_chains,)
+        int64_t least = fields[6]  # least duration of runs that do not touch an end of their chain
+        const int64_t[::1] blocks = fields[7]  # (n_blocks + 1,) first chain of each block
+        SegmentChains[floating] made
     made.n_chains, made.ptr = ptr.shape[0] - 1, &ptr[0]
     made.n_states, made.n_durations = unary.shape[1], durations.shape[2]
     made.n_tables, made.n_features = tables.shape[0], tables.shape[1]
@@ -46,21 +51,13 @@ cdef SegmentChains[floating] chains_of(
     made.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
     made.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] else NULL
     made.durations, made.duration_type = &durations[0, 0, 0], &duration_type[0]
-    made.least = least
-    made.blocks, made.n_blocks = &blocks[0], blocks.shape[0] - 1
+    made.least, made.blocks, made.n_blocks = least, &blocks[0], blocks.shape[0] - 1
     return made
 
 
 def segment_marginals(
     const floating[:, ::1] unary,  # IN (N, K), N > 0
-    const int64_t[::1] ptr,  # IN (n_chains + 1,) first node of each chain
-    const double[:, :, :, ::1] tables,  # IN (T, R, K, K)
-    const int32_t[::1] edge_type,  # IN (E,)
-    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows for ones
-    const double[:, :, ::1] durations,  # IN (S, K, D) scores of runs by duration, the last for all longer runs
-    const int32_t[::1] duration_type,  # IN (n_chains,)
-    int64_t least,  # least duration of runs that do not touch an end of their chain
-    const int64_t[::1] blocks,  # IN (n_blocks + 1,) first chain of each block
+    tuple fields,  # IN the arrays of chains_of
     floating[:, ::1] posterior,  # OUT (N, K)
     double[::1] terms,  # OUT (N,) terms of log Z
     double[:, ::1] sums,  # OUT (n_blocks, T R K K + S K D); the first row has the expected counts
@@ -68,36 +65,25 @@ def segment_marginals(
 ):
     """Compute the marginals; return a chain of which every labeling is forbidden, or -1."""
     cdef:
-        SegmentChains[floating] chains = chains_of(
-            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, least, blocks
-        )
+        SegmentChains[floating] chains = chains_of(unary, fields)
         Threads threads = threads_of(n_threads)
-        int64_t failed
+        int64_t failed, n_duration_types = len(fields[4])
     with nogil:
         failed = SegmentMarginals[floating](
-            chains, &posterior[0, 0], &terms[0], &sums[0, 0], durations.shape[0]
+            chains, &posterior[0, 0], &terms[0], &sums[0, 0], n_duration_types
         ).run(threads)
     return failed
 
 
 def best_labels(
-    const floating[:, ::1] unary,  # IN (N, K), N > 0; the next arguments are those of segment_marginals
-    const int64_t[::1] ptr,  # IN
-    const double[:, :, :, ::1] tables,  # IN
-    const int32_t[::1] edge_type,  # IN
-    const floating[:, ::1] edge_weight,  # IN
-    const double[:, :, ::1] durations,  # IN
-    const int32_t[::1] duration_type,  # IN
-    int64_t least,
-    const int64_t[::1] blocks,  # IN
+    const floating[:, ::1] unary,  # IN (N, K), N > 0
+    tuple fields,  # IN the arrays of chains_of
     int32_t[::1] labels,  # OUT (N,)
     int n_threads,
 ):
     """Find the best labeling; return a chain of which every labeling is forbidden, or -1."""
     cdef:
-        SegmentChains[floating] chains = chains_of(
-            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, least, blocks
-        )
+        SegmentChains[floating] chains = chains_of(unary, fields)
         Threads threads = threads_of(n_threads)
         int64_t failed
     with nogil:
@@ -106,24 +92,15 @@ def best_labels(
 
 
 def sample_labels(
-    const floating[:, ::1] unary,  # IN (N, K), N > 0; the next arguments are those of segment_marginals
-    const int64_t[::1] ptr,  # IN
-    const double[:, :, :, ::1] tables,  # IN
-    const int32_t[::1] edge_type,  # IN
-    const floating[:, ::1] edge_weight,  # IN
-    const double[:, :, ::1] durations,  # IN
-    const int32_t[::1] duration_type,  # IN
-    int64_t least,
-    const int64_t[::1] blocks,  # IN
+    const floating[:, ::1] unary,  # IN (N, K), N > 0
+    tuple fields,  # IN the arrays of chains_of
     const double[:, ::1] uniform,  # IN (n_samples, N) numbers in [0, 1)
     int32_t[:, ::1] labels,  # OUT (n_samples, N)
     int n_threads,
 ):
     """Draw labelings; return a chain of which every labeling is forbidden, or -1."""
     cdef:
-        SegmentChains[floating] chains = chains_of(
-            unary, ptr, tables, edge_type, edge_weight, durations, duration_type, least, blocks
-        )
+        SegmentChains[floating] chains = chains_of(unary, fields)
         Threads threads = threads_of(n_threads)
         int64_t failed
     with nogil:
