@@ -10,6 +10,10 @@ from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.core.pair_weights cimport PairWeights
 
+cdef extern from "weight_rows.h" nogil:
+    void sum_weighted_rows(const double*, const int32_t*, const double*, Py_ssize_t, Py_ssize_t, double*)
+    void add_to_rows(double*, const int32_t*, Py_ssize_t, Py_ssize_t, const double*)
+
 
 def pair_scores(
     const int32_t[::1] feature,  # IN (n,) features that occur, ascending
@@ -23,8 +27,38 @@ def pair_scores(
     double[::1] work,  # workspace (n_columns,)
 ):
     """Add the weights of the features of each node to its scores."""
+    cdef:
+        bint weighted = value.shape[0] > 0
+        Py_ssize_t n_columns = scores.shape[1]
+        Py_ssize_t i, k, q
+        int64_t p, first, last
+        double x = 1.0
+        double* row
+        double* dense = &work[0]
+        double* all_scores = &scores[0, 0] if scores.shape[0] else NULL
     with nogil:
-        add_pair_scores(feature, ptr, node, value, pair_ptr, pair_column, weights, scores, work)
+        for i in range(feature.shape[0]):
+            first, last = pair_ptr[feature[i]], pair_ptr[feature[i] + 1]
+            if 3 * (last - first) > n_columns:  # whole rows are faster than picking a third of their numbers
+                for k in range(n_columns):
+                    dense[k] = 0.0
+                for p in range(first, last):
+                    dense[pair_column[p]] = weights[p]
+                if not weighted:
+                    add_to_rows(all_scores, &node[ptr[i]], ptr[i + 1] - ptr[i], n_columns, dense)
+                    continue
+                for q in range(ptr[i], ptr[i + 1]):
+                    row = all_scores + node[q] * n_columns
+                    x = value[q]
+                    for k in range(n_columns):
+                        row[k] += x * dense[k]
+            else:
+                for q in range(ptr[i], ptr[i + 1]):
+                    row = all_scores + node[q] * n_columns
+                    if weighted:
+                        x = value[q]
+                    for p in range(first, last):
+                        row[pair_column[p]] += x * weights[p]
 
 
 def pair_scores_of_rows(
@@ -63,5 +97,35 @@ def pair_gradient(
     double[::1] work,  # workspace (n_columns,)
 ):
     """Add the statistics of nodes to the gradients of their features, for each stored pair."""
+    cdef:
+        bint weighted = value.shape[0] > 0
+        Py_ssize_t n_columns = statistics.shape[1]
+        Py_ssize_t i, k, q
+        int64_t p, first, last
+        double x = 1.0
+        const double* row
+        const double* all_statistics = &statistics[0, 0] if statistics.shape[0] else NULL
+        double* sums = &work[0]
     with nogil:
-        add_pair_gradient(feature, ptr, node, value, start, stop, pair_ptr, pair_column, statistics, gradient, work)
+        for i in range(start, stop):
+            first, last = pair_ptr[feature[i]], pair_ptr[feature[i] + 1]
+            if 3 * (last - first) > n_columns:
+                if weighted:
+                    for k in range(n_columns):
+                        sums[k] = 0.0
+                    for q in range(ptr[i], ptr[i + 1]):
+                        row = all_statistics + node[q] * n_columns
+                        x = value[q]
+                        for k in range(n_columns):
+                            sums[k] += x * row[k]
+                else:
+                    sum_weighted_rows(all_statistics, &node[ptr[i]], NULL, ptr[i + 1] - ptr[i], n_columns, sums)
+                for p in range(first, last):
+                    gradient[p] += sums[pair_column[p]]
+            else:
+                for q in range(ptr[i], ptr[i + 1]):
+                    row = all_statistics + node[q] * n_columns
+                    if weighted:
+                        x = value[q]
+                    for p in range(first, last):
+                        gradient[p] += x * row[pair_column[p]]

@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from sklearn_crf.kernels.rows cimport max_sum, row_max
 
 
-cdef extern from "hinge_rows.h" nogil:
+cdef extern from "weight_rows.h" nogil:
     void sum_weighted_rows(const double*, const int32_t*, const double*, Py_ssize_t, Py_ssize_t, double*)
 
 

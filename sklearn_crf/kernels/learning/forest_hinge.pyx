@@ -22,11 +22,9 @@ from sklearn_crf.kernels.learning.forest_hinge cimport (
 from sklearn_crf.kernels.rows cimport prefetch
 
 
-cdef extern from "hinge_rows.h" nogil:
+cdef extern from "weight_rows.h" nogil:
     double product(const double*, const double*, Py_ssize_t)
     void move(double, const double*, double, double*, double*, Py_ssize_t)
-
-cdef extern from "hinge_columns.h" nogil:
     void add_to_slots(double*, const int32_t*, const double*, Py_ssize_t, const double*, Py_ssize_t)
     void weigh_rows(const double*, const int32_t*, const double*, Py_ssize_t, Py_ssize_t, double*, double*)
     void move_rows(double*, double*, const int32_t*, const double*, Py_ssize_t, Py_ssize_t, double, double)
@@ -69,13 +67,13 @@ def sum_of_planes(
     object examples,  # IN arrays of the examples
     const floating[:, ::1] features,  # IN (N, F) of their nodes
     const double[::1] x,  # IN (n,) weights
-    double[::1] slope,  # IN OUT (n,) initially zero
+    double[::1] slope,  # IN OUT (n,) initially zero, or (0,) if not requested
     Py_ssize_t start,
     Py_ssize_t stop,
     double[::1] work,  # workspace
     int32_t[::1] found,  # workspace, initially zero
 ):
-    """Sum the tangent planes at x of the hinges of examples start to stop - 1: slope and value."""
+    """Sum the tangent planes at x of the hinges of examples start to stop - 1; return the value."""
     cdef:
         Examples p
         Workspace workspace
@@ -83,36 +81,13 @@ def sum_of_planes(
         double value = 0.0
     open_examples(examples, features, &p)
     partition_workspace(&p, found.shape[0], &work[0], &found[0], &workspace)
-    workspace.slope.total = &slope[0]
+    workspace.slope.total = &slope[0] if slope.shape[0] else NULL
     with nogil:
         expand_tables(&p, &x[0], &workspace)
         for i in range(start, stop):
             value += p.weight[i] * most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
-            find_plane(&p, i, &workspace, <floating*> NULL)
-    return value
-
-
-def sum_of_hinges(
-    object examples,  # IN arrays of the examples
-    const floating[:, ::1] features,  # IN features of their nodes, as below
-    const double[::1] x,  # IN (n,) weights
-    Py_ssize_t start,
-    Py_ssize_t stop,
-    double[::1] work,  # workspace
-    int32_t[::1] found,  # workspace, initially zero
-):
-    """Return the sum of the hinges of examples start to stop - 1 at x."""
-    cdef:
-        Examples p
-        Workspace workspace
-        Py_ssize_t i
-        double value = 0.0
-    open_examples(examples, features, &p)
-    partition_workspace(&p, found.shape[0], &work[0], &found[0], &workspace)
-    with nogil:
-        expand_tables(&p, &x[0], &workspace)
-        for i in range(start, stop):
-            value += p.weight[i] * most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
+            if slope.shape[0]:
+                find_plane(&p, i, &workspace, <floating*> NULL)
     return value
 
 

@@ -11,7 +11,6 @@ from sklearn_crf.inference import n_labelings
 from sklearn_crf.kernels.learning.forest_hinge import (
     frank_wolfe_steps,
     highest_planes,
-    sum_of_hinges,
     sum_of_planes,
 )
 from sklearn_crf.objectives.margin._forest_examples import forest_examples
@@ -181,8 +180,11 @@ class ForestPlanes(PlaneOracle):
         float
         """
         self.n_inference_calls += sum(self.sizes)
-        parts = self._map(lambda part: self._run(sum_of_hinges, part.batch, x, part.start, part.stop), self._parts)
-        return sum(parts)
+
+        def run(part):
+            return self._run(sum_of_planes, part.batch, x, np.empty(0), part.start, part.stop)
+
+        return sum(self._map(run, self._parts))
 
     def __call__(self, block, x):
         """Return slopes (m, n_coef) and offsets (m,) of the highest planes at x for the m examples of a block."""
