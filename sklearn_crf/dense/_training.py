@@ -1,21 +1,20 @@
 """Training of a dense field: learning of weights and bandwidths, with derivatives through mean-field updates."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sklearn_crf._own_methods import errors_of
 from sklearn_crf._reports import progress_reporter
-from sklearn_crf._threads import map_tasks, single_threaded_blas, tasks_stay_here, thread_count
+from sklearn_crf._threads import map_tasks, single_threaded_blas, tasks_stay_here
 from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, slopes_by_bandwidths
 from sklearn_crf.dense._losses import LogLoss
-from sklearn_crf.dense._tuning import ITERATIONS_PER_CHOICE, NUMBERS_AT_ONCE, START_FACTORS
+from sklearn_crf.dense._tuning import ITERATIONS_PER_CHOICE, START_FACTORS
 from sklearn_crf.dense._weights import Layout, Weights
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.inference._results import as_finite
-from sklearn_crf.inference.local._dense_mean_field import DenseFields
+from sklearn_crf.inference.local._dense_mean_field import DenseField
 from sklearn_crf.kernels.dense.fields import pull_back_fields
 from sklearn_crf.models import DenseModel, padded_rows
 from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
@@ -66,7 +65,7 @@ def _row_products(a, b):
 
 
 class UnrolledUpdates:
-    r"""Mean-field updates of several models, with the marginals of all updates, and derivatives through them.
+    r"""Mean-field updates of a model, with the marginals of all updates, and derivatives through them.
 
     The logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`. Let g be the derivative by :math:`s_t`. Then the
     derivative by :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)`, and the derivative by :math:`q_{t-1}` is
@@ -75,52 +74,36 @@ class UnrolledUpdates:
 
     # inference: mean field without damping
 
-    def __init__(self, models, inference, n_threads=1):
-        self._models, self._n_threads = models, n_threads
-        self._fields = DenseFields(models)
-        self._marginals, self._n_updates, _ = self._fields.updated(inference, keeps_all=True, n_threads=n_threads)
+    def __init__(self, model, inference, n_threads=1):
+        self._model, self._n_threads, self._field = model, n_threads, DenseField(model)
+        self._marginals, self._n_updates, _ = self._field.updated(inference, keeps_all=True, n_threads=n_threads)
 
     @property
     def last(self):
-        """Marginals of each model after its last update, (N, K)."""
-        bounds = zip(self._n_updates, pairwise(self._fields.ptr), strict=True)
-        return [self._fields.states_of(self._marginals[n, start:stop]) for n, (start, stop) in bounds]
+        """Marginals after the last update, (N, K)."""
+        return self._field.states_of(self._marginals[self._n_updates])
 
-    def pull_back(self, slopes, features=None):
-        """Return the derivatives by each model, given the derivatives by its last logits, (N, K)."""
-        # features: (N, d) for each model and filter, to also compute derivatives by their scales; None otherwise
-        fields, n_filters = self._fields, len(self._models[0].filters)
-        slope = padded_rows(np.concatenate(slopes), fields.unary.dtype)
+    def pull_back(self, slope, features=None):
+        """Return the derivatives by the model, given the derivatives by its last logits, (N, K)."""
+        # features: (N, d) for each filter, to also compute derivatives by their scales; None otherwise
+        field, model = self._field, self._model
+        slope = padded_rows(slope, field.unary.dtype)
         by_unary = slope.copy()
-        by_tables = np.zeros((len(self._models), n_filters, fields.width, fields.width))
-        kept = np.empty((0, 0, 0) if features is None else (self._marginals.shape), slope.dtype)
+        by_tables = np.zeros((1, len(model.filters), field.width, field.width))
+        kept = np.empty((0, 0, 0) if features is None else self._marginals.shape, slope.dtype)
         pull_back_fields(
-            fields.lattices, fields.ptr, fields.factors, fields.tables, self._marginals, self._n_updates, slope,
+            field.lattices, field.ptr, field.factors, field.tables, self._marginals, np.array([self._n_updates]), slope,
             by_unary, by_tables, kept, self._n_threads,
         )  # fmt: skip
-        states = slice(fields.n_states)
-        found = []
-        for i, (start, stop) in enumerate(pairwise(fields.ptr)):
-            own = slice(start, stop)
-            columns = (
-                [] if features is None else self._slopes_of_columns(i, features[i], kept[: self._n_updates[i], own])
-            )
-            found.append(Gradient(fields.states_of(by_unary[own]), by_tables[i, :, states, states], columns))
-        return found
-
-    def _slopes_of_columns(self, i, features, slopes):
-        """Return for each filter the derivatives by the logarithm of the scale of each feature column."""
-        # slopes: (n_updates, N, width), derivatives by the logits of each update
-        model, own = self._models[i], slice(*self._fields.ptr[i : i + 2])
-        found = []
-        for smooth, columns, table in zip(model.filters, features, model.tables, strict=True):
-            scales, total = _ScaleSlopes(smooth, columns, self._n_threads), np.zeros(columns.shape[1])
-            for q, slope in zip(self._marginals[:, own], slopes, strict=False):
-                left = self._fields.states_of(slope) @ table.T.astype(slope.dtype)
+        states, columns = slice(field.n_states), []
+        for smooth, own, table in zip(model.filters, features or (), model.tables, strict=False):
+            scales, total = _ScaleSlopes(smooth, own, self._n_threads), np.zeros(own.shape[1])
+            for q, by_logits in zip(self._marginals, kept[: self._n_updates], strict=False):
+                left = field.states_of(by_logits) @ table.T.astype(slope.dtype)
                 adjoint = smooth.apply(left, adjoint=True, n_threads=self._n_threads)
-                total += scales.of(left, self._fields.states_of(q), adjoint)
-            found.append(total)
-        return found
+                total += scales.of(left, field.states_of(q), adjoint)
+            columns.append(total)
+        return Gradient(field.states_of(by_unary), by_tables[0, :, states, states], columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -291,10 +274,14 @@ class UnrolledRisk:
         """Return the value of f and its gradient."""
         weights = self.layout.unpack(flat)
         totals = self._totals(weights) if self.loss.needs_totals else None
-        found = []
-        for tasks, slopes, own, updates in self._update_groups(weights, totals):
-            for task, part, each in zip(tasks, own, updates.pull_back(slopes), strict=True):
-                found.append((part, self.layout.gradient(each.tables, each.unary, task.example.rows)))
+
+        def of_task(task, n_threads):
+            updates = UnrolledUpdates(self._model(weights, task, n_threads), self.inference, n_threads)
+            last = updates.last
+            found = updates.pull_back(self._slope(totals, last, task))
+            return self._totals_of(last, task), self.layout.gradient(found.tables, found.unary, task.example.rows)
+
+        found = map_tasks(of_task, self.tasks, self.n_jobs)
         value = self._value_of(sum(own for own, _ in found))
         gradient = sum(part for _, part in found) / self.total_weight
         penalty = np.where(self.layout.penalised, flat, 0.0) * self.strength
@@ -305,26 +292,14 @@ class UnrolledRisk:
         totals = self._totals(weights) if self.loss.needs_totals else None
         kernels = self.lattices.kernels
 
-        total = 0
-        for tasks, slopes, _, updates in self._update_groups(weights, totals):
-            features = [self._features(task) for task in tasks]
-            for task, found in zip(tasks, updates.pull_back(slopes, features), strict=True):
-                n_axes = len(task.example.shape)
-                pairs = zip(kernels, found.columns, strict=True)
-                parts = [slopes_by_bandwidths(kernel, own, n_axes) for kernel, own in pairs]
-                total += np.concatenate([np.zeros(0), *parts])
-        return total / self.total_weight
+        def of_task(task, n_threads):
+            features = [kernel.features(task.example, f"kernels[{m}]") for m, kernel in enumerate(kernels)]
+            updates = UnrolledUpdates(self._model(weights, task, n_threads), self.inference, n_threads)
+            found = updates.pull_back(self._slope(totals, updates.last, task), features)
+            pairs, n_axes = zip(kernels, found.columns, strict=True), len(task.example.shape)
+            return np.concatenate([np.zeros(0), *(slopes_by_bandwidths(*pair, n_axes) for pair in pairs)])
 
-    def _features(self, task):
-        return [kernel.features(task.example, f"kernels[{m}]") for m, kernel in enumerate(self.lattices.kernels)]
-
-    def _update_groups(self, weights, totals):
-        """Yield groups of tasks, with derivatives by their last logits, sums for the loss, and their updates."""
-        for tasks in self._groups:
-            updates = UnrolledUpdates(self._models(weights, tasks), self.inference, thread_count(self.n_jobs))
-            last = updates.last
-            own = [self._totals_of(*each) for each in zip(last, tasks, strict=True)]
-            yield tasks, [self._slope(totals, *each) for each in zip(last, tasks, strict=True)], own, updates
+        return sum(map_tasks(of_task, self.tasks, self.n_jobs)) / self.total_weight
 
     def _slope(self, totals, q, task):
         with errors_of(f"{type(self.loss).__name__}.gradient"):
@@ -332,13 +307,15 @@ class UnrolledRisk:
             return as_finite(slope, "the derivative by logits", q.shape, q.dtype)
 
     def _totals(self, weights):
-        found = []
-        for tasks in self._groups:
-            fields = DenseFields(self._models(weights, tasks))
-            marginals = fields.updated(self.inference, n_threads=thread_count(self.n_jobs))[0][0]
-            rows = np.split(fields.states_of(marginals), fields.ptr[1:-1])
-            found += [self._totals_of(*each) for each in zip(rows, tasks, strict=True)]
-        return sum(found)
+        def of_task(task, n_threads):
+            field = DenseField(self._model(weights, task, n_threads))
+            marginals = field.updated(self.inference, n_threads=n_threads)[0][0]
+            return self._totals_of(field.states_of(marginals), task)
+
+        return sum(map_tasks(of_task, self.tasks, self.n_jobs))
+
+    def _model(self, weights, task, n_threads):
+        return DenseModel(weights.unary(task.example.rows), self.lattices.of(task, n_threads), weights.compatibility)
 
     def _totals_of(self, q, task):
         found = self.loss.totals(q, task.labels, task.weight)
@@ -350,25 +327,3 @@ class UnrolledRisk:
         value = self.loss.value(totals)
         with errors_of(f"{type(self.loss).__name__}.value"):
             return float(as_finite(value, "the loss", ())) / self.total_weight
-
-    def _models(self, weights, tasks):
-        def model(task, n_threads):
-            filters = self.lattices.of(task, n_threads)
-            return DenseModel(weights.unary(task.example.rows), filters, weights.compatibility)
-
-        return map_tasks(model, tasks, self.n_jobs)
-
-    @property
-    def _groups(self):
-        """Groups of consecutive tasks of one data type. Marginals of all updates of a group are in memory at once."""
-        groups: list[list] = []
-        size = 0
-        for task in self.tasks:
-            own = task.example.rows.shape[0] * self.layout.n_classes * (self.inference.max_iter + 1)
-            if groups and groups[-1][0].example.rows.dtype == task.example.rows.dtype and size + own <= NUMBERS_AT_ONCE:
-                groups[-1].append(task)
-                size += own
-            else:
-                groups.append([task])
-                size = own
-        return groups

@@ -8,10 +8,6 @@ ITERATIONS_PER_CHOICE = 10
 # weights, all pixels get the same label and the gradient vanishes, so smaller factors are needed.
 START_FACTORS = (1.0, 0.3, 0.1, 0.0)
 
-# Maximum number of values in the marginals of all updates, for a group of training examples. Threads share a group:
-# with smaller groups threads are idle more often, larger groups need more memory (benchmarks/speed/threads.py).
-NUMBERS_AT_ONCE = 2**24
-
 # Tolerance for the sum of a pixel's probabilities to be 1, as needed for half precision. A smaller tolerance rejects
 # such probabilities, a larger one mistakes scores for probabilities.
 SUM_TOL = 0.01

@@ -117,57 +117,57 @@ class DenseMeanField(Inference):
 
     def _ascend(self, model, init, n_threads):
         """Return the marginals (N, K), the number of updates, and whether they have converged."""
-        fields = DenseFields([model])
-        q, n_iter, change = fields.updated(self, init, n_threads=n_threads)
-        converged = bool(change[0] <= self.tol)
+        field = DenseField(model)
+        q, n_iter, change = field.updated(self, init, n_threads=n_threads)
+        converged = bool(change <= self.tol)
         if self.tol > 0 and not converged:
             warn_unconverged(
-                f"DenseMeanField stopped after max_iter={self.max_iter} updates with a change of {change[0]:.2g}, more "
+                f"DenseMeanField stopped after max_iter={self.max_iter} updates with a change of {change:.2g}, more "
                 f"than tol={self.tol:.2g}: increase max_iter or tol, or use updates='convergent'."
             )
-        return fields.states_of(q[0]), int(n_iter[0]), converged
+        return field.states_of(q[0]), n_iter, converged
 
 
-class DenseFields:
-    """Models with equal compatibilities, concatenated in the arrays for the kernels."""
+class DenseField:
+    """A model in the arrays for the kernels."""
 
     # Rows are padded to the width that kernels need: states_of removes the padding.
 
-    def __init__(self, models):
-        first = models[0]
-        self.unary = padded_rows(np.concatenate([model.unary for model in models]), first.dtype, -np.inf)
-        self.n_states, self.width = first.n_columns, self.unary.shape[1]
-        self.lattices = [tuple(smooth.lattice(self.width) for smooth in model.filters) for model in models]
-        self.ptr = np.cumsum([0, *(model.n_nodes for model in models)])
-        self._models = models
-        n_filters, states, dtype = len(first.filters), slice(first.n_columns), first.dtype
+    def __init__(self, model):
+        self.unary = padded_rows(model.unary, model.dtype, -np.inf)
+        self.n_states, self.width = model.n_columns, self.unary.shape[1]
+        # The kernels take several models that follow each other; here it is one.
+        self.lattices = [tuple(smooth.lattice(self.width) for smooth in model.filters)]
+        self.ptr = np.array([0, model.n_nodes])
+        self._model = model
+        n_filters, states, dtype = len(model.filters), slice(model.n_columns), model.dtype
         self.factors, self.tables = np.empty((0, 0), dtype), np.empty((0, 0, 0), dtype)
-        if first.compatibility.ndim == 3:
+        if model.compatibility.ndim == 3:
             self.tables = np.zeros((n_filters, self.width, self.width), dtype)
-            self.tables[:, states, states] = first.compatibility
+            self.tables[:, states, states] = model.compatibility
         elif n_filters:
             self.factors = np.zeros((n_filters, self.width), dtype)
-            self.factors[:, states] = first.compatibility.reshape(n_filters, -1)
+            self.factors[:, states] = model.compatibility.reshape(n_filters, -1)
 
     def states_of(self, rows):
         """Return rows without their padding."""
         return np.ascontiguousarray(rows[..., : self.n_states])
 
     def updated(self, inference, init=None, *, keeps_all=False, n_threads=1):
-        """Return padded marginals (n, N, width) after the last or each update, numbers of updates, and last changes."""
-        # init: (N, K) or (N,) or None; only for a single model
-        model, dtype = self._models[0], self.unary.dtype
+        """Return padded marginals (n, N, width) after the last or each update, number of updates, and last change."""
+        # init: (N, K) or (N,) or None
+        model, dtype = self._model, self.unary.dtype
         marginals = np.zeros((1 + keeps_all * inference.max_iter, *self.unary.shape), dtype)
         inertia = _inertia(model) if inference.updates == "convergent" else 0.0
         logits = np.empty(self.unary.shape if inertia > 0 else (0, 0), dtype)
         if init is not None:
             marginals[0] = padded_rows(starting_marginals(model, init), dtype)
-        n_updates, changes = np.zeros(len(self._models), np.int64), np.zeros(len(self._models))
+        n_updates, change = np.zeros(1, np.int64), np.zeros(1)
         update_fields(
             self.lattices, self.ptr, self.factors, self.tables, self.unary, logits, inertia, inference.max_iter,
-            inference.tol, marginals, init is None, n_updates, changes, n_threads,
+            inference.tol, marginals, init is None, n_updates, change, n_threads,
         )  # fmt: skip
-        return marginals, n_updates, changes
+        return marginals, int(n_updates[0]), change[0]
 
 
 def pair_statistics(model, q, *, n_threads=1):
