@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -279,9 +279,6 @@ class FieldRisk:
     def _take(self, potentials, images):
         self.potentials, self.images, self._leaf_weights = potentials, images, None
         self._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
-        if not any(kind.multipliers for kind in potentials.types):
-            # Leaves change only when trees grow, so the types of edges are computed once.
-            self._stacked = [replace(image, edge_type=potentials.edge_types(image.leaves)) for image in self._stacked]
 
     def parts(self, function, *arguments):
         """Return a list with the result of ``function`` for each shard; images in memory count as one shard."""

@@ -93,14 +93,12 @@ class FieldImage:
     # leaves: list of ndarray of shape (n_factors,), leaf of each factor, for each type
     # chosen: dict of channel indices to ndarray, channels for types whose linear models use only some
     # observation: contribution of a degraded image to the field
-    # edge_type: result of ``RegressionTreePotentials.edge_types``, None if it is not stored
 
     features: np.ndarray
     graph: Graph
     leaves: list
     chosen: dict = field(default_factory=dict)
     observation: Observation | None = None
-    edge_type: np.ndarray | None = None
 
     @classmethod
     def of(cls, features, graph, types, trees, n_threads=1, observation=None):
@@ -287,16 +285,6 @@ class RegressionTreePotentials:
         """Return an accumulator of derivatives by the parameters, initially zero."""
         return _GradientSums(self)
 
-    def edge_types(self, leaves):
-        """Return the index of each edge's leaf among the leaves of all pairwise types."""
-        # leaves: list of (n_factors,); returns (E,) int32
-        parts, start = [np.empty(0, dtype=np.int32)], 0
-        for kind, own, n in zip(self.types, leaves, self.n_leaves, strict=True):
-            if kind.paired:
-                parts.append(own + np.int32(start))
-                start += n
-        return np.concatenate(parts)
-
 
 class _PackedParameters:
     """Parameters of a field in the layout and floating point type that kernels require."""
@@ -308,9 +296,6 @@ class _PackedParameters:
             _times(part.weight, white).astype(dtype) for part, white in zip(self.parts, potentials.packed, strict=True)
         ]
         self.precisions = [part.precision.astype(dtype) for part in self.parts]
-        self.is_linear = any(kind.multipliers for kind in potentials.types)
-        paired = zip(self.precisions, potentials.types, strict=True)
-        self.blocks = self._joined_blocks([precision for precision, kind in paired if kind.paired])
 
     def model(self, image, n_threads=1):
         """Return the Gaussian field of an image."""
@@ -319,52 +304,28 @@ class _PackedParameters:
         width, n_rows = shape[-1], prod(shape[:-1])
         h = np.zeros((n_rows * width, d), dtype=dtype)
         diagonal = np.zeros((n_rows * width, d, d), dtype=dtype)
-        of_factors = self._precisions_of_factors(image) if self.is_linear else None
-        types = []
-        for number, (kind, weight) in enumerate(zip(self.potentials.types, self.weights, strict=True)):
-            x, placed = _placed(image, kind, number)
-            precision, place = (self.precisions[number], placed[0]) if of_factors is None else of_factors[number]
-            types.append((x, weight, precision, place, kind.rows_of_plane(shape), placed))
+        blocks, edge_types, n_blocks = [np.zeros((0, d, d), dtype)], [np.empty(0, np.int32)], 0
         with range_runner(n_threads) as run:
-            for own in types:
+            for number, kind in enumerate(self.potentials.types):
+                x, placed = _placed(image, kind, number)
+                precision, place = self.precisions[number], placed[0]
+                if kind.multipliers:
+                    slopes, factors = self.parts[number].slopes.astype(dtype), kind.multiplied_by(image.features)
+                    precision = precision[place] + np.einsum("fi,fiab->fab", factors, slopes[place])
+                    place = np.arange(len(place), dtype=np.int32)
+                own = x, self.weights[number], precision, place, kind.rows_of_plane(shape), placed
                 _add_type(run, own, h, diagonal)
-        blocks, edge_type = self._blocks_of_edges(image, types)
+                if kind.paired:
+                    blocks.append(precision[:, :d, d:])
+                    edge_types.append(place + np.int32(n_blocks))
+                    n_blocks += len(precision)
         more = None
         if image.observation is not None:
             h += image.observation.linear
             more = image.observation.precision
             if image.observation.diagonal is not None:
                 diagonal[:, np.arange(d), np.arange(d)] += image.observation.diagonal
-        return GaussianModel(image.graph, h, diagonal, blocks, edge_type, more)
-
-    def _precisions_of_factors(self, image):
-        """Return for each type the precisions, and the index of each factor's precision."""
-        found = []
-        for part, precision, kind, leaf in zip(
-            self.parts, self.precisions, self.potentials.types, image.leaves, strict=True
-        ):
-            if kind.multipliers:
-                factors = kind.multiplied_by(image.features)
-                more = np.einsum("fi,fiab->fab", factors, part.slopes.astype(self.dtype)[leaf])
-                precision, leaf = precision[leaf] + more, np.arange(len(leaf), dtype=np.int32)
-            found.append((precision, leaf))
-        return found
-
-    def _blocks_of_edges(self, image, types):
-        """Return the precision blocks between pixels, and the index of each edge's block."""
-        if not self.is_linear:
-            edge_type = image.edge_type
-            return self.blocks, self.potentials.edge_types(image.leaves) if edge_type is None else edge_type
-        paired = [own for own, kind in zip(types, self.potentials.types, strict=True) if kind.paired]
-        edge_type, n_edges, n_blocks = np.empty(image.graph.n_edges, dtype=np.int32), 0, 0
-        for _, _, precision, place, *_ in paired:
-            np.add(place, np.int32(n_blocks), out=edge_type[n_edges : n_edges + len(place)])
-            n_blocks, n_edges = n_blocks + len(precision), n_edges + len(place)
-        return self._joined_blocks([own[2] for own in paired]), edge_type
-
-    def _joined_blocks(self, precisions):
-        d = self.potentials.n_values
-        return np.concatenate([np.zeros((0, d, d), dtype=self.dtype), *(own[:, :d, d:] for own in precisions)])
+        return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), np.concatenate(edge_types), more)
 
 
 def _times(weight, matrix):

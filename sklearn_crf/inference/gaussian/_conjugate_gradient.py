@@ -131,10 +131,7 @@ class _System:
         self.operator = model.operator
         self.more = model.precision_operator
         self.is_block_diagonal = model.graph.n_edges == 0 and self.more is None
-        kept = vars(model)  # losses need the inverse blocks of a model again for gradients
-        if "_inverse_diagonal" not in kept:
-            kept["_inverse_diagonal"] = _base.inverse_blocks(_whole_diagonal(model), model.dtype)
-        self.inverse = kept["_inverse_diagonal"]
+        self.inverse = _base.inverse_blocks(_whole_diagonal(model), model.dtype)
         self.n_nodes = len(model.h)
         self.bounds = bounds_of_sums(*model.h.shape)
         self.sums = np.zeros((len(self.bounds) - 1, 2))
