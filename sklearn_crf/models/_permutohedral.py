@@ -1,7 +1,5 @@
 """Gaussian filtering in any number of dimensions, using a permutohedral lattice."""
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -271,15 +269,8 @@ def padded_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
     return padded
 
 
-class _Digits(NamedTuple):
-    """Scale of each feature, and offset and stride of each digit in the integer keys of the vertices."""
-
-    scale: np.ndarray
-    low: np.ndarray
-    stride: np.ndarray
-
-
-def _digits(features: np.ndarray) -> _Digits:
+def _digits(features: np.ndarray) -> tuple:
+    """Return the scale of each feature, and offset and stride of each digit in the integer keys of the vertices."""
     d = features.shape[1]
     i = np.arange(1, d + 1)
     # Blur has a variance of (d+1)^2 / 2; splat and slice together have a variance of (d+1)^2 / 6.
@@ -294,7 +285,7 @@ def _digits(features: np.ndarray) -> _Digits:
             "too large for their bandwidths; use larger bandwidths."
         )
     stride = np.concatenate([[1], np.cumprod(sizes[:-1].astype(np.int64), dtype=np.int64)]) * (d + 1)
-    return _Digits(scale, low.astype(np.int64), stride)
+    return scale, low.astype(np.int64), stride
 
 
 def _box(features: np.ndarray) -> np.ndarray:

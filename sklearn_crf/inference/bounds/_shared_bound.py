@@ -19,14 +19,6 @@ from sklearn_crf.models import PairwiseModel, Statistics
 _LEAST_LOG_MESSAGE = -50.0
 
 
-class TreeMarginals(NamedTuple):
-    """Marginals of every tree, for given shares of the scores."""
-
-    unary: np.ndarray  # (n_trees, N, K)
-    tables: np.ndarray  # (S, K, K), for the S edges of all trees, in the order of the trees
-    log_z_terms: np.ndarray  # (n_trees, N)
-
-
 class _Group(NamedTuple):
     """Trees whose nodes and edges form one model."""
 
@@ -124,9 +116,9 @@ class NodeShares:
         return start.ravel()
 
     def marginals(self, x):
-        """Run sum-product on all trees and return :class:`TreeMarginals`."""
+        """Return marginals of nodes (n_trees, N, K) and edges (S, K, K), and terms of log Z (n_trees, N), per tree."""
         parts = list(self.mapped(lambda group: self._marginals_of(group, x), self.groups))
-        return TreeMarginals(*(np.concatenate(values) for values in zip(*parts, strict=True)))
+        return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
     def _sums_of(self, group: _Group, x: np.ndarray) -> tuple:
         """Return the log-partition of each tree, and node marginals times the square root of the tree's probability."""
@@ -200,8 +192,8 @@ def shared_bound(model, shares, mapped=map):
     """
     # shares: (size,); mapped: callable, default=map
     scores = NodeShares(model, spanning_trees_of(model.graph, "minimal", 0), mapped)
-    at = scores.marginals(scores.project(shares))
-    pairs = scores.means.over_edges(at.tables)
-    marginals = marginals_from_pairs(model, scores.means.over_nodes(at.unary), pairs, scores.weights @ at.log_z_terms)
+    unary, tables, log_z_terms = scores.marginals(scores.project(shares))
+    pairs = scores.means.over_edges(tables)
+    marginals = marginals_from_pairs(model, scores.means.over_nodes(unary), pairs, scores.weights @ log_z_terms)
     # The adjoint of a projection is the projection itself.
-    return SharedBound(marginals, scores.project((at.unary * scores.scale[:, None, None]).ravel()))
+    return SharedBound(marginals, scores.project((unary * scores.scale[:, None, None]).ravel()))

@@ -108,12 +108,11 @@ def _average(scores: NodeShares, x: np.ndarray, n_iter: int, trace: np.ndarray) 
     """Average over trees; the means are the derivatives of the bound whether or not the trees agree."""
     # The sum of log-partitions is a bound only if the scores of the trees add up to the model's scores.
     x = scores.project(x)
-    at = scores.marginals(x)
-    unary, pairs = scores.means.over_nodes(at.unary), scores.means.over_edges(at.tables)
-    differences = np.abs(at.unary - unary).max(), np.abs(at.tables - pairs[scores.edge]).max(initial=0.0)
-    return Tight(
-        scores, x, unary, pairs, scores.weights @ at.log_z_terms, float(max(differences)), n_iter, np.array(trace)
-    )
+    of_trees, tables, log_z_terms = scores.marginals(x)
+    unary, pairs = scores.means.over_nodes(of_trees), scores.means.over_edges(tables)
+    differences = np.abs(of_trees - unary).max(), np.abs(tables - pairs[scores.edge]).max(initial=0.0)
+    terms = scores.weights @ log_z_terms
+    return Tight(scores, x, unary, pairs, terms, float(max(differences)), n_iter, np.array(trace))
 
 
 class Chosen(NamedTuple):

@@ -73,15 +73,14 @@ def mean_in_tiles(
 
         # In batches, so that not all models of a large plane are in memory together.
         for batch in (again[k : k + _tuning.TILES_AT_ONCE] for k in range(0, len(again), _tuning.TILES_AT_ONCE)):
-            for tile, found in zip(batch, map_tasks(solve, batch, n_jobs), strict=True):
+            for tile, (part, other, *found) in zip(batch, map_tasks(solve, batch, n_jobs), strict=True):
                 if means is None:
-                    of_pixel = found.mean.shape[2], found.mean.dtype
+                    of_pixel = part.shape[2], part.dtype
                     means = np.zeros((*shape, of_pixel[0]), of_pixel[1]) if mean is None else mean(*of_pixel)
-                    others = None if found.other is None else np.zeros((*shape, *found.other.shape[2:]))
-                means[tile.slices], seams[tile] = found.mean, found.seam
-                norms[tile], own[tile] = found.squared_norm, found.squared_residual
+                    others = None if other is None else np.zeros((*shape, *other.shape[2:]))
+                means[tile.slices], (seams[tile], norms[tile], own[tile]) = part, found
                 if others is not None:
-                    others[tile.slices] = found.other
+                    others[tile.slices] = other
         missing = {tile: seams[tile].missing(means) for tile in margins}
         limit = max(_tuning.SHARE_OF_SEAMS * solver.tol, np.finfo(means.dtype).eps) ** 2 * sum(norms.values())
         worst = [tile for tile in margins if missing[tile] > limit / len(margins)]
@@ -123,15 +122,8 @@ class _Seam(NamedTuple):
         return float(sum(np.sum(column**2) for column in sums))
 
 
-class _Solved(NamedTuple):
-    mean: np.ndarray
-    other: np.ndarray | None
-    seam: _Seam
-    squared_norm: float
-    squared_residual: float
-
-
 def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threads):
+    """Return the mean, further values, the seam, and the squared norms of h and of the residual."""
     model = model_of(window, n_threads)
     # The residual of a solve also covers the margin, which is discarded.
     share = np.sqrt(np.prod(tile.shape) / np.prod(window.shape))
@@ -149,7 +141,7 @@ def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threa
     other = None if and_also is None else plane(and_also(model, n_threads)).copy()
     left = model.h - model.product(mean)
     # Copies, because slices would keep the whole window in memory.
-    return _Solved(plane(mean).copy(), other, _seam(model, mean, tile, window, shape), squares(model.h), squares(left))
+    return plane(mean).copy(), other, _seam(model, mean, tile, window, shape), squares(model.h), squares(left)
 
 
 def _seam(model, mean, tile, window, shape):
