@@ -8,6 +8,7 @@ from cython cimport floating
 from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from sklearn_crf.kernels.core.addresses cimport set_address
 from sklearn_crf.kernels.rows cimport max_sum, row_max
 
 
@@ -79,25 +80,10 @@ cdef struct Workspace:
 cdef inline void open_examples(object arrays, const floating[:, ::1] features, Examples* p) except *:
     """Return the addresses of the arrays, which the caller must keep alive."""
     cdef:
-        const int64_t[::1] feature_ptr = arrays.feature_ptr
-        const int32_t[::1] feature_index = arrays.feature_index
         const floating[:, ::1] edge_weight = arrays.edge_weight
-        const int32_t[::1] node_type = arrays.node_type
         const uint8_t[:, ::1] barred = arrays.barred
-        const int32_t[::1] labels = arrays.labels
-        const int32_t[::1] order = arrays.order
-        const int32_t[::1] parent = arrays.parent
-        const int32_t[::1] half_edge = arrays.half_edge
-        const int32_t[::1] has_cycles = arrays.has_cycles
-        const int64_t[::1] earlier_ptr = arrays.earlier_ptr
-        const int32_t[::1] earlier = arrays.earlier
         const int32_t[:, ::1] edges = arrays.edges
-        const int32_t[::1] edge_type = arrays.edge_type
-        const int64_t[::1] node_ptr = arrays.node_ptr
-        const int64_t[::1] edge_ptr = arrays.edge_ptr
         const double[:, ::1] cost = arrays.cost
-        const double[::1] node_weight = arrays.node_weight
-        const double[::1] weight = arrays.weight
         const int32_t[:, ::1] index = arrays.index
         const double[:, ::1] sign = arrays.sign
         const uint8_t[:, ::1] forbidden = arrays.forbidden
@@ -114,25 +100,25 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
     p.tables_at = p.intercept_at + (arrays.n_node_types * p.n_columns if p.constant != 0 else 0)
     p.n_weights = p.tables_at + p.n_tables * p.n_table_weights
     p.features = &features[0, 0] if features.shape[0] * features.shape[1] else NULL
-    p.feature_ptr = &feature_ptr[0] if feature_ptr.shape[0] else NULL
-    p.feature_index = &feature_index[0] if feature_index.shape[0] else NULL
+    set_address(&p.feature_ptr, arrays.feature_ptr)
+    set_address(&p.feature_index, arrays.feature_index)
     p.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] * edge_weight.shape[1] else NULL
-    p.node_type = &node_type[0] if node_type.shape[0] else NULL
+    set_address(&p.node_type, arrays.node_type)
     p.barred = &barred[0, 0] if barred.shape[0] else NULL
-    p.labels = &labels[0] if labels.shape[0] else NULL
-    p.order = &order[0] if order.shape[0] else NULL
-    p.parent = &parent[0] if parent.shape[0] else NULL
-    p.half_edge = &half_edge[0] if half_edge.shape[0] else NULL
-    p.has_cycles = &has_cycles[0] if has_cycles.shape[0] else NULL
-    p.earlier_ptr = &earlier_ptr[0]
-    p.earlier = &earlier[0] if earlier.shape[0] else NULL
+    set_address(&p.labels, arrays.labels)
+    set_address(&p.order, arrays.order)
+    set_address(&p.parent, arrays.parent)
+    set_address(&p.half_edge, arrays.half_edge)
+    set_address(&p.has_cycles, arrays.has_cycles)
+    set_address(&p.earlier_ptr, arrays.earlier_ptr)
+    set_address(&p.earlier, arrays.earlier)
     p.edges = &edges[0, 0] if edges.shape[0] else NULL
-    p.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
-    p.node_ptr = &node_ptr[0]
-    p.edge_ptr = &edge_ptr[0]
+    set_address(&p.edge_type, arrays.edge_type)
+    set_address(&p.node_ptr, arrays.node_ptr)
+    set_address(&p.edge_ptr, arrays.edge_ptr)
     p.cost = &cost[0, 0]
-    p.node_weight = &node_weight[0] if node_weight.shape[0] else NULL
-    p.weight = &weight[0] if weight.shape[0] else NULL
+    set_address(&p.node_weight, arrays.node_weight)
+    set_address(&p.weight, arrays.weight)
     p.index = &index[0, 0]
     p.sign = &sign[0, 0]
     p.forbidden = &forbidden[0, 0] if forbidden.shape[0] else NULL

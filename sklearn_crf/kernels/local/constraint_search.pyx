@@ -4,6 +4,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
+from sklearn_crf.kernels.core.addresses cimport set_address
+
 
 cdef extern from "constraint_search.hpp" namespace "crf" nogil:
     cdef cppclass Constraints:
@@ -49,47 +51,31 @@ cdef class ConstraintSearch:
     def __cinit__(self, arrays, const int32_t[::1] guide, const uint8_t[::1] active, bint by_scores):
         cdef:
             Constraints given
-            const int64_t[::1] first = arrays.first
-            const uint8_t[::1] possible = arrays.possible
-            const double[::1] preference = arrays.preference
-            const int32_t[::1] ends = arrays.ends
-            const int32_t[::1] relation = arrays.relation
-            const double[::1] weight = arrays.weight
-            const int64_t[::1] shape = arrays.shape
-            const int64_t[::1] cell_ptr = arrays.cell_ptr
-            const uint8_t[::1] cells = arrays.cells
-            const double[::1] scores = arrays.scores
-            const int64_t[::1] clause_ptr = arrays.clause_ptr
-            const int32_t[::1] clause = arrays.clause
-            const int64_t[::1] count_ptr = arrays.count_ptr
-            const int32_t[::1] counted = arrays.counted
-            const int64_t[::1] allowed_ptr = arrays.allowed_ptr
-            const uint8_t[::1] allowed = arrays.allowed
-        self.n_nodes = given.n_nodes = first.shape[0] - 1
+        self.n_nodes = given.n_nodes = len(arrays.first) - 1
         given.n_decided = arrays.n_nodes
-        given.first = &first[0]
-        given.possible = &possible[0] if possible.shape[0] else NULL
-        given.preference = &preference[0] if preference.shape[0] else NULL
+        set_address(&given.first, arrays.first)
+        set_address(&given.possible, arrays.possible)
+        set_address(&given.preference, arrays.preference)
         given.guide = &guide[0] if guide.shape[0] else NULL
         given.active = &active[0] if active.shape[0] else NULL
-        given.n_edges = relation.shape[0]
-        given.ends = &ends[0] if ends.shape[0] else NULL
-        given.relation = &relation[0] if relation.shape[0] else NULL
-        given.weight = &weight[0] if weight.shape[0] else NULL
-        given.n_relations = cell_ptr.shape[0]
-        given.shape = &shape[0] if shape.shape[0] else NULL
-        given.cell_ptr = &cell_ptr[0] if cell_ptr.shape[0] else NULL
-        given.n_cells = cells.shape[0]
-        given.cells = &cells[0] if cells.shape[0] else NULL
-        given.scores = &scores[0] if scores.shape[0] else NULL
-        given.n_clauses = clause_ptr.shape[0] - 1
-        given.clause_ptr = &clause_ptr[0]
-        given.clause = &clause[0] if clause.shape[0] else NULL
-        given.n_counts = count_ptr.shape[0] - 1
-        given.count_ptr = &count_ptr[0]
-        given.counted = &counted[0] if counted.shape[0] else NULL
-        given.allowed_ptr = &allowed_ptr[0] if allowed_ptr.shape[0] else NULL
-        given.allowed = &allowed[0] if allowed.shape[0] else NULL
+        given.n_edges = len(arrays.relation)
+        set_address(&given.ends, arrays.ends)
+        set_address(&given.relation, arrays.relation)
+        set_address(&given.weight, arrays.weight)
+        given.n_relations = len(arrays.cell_ptr)
+        set_address(&given.shape, arrays.shape)
+        set_address(&given.cell_ptr, arrays.cell_ptr)
+        given.n_cells = len(arrays.cells)
+        set_address(&given.cells, arrays.cells)
+        set_address(&given.scores, arrays.scores)
+        given.n_clauses = len(arrays.clause_ptr) - 1
+        set_address(&given.clause_ptr, arrays.clause_ptr)
+        set_address(&given.clause, arrays.clause)
+        given.n_counts = len(arrays.count_ptr) - 1
+        set_address(&given.count_ptr, arrays.count_ptr)
+        set_address(&given.counted, arrays.counted)
+        set_address(&given.allowed_ptr, arrays.allowed_ptr)
+        set_address(&given.allowed, arrays.allowed)
         self.search = new Search(given, by_scores)
 
     def __dealloc__(self):

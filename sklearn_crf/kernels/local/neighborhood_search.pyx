@@ -5,6 +5,8 @@ from cython cimport floating
 from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libcpp.vector cimport vector
 
+from sklearn_crf.kernels.core.addresses cimport set_address
+
 
 cdef extern from "search_problem.hpp" namespace "crf" nogil:
     cdef cppclass Problem[Score]:
@@ -57,37 +59,24 @@ cdef extern from "subgraph_moves.hpp" namespace "crf" nogil:
 
 cdef void open_problem(object arrays, Problem[floating]* problem, const floating[:, ::1] unary) except *:
     """Return the addresses of the arrays, which the caller must keep alive."""
-    cdef:
-        const int32_t[::1] n_states = arrays.n_states
-        const int64_t[::1] node_ptr = arrays.node_ptr
-        const int32_t[::1] node_slot = arrays.node_slot
-        const int64_t[::1] slot_ptr = arrays.slot_ptr
-        const int32_t[::1] slot_node = arrays.slot_node
-        const int32_t[::1] slot_factor = arrays.slot_factor
-        const int64_t[::1] slot_step = arrays.slot_step
-        const int32_t[::1] table = arrays.table
-        const int64_t[::1] table_ptr = arrays.table_ptr
-        const int8_t[::1] kind = arrays.kind
-        const int32_t[::1] counted = arrays.counted
-        const double[::1] fallback = arrays.fallback
-        const int64_t[::1] listed = arrays.listed
-        const floating[::1] values = arrays.values
-        const floating[:, ::1] weight = arrays.weight
+    cdef const floating[:, ::1] weight = arrays.weight
     problem.n_nodes, problem.n_columns = unary.shape[0], unary.shape[1]
     problem.n_features = max(weight.shape[1], 1)
-    problem.n_states = &n_states[0] if n_states.shape[0] else NULL
+    set_address(&problem.n_states, arrays.n_states)
     problem.unary = &unary[0, 0] if unary.shape[0] else NULL
-    problem.node_ptr, problem.slot_ptr, problem.table_ptr = &node_ptr[0], &slot_ptr[0], &table_ptr[0]
-    problem.node_slot = &node_slot[0] if node_slot.shape[0] else NULL
-    problem.slot_node = &slot_node[0] if slot_node.shape[0] else NULL
-    problem.slot_factor = &slot_factor[0] if slot_factor.shape[0] else NULL
-    problem.slot_step = &slot_step[0] if slot_step.shape[0] else NULL
-    problem.table = &table[0] if table.shape[0] else NULL
-    problem.kind = &kind[0] if kind.shape[0] else NULL
-    problem.counted = &counted[0] if counted.shape[0] else NULL
-    problem.fallback = &fallback[0] if fallback.shape[0] else NULL
-    problem.listed = &listed[0] if listed.shape[0] else NULL
-    problem.values = &values[0] if values.shape[0] else NULL
+    set_address(&problem.node_ptr, arrays.node_ptr)
+    set_address(&problem.slot_ptr, arrays.slot_ptr)
+    set_address(&problem.table_ptr, arrays.table_ptr)
+    set_address(&problem.node_slot, arrays.node_slot)
+    set_address(&problem.slot_node, arrays.slot_node)
+    set_address(&problem.slot_factor, arrays.slot_factor)
+    set_address(&problem.slot_step, arrays.slot_step)
+    set_address(&problem.table, arrays.table)
+    set_address(&problem.kind, arrays.kind)
+    set_address(&problem.counted, arrays.counted)
+    set_address(&problem.fallback, arrays.fallback)
+    set_address(&problem.listed, arrays.listed)
+    set_address(&problem.values, arrays.values)
     problem.weight = &weight[0, 0] if weight.shape[0] else NULL
     problem.forbidden = arrays.forbidden
 

@@ -7,6 +7,8 @@ types and keeps their addresses.
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 
+from sklearn_crf.kernels.core.addresses cimport set_address
+
 cdef extern from "messages/field.hpp" namespace "crf" nogil:
     cdef enum Semiring:
         SUM_PROBABILITY
@@ -56,39 +58,28 @@ cdef extern from "messages/field.hpp" namespace "crf" nogil:
 cdef inline void open_field(object arrays, Field[floating]* f) except *:
     """Return the addresses of the arrays, which the caller must keep alive."""
     cdef:
-        const int64_t[::1] ptr = arrays.ptr
-        const int32_t[::1] neighbor = arrays.neighbor
-        const int32_t[::1] half_edge = arrays.half_edge
-        const int32_t[::1] reverse = arrays.reverse
-        const int32_t[::1] n_states = arrays.n_states
-        const int32_t[::1] factor = arrays.factor
-        const int32_t[::1] edge_type = arrays.edge_type
-        const double[::1] shift = arrays.shift
         const floating[:, ::1] unary = arrays.unary
         const floating[:, :, ::1] factors = arrays.factors
         const int32_t[:, ::1] place = arrays.place
-        const floating[::1] on = arrays.on
-        const floating[::1] off = arrays.off
         const floating[:, :, :, ::1] tables = arrays.tables
         const floating[:, ::1] edge_weight = arrays.edge_weight
-        const floating[::1] appearance = arrays.appearance
     f.semiring = arrays.semiring
     f.n_columns = tables.shape[3]
     f.n_features = tables.shape[1]
     f.width = unary.shape[1]
-    f.ptr = &ptr[0]
-    f.neighbor = &neighbor[0] if neighbor.shape[0] else NULL
-    f.half_edge = &half_edge[0] if half_edge.shape[0] else NULL
-    f.reverse = &reverse[0] if reverse.shape[0] else NULL
-    f.n_states = &n_states[0] if n_states.shape[0] else NULL
-    f.factor = &factor[0] if factor.shape[0] else NULL
-    f.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
-    f.shift = &shift[0] if shift.shape[0] else NULL
+    set_address(&f.ptr, arrays.ptr)
+    set_address(&f.neighbor, arrays.neighbor)
+    set_address(&f.half_edge, arrays.half_edge)
+    set_address(&f.reverse, arrays.reverse)
+    set_address(&f.n_states, arrays.n_states)
+    set_address(&f.factor, arrays.factor)
+    set_address(&f.edge_type, arrays.edge_type)
+    set_address(&f.shift, arrays.shift)
     f.unary = &unary[0, 0] if unary.shape[0] else NULL
     f.factors = &factors[0, 0, 0] if factors.shape[0] else NULL
     f.place = &place[0, 0] if place.shape[0] else NULL
-    f.on = &on[0] if on.shape[0] else NULL
-    f.off = &off[0] if off.shape[0] else NULL
+    set_address(&f.on, arrays.on)
+    set_address(&f.off, arrays.off)
     f.tables = &tables[0, 0, 0, 0] if tables.shape[0] else NULL
     f.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] else NULL
-    f.appearance = &appearance[0] if appearance.shape[0] else NULL
+    set_address(&f.appearance, arrays.appearance)

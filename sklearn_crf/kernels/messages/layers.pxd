@@ -12,6 +12,8 @@ small, so that probabilities could underflow.
 from libc.math cimport INFINITY, exp, log1p
 from libc.stdint cimport int8_t, int32_t, int64_t
 
+from sklearn_crf.kernels.core.addresses cimport set_address
+
 # Kinds of tables as numbered by sklearn_crf.models, and one additional kind.
 cdef enum:
     DENSE = 0
@@ -46,44 +48,26 @@ cdef struct Layers:
 
 cdef inline void open_layers(object arrays, Layers* f) except *:
     """Return the addresses of the arrays, which the caller must keep alive."""
-    cdef:
-        const int32_t[::1] n_states = arrays.n_states
-        const int64_t[::1] node_ptr = arrays.node_ptr
-        const int32_t[::1] node_slots = arrays.node_slots
-        const int64_t[::1] slot_ptr = arrays.slot_ptr
-        const int32_t[::1] slot_node = arrays.slot_node
-        const int32_t[::1] slot_factor = arrays.slot_factor
-        const int32_t[::1] table = arrays.table
-        const double[::1] scale = arrays.scale
-        const int64_t[::1] position_ptr = arrays.position_ptr
-        const int8_t[::1] kind = arrays.kind
-        const int32_t[::1] counted = arrays.counted
-        const int64_t[::1] leaf_ptr = arrays.leaf_ptr
-        const double[::1] leaf = arrays.leaf
-        const double[::1] leaf_weight = arrays.leaf_weight
-        const double[::1] leaf_shift = arrays.leaf_shift
-        const int64_t[::1] child_ptr = arrays.child_ptr
-        const int32_t[::1] child = arrays.child
     f.maximum = arrays.maximum
-    f.n_nodes = n_states.shape[0]
+    f.n_nodes = len(arrays.n_states)
     f.n_columns = arrays.n_columns
-    f.n_states = &n_states[0] if n_states.shape[0] else NULL
-    f.node_ptr = &node_ptr[0]
-    f.node_slots = &node_slots[0] if node_slots.shape[0] else NULL
-    f.slot_ptr = &slot_ptr[0]
-    f.slot_node = &slot_node[0] if slot_node.shape[0] else NULL
-    f.slot_factor = &slot_factor[0] if slot_factor.shape[0] else NULL
-    f.table = &table[0] if table.shape[0] else NULL
-    f.scale = &scale[0] if scale.shape[0] else NULL
-    f.position_ptr = &position_ptr[0]
-    f.kind = &kind[0] if kind.shape[0] else NULL
-    f.counted = &counted[0] if counted.shape[0] else NULL
-    f.leaf_ptr = &leaf_ptr[0]
-    f.leaf = &leaf[0] if leaf.shape[0] else NULL
-    f.leaf_weight = &leaf_weight[0] if leaf_weight.shape[0] else NULL
-    f.leaf_shift = &leaf_shift[0] if leaf_shift.shape[0] else NULL
-    f.child_ptr = &child_ptr[0] if child_ptr.shape[0] else NULL
-    f.child = &child[0] if child.shape[0] else NULL
+    set_address(&f.n_states, arrays.n_states)
+    set_address(&f.node_ptr, arrays.node_ptr)
+    set_address(&f.node_slots, arrays.node_slots)
+    set_address(&f.slot_ptr, arrays.slot_ptr)
+    set_address(&f.slot_node, arrays.slot_node)
+    set_address(&f.slot_factor, arrays.slot_factor)
+    set_address(&f.table, arrays.table)
+    set_address(&f.scale, arrays.scale)
+    set_address(&f.position_ptr, arrays.position_ptr)
+    set_address(&f.kind, arrays.kind)
+    set_address(&f.counted, arrays.counted)
+    set_address(&f.leaf_ptr, arrays.leaf_ptr)
+    set_address(&f.leaf, arrays.leaf)
+    set_address(&f.leaf_weight, arrays.leaf_weight)
+    set_address(&f.leaf_shift, arrays.leaf_shift)
+    set_address(&f.child_ptr, arrays.child_ptr)
+    set_address(&f.child, arrays.child)
 
 
 cdef inline int kind_of(const Layers* f, Py_ssize_t slot) noexcept nogil:

@@ -4,6 +4,8 @@
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 
+from sklearn_crf.kernels.core.addresses cimport set_address
+
 cdef extern from "messages/odds.hpp" namespace "crf" nogil:
     cdef cppclass OddsSweep[Real]:
         const int64_t* ptr
@@ -39,18 +41,13 @@ cdef void open_sweep(
     OddsSweep[floating]* sweep, object arrays, floating[::1] odds, const int32_t[::1] nodes, const int32_t[::1] rank,
     double damping, floating[::1] fresh
 ) except *:
-    cdef:
-        const int64_t[::1] ptr = arrays.ptr
-        const int32_t[::1] neighbor = arrays.neighbor
-        const int32_t[::1] reverse = arrays.reverse
-        const floating[::1] unary = arrays.unary
-        const floating[::1] coupling = arrays.coupling
-        const floating[::1] power = arrays.power
-        const floating[::1] share = arrays.share
-    sweep.ptr, sweep.unary, sweep.coupling, sweep.power = &ptr[0], &unary[0], &coupling[0], &power[0]
-    sweep.neighbor = &neighbor[0] if neighbor.shape[0] else NULL
-    sweep.reverse = &reverse[0] if reverse.shape[0] else NULL
-    sweep.share = &share[0] if share.shape[0] else NULL
+    set_address(&sweep.ptr, arrays.ptr)
+    set_address(&sweep.neighbor, arrays.neighbor)
+    set_address(&sweep.reverse, arrays.reverse)
+    set_address(&sweep.unary, arrays.unary)
+    set_address(&sweep.coupling, arrays.coupling)
+    set_address(&sweep.power, arrays.power)
+    set_address(&sweep.share, arrays.share)
     sweep.odds, sweep.fresh, sweep.damping = &odds[0], &fresh[0], damping
     sweep.nodes = &nodes[0] if nodes.shape[0] else NULL
     sweep.rank = &rank[0] if rank.shape[0] else NULL
