@@ -7,12 +7,14 @@ A pairwise model has a random topology of up to nine nodes (chains, trees, cycle
 up to four states, tied, typed, weighted or untied tables, sometimes forbidden states and pairs, numbers of states that
 differ, whole numbers, or a large constant at one node, in float32 or float64; a tenth are given as factor graphs. With
 ``--kind factors`` a model has up to six nodes, and up to eight factors of up to four of them, with dense, sparse or
-count tables. Scales are between 0.1 and 1000. Every exported algorithm that takes the model does all of its tasks.
-Wrong is: a score that is not that of the labels, or is above the best; a bound below the best score; a labeling that
-one node could improve alone; something called exact or certified that is not; an upper bound on the log-partition below
-it, or a lower one above; marginals that are no distributions; an error other than one that the algorithm states for
-models that it does not take. Numbers may be off by the rounding of sums of scores. Slow algorithms take a tenth of the
-models.
+count tables. With ``--kind segments`` a model is a chain of up to six nodes with scores of durations, sometimes with a
+least duration, forbidden states, pairs or durations, whole numbers, or a large constant. Scales are between 0.1 and
+1000. Parallel tempering, which ``AutoMarginals`` only uses for larger models, is called directly. Every exported
+algorithm that takes the model does all of its tasks. Wrong is: a score that is not that of the labels, or is above the
+best; a bound below the best score; a labeling that one node could improve alone; something called exact or certified
+that is not; an upper bound on the log-partition below it, or a lower one above; marginals that are no distributions; an
+error other than one that the algorithm states for models that it does not take. Numbers may be off by the rounding of
+sums of scores. Slow algorithms take a tenth of the models.
 
 With ``--seconds`` it ends after so much time of the processor, and with ``--results`` it goes on after the last hundred
 models that a former run from the same seed has looked at. The table has, for each algorithm, how many results were
@@ -23,18 +25,40 @@ import argparse
 import sys
 import time
 import warnings
+from itertools import groupby, product
 from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
 import numpy as np
+from scipy.special import logsumexp
 from support.record import read_record, write_record
 
 import sklearn_crf.inference
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
-from sklearn_crf.inference import BruteForce, Inference
-from sklearn_crf.models import CountTable, FactorGraph, PairwiseModel, SparseTable, factor_graph_of, score
+from sklearn_crf.inference import BruteForce, Inference, Marginals
+from sklearn_crf.inference.exact._segments import SegmentInference
+from sklearn_crf.inference.local._tempering import tempered_marginals
+from sklearn_crf.models import (
+    CountTable,
+    FactorGraph,
+    PairwiseModel,
+    SegmentModel,
+    SparseTable,
+    factor_graph_of,
+    score,
+)
 
-SLOW = {"TightenBound", "DualDecomposition", "IncMP", "LinearProgram", "AD3", "NormProductBP", "EdgeEntropyBP", "MPLP"}
+SLOW = {
+    "Tempering",
+    "TightenBound",
+    "DualDecomposition",
+    "IncMP",
+    "LinearProgram",
+    "AD3",
+    "NormProductBP",
+    "EdgeEntropyBP",
+    "MPLP",
+}
 REFUSALS = (
     "submodular",
     "two states",
@@ -124,7 +148,64 @@ def random_factor_graph(rng):
     return FactorGraph.from_factors(n_states, [factors[k] for k in rng.permutation(len(factors))])
 
 
-KINDS = {"pairwise": random_pairwise_model, "factors": random_factor_graph}
+def random_segment_model(rng):
+    n, n_states, n_durations = rng.integers(1, [7, 4, 5])
+    scale = 10.0 ** rng.uniform(-1, 3)
+    unary, tables, durations = (
+        scale * rng.normal(size=shape) for shape in ((n, n_states), (1, n_states, n_states), (n_states, n_durations))
+    )
+    for scores in (unary, tables, durations):
+        if rng.random() < 0.3:
+            scores[rng.random(scores.shape) < 0.2] = -np.inf
+    # One label throughout stays allowed.
+    unary[:, 0] = tables[0, 0, 0] = durations[0] = 0.0
+    if rng.random() < 0.15:
+        unary, tables, durations = (np.rint(scores) for scores in (unary, tables, durations))
+    if rng.random() < 0.1:
+        unary[0] += 10.0 ** rng.uniform(3, 9)
+    dtype = np.float32 if rng.random() < 0.3 else np.float64
+    pairwise = PairwiseModel(lattice((int(n),)), unary.astype(dtype), tables)
+    return SegmentModel(pairwise, durations, min_duration=int(rng.integers(1, n_durations + 1)))
+
+
+KINDS = {"pairwise": random_pairwise_model, "factors": random_factor_graph, "segments": random_segment_model}
+
+
+class Tempering(Inference):
+    """Marginals by parallel tempering, whatever the size of the model."""
+
+    tasks = frozenset({"marginals"})
+    takes = (PairwiseModel, FactorGraph)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        found = tempered_marginals(model, 3e5, n_threads)
+        if found is None:
+            raise ValueError("factors of three nodes and tables of many forbidden pairs do not suit tempering.")
+        return found
+
+
+def score_of(model, labels):
+    """Return the score of a labeling of any model."""
+    if not isinstance(model, SegmentModel):
+        return score(model, labels)
+    total = score(model.pairwise, np.asarray(labels))
+    runs = [(label, len(list(run))) for label, run in groupby(labels)]
+    for number, (label, length) in enumerate(runs):
+        if length < model.min_duration and 0 < number < len(runs) - 1:
+            return -np.inf
+        total += float(model.durations[0, label, min(length, model.durations.shape[2]) - 1])
+    return total
+
+
+def enumerated(model):
+    """Return the exact marginals and the best score of a model."""
+    if not isinstance(model, SegmentModel):
+        return BruteForce().marginals(model), BruteForce().map(model).score
+    labelings = np.array(list(product(range(model.n_columns), repeat=model.graph.n_nodes)), dtype=np.int32)
+    scores = np.array([score_of(model, labels) for labels in labelings])
+    log_z = logsumexp(scores)
+    unary = np.stack([np.exp(scores - log_z) @ (labelings == state) for state in range(model.n_columns)], axis=1)
+    return Marginals(unary, None, log_z, None, "exact"), scores.max()
 
 
 def configured(cls, seed):
@@ -138,6 +219,9 @@ def configured(cls, seed):
 
 def rounding_of(model):
     """Return the tolerance for sums of scores, relative to the sum of every factor's largest score."""
+    if isinstance(model, SegmentModel):
+        longest = np.abs(model.durations).max(where=np.isfinite(model.durations), initial=0.0)
+        return rounding_of(model.pairwise) + (1e-5 if model.dtype == np.float32 else 1e-12) * longest * len(model.unary)
     graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
     total = 0.0
     for factor in range(graph.n_factors):
@@ -147,20 +231,20 @@ def rounding_of(model):
 
 
 def improvable(model, labels, tolerance):
-    best, n_columns = score(model, labels), model.n_columns
+    best, n_columns = score_of(model, labels), model.n_columns
     counts = getattr(model, "n_states", None)
     for node in range(len(labels)):
         for state in range(n_columns if counts is None else counts[node]):
             changed = labels.copy()
             changed[node] = state
-            if score(model, changed) > best + tolerance:
+            if score_of(model, changed) > best + tolerance:
                 return True
     return False
 
 
 def wrong_labeling(algorithm, model, found, best, tolerance):
     """Return what is wrong with a labeling, or None."""
-    if not np.isneginf(found.score) and abs(score(model, found.labels) - found.score) > tolerance:
+    if not np.isneginf(found.score) and abs(score_of(model, found.labels) - found.score) > tolerance:
         return "score"
     if found.score > best + tolerance:
         return "above the best"
@@ -208,6 +292,7 @@ def main():
     algorithms = [
         cls for cls in exported if isinstance(cls, type) and issubclass(cls, Inference) and cls is not Inference
     ]
+    algorithms += [SegmentInference, Tempering]
     algorithms = [cls for cls in algorithms if options.only is None or cls.__name__ in options.only]
     of = {"kind": options.kind, "seed": options.seed}
     record = read_record(options.results, {**of, "models": 0, "counts": {}})
@@ -226,7 +311,7 @@ def main():
         rng = np.random.default_rng(seed)
         model = KINDS[options.kind](rng)
         tolerance = rounding_of(model)
-        exact, best = BruteForce().marginals(model), BruteForce().map(model).score
+        exact, best = enumerated(model)
         for cls in algorithms:
             if not isinstance(model, cls.takes) or cls is BruteForce or (cls.__name__ in SLOW and seed % 10):
                 continue
