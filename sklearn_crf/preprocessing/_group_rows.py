@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from sklearn_crf._numbers import sound_csr
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import label_array, missing_nodes, object_array
+from sklearn_crf.encoding import label_array, missing_nodes, number_of_examples, object_array
 
 
 def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarray:
@@ -109,8 +109,8 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     >>> ungroup_rows([["B", "O"], ["O"]], [7, 7, 9]).tolist()
     ['B', 'O', 'O']
     """
-    members = _members(groups, len(groups), time)
-    if len(parts) != len(members):
+    members = _members(groups, np.size(label_array(groups)), time)
+    if number_of_examples(parts, "parts") != len(members):
         raise ValueError(f"parts holds {len(parts)} examples, but groups names {len(members)}.")
     parts = [np.asarray(part) for part in parts]
     for i, (part, rows) in enumerate(zip(parts, members, strict=True)):
@@ -122,15 +122,25 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
 def _members(groups, n_rows, time):
     """Return the rows of each group; groups are in the order of their first rows."""
     groups = _column(groups, n_rows, "groups", "group")
-    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    inverse, first = _ranks(groups, "groups")
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))
     of_row = number[inverse]
     counts = np.bincount(of_row)
     keys = [of_row]
     if time is not None:
-        keys.insert(0, np.unique(_column(time, n_rows, "time", "time"), return_inverse=True)[1])
+        keys.insert(0, _ranks(_column(time, n_rows, "time", "time"), "time")[0])
     return np.split(np.lexsort(keys), np.cumsum(counts)[:-1])
+
+
+def _ranks(values, name):
+    """Return the rank of each value among the different values, and the index of the first entry of each."""
+    try:
+        _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    except TypeError as error:
+        kinds = sorted({type(value).__name__ for value in values})
+        raise ValueError(f"{name} must have entries of one type, found {' and '.join(kinds)}.") from error
+    return inverse, first
 
 
 def _column(values, n_rows, name, what):

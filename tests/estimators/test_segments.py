@@ -227,7 +227,7 @@ def test_errors():
 
 def test_methods_without_segments_say_so():
     field = TRWCRF(pairwise=with_segments(4)).fit(X, Y)
-    for method in ("predict_topk", "predict_edge_proba"):
+    for method in ("predict_topk", "predict_edge_proba", "decision_function"):
         with pytest.raises((TypeError, ValueError), match=r"SegmentModel|segments"):
             getattr(field, method)(X_TEST)
     energies = field.energy(X_TEST[:2], Y_TEST[:2])

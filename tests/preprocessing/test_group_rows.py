@@ -34,6 +34,9 @@ def test_sparse_rows():
         (lambda: group_rows(np.zeros((0, 2)), []), "of at least one row"),
         (lambda: group_rows(np.zeros(2), [1.0, np.nan]), r"groups\[1\] is nan: every row needs a group"),
         (lambda: group_rows(np.zeros(2), np.array(["a", None])), r"groups\[1\] is None"),
+        (lambda: group_rows(np.zeros(2), np.array(["a", 1], dtype=object)), "groups must have .* found int and str"),
+        (lambda: ungroup_rows(None, [1, 2]), "parts must be an array, or a list of one array per example, got None"),
+        (lambda: ungroup_rows([[1]], None), "groups must have shape"),
         (lambda: ungroup_rows([[1]], [1, 2]), "holds 1 examples, but groups names 2"),
         (lambda: ungroup_rows([[1], [2]], [1, 2, 2]), r"parts\[1\] has 1 rows, but its group has 2"),
     ],
@@ -75,6 +78,7 @@ def test_time_orders_the_rows_of_each_group(as_names):
         ([1, 2], r"time must have shape \(3,\)"),
         ([1.0, np.nan, 2.0], r"time\[1\] is nan: every row needs a time"),
         (np.array(["2020-01-01", "NaT", "2020-01-02"], dtype="M8[D]"), r"time\[1\] is NaT"),
+        (np.array([1, "b", 2], dtype=object), "time must have entries of one type, found int and str"),
         ("when", "time='when' is not a column of rows"),
     ],
 )

@@ -14,7 +14,7 @@ from sklearn_crf.inference import _local_search
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import scored_labeling
 from sklearn_crf.inference.local import _tuning
-from sklearn_crf.models import FactorGraph, check_labels, scores_given_others
+from sklearn_crf.models import FactorGraph, SegmentModel, check_labels, scores_given_others
 
 
 def conditional_scores(model, labels):
@@ -25,6 +25,8 @@ def conditional_scores(model, labels):
     These are the log-potentials of :math:`p(y_s \mid y_{n(s)})`. A best labeling has a largest entry at every node.
     """
     # labels: (N,) of int; returns: (N, K), float64
+    if isinstance(model, SegmentModel):
+        raise TypeError("decision_function does not support segments, which score whole runs: use predict_proba.")
     labels = check_labels(model, labels)
     if isinstance(model, FactorGraph):
         return scores_given_others(model, labels)[1]
