@@ -490,3 +490,17 @@ def test_defaults_are_silent(load):
     assert model.converged_
     assert model.score(X[1::2], y[1::2]) > 0.93
     assert log_loss(y[1::2], model.predict_proba(X[1::2])) < 0.5
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 3.0])
+def test_the_prior_is_the_frequency_of_each_class(alpha):
+    # Conditional training learns another prior, for decisions only. Densities and samples must not use it.
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [150, 80, 20])
+    X = rng.normal(size=(250, 3)) + np.array([0, 2, -2])[y][:, np.newaxis]
+    model = MultiConditionalMFA(n_components=1, alpha=alpha, random_state=0).fit(X, y)
+    assert_allclose(model.class_prior_, [0.6, 0.32, 0.08])
+    _, drawn = model.sample(20_000, random_state=0)
+    assert_allclose(np.bincount(drawn) / 20_000, [0.6, 0.32, 0.08], atol=0.015)
+    joint = model.joint_log_likelihood(X)
+    assert_allclose(model.score_samples(X), np.logaddexp.reduce(joint, axis=1))
