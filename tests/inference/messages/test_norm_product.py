@@ -295,7 +295,7 @@ def test_errors():
         ({"counting_numbers": CountingNumbers(np.ones(4), np.ones(5))}, r"node must be 5 finite numbers"),
         ({"counting_numbers": CountingNumbers(np.ones(5), np.full(5, np.nan))}, "factor must be 5 finite"),
         ({"temperature": 0}, "temperature must be positive and finite for marginals"),
-        ({"map_temperature": -1}, "map_temperature must not be negative"),
+        ({"map_temperature": -1}, "map_temperature must be finite and not negative"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"tol": np.nan}, "tol must not be negative"),
     ):
