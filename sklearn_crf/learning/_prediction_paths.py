@@ -118,7 +118,7 @@ class ChainLabels:
                 *self._weights_of_features(dtype),
                 self._weights.intercept[0] if potentials.fit_intercept else np.zeros(potentials.n_columns),
                 np.zeros((0, n_classes)) if ends is None else np.where(ends, -np.inf, 0.0),
-                *transitions,
+                transitions,
                 *best,
                 labels,
                 marginals,

@@ -60,7 +60,7 @@ class Transitions(NamedTuple):
         """Return the most probable states of nodes, (N,) int32, or None if scores have too wide a range."""
         # posterior, pairs, terms: outputs; pairs and terms have no rows if they are not needed
         predicted = np.empty(len(unary), dtype=np.int32)
-        fits = chain_marginals(unary, ptr, *self, posterior, pairs, terms, predicted)
+        fits = chain_marginals(unary, ptr, self, posterior, pairs, terms, predicted)
         return predicted if fits else None
 
 

@@ -32,13 +32,13 @@ cdef extern from "chains.hpp" namespace "crf" nogil:
     int64_t pass_workspace(int64_t longest, int64_t width)
 
 
-cdef inline Transitions transitions_of(
-    const double[:, ::1] table, const double[:, ::1] factor, const double[:, ::1] transposed, double best,
-    double widest, double least
-) noexcept nogil:
-    """Return the transition table in the forms that the passes need."""
-    cdef Transitions made
+cdef inline Transitions transitions_of(object fields):
+    """Return the transition table in the forms that the passes need, from arrays that the caller keeps alive."""
+    cdef:
+        const double[:, ::1] table = fields[0]  # (K, K)
+        const double[:, ::1] factor = fields[1], transposed = fields[2]  # (K, W)
+        Transitions made
     made.n_states, made.width = factor.shape[0], factor.shape[1]
     made.table, made.factor, made.transposed = &table[0, 0], &factor[0, 0], &transposed[0, 0]
-    made.best, made.widest, made.least = best, widest, least
+    made.best, made.widest, made.least = fields[3:]
     return made

@@ -47,12 +47,7 @@ cdef inline int64_t longest_of(const int64_t[::1] ptr) noexcept nogil:
 def chain_marginals(
     const floating[:, ::1] unary,  # IN (N, K)
     const int64_t[::1] ptr,  # IN (n_chains + 1,) first node of each chain
-    const double[:, ::1] table,  # IN (K, K) the next arguments are the fields of Transitions
-    const double[:, ::1] factor,  # IN (K, W)
-    const double[:, ::1] transposed,  # IN (K, W)
-    double best,
-    double widest,
-    double least,
+    object transitions,  # IN the fields of Transitions
     floating[:, ::1] posterior,  # OUT (N, K) marginals; no rows if not requested
     double[:, ::1] pairs,  # IN OUT (K, W) pair marginals over factor, added to; no rows if not requested
     double[::1] terms,  # OUT (N,) terms of log Z, or (0,) if not requested
@@ -60,7 +55,7 @@ def chain_marginals(
 ):
     """Compute the marginals; return False, with undefined results, if the score range is too wide."""
     cdef:
-        Transitions transitions = transitions_of(table, factor, transposed, best, widest, least)
+        Transitions shared = transitions_of(transitions)
         Chains[floating] chains
         int64_t longest = longest_of(ptr)
         vector[double] work
@@ -74,8 +69,8 @@ def chain_marginals(
     if terms.shape[0]:
         chains.terms = &terms[0]
     with nogil:
-        work.resize(pass_workspace(longest, transitions.width))
-        fits = ChainPass[floating](transitions, chains, longest, work.data()).run()
+        work.resize(pass_workspace(longest, shared.width))
+        fits = ChainPass[floating](shared, chains, longest, work.data()).run()
     return fits
 
 
@@ -88,12 +83,7 @@ def predict_chains(
     const double[::1] pair_weights,  # IN (P,)
     const double[::1] intercept,  # IN (C,): C is 1 for two states, which share a column
     const double[:, ::1] ends,  # IN (2, K) added to the scores of the first and last node of chains; or (0, K)
-    const double[:, ::1] table,  # IN (K, K) the next arguments are the fields of Transitions
-    const double[:, ::1] factor,  # IN (K, W)
-    const double[:, ::1] transposed,  # IN (K, W)
-    double best,
-    double widest,
-    double least,
+    object transitions,  # IN the fields of Transitions
     const floating[:, ::1] best_table,  # IN (K, K) the table if best labelings are requested, else no rows
     const floating[:, ::1] best_factor,  # IN (K, W) transposed table minus its maximum, padded with -inf
     int32_t[::1] labels,  # OUT (N,) most probable state of each node, or the best labeling
@@ -107,7 +97,7 @@ def predict_chains(
         DenseFeatures[floating] dense
         PairWeights[floating] sparse
         Threads threads = threads_of(n_threads)
-    chains.transitions = transitions_of(table, factor, transposed, best, widest, least)
+    chains.transitions = transitions_of(transitions)
     if best_table.shape[0]:
         chains.table, chains.factor = &best_table[0, 0], &best_factor[0, 0]
     chains.n_columns, chains.intercept = intercept.shape[0], &intercept[0]

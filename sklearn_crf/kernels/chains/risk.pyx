@@ -55,12 +55,7 @@ def risk_of_chains(
     const int32_t[::1] row_of,  # IN (F,) row of features for which whole rows are faster than pairs, or -1
     double[:, :, ::1] rows,  # workspace (2, at least one, S) for these rows and their gradient
     const double[::1] intercept,  # IN (C,): C is 1 for two states, which share a column
-    const double[:, ::1] table,  # IN (K, K) the next arguments are the fields of Transitions
-    const double[:, ::1] factor,  # IN (K, W)
-    const double[:, ::1] transposed,  # IN (K, W)
-    double best,
-    double widest,
-    double least,
+    object transitions,  # IN the fields of Transitions
     const double[:, ::1] ends,  # IN (2, K) added to the scores of the first and last node of chains; or (0, K)
     const int64_t[::1] chains,  # IN (n_chains + 1,) first node of each chain
     const int32_t[::1] labels,  # IN (N,)
@@ -82,7 +77,7 @@ def risk_of_chains(
         SparseWeights[floating] sparse
         Threads threads = threads_of(n_threads)
         int state
-    risk.transitions = transitions_of(table, factor, transposed, best, widest, least)
+    risk.transitions = transitions_of(transitions)
     risk.n_columns, risk.intercept = intercept.shape[0], &intercept[0]
     risk.ptr, risk.labels = &chains[0], &labels[0]
     risk.blocks, risk.partial = <const ChainBlock*> &blocks[0, 0], &partial[0, 0]

@@ -106,7 +106,7 @@ class PassOverChains:
         fits = risk_of_chains(
             *self._features.arguments(weights.coef),
             weights.intercept[0] if potentials.fit_intercept else self._no_intercept,
-            *transitions,
+            transitions,
             self._ends,
             self._ptr,
             self._labels,
