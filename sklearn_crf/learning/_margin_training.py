@@ -16,7 +16,7 @@ from sklearn_crf.inference import AutoMap, CountingNumbers, Inference, convergen
 from sklearn_crf.learning._few_labels import of_labelled_components
 from sklearn_crf.learning._smoothed_margins import minimize_smoothed
 from sklearn_crf.learning._solvers import LBFGS
-from sklearn_crf.learning._training import TrainingRun
+from sklearn_crf.learning._training import TrainingRecord, TrainingRun
 from sklearn_crf.objectives import (
     DualBlock,
     EmpiricalRisk,
@@ -261,21 +261,17 @@ class MarginSetting(NamedTuple):
 
 
 @dataclass(eq=False)
-class MarginRecord:
+class MarginRecord(TrainingRecord):
     """Iterates and result of max-margin training."""
 
-    path: str  # Name of the algorithm that evaluates the risk
-    loss: list = field(default_factory=list)  # The objective at each iterate
     calls: list = field(default_factory=list)  # Number of single-example inference calls until each iterate
     dual: float = 0.0  # The latest dual value
-    coef: np.ndarray | None = None  # (n_coef,) or None
     found: Any = None  # OptimizeResult of the optimizer
     gap: float = np.inf  # Duality gap of the objective at ``coef``, including the gaps of inference
     calls_curve: np.ndarray | None = None  # ``calls`` at each point of the optimizer's curves
     n_inference_calls: int = 0
     n_rounds: int | None = None  # Number of rounds of completing labels, if labels were missing
     rough_end: str | None = None  # Stop reason if training ended far from the optimum
-    interrupted: BaseException | None = None
 
     def summary(self) -> str:
         """Return the latest entry as text for a progress bar."""

@@ -186,15 +186,14 @@ class TrainingRecord:
         return np.array([np.nan if item is None else item for item in getattr(self, name)], dtype=np.float64)
 
 
-def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None:
+def restore_units(record: TrainingRecord, scaling: FeatureScaling, potentials: Any) -> None:
     """Convert the weights of a record from scaled features to the features of X, in place."""
     if scaling.is_identity:
         return
     record.coef = scaling.outer(potentials, record.coef)
-    if isinstance(record, TrainingRecord):
-        if record.voters is not None:
-            record.voters = np.array([scaling.outer(potentials, coef) for coef in record.voters])
-        record.coef_path = [scaling.outer(potentials, coef) for coef in record.coef_path]
+    if record.voters is not None:
+        record.voters = np.array([scaling.outer(potentials, coef) for coef in record.voters])
+    record.coef_path = [scaling.outer(potentials, coef) for coef in record.coef_path]
 
 
 def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
