@@ -32,16 +32,16 @@ def minimize_lbfgs(
     start = _iterates.checked_start(x0)
     bounded = _iterates.mask_of_bounds(lower_bounded, len(start))
     start[bounded] = np.maximum(start[bounded], 0.0)
-    seen = _Evaluations(fun, start, scaling)
+    run = _Iterations(fun, start, scaling, callback, bounded, tol, most_left)
     try:
-        seen(seen.first)
+        run(run.first)
     except _NonFiniteValue as error:
         raise ValueError(f"fun must be finite at x0, got value {error.args[0]}.") from None
-    run = _LBFGSIterations(seen, callback, bounded, tol, most_left)
+    run.loss_curve.append(run.last.value)
     if run.has_converged():
-        return run.result(seen.last, _CONVERGED)
+        return run.result(run.last, _CONVERGED)
     if max_iter == 0:
-        return run.result(seen.last, _iterates.AT_LIMIT)
+        return run.result(run.last, _iterates.AT_LIMIT)
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
@@ -53,37 +53,24 @@ def minimize_lbfgs(
         "maxcor": history_size,
     }
 
-    def iteration(z):
-        seen(z)
-        run.iteration()
-        if run.has_converged():
-            raise StopIteration
-
+    limits = {"bounds": bounds, "options": options, "callback": run.iteration}
     try:
-        found = minimize(
-            seen,
-            seen.first,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options=options,
-            callback=iteration,
-        )
+        found = minimize(run, run.first, jac=True, method="L-BFGS-B", **limits)
     except _NonFiniteValue:
-        return run.result(seen.best, "ABNORMAL: fun is not finite on the way")
+        return run.result(run.best, "ABNORMAL: fun is not finite on the way")
     if run.stopped:
-        return run.result(seen.last, "STOP: by the callback")
+        return run.result(run.last, "STOP: by the callback")
     if found.status in (0, 1, _STOPPED):
-        seen(found.x)
+        run(found.x)
     if found.status in (0, _STOPPED) and run.has_converged():
-        return run.result(seen.last, _CONVERGED)
+        return run.result(run.last, _CONVERGED)
     if found.status == 0 and run.stands_still():
-        return run.result(seen.best, "CONVERGENCE: the value no longer changes")
+        return run.result(run.best, "CONVERGENCE: the value no longer changes")
     if found.status == 1:
-        return run.result(seen.last, _iterates.AT_LIMIT)
+        return run.result(run.last, _iterates.AT_LIMIT)
     if noise and run.stands_still(noise):
-        return run.result(seen.best, "CONVERGENCE: the value changes by its noise only")
-    return run.result(seen.best, "ABNORMAL: no better point on the line, value and gradient disagree")
+        return run.result(run.best, "CONVERGENCE: the value changes by its noise only")
+    return run.result(run.best, "ABNORMAL: no better point on the line, value and gradient disagree")
 
 
 # Relative decrease of the value, as in scikit-learn's LogisticRegression. It is small, so that the gradient decides.
@@ -133,14 +120,20 @@ class _Point(NamedTuple):
     gradient: np.ndarray
 
 
-class _Evaluations:
-    """The objective as a function of z in x = x0 + A z (without A, z is x), with the last and the best point."""
+class _Iterations:
+    """The objective as a function of z in x = x0 + A z (without A, z is x), with its last and best point and iterates.
 
-    def __init__(self, fun, start, matrix):
+    It tests iterates for convergence.
+    """
+
+    def __init__(self, fun, start, matrix, callback, bounded, tol, most_left):
         self.fun, self.start, self.matrix = fun, start, matrix
+        self.callback, self.bounded, self.tol, self.most_left = callback, bounded, tol, most_left
         self.first = start if matrix is None else np.zeros(len(start))
         self.count = 0
         self.best = self.last = None
+        self.loss_curve = []
+        self.stopped = False
 
     def __call__(self, z):
         x = z if self.matrix is None else self.start + self.matrix @ z
@@ -156,25 +149,14 @@ class _Evaluations:
         gradient = self.last.gradient
         return self.last.value, gradient if self.matrix is None else self.matrix.T @ gradient
 
-
-class _LBFGSIterations:
-    """Record of the iterations so far, with the tests for convergence."""
-
-    def __init__(self, seen, callback, bounded, tol, most_left):
-        self.bounded = bounded
-        self.tol, self.most_left = tol, most_left
-        self.seen = seen
-        self.callback = callback
-        self.loss_curve = [seen.last.value]
-        self.stopped = False
-
-    def iteration(self):
-        """Record the last evaluated point as an iterate and call the callback."""
-        x, value, gradient = self.seen.last
+    def iteration(self, z):
+        """Record a point as an iterate and call the callback."""
+        self(z)
+        x, value, gradient = self.last
         self.loss_curve.append(value)
         nit = len(self.loss_curve) - 1
         self.stopped = _iterates.stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=nit)
-        if self.stopped:
+        if self.stopped or self.has_converged():
             raise StopIteration
 
     def steepest(self, point):
@@ -183,7 +165,7 @@ class _LBFGSIterations:
 
     def has_converged(self):
         """Return whether the gradient at the last point is zero, or within ``tol`` with little left to gain."""
-        return _iterates.has_converged(self.steepest(self.seen.last), self.loss_curve, self.tol, self.most_left)
+        return _iterates.has_converged(self.steepest(self.last), self.loss_curve, self.tol, self.most_left)
 
     def stands_still(self, noise=_VALUE_TOL):
         """Return whether the last iteration changed the value by no more than ``noise``, relative to the value."""
@@ -200,7 +182,7 @@ class _LBFGSIterations:
             fun=point.value,
             jac=point.gradient,
             nit=len(self.loss_curve) - 1,
-            nfev=self.seen.count,
+            nfev=self.count,
             loss_curve=np.array(self.loss_curve),
             **fields,
         )
