@@ -199,14 +199,10 @@ def _as_tables(pairwise, graph, n_states, costs, on_lattice):
     return tables, graph.lattice_edge_type if on_lattice else np.arange(count)
 
 
-def _is_sequence_of_arrays(values):
-    is_sequence = isinstance(values, list | tuple) or (isinstance(values, np.ndarray) and values.ndim)
-    return bool(is_sequence and len(values) and np.ndim(values[0]))
-
-
 def _as_weights(edge_weight, graph, on_lattice):
     """Return edge weights (E,) from a single array, or from one array for each offset of a lattice."""
-    if not on_lattice or not _is_sequence_of_arrays(edge_weight):
+    is_sequence = isinstance(edge_weight, list | tuple) or (isinstance(edge_weight, np.ndarray) and edge_weight.ndim)
+    if not (on_lattice and is_sequence and len(edge_weight) and np.ndim(edge_weight[0])):
         weight = as_reals(edge_weight, "edge_weight")
         if not weight.ndim:
             raise ValueError(

@@ -51,11 +51,6 @@ def without_convergence() -> Iterator[None]:
         _thread.state = before
 
 
-def warns_of_convergence() -> bool:
-    """Return whether inference warns if it does not converge."""
-    return not _current_state().without_convergence
-
-
 def _caller() -> FrameType | None:
     """Return the innermost frame outside of ``_BETWEEN``, or the frame that another thread has passed on."""
     frame = currentframe()
@@ -83,7 +78,7 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 def warn_unconverged(message: str) -> None:
     """Issue a ConvergenceWarning, unless convergence warnings are turned off."""
-    if warns_of_convergence():
+    if not _current_state().without_convergence:
         warn_caller(message, ConvergenceWarning)
 
 

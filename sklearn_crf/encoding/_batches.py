@@ -37,7 +37,23 @@ def validate_sample_weight(sample_weight, n_examples):
     if isinstance(sample_weight, Real):
         weight = np.full(n_examples, float(sample_weight))
     else:
-        weight = _as_vector(sample_weight, n_examples)
+        is_object = getattr(sample_weight, "dtype", None) == np.dtype(object)
+        may_be_ragged = isinstance(sample_weight, list | tuple) or is_object
+        if may_be_ragged and any(isinstance(weight, list | tuple) or np.ndim(weight) for weight in sample_weight):
+            raise ValueError(_per_node("a sequence of arrays"))
+        weight = check_array(
+            as_reals(sample_weight, "sample_weight"),
+            ensure_2d=False,
+            allow_nd=True,
+            dtype=np.float64,
+            order="C",
+            ensure_min_samples=0,
+            input_name="sample_weight",
+        )
+        if weight.ndim != 1:
+            raise ValueError(_per_node(f"an array of shape {weight.shape}"))
+        if weight.shape != (n_examples,):
+            raise ValueError(f"sample_weight.shape == {weight.shape}, expected {(n_examples,)}!")
     if not np.all(np.isfinite(weight)):
         raise ValueError("sample_weight must be finite, found NaN or infinity.")
     if np.any(weight < 0):
@@ -56,26 +72,6 @@ def summable_weight(weight):
     if not largest or 1e-100 <= largest <= 1e100:
         return weight
     return np.ldexp(weight, -int(np.frexp(largest)[1]))
-
-
-def _as_vector(sample_weight, n_examples):
-    may_be_ragged = isinstance(sample_weight, list | tuple) or getattr(sample_weight, "dtype", None) == np.dtype(object)
-    if may_be_ragged and any(isinstance(weight, list | tuple) or np.ndim(weight) for weight in sample_weight):
-        raise ValueError(_per_node("a sequence of arrays"))
-    weight = check_array(
-        as_reals(sample_weight, "sample_weight"),
-        ensure_2d=False,
-        allow_nd=True,
-        dtype=np.float64,
-        order="C",
-        ensure_min_samples=0,
-        input_name="sample_weight",
-    )
-    if weight.ndim != 1:
-        raise ValueError(_per_node(f"an array of shape {weight.shape}"))
-    if weight.shape != (n_examples,):
-        raise ValueError(f"sample_weight.shape == {weight.shape}, expected {(n_examples,)}!")
-    return weight
 
 
 def _per_node(found):

@@ -94,7 +94,10 @@ class ChainList(Sequence):
         key = lengths.tobytes()
         if key not in self._unions:
             # Equal sequences of lengths share a graph, so that its incidence and traversal are computed once.
-            graph = _graph_of_chains(lengths)
+            is_last = np.zeros(sum(lengths), dtype=bool)
+            is_last[np.cumsum(lengths) - 1] = True
+            first = np.flatnonzero(~is_last).astype(np.int32)
+            graph = trusted_graph(len(is_last), np.stack((first, first + np.int32(1)), axis=1))
             self._unions[key] = graph, np.zeros(graph.n_edges, dtype=np.int32)
         graph, edge_type = self._unions[key]
         features = self._features(start, stop)
@@ -115,13 +118,6 @@ class ChainList(Sequence):
         joined.indices, joined.indptr = (part.astype(index_type, copy=False) for part in (indices, ptr))
         joined.data = data
         return joined
-
-
-def _graph_of_chains(lengths):
-    is_last = np.zeros(sum(lengths), dtype=bool)
-    is_last[np.cumsum(lengths) - 1] = True
-    first = np.flatnonzero(~is_last).astype(np.int32)
-    return trusted_graph(len(is_last), np.stack((first, first + np.int32(1)), axis=1))
 
 
 class RowFields(Sequence):

@@ -112,7 +112,11 @@ class Example:
             raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows.")
         self.edge_features = _as_edge_features(edge_features, self.graph.n_edges)
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
-        self._edge_type = _as_edge_type(edge_type, self.graph)
+        # Only this package sets "offset" and "tied", for lattices.
+        if isinstance(edge_type, str) and edge_type in ("offset", "tied") and self.graph.offsets is not None:
+            self._edge_type = edge_type
+        else:
+            self._edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
         self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
         if not isinstance(factors, Mapping | None):
             raise ValueError(f"factors must be a dict of name to nodes, got {type(factors).__name__}.")
@@ -382,13 +386,6 @@ def _as_integers(values, length, name, lowest):
     if values is None:
         return None
     return as_integers(values, name, shape=(length,), lowest=lowest)
-
-
-def _as_edge_type(types, graph):
-    # Only this package sets "offset" and "tied", for lattices.
-    if isinstance(types, str) and types in ("offset", "tied") and graph.offsets is not None:
-        return types
-    return _as_integers(types, graph.n_edges, "edge_type", lowest=0)
 
 
 def _as_factors(value, name, n_nodes):

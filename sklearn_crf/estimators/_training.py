@@ -136,17 +136,20 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     layout = plan.layout
     is_rows = examples.encoded.layout == "nodes"
     examples.batch(plan, packing={"max_nodes": ONLINE_BATCH_SIZE if is_rows else 1})
-    _check_examples(field, examples.encoded)
+    encoded = examples.encoded
+    if encoded.has_factors or encoded.has_sparse_edges:
+        what = "factors besides nodes and edges" if encoded.has_factors else "sparse edge features"
+        raise ValueError(f"partial_fit of {type(field).__name__} does not support {what}: use fit.")
     if is_first:
-        potentials = training_potentials(layout, examples.encoded, classes, examples.batches)
+        potentials = training_potentials(layout, encoded, classes, examples.batches)
     else:
-        potentials = layout.fitted_potentials(field, examples.encoded)
-        potentials.check(examples.encoded, type(field).__name__)
+        potentials = layout.fitted_potentials(field, encoded)
+        potentials.check(encoded, type(field).__name__)
         require_allowed(layout, examples.batches, classes)
     examples.potentials = potentials
     _count_differences(field, examples, potentials, layout.form)
     facts = plan.facts_of(examples.batches, potentials)
-    plan = plan.on(facts if former is None else Facts.joined([Facts(*former["facts"]), facts]), examples.encoded, None)
+    plan = plan.on(facts if former is None else Facts.joined([Facts(*former["facts"]), facts]), encoded, None)
     plan.learning.check_batches(examples.batches, plan)
     objective = plan.learning.objective(plan, examples)
     require_node_losses(plan, examples, objective)
@@ -172,7 +175,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     attributes["partial_fit_state_"] = {**state, "facts": tuple(plan.facts)}
     if hasattr(field, "voters_"):
         attributes["voters_"] = None
-    return examples.encoded if is_first else None, attributes
+    return encoded if is_first else None, attributes
 
 
 def _check_parameters(field, learning):
@@ -185,12 +188,6 @@ def _check_parameters(field, learning):
             "class_weight='balanced' is not supported by partial_fit, which sees only a part of the examples: pass a "
             "dict of weights."
         )
-
-
-def _check_examples(field, encoded):
-    if encoded.has_factors or encoded.has_sparse_edges:
-        what = "factors besides nodes and edges" if encoded.has_factors else "sparse edge features"
-        raise ValueError(f"partial_fit of {type(field).__name__} does not support {what}: use fit.")
 
 
 def _count_differences(field, examples, potentials, form):

@@ -43,11 +43,6 @@ class _SmoothProblem:
         step = self.project(x - gradient) - x
         return -float(gradient @ step + 0.5 * step @ step)
 
-    def minimize(self, x, max_iter, callback):
-        """Minimise P by L-BFGS and return the result."""
-        limits = {"lower_bounded": self.bounded, "max_iter": max_iter, "tol": 0.0}
-        return minimize_lbfgs(self.value_grad, x, callback=callback, **limits)
-
 
 def minimize_smoothed(risk, start, setting, run, callback):
     r"""Minimise half the squared norm of the weights plus C times the smoothed hinges, while lowering the temperature.
@@ -85,13 +80,14 @@ def minimize_smoothed(risk, start, setting, run, callback):
             message = "STOP: by the callback"
         return message is not None or (lacks <= run.tol * abs(point.fun) and apart <= run.tol)
 
+    limits = {"lower_bounded": problem.bounded, "max_iter": run.max_iter, "tol": 0.0, "callback": visit}
     try:
         for temperature in _falling(last):
             x[problem.n_weights :] *= objective.temperature / temperature
             objective.temperature = temperature
             # Messages of another temperature are a poor start.
             risk.forget()
-            found = problem.minimize(x, run.max_iter, visit)
+            found = minimize_lbfgs(problem.value_grad, x, **limits)
             x = problem.project(found.x)
             if message is not None:
                 break

@@ -252,7 +252,9 @@ class GradientSteps(Solver):
             smooth, record = problem.risk.objective.smooth, problem.record
             # With an approximate inference, labels may get worse while the loss falls (see LBFGS._keep_selected).
             selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
-            cycles = self._cycles()
+            # Shrinking steps do not leave the zone of few errors, so there are no cycles to wait for.
+            patience = {"departure": np.inf, "patience": 5, "min_iter": 5 * self.n_cycles}
+            cycles = CycleDetector(self.n_cycles, **(patience if self.step_schedule == "adaptive" else {}))
             n_constant_errors = problem.risk.n_constant_errors
 
             def has_cycled(n_errors):
@@ -308,13 +310,6 @@ class GradientSteps(Solver):
             else:
                 record.choose(selection)
         return problem.record
-
-    def _cycles(self) -> CycleDetector:
-        """Return the cycle detector that stops training without a smooth loss."""
-        if self.step_schedule != "adaptive":
-            return CycleDetector(self.n_cycles)
-        # Shrinking steps do not leave the zone of few errors, so there are no cycles to wait for.
-        return CycleDetector(self.n_cycles, departure=np.inf, patience=5, min_iter=5 * self.n_cycles)
 
 
 @options(kw_only=False)

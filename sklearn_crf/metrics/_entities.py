@@ -81,7 +81,10 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
             start = t
         before = here
         prefixes.append(here[0])
-    return found if mode == "lenient" else _valid_entities(found, prefixes, ENTITY_SCHEMES[scheme])
+    if mode == "lenient":
+        return found
+    wanted = ENTITY_SCHEMES[scheme].prefixes_of(found)
+    return [each for each, own in zip(found, wanted, strict=True) if prefixes[each.start : each.stop] == own]
 
 
 def _parts_of(label, name, scheme):
@@ -105,15 +108,6 @@ def continuations(classes, scheme):
     parts = [_parts_of(label, f"classes_[{k}]", scheme) for k, label in enumerate(classes)]
     kinds = np.array([None if prefix == "O" else kind for prefix, kind in parts], dtype=object)
     return kinds, np.array([[_goes_on(before, here) for here in parts] for before in parts], dtype=bool)
-
-
-def _valid_entities(found, prefixes, scheme):
-    """Return the entities whose labels follow the scheme."""
-    return [
-        entity
-        for entity, wanted in zip(found, scheme.prefixes_of(found), strict=True)
-        if prefixes[entity.start : entity.stop] == wanted
-    ]
 
 
 def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: str = "IOB2") -> list[str]:

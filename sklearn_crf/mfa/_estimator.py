@@ -340,7 +340,11 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     def _read(self, X, y, sample_weight):
         """Read and check the samples of a fit."""
         if isinstance(X, Shards):
-            self._check_shards(y, sample_weight)
+            refuse_labels(y, sample_weight)
+            if isinstance(chosen_solver(self.solver, self.objective, False), ScaledSGD):
+                raise ValueError(
+                    "solver='sgd' visits single samples in memory, which Shards do not support: use 'em' or 'lbfgs'."
+                )
             return survey(X, self._reading(self.classes))
         return TrainingData.of(*self._reading(self.classes).read(X, y, sample_weight))
 
@@ -348,13 +352,6 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return SampleReading(
             asked_of(self).without_auto.n_components, self.n_factors, classes, self.class_weight, self.allow_nan
         )
-
-    def _check_shards(self, y, sample_weight):
-        refuse_labels(y, sample_weight)
-        if isinstance(chosen_solver(self.solver, self.objective, False), ScaledSGD):
-            raise ValueError(
-                "solver='sgd' visits single samples in memory, which Shards do not support: use 'em' or 'lbfgs'."
-            )
 
     def _plan(self, data, choice=None, n_restarts=None):
         """Resolve all parameters of training into a plan; a choice replaces parameters that are "auto"."""

@@ -56,22 +56,6 @@ PARAMETER_CONSTRAINTS = {
 }
 
 
-def check_factors(n_factors, n_features):
-    if n_factors > n_features:
-        raise ValueError(
-            f"n_factors={n_factors} is more than n_features={n_features}: a factor analyser has at most as many "
-            "factors as features."
-        )
-
-
-def check_classes(classes):
-    """Return the names of all classes, sorted."""
-    try:
-        return named_classes(classes, least=1)
-    except ValueError as error:
-        raise InvalidParameterError(str(error)) from error
-
-
 def class_weights(class_weight, y, sample_weight):
     """Return the weight of each sample by its class, or raise InvalidParameterError for invalid weights."""
     # sample_weight: (n_samples,), weight of each sample in the counts of "balanced"
@@ -200,11 +184,18 @@ class SampleReading:
         if not self.allow_nan:
             require_complete(X)
         check_classification_targets(y)
-        check_factors(self.n_factors, X.shape[1])
+        if self.n_factors > X.shape[1]:
+            raise ValueError(
+                f"n_factors={self.n_factors} is more than n_features={X.shape[1]}: a factor analyser has at most as "
+                "many factors as features."
+            )
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         X, y, weight = _of_positive_weight(weight, X, y, weight)
         X = np.asarray(X, dtype=np.float64)
-        classes = np.unique(y) if self.classes is None else check_classes(self.classes)
+        try:
+            classes = np.unique(y) if self.classes is None else named_classes(self.classes, least=1)
+        except ValueError as error:
+            raise InvalidParameterError(str(error)) from error
         labels = np.searchsorted(classes, y).clip(max=len(classes) - 1)
         unknown = classes[labels] != y
         if unknown.any():

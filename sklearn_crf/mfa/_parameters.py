@@ -164,7 +164,8 @@ class ParameterVector:
         self.size = ends[-1]
 
     def pack(self, params):
-        return np.concatenate([part.ravel() for part in _fields(params)])
+        parts = params.log_prior, params.log_weights, params.means, params.loadings, params.log_noise
+        return np.concatenate([part.ravel() for part in parts])
 
     def split(self, vector):
         """Return views of the five parts of a flat vector."""
@@ -188,7 +189,3 @@ class ParameterVector:
 def _log_softmax(logits):
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-
-
-def _fields(params):
-    return params.log_prior, params.log_weights, params.means, params.loadings, params.log_noise

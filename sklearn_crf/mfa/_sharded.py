@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +69,13 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
         reading = _with_weights_of_classes(shards, reading)
     per_class = max(-(-START_SAMPLES // len(shards)), reading.n_components)
     found = shards.map(_survey, (reading, per_class))
-    _require_alike(found)
+    first = found[0]
+    for part in found[1:]:
+        before, now = (each["attributes"]["n_features_in_"] for each in (first, part))
+        if before != now:
+            raise ValueError(
+                f"All shards need the same number of features: {first['name']} has {before}, {part['name']} has {now}."
+            )
     names = sorted_classes([part["classes"] for part in found])
     classes = names if reading.classes is None else found[0]["all_classes"]
     count = np.zeros(len(classes))
@@ -116,16 +123,6 @@ def _count_classes(shard, reading):
     return classes[count > 0], count[count > 0]
 
 
-def _require_alike(found):
-    first = found[0]
-    for part in found[1:]:
-        before, now = (each["attributes"]["n_features_in_"] for each in (first, part))
-        if before != now:
-            raise ValueError(
-                f"All shards need the same number of features: {first['name']} has {before}, {part['name']} has {now}."
-            )
-
-
 def _survey(shard, request):
     reading, per_class = request
     shard.cache.clear()
@@ -157,7 +154,7 @@ class ShardedBlocks:
     def __init__(self, kept, n_features):
         self._kept = kept
         self.n_features = n_features
-        self.class_weight = kept.total(_class_weight, changes=False)
+        self.class_weight = kept.total(attrgetter("class_weight"), changes=False)
         self.total_weight = float(self.class_weight.sum())
 
     def total_of(self, function, params, *arguments, n_threads=1):
@@ -170,10 +167,6 @@ def _blocks(reading, classes, units, shard):
     _, names, labels, weight, X = shard.cache.pop("samples", None) or reading.read(*shard.load())
     labels = np.searchsorted(classes, names[labels])
     return SampleBlocks(units.standardise(X), labels, weight, len(classes))
-
-
-def _class_weight(blocks):
-    return blocks.class_weight
 
 
 def _total(blocks, function, params, arguments):

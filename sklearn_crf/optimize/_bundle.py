@@ -111,7 +111,8 @@ def bmrm(
         former, was_at_minimizer = dual, x is minimizer
         minimizer, dual = bundle.solve()
         curves[1].append(dual)
-        stop = _iterates.stopped_at(callback, best.x, best.fun(dual), dual, len(curves[0]))
+        fields = {"x": best.x.copy(), "fun": best.fun(dual), "dual": dual, "nit": len(curves[0])}
+        stop = _iterates.stopped_by(callback, **fields)
         has_risen = _has_risen(dual, former)
         end = best.end(dual, tol, is_stuck=was_at_minimizer and not has_risen)
         if end or stop:

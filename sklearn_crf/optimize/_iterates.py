@@ -50,11 +50,6 @@ def mask_of_bounds(lower_bounded, n):
     return np.zeros(n, dtype=bool) if lower_bounded is None else np.asarray(lower_bounded, dtype=bool)
 
 
-def stopped_at(callback, x, primal, dual, nit):
-    """Call the callback with a point and return whether it asks to stop."""
-    return stopped_by(callback, x=x.copy(), fun=primal, dual=dual, nit=nit)
-
-
 # Value of a sum of maxima at a point. If the maxima are not proven: the value and an upper bound on it.
 Risk = float | tuple[float, float]
 
@@ -136,7 +131,8 @@ class Checks:
         if due:
             self._check(epoch, candidates)
         dual = self._state.dual
-        if stopped_at(self._callback, self._state.x, self._best.fun(dual), dual, epoch):
+        fields = {"x": self._state.x.copy(), "fun": self._best.fun(dual), "dual": dual, "nit": epoch}
+        if stopped_by(self._callback, **fields):
             if not due:
                 self._check(epoch, candidates)
             self._message = "STOP: by the callback"

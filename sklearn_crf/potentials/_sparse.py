@@ -58,7 +58,10 @@ class SparsePotentials(LinearPotentials):
             for node_type, nodes in self._nodes_by_type(example):
                 scores[nodes] = weights.intercept[node_type]
         if self._reads_rows(example.node_features):
-            _add_scores_of_rows(example.node_features, self.pairs, weights.coef, scores)
+            rows, pairs = example.node_features, self.pairs
+            ptr, feature = rows.indptr.astype(np.int64), rows.indices.astype(np.int32, copy=False)
+            coef = np.ascontiguousarray(weights.coef, dtype=np.float64)
+            pair_scores_of_rows(ptr, feature, rows.data, pairs.ptr, pairs.column, coef, scores)
         else:
             add_scores(self.prepared(example).node_features, self.pairs, weights.coef, scores)
         return scores
@@ -158,13 +161,6 @@ def add_scores(features, pairs, weights, scores):
     # weights: (n_pairs,); scores: (n_rows, n_columns) float64, added to
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, own_workspace(pairs.n_columns))
-
-
-def _add_scores_of_rows(features, pairs, weights, scores):
-    """Add the weights of the features of each row to its scores, for a CSR matrix."""
-    ptr, feature = features.indptr.astype(np.int64), features.indices.astype(np.int32, copy=False)
-    weights = np.ascontiguousarray(weights, dtype=np.float64)
-    pair_scores_of_rows(ptr, feature, features.data, pairs.ptr, pairs.column, weights, scores)
 
 
 def add_gradient(features, pairs, columns, gradient, limits=None):
