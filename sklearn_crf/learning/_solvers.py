@@ -253,7 +253,7 @@ class GradientSteps(Solver):
             # With an approximate inference, labels may get worse while the loss falls (see LBFGS._keep_selected).
             selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
             # Shrinking steps do not leave the zone of few errors, so there are no cycles to wait for.
-            patience = {"departure": np.inf, "patience": 5, "min_iter": 5 * self.n_cycles}
+            patience: dict[str, Any] = {"departure": np.inf, "patience": 5, "min_iter": 5 * self.n_cycles}
             cycles = CycleDetector(self.n_cycles, **(patience if self.step_schedule == "adaptive" else {}))
             n_constant_errors = problem.risk.n_constant_errors
 

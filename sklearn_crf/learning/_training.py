@@ -186,7 +186,7 @@ class TrainingRecord:
         return np.array([np.nan if item is None else item for item in getattr(self, name)], dtype=np.float64)
 
 
-def restore_units(record: TrainingRecord, scaling: FeatureScaling, potentials: Any) -> None:
+def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None:
     """Convert the weights of a record from scaled features to the features of X, in place."""
     if scaling.is_identity:
         return

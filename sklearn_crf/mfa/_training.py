@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -195,7 +196,7 @@ def online_pass(samples, family, n_classes, find_start, former, rng):
     order = rng.permutation(len(samples.X))
     batches = [order[first : first + BATCH_SIZE] for first in range(0, len(order), BATCH_SIZE)]
     with single_threaded_blas(), _singular_covariances_named():
-        options = {"step_size": STEP_SIZE, "project": problem.project}
+        options: dict[str, Any] = {"step_size": STEP_SIZE, "project": problem.project}
         state = adagrad_steps(lambda rows, z: problem.of_rows(rows, z)[1], state, batches, **options)
     following = {
         "x": problem.vector(state.x),

@@ -1,6 +1,6 @@
 """Limited-memory BFGS for smooth losses, including losses that are slightly inexact because inference is."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -131,8 +131,9 @@ class _Iterations:
         self.callback, self.bounded, self.tol, self.most_left = callback, bounded, tol, most_left
         self.first = start if matrix is None else np.zeros(len(start))
         self.count = 0
-        self.best = self.last = None
-        self.loss_curve = []
+        self.best: Any = None
+        self.last: Any = None
+        self.loss_curve: list = []
         self.stopped = False
 
     def __call__(self, z):

@@ -41,7 +41,7 @@ class Automatic(Inference):
     _starts_from: ClassVar[tuple[type, ...]] = (AutoState,)
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph, SegmentModel)
-    budget: str = "default"
+    budget: str | float = "default"
 
     def _check_model(self, model):
         super()._check_model(model)
