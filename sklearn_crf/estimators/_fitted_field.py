@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
@@ -86,7 +87,7 @@ class FieldParameters:
             given.solver,
             data.encoded,
             inference=given.inference,
-            layout=self.weight_layout(classes, lattice_ndim),
+            layout=self.weight_layout(self._automatic_form(classes, lattice_ndim), classes, lattice_ndim),
             n_classes=len(classes),
             C=float(given.C),
             edge_C=self.tables.C,
@@ -101,13 +102,21 @@ class FieldParameters:
             keeps_interrupted=given.warm_start,
         )
 
-    def weight_layout(self, classes: np.ndarray, lattice_ndim: int | None) -> WeightLayout:
+    def _automatic_form(self, classes, lattice_ndim):
+        """Return the form that ``form="auto"`` stands for; with "auto", the number of classes decides."""
+        if lattice_ndim == 1:
+            # In a sequence it may matter which of two labels comes first.
+            return "full"
+        # Scores of single states on edges tell the border of an image from its interior. With margins they label noisy
+        # shapes 0.5 to 3 % better, and photographs equally well. With likelihoods, a photograph in 0..1 of which few
+        # pixels are labelled has 96 instead of 99 % right.
+        is_lattice, is_margin = (lattice_ndim or 0) > 1, not self.learning.has_distribution
+        return "symmetric" if is_lattice and is_margin and len(classes) == 2 else "auto"
+
+    def weight_layout(self, automatic_form: str, classes: np.ndarray, lattice_ndim: int | None) -> WeightLayout:
         """Return the layout of the weights for examples with ``lattice_ndim`` axes, None for lists of Example."""
         tables, weights = self.tables, self.given.weights
-        form = "auto" if tables.form == "associative" else tables.form
-        if tables.form == "auto" and lattice_ndim == 1:
-            # In a sequence it may matter which of two labels comes first.
-            form = "full"
+        form = {"auto": automatic_form, "associative": "auto"}.get(tables.form, tables.form)
         if tables.segments is not None:
             tables.segments.check(lattice_ndim)
         return WeightLayout(
@@ -178,7 +187,14 @@ class FittedField(FieldParameters):
     @cached_property
     def layout(self) -> WeightLayout:
         """Layout of the weights."""
-        return self.weight_layout(self.classes, self.given.lattice_ndim_)
+        return self.weight_layout(self._fitted_form, self.classes, self.given.lattice_ndim_)
+
+    @property
+    def _fitted_form(self):
+        """Name of the form with as many weights as the fitted tables, which another version may have fitted."""
+        edge_coef, n_classes = self.given.edge_coef_, len(self.classes)
+        names = {pairwise_form(name, n_classes).n_weights: name for name in ("full", "symmetric", "auto")}
+        return names.get(edge_coef.shape[0 if sp.issparse(edge_coef) else -1], "auto")
 
     @property
     def decoding(self) -> NamedInference:

@@ -132,7 +132,8 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     examples = TrainingExamples(reader.reader(), X, y, sample_weight, None, classes, reset=is_first)
     plan = parameters.plan(examples)
     # Keep all weights: later calls may bring pairs of a feature and a label that do not occur in this call.
-    plan = replace(plan, layout=plan.layout._replace(seen_only=False))
+    form = plan.layout.form if is_first else known.layout.form
+    plan = replace(plan, layout=plan.layout._replace(seen_only=False, form=form))
     layout = plan.layout
     is_rows = examples.encoded.layout == "nodes"
     examples.batch(plan, packing={"max_nodes": ONLINE_BATCH_SIZE if is_rows else 1})
