@@ -102,7 +102,7 @@ class FieldParameters:
             keeps_interrupted=given.warm_start,
         )
 
-    def _automatic_form(self, classes, lattice_ndim):
+    def _automatic_form(self, classes: np.ndarray, lattice_ndim: int | None) -> str:
         """Return the form that ``form="auto"`` stands for; with "auto", the number of classes decides."""
         if lattice_ndim == 1:
             # In a sequence it may matter which of two labels comes first.
@@ -190,7 +190,7 @@ class FittedField(FieldParameters):
         return self.weight_layout(self._fitted_form, self.classes, self.given.lattice_ndim_)
 
     @property
-    def _fitted_form(self):
+    def _fitted_form(self) -> str:
         """Name of the form with as many weights as the fitted tables, which another version may have fitted."""
         edge_coef, n_classes = self.given.edge_coef_, len(self.classes)
         names = {pairwise_form(name, n_classes).n_weights: name for name in ("full", "symmetric", "auto")}
