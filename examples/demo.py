@@ -3,7 +3,7 @@
     python examples/demo.py --output demo_output
     python examples/demo.py --readme docs/_static/demo.png
 
-Prints the share of wrong pixels of the unary model (each pixel by itself) and of the field, and writes pictures.
+Prints the fraction of wrong pixels of the unary model (each pixel by itself) and of the field, and writes pictures.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 PAPER, INK = "#f4f1de", "#1d3557"
 COLOURS = {"sky": (0.55, 0.75, 0.95), "temple": (0.80, 0.20, 0.15), "trees": (0.15, 0.45, 0.20)}
 
-# Strokes of a user on the photograph, as (x, y) to (x, y) in pixels. CHECKS only measures errors.
+# Strokes of a user on the photograph, each from (x, y) to (x, y) in pixels. CHECKS are strokes for measuring errors.
 STROKES = {
     "sky": [((20, 40), (120, 60)), ((280, 60), (600, 40)), ((345, 190), (480, 180)), ((350, 260), (520, 255))],
     "temple": [
@@ -75,7 +75,7 @@ def report(task, wrong_unary, wrong_field, seconds):
 
 
 def restore_digits(output):
-    """Learn from 60 noisy digits and restore 400 others."""
+    """Learn from 60 noisy digits, and restore 400 other digits."""
     X, y, _ = make_noisy_digits(460, noise="gaussian", level=0.6, scale=3, random_state=0)
     X_train, y_train, X_test, y_test = X[:60], y[:60], X[60:], y[60:]
     unary = DRFClassifier().fit(X_train.reshape(-1, 1), y_train.ravel())
@@ -101,7 +101,7 @@ def restore_digits(output):
 
 
 def segment_photograph():
-    """Segment a photograph from a few strokes; return titled panels, and report errors on other strokes."""
+    """Segment a photograph from a few strokes, print errors on other strokes, and return pictures by title."""
     image = reduced(load_sample_image("china.jpg") / np.float32(255), 3)
     given, checks = (draw_strokes(strokes, image.shape[:2], 3) for strokes in (STROKES, CHECKS))
     features = make_pipeline(
@@ -159,14 +159,14 @@ def with_strokes(image, labels, palette):
 
 
 def reduced(image, factor):
-    """Return the means of square blocks; incomplete blocks at the border are cut off."""
+    """Return the mean of each square block of pixels, without incomplete blocks at the border."""
     height, width = (n // factor for n in image.shape[:2])
     cut = image[: height * factor, : width * factor]
     return cut.reshape(height, factor, width, factor, *image.shape[2:]).mean(axis=(1, 3))
 
 
 def show_panels(panels, columns, width):
-    """Return a figure of panels in rows; a key is a title, or a pair (title, row), shown in row 0 only."""
+    """Return a figure with panels in rows; a key is a title, or a pair (title, row) whose title is shown in row 0."""
     n_rows = len(panels) // columns
     figure, axes = plt.subplots(n_rows, columns, figsize=(columns * width, n_rows * width * 0.74), layout="constrained")
     for ax, (name, picture) in zip(axes.ravel(), panels.items(), strict=True):

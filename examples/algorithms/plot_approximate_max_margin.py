@@ -2,21 +2,23 @@
 Max-margin learning with approximate inference
 ==============================================
 
-Training asks inference for the labeling that violates the margin most. Undergenerating
-inference, such as local search, misses labelings. Training then ends with weights under
-which a labeling that inference never found scores highest. Overgenerating inference,
-such as a linear relaxation, also finds fractional labelings. Training then removes
-violations that no labeling has, and thereby makes the relaxation tight.
+In each training step, inference searches for the labeling that violates the margin
+most. Undergenerating inference, such as local search, misses some labelings. Training
+then ends with weights for which a labeling that inference never found has the highest
+score. Overgenerating inference, such as a linear relaxation, also finds fractional
+labelings. Training then also removes violations by fractional labelings, which makes
+the relaxation tight.
 """
 
 # %%
 # Data
 # ----
 #
-# On small grids, neighbours prefer to differ, diagonal neighbours included. Three nodes
-# of a triangle cannot all differ in two states, so the relaxation of such a field has
-# fractional solutions. At this size the exact answer is known, too. The effect is
-# visible because the coupling is strong: it nearly vanishes if features matter more
+# The examples are small grids whose neighbours, including diagonal neighbours, prefer
+# different states. Three nodes of a triangle cannot all have different states if there
+# are only two states, so the relaxation of this field has fractional solutions. The
+# grids are so small that exact inference is also possible. The effect of inference is
+# visible because the coupling is strong; the effect is small if features matter more
 # than neighbours.
 import warnings
 
@@ -39,8 +41,8 @@ X_train, y_train, X_test, y_test = X[:25], y[:25], X[25:], y[25:]
 # Training
 # --------
 #
-# Every field is trained with one inference. ``loss_curve_`` is the objective as
-# computed by this inference. The true objective at the same weights is computed by
+# Every field is trained with one inference algorithm. ``loss_curve_`` is the objective
+# that this algorithm computes. The true objective for the same weights is computed by
 # exact inference.
 warnings.simplefilter("ignore", ConvergenceWarning)
 options = {
@@ -87,10 +89,10 @@ for name, parameters in contenders.items():
 # Computed and true objectives
 # ----------------------------
 #
-# Local search and max-product compute an objective below the true one, and end at worse
-# weights than exact training. ``duality_gap_`` shows this: it is infinite if inference
-# has no bound. The relaxation computes an objective above the true one, so its value is
-# a valid upper bound.
+# Local search and max-product compute an objective below the true objective, and end at
+# worse weights than exact training. Their ``duality_gap_`` is infinite, because these
+# algorithms compute no bound. The relaxation computes an objective above the true
+# objective, so its value is a valid upper bound.
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 place = np.arange(len(contenders))
 axes[0].bar(place - 0.2, believed, 0.4, label="believed")

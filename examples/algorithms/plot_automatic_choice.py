@@ -2,12 +2,13 @@
 What ``inference="auto"`` chooses
 =================================
 
-The automatic choices are exact wherever exact inference is affordable. The cost of
-eliminating nodes is known in advance. The first picture is the decision table. The
-second shows the rule behind it, :func:`~sklearn_crf.inference.exact_inference`, for
-square grids of different sides and numbers of states: marginals and best labelings are
-exact where the square is dark. The third shows the errors of belief propagation on
-grids for which the automatic choice is exact.
+The automatic choice is exact if exact inference is affordable. The cost of eliminating
+nodes is known in advance. The first picture is the decision table. The second picture
+shows where the rule for affordable inference,
+:func:`~sklearn_crf.inference.exact_inference`, chooses exact inference, for square
+grids of different sides and numbers of states. Dark squares mark grids with exact
+marginals and exact best labelings. The third picture shows the errors of belief
+propagation on grids for which the automatic choice is exact.
 """
 
 import sys

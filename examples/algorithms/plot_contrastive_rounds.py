@@ -3,10 +3,10 @@ Contrastive learning, round by round
 ====================================
 
 Pseudolikelihood learns to label every pixel given the true labels of its neighbours. If
-neighbours nearly always agree, it learns to trust them too much: at prediction, where
-neighbours are unknown, all pixels get the same label. Contrastive constraint generation
-asks the model for labelings with high scores, and learns that the true labeling should
-score higher.
+neighbours nearly always agree, pseudolikelihood learns to trust neighbours too much. At
+prediction, the labels of neighbours are unknown, and all pixels get the same label.
+Contrastive constraint generation searches for labelings with high scores under the
+model, and learns that the true labeling should have a higher score.
 """
 
 # %%
@@ -33,9 +33,10 @@ X_train, y_train, X_test, y_test = X[:10], y[:10], X[10:], y[10:]
 # Rounds
 # ------
 #
-# ``ContrastiveTraining(generator=None)`` is pseudolikelihood alone. With a generator,
-# each round adds labelings that max-product finds from random messages. The first
-# rounds add labelings of a single class, which pseudolikelihood scores highest.
+# ``ContrastiveTraining(generator=None)`` is pseudolikelihood without generated
+# labelings. With a generator, each training round adds labelings that max-product finds
+# from random messages. The first rounds add labelings of a single class, because these
+# labelings have the highest scores under the weights of pseudolikelihood.
 inference = LoopyBP(max_iter=500, damping=0.3)
 options = {
     "edge_features": "constant",
@@ -57,9 +58,9 @@ for name, model in (("pseudolikelihood", local), ("with generated labelings", fi
 # The truth against other labelings
 # ---------------------------------
 #
-# Ratios of probabilities need no partition function. Under the weights of
-# pseudolikelihood, the true labeling is far less probable than a labeling of a single
-# class.
+# Ratios of the probabilities of two labelings need no partition function. With the
+# weights of pseudolikelihood, the true labeling is far less probable than a labeling of
+# a single class.
 flat = np.zeros_like(y_test)
 for name, model in (("pseudolikelihood", local), ("with generated labelings", field)):
     log_odds = model.log_likelihood_ratio(X_test, y_test, flat)

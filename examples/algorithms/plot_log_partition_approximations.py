@@ -2,12 +2,13 @@
 Approximations of the log-partition and how they smooth
 =======================================================
 
-On images the log-partition of a conditional random field is intractable, so training
-uses an approximation of it. The tree-reweighted entropy and the trivial entropy give
-convex bounds over locally consistent marginals. The piecewise bound normalises every
-node and every edge by itself, so edges learn again what the features of their nodes say
-already. Pseudolikelihood uses true neighbours in training, and trusts predicted
-neighbours equally, although they may be wrong.
+On images, the log-partition of a conditional random field is intractable, so training
+uses an approximation. The tree-reweighted entropy and the trivial entropy give convex
+bounds over locally consistent marginals. The piecewise bound normalises every node and
+every edge separately, so the weights of edges also represent information that is
+already in the features of their nodes. Pseudolikelihood uses the true labels of
+neighbours in training, and trusts predicted labels of neighbours equally, although
+predicted labels may be wrong.
 """
 
 # %%
@@ -19,8 +20,8 @@ from sklearn_crf import TRWCRF
 from sklearn_crf.learning import Relaxation
 
 # %%
-# The images have regions of three classes, made from smooth noise. The noise of the
-# pixels is much larger than the differences between the classes.
+# The images have regions of three classes, which are made from smooth noise. The noise
+# of the pixels is much larger than the differences between the classes.
 rng = np.random.default_rng(0)
 fields = gaussian_filter(rng.normal(size=(3, 12, 24, 24)), (0, 0, 2, 2))
 y = fields.argmax(axis=0)
@@ -45,8 +46,9 @@ fitted = {
 accuracy = {name: model.score(X[test], y[test]) for name, model in fitted.items()}
 
 # %%
-# Each panel gives the share of correct pixels, the weight of equal neighbours, and the
-# largest weight of a feature. The ratio of the two weights determines the smoothness.
+# Each panel shows the fraction of correct pixels, the weight of equal neighbours, and
+# the largest weight of a feature. The ratio of the two weights determines the
+# smoothness of the labels.
 panels = {"truth": y[test][0], "each pixel by itself": X[test][0].argmax(axis=-1)}
 panels |= {name: model.predict(X[test])[0] for name, model in fitted.items()}
 figure, axes = plt.subplots(2, 3, figsize=(8, 5.8), layout="constrained")

@@ -3,21 +3,21 @@ Bounds and fractional solutions of MAP relaxations
 ==================================================
 
 The best labeling of a graph with cycles is hard to find, but its linear relaxation is
-easy to solve. Every node and every edge gets a distribution over its states, and the
-distribution of an edge must agree with its two nodes. The value of the relaxation is an
-upper bound on the best score. If the solution is a labeling, this labeling is optimal.
-Otherwise some nodes are undecided.
+easy to solve. In the relaxation, every node and every edge has a distribution over its
+states, and the distribution of an edge must agree with the distributions of its two
+nodes. The value of the relaxation is an upper bound on the best score. If the solution
+is a labeling, this labeling is optimal. Otherwise, some nodes are undecided.
 
-The field of this example has three states on a grid. With weak couplings, the
-relaxation decides every node. With strong couplings, some of which favour equal
-neighbours and others different ones, nodes stay undecided where couplings contradict
-each other.
+The field of this example is a grid of nodes with three states. With weak couplings, the
+relaxation decides every node. Strong couplings favour equal states of some neighbours
+and different states of other neighbours. If these couplings contradict each other,
+nodes remain undecided.
 """
 
 # %%
 # Two fields
 # ----------
-# The unary scores are the same; the scores of edges differ by a factor.
+# The fields have the same unary scores; their scores of edges differ by a factor.
 
 import warnings
 
@@ -42,8 +42,8 @@ def field(strength):
 # %%
 # Fractional solutions
 # --------------------
-# AD3 returns the fractional solution, labels and a bound. The best score exceeds the
-# score of the labels by at most the gap.
+# AD3 returns the fractional solution, a labeling and a bound. The best score exceeds
+# the score of the labeling by at most the gap.
 
 figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
 for axis, strength in zip(axes, (0.4, 1.2, 2.4), strict=True):
@@ -62,16 +62,17 @@ plt.show()
 # %%
 # Bounds and labels by iteration
 # ------------------------------
-# Both methods can be stopped at any time: the bound holds after every iteration, and
-# the labels are the best so far. IncMP begins with steps of the size of the scores.
-# They are too long to improve its bound at first, but they change many labels.
+# AD3 and IncMP can be stopped at any time: the bound is valid after every iteration,
+# and the labeling is the best of all iterations. IncMP begins with steps of the size of
+# the scores. At first, these steps are too long to improve the bound, but they change
+# many labels.
 
 model = field(2.4)
 figure, axis = plt.subplots(figsize=(6, 3.4), layout="constrained")
 budgets = 2 ** np.arange(8)
 for algorithm, colour in ((AD3(), "tab:blue"), (IncMP(), "tab:orange")):
     with warnings.catch_warnings():
-        # With tol=0, a limited number of iterations always warns.
+        # With tol=0, a limited number of iterations always raises a warning.
         warnings.simplefilter("ignore", ConvergenceWarning)
         results = [
             algorithm.set_params(max_iter=int(n), tol=0).map(model) for n in budgets

@@ -2,16 +2,17 @@
 Solvers for max-margin learning
 ===============================
 
-A max-margin Markov network needs only best labelings, so minimum cuts can train a field
-on an image exactly. Training stops at a given duality gap, a bound on the distance of
-the objective from its minimum.
+Training a max-margin Markov network needs only best labelings. On images, minimum cuts
+compute best labelings exactly. Training stops at a given duality gap, which is an upper
+bound on the distance of the objective from its minimum.
 """
 
 # %%
 # Data
 # ----
 #
-# The noise on the smooth regions is so large that no pixel can be classified by itself.
+# The images have smooth regions. The noise is so large that a pixel cannot be
+# classified without its neighbours.
 import warnings
 
 import matplotlib.pyplot as plt
@@ -31,9 +32,9 @@ X_train, y_train, X_test, y_test = X[:8], y[:8], X[8:], y[8:]
 # Solvers
 # -------
 #
-# ``pairwise="associative"`` keeps pairwise weights nonnegative. Minimum cuts are then
-# best labelings, and the gap is a bound for the exact problem. Each solver makes at
-# most 30 passes over the images, which is not enough for some solvers.
+# With ``pairwise="associative"``, pairwise weights are nonnegative. Minimum cuts then
+# compute best labelings, and the gap is valid for the exact problem. Each solver makes
+# at most 30 passes over the images, which is not enough for some solvers.
 warnings.simplefilter("ignore", ConvergenceWarning)
 options = {
     "C": 0.01,
@@ -58,7 +59,8 @@ for solver in ("cutting_plane", "frank_wolfe", "bmrm"):
 # Costs of errors
 # ---------------
 #
-# Missing a pixel of class 1 costs ten times as much as a false detection.
+# In the following model, missing a pixel of class 1 costs ten times as much as a false
+# detection.
 wary = M3NClassifier(
     learning=MaxMargin(cost=[[0, 10], [1, 0]]), random_state=0, **options
 ).fit(X_train, y_train)

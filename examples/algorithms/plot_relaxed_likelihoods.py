@@ -2,9 +2,9 @@
 Five ways to relax the likelihood
 =================================
 
-On graphs with cycles, a convex bound replaces the log-partition. Three ways to minimise
-this objective end at the same weights. Piecewise training and pseudolikelihood have
-different objectives.
+On graphs with cycles, a convex bound replaces the log-partition of the likelihood.
+Three methods that minimise the resulting objective end at the same weights. Piecewise
+training and pseudolikelihood have different objectives.
 """
 
 # %%
@@ -62,8 +62,9 @@ X_train, y_train, X_test, y_test = X[:20], y[:20], X[20:], y[20:]
 # The objective, iteration by iteration
 # -------------------------------------
 #
-# ``certify`` gives upper bounds on the scores of the best labelings. The gap with
-# ``inference="map"`` bounds how far below the best score a predicted labeling can be.
+# ``certify`` computes upper bounds on the scores of the best labelings. With
+# ``inference="map"``, the gap is the largest possible difference between the best score
+# and the score of the predicted labeling.
 warnings.simplefilter("ignore", ConvergenceWarning)
 models = {}
 RELAXED = ("relaxation", "joint_relaxation", "dual_relaxation")
@@ -90,8 +91,9 @@ axes.legend()
 # Costs
 # -----
 #
-# With ``cost`` the likelihood becomes softmax-margin. In this example, predicting 0 for
-# label 1 has a high cost, in both lists, so that few beginnings of chunks are missed.
+# With ``cost``, the objective becomes softmax-margin instead of the likelihood. In this
+# example, predicting 0 if the true label is 1 has a high cost for parts of speech and
+# for chunk tags. The model then misses fewer beginnings of chunks.
 probability = {}
 for name, cost in (
     ("likelihood", None),

@@ -2,10 +2,10 @@
 Costs that are given: restoring a disparity map
 ===============================================
 
-For each pixel of one view and each disparity, a stereo pair gives a matching cost.
+A stereo pair gives a matching cost for each pixel of one view and each disparity.
 Neighbouring pixels should have similar disparities, except at edges of the image. There
-is nothing to learn: :func:`sklearn_crf.solve` finds the labels, and
-:func:`sklearn_crf.marginals` gives their probabilities.
+is nothing to learn: :func:`sklearn_crf.solve` computes the labels, and
+:func:`sklearn_crf.marginals` computes their probabilities.
 """
 
 import matplotlib.pyplot as plt
@@ -16,8 +16,8 @@ from sklearn_crf import marginals, solve
 # %%
 # A scene of three planes
 # -----------------------
-# The left view is a random texture, shifted by the disparity of each pixel, with noise.
-# The planes differ in brightness.
+# The left view is a random texture that is shifted by the disparity of each pixel, with
+# noise. The planes differ in brightness.
 
 rng = np.random.default_rng(0)
 height, width, n_disparities = 60, 90, 8
@@ -34,8 +34,8 @@ costs = np.stack([np.abs(texture - view) for view in moved], axis=-1)
 # %%
 # Smoothing that stops at edges
 # -----------------------------
-# The cost of a jump in disparity increases with the jump, up to two steps. It is
-# smaller where the brightness changes, too.
+# The cost of a jump in disparity increases with the size of the jump, up to two steps.
+# The cost is smaller if the brightness also changes.
 
 levels = np.arange(n_disparities)
 truncated = 0.2 * np.minimum(np.abs(np.subtract.outer(levels, levels)), 2)

@@ -2,10 +2,10 @@
 Chains, images and graphs of any size
 =====================================
 
-Sensors are scattered over a piece of land, and each measures with large errors whether
-the ground is wet or dry. A triangulation joins neighbouring sensors. The graph is not a
-lattice, and the number of sensors differs between examples. An
-:class:`~sklearn_crf.Example` has the node features, the edges, and optionally edge
+Sensors are scattered over a piece of land. Each sensor measures, with large errors,
+whether the ground is wet or dry. A triangulation joins neighbouring sensors. The
+resulting graph is not a lattice, and the number of sensors differs between examples. An
+:class:`~sklearn_crf.Example` contains the node features, the edges, and optionally edge
 features. A list of examples is a valid ``X``.
 """
 
@@ -13,8 +13,8 @@ features. A list of examples is a valid ``X``.
 # Graphs
 # ------
 #
-# Edges get two features: a constant, and the length of the edge. Distant neighbours are
-# less alike; training learns how much less.
+# Edges have two features: a constant, and the length of the edge. Labels of distant
+# neighbours agree less often; training learns how much the length matters.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.spatial import Delaunay
@@ -49,8 +49,8 @@ X_train, y_train, X_test, y_test = X[:16], y[:16], X[16:], y[16:]
 print(X_train[0], X_train[1], sep="\n")
 
 # %%
-# Sensors alone, and together
-# ---------------------------
+# Sensors alone and together
+# --------------------------
 rows = np.vstack([example.node_features for example in X_train])
 alone = DRFClassifier().fit(rows, np.concatenate(y_train))
 field = DRFClassifier(
@@ -80,8 +80,8 @@ plt.show()
 # A chain is a graph as well
 # --------------------------
 #
-# The axes before the last one form the lattice. An array ``(T, F)`` in a list is a
-# chain of T nodes, on which inference is exact.
+# The axes before the last axis form the lattice. An array ``(T, F)`` in a list is a
+# chain of T nodes. On chains, inference is exact.
 rng = np.random.default_rng(1)
 states = np.cumsum(rng.random((30, 120)) < 0.05, axis=1) % 2
 signal = states[..., np.newaxis] + rng.normal(scale=0.7, size=(30, 120, 1))

@@ -2,11 +2,11 @@
 Constraints on more than two nodes
 ==================================
 
-In the sequences of this example, every label is the parity of the labels two and three
-positions before it. Two neighbours are then independent, so the tables of a chain stay
-constant. Factors of three nodes learn the rule from the joint states that occur in
-training. Fixed factors add further knowledge on test examples, here how many of their
-labels are ones.
+In the sequences of this example, every label is the parity of two earlier labels, which
+are two and three positions before it. Neighbouring labels are independent, so the
+tables of a chain remain constant. Factors of three nodes learn the rule from the joint
+states that occur in training. Fixed factors add knowledge about test examples: in this
+example, the number of labels that are one.
 """
 
 import matplotlib.pyplot as plt
@@ -54,9 +54,9 @@ X_test, y_test = sequences(20, seed=1)
 # Weights of joint states
 # -----------------------
 #
-# For each type of factors, ``factor_states_`` lists the joint states seen in training.
-# ``factor_coef_`` has a weight for each of them, and a last weight for all other
-# states.
+# For each type of factors, ``factor_states_`` lists the joint states that occur in
+# training. ``factor_coef_`` has a weight for each of these joint states, and a last
+# weight for all other joint states.
 
 models = {
     "chain": TRWCRF(),
@@ -76,8 +76,9 @@ states, weights = exact.factor_states_["parity"], exact.factor_coef_["parity"][0
 # Knowledge at prediction only
 # ----------------------------
 #
-# ``with_fixed_factors`` adds factors whose tables are not learned. A count table gives
-# a score to every number of ones, here -inf for all numbers except the true one.
+# ``with_fixed_factors`` adds factors whose tables are not learned. A count table
+# contains a score for every number of ones. In this example, the score is -inf for all
+# numbers except the true number.
 
 constrained = [
     x.with_fixed_factors(
@@ -98,7 +99,8 @@ for name, model in models.items():
     print(f"{name:18s}{score:10.3f}{counted}")
 
 # %%
-# Weights differ between even numbers of ones, which the rule requires, and odd numbers.
+# Joint states with an even number of ones, which the rule requires, have other weights
+# than joint states with an odd number of ones.
 
 order = np.lexsort((np.arange(len(states)), states.sum(axis=1) % 2))
 names = ["".join(map(str, states[k])) for k in order] + ["others"]

@@ -11,7 +11,8 @@ is a node, and a Chow-Liu tree joins the labels with the most mutual information
 # Data
 # ----
 #
-# Rows have six features and five labels, which depend on where the picture was taken.
+# Each row has six features and five labels. The labels depend on the place of the
+# picture, a coast or a town.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -29,9 +30,9 @@ X = Y @ rng.normal(size=(5, 6)) + rng.normal(scale=2, size=(900, 6))
 # Labels apart and together
 # -------------------------
 #
-# Without edges, the model is a logistic regression for each label. ``inference="map"``
-# predicts the best set of labels. The score counts a row as correct only if all of its
-# labels are correct.
+# Without edges, the model is a separate logistic regression for each label.
+# ``inference="map"`` predicts the best set of labels. The score counts a row as correct
+# only if all of its labels are correct.
 fields, scores = {}, {}
 for name, structure in {"apart": [], "tree": "chow_liu", "all pairs": "full"}.items():
     fields[name] = MultiLabelField(

@@ -2,20 +2,21 @@
 Segmentation with edges that see the contrast
 =============================================
 
-One feature of each pixel hints at its class, but the hints are wrong in whole patches.
-Only changes of the grey values show where an object ends. A field has to spread hints
-over regions of similar grey values. Three ways to estimate its weights are compared:
-the tree-reweighted relaxation of the likelihood, piecewise training, and
-pseudolikelihood (the setting of Figure 35 of Jancsary 2012).
+One feature of each pixel is a hint at its class, but the hints are wrong in whole
+patches. Only changes of the grey values show where an object ends. A field has to
+spread hints over regions of similar grey values. This example compares three training
+methods: the tree-reweighted relaxation of the likelihood, piecewise training, and
+pseudolikelihood (as in Figure 35 of Jancsary 2012).
 """
 
 # %%
 # Images
 # ------
 #
-# Objects are unions of ellipses, lighter or darker than their background at random, so
-# a single grey value gives no information on the class. The hint is the true class plus
-# noise that is correlated over six pixels, like the output of a classifier of patches.
+# Objects are unions of ellipses. They are lighter or darker than their background at
+# random, so a single grey value gives no information about the class. The hint is the
+# true class plus noise that is correlated over six pixels, which resembles the output
+# of a classifier of patches.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -102,12 +103,14 @@ for name, predicted in labels.items():
 # Scores of the true labels
 # -------------------------
 #
-# Pseudolikelihood makes every pixel likely given the true labels of its neighbours, and
-# piecewise training makes every edge likely by itself. Neither compares whole
-# labelings. The following are scores of whole labelings per pixel. Under the weights of
-# both, the labeling of background only scores higher than the true labeling. Better
-# inference cannot help, since predictions already have the highest score: the weights
-# are wrong. Under the weights of the relaxation, the true labeling scores higher.
+# Pseudolikelihood makes every pixel probable given the true labels of its neighbours,
+# and piecewise training makes every edge probable by itself. Neither method compares
+# whole labelings. The table shows the scores of whole labelings per pixel. With the
+# weights of pseudolikelihood or piecewise training, a labeling with only background has
+# a higher score than the true labeling. Better inference cannot help, since the
+# predicted labelings already have the highest score: the cause is the weights. With the
+# weights of the relaxation, the true labeling has a higher score than a labeling with
+# only background.
 constant = {"background": np.zeros_like(y_test), "object": np.ones_like(y_test)}
 print(f"{'':17s}{'truth':>12s}{'background':>12s}{'object':>12s}{'predicted':>12s}")
 for name, field in fields.items():

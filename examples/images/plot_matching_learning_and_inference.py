@@ -2,12 +2,13 @@
 Denoising: learning matched to inference
 ========================================
 
-A binary image is restored from noise. A field can be learned from best labelings (the
-saddle point approximation, SPA) or from marginals (the pseudo-marginal approximation,
-PMA). Its labels can be predicted as the best labeling (MAP) or by the largest marginals
-(MPM). Kumar, August and Hebert (2005) found that learning and inference must match.
-This example agrees: MAP works well with the weights of SPA, and MPM with the weights of
-PMA. Other combinations make more errors.
+This example restores binary images from noise. A field can be trained with best
+labelings (the saddle point approximation, SPA) or with marginals (the pseudo-marginal
+approximation, PMA). Labels can be predicted as the best labeling (MAP) or by the
+largest marginals (MPM). Kumar, August and Hebert (2005) found that learning and
+inference must match. This example confirms the result: MAP has few errors with the
+weights of SPA, and MPM has few errors with the weights of PMA. Other combinations have
+more errors.
 """
 
 # %%
@@ -15,8 +16,9 @@ PMA. Other combinations make more errors.
 # ----
 #
 # There are four shapes with fine structure. Training uses eight noisy copies of the
-# first shape; all four are restored. The noise is *bimodal*: each class is a mixture of
-# two Gaussians, so a single pixel says little about its class.
+# first shape, and prediction restores all four shapes. The noise is *bimodal*: the grey
+# values of each class are a mixture of two Gaussians, so a single pixel says little
+# about its class.
 import copy
 import warnings
 
@@ -37,9 +39,9 @@ print("images, rows, columns, features:", X_train.shape)
 # Two ways to learn
 # -----------------
 #
-# An estimator combines a way to learn with an inference. The default,
-# ``learning="coupled"``, chooses the learning that matches the inference. The node
-# feature is the grey value, and the edge features are
+# An estimator combines a learning method with an inference. The default,
+# ``learning="coupled"``, chooses the learning method that matches the inference. The
+# node feature is the grey value, and the edge features are
 # ``[1, |difference of grey values|]``, as in the paper.
 matched_map = DRFClassifier(learning="spa", inference="map", random_state=0)
 matched_mpm = DRFClassifier(learning="pma", inference="mpm")
@@ -63,7 +65,7 @@ print(f"pixel by pixel: {100 * np.mean(y_alone != y_test):.1f} % wrong")
 # Four ways to predict
 # --------------------
 #
-# The weights of a fitted estimator can be used with another inference.
+# A fitted estimator can predict with another inference than in training.
 inferences = ("map", "mpm")
 ways = {"SPA": matched_map, "PMA": matched_mpm}
 predicted = {

@@ -2,16 +2,16 @@
 An object cut out by colour and texture
 =======================================
 
-A user marks pixels that certainly belong to the object or to the background. A mixture
-of factor analysers per class, trained on pixels of these two regions, classifies the
-band between them. Features are CIE Lab colour and the eigenvalues of the structure
-tensor (:class:`~sklearn_crf.preprocessing.PixelFeatures`, which needs scikit-image).
-One colour of the generated picture occurs in both regions, which differ there in
-texture only.
+A user marks pixels that certainly belong to the object or to the background. One
+mixture of factor analysers per class is trained on marked pixels, and classifies the
+pixels of the band between the two marked regions. Features are CIE Lab colour and the
+eigenvalues of the structure tensor (:class:`~sklearn_crf.preprocessing.PixelFeatures`,
+which needs scikit-image). One colour of the generated picture occurs in the object and
+in the background; pixels of this colour only differ in texture.
 
-All three ways of training label the band equally well on this picture.
-:doc:`/auto_examples/selection/plot_generative_discriminative` shows data on which they
-differ.
+On this picture, all three training criteria label the band equally well.
+:doc:`/auto_examples/selection/plot_generative_discriminative` shows data on which the
+criteria differ.
 """
 
 import matplotlib.pyplot as plt
@@ -29,7 +29,7 @@ rng = np.random.default_rng(0)
 
 
 def patches(shape, colours, size):
-    """Give every pixel the colour whose smooth random field is largest there."""
+    """Return an image with the colour whose smooth random field is largest."""
     fields = [gaussian_filter(rng.normal(size=shape), size) for _ in colours]
     return np.array(colours)[np.argmax(fields, axis=0)]
 
@@ -92,7 +92,8 @@ for name, model in models.items():
     )
 
 # %%
-# The mask has the marks outside the band, and inside the probability of the object.
+# The mask shows the marks outside the band, and the probability of the object inside
+# the band.
 
 figure, axes = plt.subplots(2, 3, figsize=(10, 5.6), layout="constrained")
 marked = image.copy()

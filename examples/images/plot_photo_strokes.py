@@ -2,17 +2,17 @@
 A photograph segmented from a few strokes
 =========================================
 
-A user draws a few strokes on a photograph, each with a class name. All other pixels are
-unlabelled, and training sums over their possible labels.
+A user draws a few strokes on a photograph, each with the name of a class. All other
+pixels are unlabelled, and training sums over the possible labels of unlabelled pixels.
 """
 
 # %%
 # Image and strokes
 # -----------------
 #
-# The photograph comes with scikit-learn. It is reduced to a fifth of its size, so that
+# The photograph is part of scikit-learn. It is reduced to a fifth of its size, so that
 # this example runs quickly. Strokes are given in pixels of the original image. Pixels
-# without a stroke get the label "none".
+# without a stroke have the label "none".
 import warnings
 
 import matplotlib.pyplot as plt
@@ -67,8 +67,8 @@ print(f"{np.mean(marked != 'none'):.1%} of the pixels are marked")
 # Features
 # --------
 #
-# The features are colours, their local means and standard deviations, and products of
-# these. A single image needs a leading axis for examples.
+# The features are colours, local means and standard deviations of the colours, and
+# products of these features. A single image needs a leading axis for examples.
 squares = PolynomialFeatures(2, include_bias=False)
 features = make_pipeline(
     LocalImageFeatures(("intensity", "mean", "deviation"), scales=(1.0,)),
@@ -103,7 +103,8 @@ print("edge weights (constant, likeness):", np.round(field.edge_coef_.ravel(), 2
 
 # %%
 # The pictures show the strokes, the labels of each pixel by itself, the labels of the
-# field, and its largest marginals. They are low where the field is uncertain.
+# field, and the largest marginal of each pixel. The largest marginal is low if the
+# field is uncertain.
 y_alone = alone.predict(X[0].reshape(-1, X.shape[-1])).reshape(marked.shape)
 figure, axes = plt.subplots(2, 3, figsize=(11, 5.2), layout="constrained")
 *axes, empty = axes.flat

@@ -2,9 +2,9 @@
 Regions of a scene, labelled together
 =====================================
 
-A picture divided into small regions is a graph whose nodes have different numbers of
-neighbours. The lengths of shared boundaries differ, some regions lie above others, and
-some are unlabelled.
+A picture that is divided into small regions is a graph whose nodes have different
+numbers of neighbours. The lengths of shared boundaries differ, some regions lie above
+other regions, and some regions are unlabelled.
 """
 
 # %%
@@ -12,9 +12,9 @@ some are unlabelled.
 # ------
 #
 # The scenes have sky above woods, and woods above a field with houses. Regions are the
-# Voronoi cells of random points. The feature of a region is its colour with noise.
-# Edges point from the upper to the lower region, because it matters which class is
-# above.
+# Voronoi cells of random points. The features of a region are its colour with noise.
+# Edges point from the upper region to the lower region, because the order of the
+# classes from top to bottom matters.
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.spatial import cKDTree
@@ -69,7 +69,7 @@ def example(pixels):
 
 scenes = [example(scene()) for _ in range(16)]
 X, labels, cells = (list(part) for part in zip(*scenes, strict=True))
-# A fifth of the regions is unlabelled. Training sums over their labels.
+# A fifth of the regions is unlabelled. Training sums over the labels of these regions.
 y = [np.where(rng.random(N_REGIONS) < 0.2, "", CLASSES[part]) for part in labels]
 
 # %%
@@ -88,8 +88,8 @@ for name, data in fields.items():
     print(f"{name:16s} {100 * accuracy:.1f} % of regions right")
 
 # %%
-# The picture shows the pairwise scores of an edge of average length, for classes of the
-# upper region (rows) and of the lower region (columns).
+# The printed table shows the pairwise scores of an edge of average length. Rows are
+# classes of the upper region, and columns are classes of the lower region.
 table = np.tensordot(
     [1, np.mean([x.edge_features[:, 1].mean() for x in X])], field.edge_coef_[0], axes=1
 ).reshape(4, 4)

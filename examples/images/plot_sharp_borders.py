@@ -2,12 +2,12 @@
 Fully connected field: sharp borders from coarse probabilities
 ==============================================================
 
-Networks for segmentation give probabilities on a coarse grid: borders are blurred, and
-thin parts are lost. A fully connected field restores the borders. It joins every pair
-of pixels by an edge whose weight depends on their distance and on the similarity of
-their colours. One line of code refines the probabilities of an image. The weights of
-the field can be learned from a few labelled images, by differentiating the updates of
-its prediction.
+Networks for segmentation predict probabilities on a coarse grid: borders are blurred,
+and thin parts are lost. A fully connected field restores the borders. The field joins
+every pair of pixels by an edge whose weight depends on the distance of the pixels and
+on the similarity of their colours. One line of code refines the probabilities of an
+image. The weights of the field can be learned from a few labelled images, by
+differentiating the updates of the prediction.
 """
 
 # %%
@@ -76,9 +76,9 @@ probabilities = [coarse_probabilities(each) for each in labels]
 # One image, one line
 # -------------------
 #
-# The default kernels and weights are published values, for colours of 0 to 255. The
+# The default kernels and weights are published values, for colours from 0 to 255. The
 # probabilities of a real network, for example from ``np.load("softmax.npz")``, are
-# refined in the same way. The last axis holds the classes.
+# refined in the same way. The last axis of the probabilities is the axis of classes.
 
 refined = refine(probabilities[-1], images[-1])
 wrong = [np.mean(p.argmax(axis=-1) != labels[-1]) for p in (probabilities[-1], refined)]
@@ -89,8 +89,8 @@ print(f"pixels wrong: {100 * wrong[0]:.1f} % before, {100 * wrong[1]:.1f} % afte
 # ---------------
 #
 # Unary scores are logarithms of probabilities times a factor. Training learns this
-# factor and the weight of each kernel. With ``bandwidths="held_out"`` it also chooses
-# the bandwidths, by their loss on a part of the images.
+# factor and the weight of each kernel. With ``bandwidths="held_out"``, training also
+# chooses the bandwidths with the lowest loss on held-out images.
 
 X = [
     DenseExample(np.log(p), image)
@@ -109,8 +109,8 @@ for kernel, weight in zip(learned.kernels_, learned.compatibility_, strict=True)
 # Comparison of the fields
 # ------------------------
 #
-# A field may not improve strong unary scores. The report compares fields on new images,
-# with confidence intervals of the differences over images.
+# If the unary scores are very good, a field may not improve them. The report compares
+# fields on new images, with confidence intervals of the differences over images.
 
 report = refinement_report(
     X_train,

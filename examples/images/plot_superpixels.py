@@ -3,20 +3,21 @@ Superpixels of a noisy photograph, from four strokes
 ====================================================
 
 A photograph is divided into some hundred regions of similar colour. Regions are nodes,
-edges join adjacent regions, and four strokes label regions as flower or background. All
-other regions are unlabelled, and training sums over their possible labels.
+and edges join adjacent regions. Four strokes label regions as flower or background. All
+other regions are unlabelled, and training sums over the possible labels of these
+regions.
 
-The photograph is noisy, so the colour of a small region is uncertain. The numbers over
-the pictures are the shares of wrong pixels, with each region labelled by itself, and
-with all regions labelled together.
+The photograph is noisy, so the colour of a small region is uncertain. The numbers above
+the pictures are the fractions of wrong pixels if each region is labelled by itself, and
+if all regions are labelled together.
 """
 
 # %%
 # Regions
 # -------
 #
-# ``RAG`` of scikit-image joins adjacent regions. An :class:`~sklearn_crf.Example`
-# accepts it without conversion.
+# ``RAG`` of scikit-image is a graph that joins adjacent regions. An
+# :class:`~sklearn_crf.Example` accepts this graph without conversion.
 import matplotlib.pyplot as plt
 import numpy as np
 from skimage.graph import RAG

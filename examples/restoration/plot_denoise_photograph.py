@@ -2,11 +2,12 @@
 Denoising a photograph with a regression tree field
 ===================================================
 
-A Gaussian field smooths an image, and decision trees over the input determine where.
-Each factor follows its tree, with tests on the surroundings of its pixels, to a leaf.
-The leaf holds the precision and the linear model of the factor. In this example, the
-two photographs of scikit-learn are cut into tiles. The field learns from all tiles
-except one, and denoises that tile.
+A Gaussian field smooths an image, and decision trees on the input determine how
+strongly it smooths each part. The tree of a factor tests the surroundings of the pixels
+of the factor, and thereby chooses a leaf. The leaf contains the precision and the
+linear model of the factor. In this example, the two photographs of scikit-learn are cut
+into tiles. The field is trained on all tiles except one, and denoises the remaining
+tile.
 """
 
 import warnings
@@ -24,7 +25,7 @@ SIGMA = 30.0
 
 
 def grey(image):
-    """Return the luma at half scale: each pixel is the mean of four."""
+    """Return the luma at half scale; each pixel is the mean of four pixels."""
     luma = image @ np.array([0.299, 0.587, 0.114])
     height, width = luma.shape[0] // 2 * 2, luma.shape[1] // 2 * 2
     blocks = luma[:height, :width].reshape(height // 2, 2, width // 2, 2)
@@ -52,11 +53,11 @@ noisy = [tile + SIGMA * rng.normal(size=tile.shape) for tile in clean]
 noisy_truth = truth + SIGMA * rng.normal(size=truth.shape)
 
 ###############################################################################
-# Three fields are compared. The first has a single leaf for each type of factor, so it
-# is a linear filter, equal at all pixels. The others have trees of depth three. One of
-# them is trained by pseudolikelihood, the other for the signal-to-noise ratio of its
-# prediction. Features are the pixel itself and derivatives of Gaussians at three
-# scales.
+# This example compares three fields. The first field has a single leaf for each type of
+# factor, so it is a linear filter that is equal at all pixels. The second and the third
+# field have trees of depth three. The second field is trained by pseudolikelihood, and
+# the third field is trained for the squared error of its prediction. Features are the
+# pixel itself and derivatives of Gaussians at three scales.
 
 fields = {
     "no trees": {"loss": "mse", "max_depth": 0},
@@ -75,7 +76,7 @@ for name, options in fields.items():
 
 ###############################################################################
 # Without trees, the field makes the same compromise between noise and blur at all
-# pixels. With trees, it smooths walls and keeps edges sharp.
+# pixels. With trees, the field smooths walls, and edges remain sharp.
 
 figure, axes = plt.subplots(2, 3, figsize=(9, 6.4), layout="constrained")
 *axes, empty = axes.flat

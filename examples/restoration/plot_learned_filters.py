@@ -16,8 +16,8 @@ from sklearn_crf import LearnedFilters
 from sklearn_crf.rtf import JPEG
 
 ###############################################################################
-# Training uses tiles of two photographs at half size. Another photograph is for
-# testing.
+# The model is trained on tiles of two photographs at half size, and tested on another
+# photograph.
 
 halves = [image[:420:2, ::2].mean(axis=2) for image in load_sample_images().images]
 tiles = [
@@ -31,7 +31,8 @@ damage = JPEG(10)
 damaged = damage(truth, np.random.default_rng(0))
 
 ###############################################################################
-# Every training step uses new crops of the tiles, rotated at random and compressed.
+# Every training step uses new random crops of the tiles, which are rotated at random
+# and then compressed.
 
 model = LearnedFilters(damage, n_stages=3, max_iter=250, random_state=0).fit(tiles)
 restored = model.predict([damaged])[0]
@@ -45,7 +46,7 @@ right.imshow(rows.swapaxes(1, 2).reshape(21, 56), cmap="gray")
 right.set(xticks=[], yticks=[], title="filters of the first stage")
 
 ###############################################################################
-# Peak signal-to-noise ratios, in decibels:
+# The following lines print and show peak signal-to-noise ratios in decibels:
 
 
 def psnr(image):

@@ -3,8 +3,8 @@ Restoring a photograph in one call
 ==================================
 
 :func:`sklearn_crf.restore` removes noise, fills gaps, removes a known blur, or enlarges
-a photograph. It uses trained fields that come with the package, so this example trains
-nothing. The fields were trained on other photographs.
+a photograph. The function uses trained fields that are part of the package, so this
+example needs no training. The fields were trained on other photographs.
 """
 
 import matplotlib.pyplot as plt
@@ -23,8 +23,9 @@ def psnr(image):
 
 
 ###############################################################################
-# There are four kinds of degradation. The noise level is estimated from the image. If
-# the image is blurred, the estimate uses the frequencies that the blur suppresses most.
+# This example restores four kinds of degradation. ``restore`` estimates the noise level
+# from the image. If the image is blurred, the estimate uses the frequencies that the
+# blur suppresses most.
 
 noise = np.clip(truth + 20 * rng.normal(size=truth.shape), 0, 255).astype(np.uint8)
 
@@ -48,7 +49,8 @@ pairs = {
 }
 
 ###############################################################################
-# Peak signal-to-noise ratios before and after, in decibels:
+# The following lines print peak signal-to-noise ratios before and after the
+# restoration, in decibels:
 
 for name, (given, restored) in pairs.items():
     print(f"{name:<15} {psnr(given):5.2f} -> {psnr(restored):5.2f}")

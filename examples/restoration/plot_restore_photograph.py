@@ -3,10 +3,10 @@ Deblurring, filling gaps and enlarging a photograph
 ===================================================
 
 The degradation of an image is often known: the blur of a moving camera, lost pixels, or
-a sensor with too few pixels. A regression tree field takes this degradation as given,
-and learns the properties of images from sharp examples. In this example, it learns from
-tiles of the two photographs of scikit-learn. It restores another tile, which is
-compared with the results of scikit-image and SciPy.
+a sensor with too few pixels. A regression tree field uses this known degradation, and
+learns the properties of images from sharp examples. In this example, the field is
+trained on tiles of the two photographs of scikit-learn, and restores another tile. The
+results are compared with results of scikit-image and SciPy.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ from sklearn_crf.rtf import Blur, Downsampling, MissingPixels
 
 
 def grey(image):
-    """Return the luma at half scale: each pixel is the mean of four."""
+    """Return the luma at half scale; each pixel is the mean of four pixels."""
     luma = image @ np.array([0.299, 0.587, 0.114])
     height, width = luma.shape[0] // 2 * 2, luma.shape[1] // 2 * 2
     blocks = luma[:height, :width].reshape(height // 2, 2, width // 2, 2)
@@ -42,7 +42,7 @@ rng = np.random.default_rng(0)
 
 
 def show(**images):
-    """Show images side by side, with signal-to-noise ratios away from the border."""
+    """Show images side by side; signal-to-noise ratios exclude the border."""
     axes = plt.subplots(1, 4, figsize=(11, 3.2), layout="constrained")[1]
     images["truth"] = truth
     for ax, (name, image) in zip(axes, images.items(), strict=True):
@@ -68,8 +68,8 @@ rival = 255 * richardson_lucy(np.clip(blurred / 255, 1e-3, 1), kernel, num_iter=
 show(blurred=blurred, Richardson_Lucy=rival, field=field.predict([blurred])[0])
 
 ###############################################################################
-# **Filling gaps.** Two thirds of the pixels are missing (NaN). The field keeps the
-# known pixels, and replaces the others by their conditional means.
+# **Filling gaps.** Two thirds of the pixels are missing (NaN). The field does not
+# change the known pixels, and replaces missing pixels by their conditional means.
 
 gaps = MissingPixels(0.67)
 seen = gaps(truth, rng)

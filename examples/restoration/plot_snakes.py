@@ -3,11 +3,12 @@ Snakes: labels that only neighbours determine
 =============================================
 
 A snake is a path of six cells. The colour of a cell gives the direction of the next
-cell. Its label is its position on the path, and the background has label 0. The colour
-of a cell does not determine its position, which follows from the position of the
-previous cell. The colours tell which neighbour is the previous cell. If the pairwise
+cell. The label of a cell is its position on the path, and the background has label 0.
+The colour of a cell does not determine its position, but the position of the previous
+cell does. The colours determine which neighbour is the previous cell. If the pairwise
 factors of a field depend on the input, one linear system propagates positions along the
-path. Nowozin et al. (2011) introduced this task; the grids here are generated.
+path. Nowozin et al. (2011) introduced this task; the grids of this example are
+generated.
 """
 
 import warnings
@@ -25,7 +26,7 @@ LENGTH, SIDE = 6, 7
 
 
 def snake(rng):
-    """Draw a square with one snake; return its colours and labels, 0 for background."""
+    """Draw a square with one snake; return colours and labels (0 is background)."""
     while True:
         path = [tuple(rng.integers(SIDE, size=2))]
         colours = rng.integers(1, 5, size=LENGTH)
@@ -53,12 +54,12 @@ X, y = (np.array(part) for part in zip(*(grid(rng) for _ in range(9)), strict=Tr
 X_train, y_train, X_test, y_test = X[:6], y[:6], X[6:], y[6:]
 
 ###############################################################################
-# Three models are compared. The first has trees of single cells, which test colours
-# around each cell. The Gaussian field adds pairwise factors that are equal for all
-# pairs of neighbours. The tree field has trees for pairs instead, whose leaves
-# distinguish pairs along the path from other pairs. Labels are encoded as unit vectors,
-# so a linear model of a pair can express that the label of one cell is the label of the
-# other plus one.
+# This example compares three models. The first model has trees of single cells, which
+# test the colours around each cell. The Gaussian field also has pairwise factors, which
+# are equal for all pairs of neighbours. The tree field has trees for pairs instead of
+# trees for cells; the leaves of these trees distinguish pairs along the path from other
+# pairs. Labels are encoded as unit vectors, so a linear model of a pair can express
+# that the label of one cell is the label of the other cell plus one.
 
 # Trees may test every channel of every surrounding cell. Channels are 0 or 1, so a
 # single threshold is enough.
@@ -89,8 +90,8 @@ for name, own in models.items():
         labels[name] = model.fit(X_train, y_train).predict(X_test)
 
 ###############################################################################
-# The titles give the share of correctly labelled cells of snakes. The background is
-# easy.
+# The titles show the fraction of correctly labelled cells of snakes. The background is
+# not counted, because it is easy to label.
 
 figure, axes = plt.subplots(2, 3, figsize=(9, 6.6), layout="constrained")
 *axes, legend = axes.flat

@@ -2,9 +2,10 @@
 Are the probabilities right?
 ============================
 
-Of all pixels with a predicted probability of 80 %, eighty in a hundred should have the
-label. Pseudolikelihood trusts neighbours too much, so its probabilities are too
-extreme. One temperature, chosen on held-out images, calibrates them.
+Of all pixels for which a label has a predicted probability of 80 %, eighty in a hundred
+should have this label. Pseudolikelihood trusts neighbours too much, so its
+probabilities are too extreme. A single temperature that is chosen on held-out images
+calibrates these probabilities.
 """
 
 # %%

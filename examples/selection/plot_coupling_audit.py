@@ -2,11 +2,12 @@
 Which way of learning goes with which inference
 ===============================================
 
-Kumar, August and Hebert (2005) learned fields in several ways, predicted with several
-inferences, and found that the best pairs match: a field should be learned with the
-inference that predicts. ``coupling_audit`` computes their table for any data by
-cross-validation, with paired tests over examples. Afterwards, one temperature
-calibrates the probabilities of weights that were learned from best labelings only.
+Kumar, August and Hebert (2005) trained fields by several learning methods, predicted
+with several inference algorithms, and found that the best pairs match: a field should
+be trained with the same inference that predicts. ``coupling_audit`` computes the table
+of this paper for any data by cross-validation, with paired tests over examples. The
+last section calibrates the probabilities of a field that was trained only with best
+labelings.
 """
 
 # %%
@@ -29,8 +30,8 @@ X, y, _ = make_noisy_digits(40, random_state=0)
 # The audit
 # ---------
 #
-# Each estimator has another way of learning, and is fitted once for each fold. Each
-# inference predicts with every fitted estimator.
+# Each estimator has a different learning method, and is fitted once for each fold.
+# Every inference algorithm then predicts with every fitted estimator.
 estimators = {
     "PMA": DRFClassifier(learning="pma", inference="mpm"),
     "SPA": DRFClassifier(learning="spa", inference="map"),
@@ -52,13 +53,14 @@ for learning, decoding, score, p in rows:
 # %%
 # Matching pairs are framed. A star marks pairs that are significantly worse than the
 # best pair at the 5 % level. The test accounts for the selection of the best pair.
-# Pseudolikelihood predicts well only by ICM, which like its training looks at each node
-# given its neighbours.
+# Weights of pseudolikelihood predict well only with ICM, which considers each node
+# given its neighbours, as pseudolikelihood does.
 #
-# The score of SPA with MAP, 92.5 %, also depends on the solver. Here SPA was trained by
-# the default solver, which takes gradient steps and keeps the weights with the fewest
-# training errors. ``solver="bundle"`` minimises the loss of SPA instead. In this
-# cross-validation, the same pair then scores only 73.3 %, although it matches too.
+# The score of SPA with MAP, 92.5 %, also depends on the solver. In this example, SPA is
+# trained by the default solver, which takes gradient steps and returns the weights with
+# the fewest training errors. ``solver="bundle"`` minimises the loss of SPA instead. In
+# this cross-validation, SPA with MAP then has a score of only 73.3 %, although this
+# pair also matches.
 CouplingAuditDisplay.from_results(audit.results)
 plt.show()
 
@@ -66,9 +68,9 @@ plt.show()
 # Probabilities
 # -------------
 #
-# The scale of the weights of SPA is arbitrary, so its marginals are not calibrated. One
-# temperature, chosen on held-out images, calibrates them and does not change the
-# predicted labels.
+# The scale of the weights of SPA is arbitrary, so the marginals are not calibrated. A
+# single temperature that is chosen on held-out images calibrates the marginals and does
+# not change the predicted labels.
 spa = estimators["SPA"].fit(X[:30], y[:30])
 calibrated = TemperatureScaling(estimators["SPA"], cv=3).fit(X[:30], y[:30])
 print(

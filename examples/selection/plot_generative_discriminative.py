@@ -2,11 +2,11 @@
 From a generative to a discriminative classifier
 ================================================
 
-One family of densities is trained by three criteria. The joint likelihood places
-components where samples are dense. The conditional likelihood places them near the
-class boundaries. The multi-conditional likelihood interpolates between the two, by
-``alpha``. There are fewer components than clusters, so the densities cannot fit all
-samples, and the criteria lead to different fits.
+This example trains one family of densities by three criteria. The joint likelihood
+places components where samples are dense. The conditional likelihood places components
+near the class boundaries. The multi-conditional likelihood interpolates between the two
+criteria; ``alpha`` sets the balance. There are fewer components than clusters, so the
+densities cannot fit all samples, and the criteria lead to different fits.
 """
 
 import warnings
@@ -22,7 +22,7 @@ rng = np.random.default_rng(3)
 
 # %%
 # Class 0 has two long clusters that are far apart. Class 1 has four small clusters
-# between and around them.
+# between and around the long clusters.
 
 
 def draw(n):
@@ -43,9 +43,9 @@ X_test, y_test = draw(20000)
 
 # %%
 # Each class has two components, with equal initial values for all criteria. The
-# training samples are separable, so the conditional likelihood has no maximum. Its
-# training ends at ``max_iter``, with components that do not fit the density of the
-# samples.
+# training samples are separable, so the conditional likelihood has no maximum. Training
+# by the conditional likelihood ends at ``max_iter``, with components that do not fit
+# the density of the samples.
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 

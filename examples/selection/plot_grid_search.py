@@ -2,9 +2,9 @@
 Choosing a field by cross-validation
 ====================================
 
-A field is a scikit-learn classifier whose samples are images. In this example, it is
-the last step of a pipeline. A grid search selects the strength of the penalty and the
-way to learn together.
+A field is a scikit-learn classifier whose samples are images. In this example, a field
+is the last step of a pipeline. A grid search selects the strength of the penalty and
+the learning method together.
 """
 
 # %%
@@ -34,8 +34,8 @@ X_train, y_train, X_test, y_test = X[:24], y[:24], X[24:324], y[24:324]
 # ----------
 #
 # ``NodeTransformer`` applies a transformer to the features of all nodes. The grid has
-# the usual parameters of a field: the inverse strength ``C`` of the penalty, the way to
-# learn, and the inference that predicts.
+# three parameters of a field: the inverse strength ``C`` of the penalty, the learning
+# method, and the inference that predicts.
 pipeline = Pipeline(
     [
         ("scale", NodeTransformer(StandardScaler())),
@@ -56,7 +56,7 @@ print("best:", search.best_params_)
 print(f"right on new images: {100 * search.score(X_test, y_test):.2f} %")
 
 # %%
-# Learning by the best labeling (SPA) has no penalty, so it has a single point.
+# Learning by the best labeling (SPA) has no penalty, so its error is a horizontal line.
 results = search.cv_results_
 figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
 ways = np.asarray(results["param_field__learning"])

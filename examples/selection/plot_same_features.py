@@ -2,10 +2,10 @@
 The same features, alone and in a field
 =======================================
 
-Any classifier can use context: with features of a window around each node, it smooths
-its predictions. This example shows what a field adds. Logistic regression and a field
-get the same features, including windows, on signals, activities and textures. Errors
-are measured on new examples.
+Any classifier can use context: with features of a window around each node, its
+predictions become smoother. This example measures how much a field adds. Logistic
+regression and a field are trained on the same features, including windows, of signals,
+activities and textures. Errors are measured on new examples.
 """
 
 # %%
@@ -31,7 +31,7 @@ def rows(X):
 
 
 def compare(name, X, y, n_train):
-    """Return predictions of both models for the examples after the first n_train."""
+    """Train both models on n_train examples, and return predictions for the rest."""
     labels = np.concatenate([np.ravel(part) for part in y[:n_train]])
     truth = np.concatenate([np.ravel(part) for part in y[n_train:]])
     alone = LogisticRegression(max_iter=1000).fit(rows(X[:n_train]), labels)
@@ -47,7 +47,8 @@ def compare(name, X, y, n_train):
 # %%
 # Phases of a signal
 # ------------------
-# Three phases follow each other, each for 3 to 7 steps. The field learns their order.
+# Three phases follow each other in a fixed order, each for 3 to 7 steps. The field
+# learns the order of the phases.
 y = np.empty((200, 30), dtype=int)
 for labels in y:
     phases = (rng.integers(3) + np.arange(10)) % 3
@@ -62,8 +63,8 @@ for reach in (0, 2, 4):
 # %%
 # Activities from an accelerometer
 # --------------------------------
-# Some activities never follow each other: nobody runs directly after resting. The
-# series have different lengths.
+# Some activities never follow each other: in these data, nobody runs directly after
+# resting. The series have different lengths.
 def series(n_steps):
     states = np.zeros(n_steps, dtype=int)
     for t in range(1, n_steps):
@@ -107,9 +108,9 @@ plt.show()
 # %%
 # All results
 # -----------
-# The larger the window, the less the field adds, and windows that are too large
-# increase the errors of both models. The field makes the fewest errors, because it
-# models the labels of neighbours, not only their features.
+# With larger windows, the field adds less, and windows that are too large increase the
+# errors of both models. The field makes the fewest errors, because it models the labels
+# of neighbours, not only their features.
 figure, ax = plt.subplots(figsize=(8, 3.2), layout="constrained")
 for place, (alone, together) in enumerate(errors.values()):
     ax.plot([100 * alone, 100 * together], [place, place], color="0.7", zorder=1)

@@ -1,4 +1,4 @@
-"""Learn to remove noise from photographs of your own."""
+"""Learn to remove noise from photographs, from pairs of noisy and clean images."""
 
 import numpy as np
 from sklearn.datasets import load_sample_image

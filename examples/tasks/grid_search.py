@@ -1,4 +1,4 @@
-"""Search over ways to learn a field and over inferences."""
+"""Search over learning methods, inference algorithms and the penalty of a field."""
 
 import numpy as np
 from sklearn.model_selection import GridSearchCV

@@ -1,4 +1,4 @@
-"""Split a long table into sequences, predict, and add predictions to its rows."""
+"""Split a long table into sequences, and add predicted labels to its rows."""
 
 import numpy as np
 import pandas as pd

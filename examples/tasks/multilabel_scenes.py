@@ -1,4 +1,4 @@
-"""Predict several labels for each scene, which occur together or exclude each other."""
+"""Predict several labels per scene, some of which occur together."""
 
 import numpy as np
 from sklearn.metrics import f1_score

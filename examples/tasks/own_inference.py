@@ -1,4 +1,4 @@
-"""Define an inference that labels nodes in order, each given the nodes before it."""
+"""Define an inference algorithm that labels nodes in order, given earlier labels."""
 
 import numpy as np
 

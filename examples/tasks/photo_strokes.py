@@ -1,4 +1,4 @@
-"""Label the superpixels of a photograph from strokes on a few of them."""
+"""Label all superpixels of a photograph from strokes on a few superpixels."""
 
 import numpy as np
 from skimage.graph import RAG

@@ -2,18 +2,19 @@
 Activities that last: scores of durations
 =========================================
 
-A chain remembers only the last label, so that it expects durations that fall off
-geometrically: a run of one step is its most probable run. Activities of people,
-machines and animals take at least some time.
-:class:`~sklearn_crf.potentials.Segments` adds a score for the duration of each run of
-a label (a semi-Markov model), and may forbid runs that are too short.
+In a chain, each label depends only on the previous label. The probabilities of
+durations therefore decrease geometrically, and one step is the most probable duration.
+Activities of people, machines and animals, however, have a minimum duration.
+:class:`~sklearn_crf.potentials.Segments` adds a score for the duration of each run of a
+label (a semi-Markov model), and may forbid runs that are too short.
 """
 
 # %%
 # Noisy recordings
 # ----------------
 #
-# Three activities, each of 8 to 20 steps. A single step says little about its activity.
+# The recordings contain three activities, each of 8 to 20 steps. A single step says
+# little about its activity.
 from itertools import groupby
 
 import matplotlib.pyplot as plt
@@ -42,8 +43,9 @@ X_test, y_test = zip(*[recording() for _ in range(40)], strict=True)
 # Three fields
 # ------------
 #
-# The same features, learned by exact maximum likelihood: without durations, with a
-# score for each duration, and with a least duration as well.
+# Three fields with the same features are trained by exact maximum likelihood. The first
+# field has no scores of durations. The second field has a score for each duration, and
+# the third field also has a minimum duration.
 fields = {
     "plain chain": "full",
     "durations": PairwiseTables("full", segments=Segments(25)),
@@ -54,8 +56,8 @@ for name, pairwise in fields.items():
     print(f"{name:15} {fields[name].score(X_test, y_test):.3f} right")
 
 # %%
-# The plain chain breaks activities up. With scores of durations, predicted activities
-# last as long as the true ones.
+# The plain chain splits activities into short runs. With scores of durations, predicted
+# activities last as long as the true activities.
 
 
 def durations(sequences):
@@ -84,7 +86,7 @@ axes[1].set(xlabel="steps of an activity", ylabel="activities")
 axes[1].legend()
 
 # %%
-# The learned scores of durations show the 8 to 20 steps.
+# The learned scores are high for durations from 8 to 20 steps.
 fig, ax = plt.subplots(figsize=(7, 2.5), layout="constrained")
 ax.plot(np.arange(1, 26), fields["durations"].duration_coef_.T, marker=".")
 ax.set(xlabel="duration", ylabel="score")

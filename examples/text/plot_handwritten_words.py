@@ -2,17 +2,18 @@
 Handwritten words: letters read together
 ========================================
 
-Handwritten digits are hard to classify one by one. They are easier in a word, where
-only some pairs of digits follow each other. A chain learns these pairs from words. With
-edge features, the pairs may also depend on the position in the word.
+Handwritten digits are hard to classify one by one. In a word, only some pairs of digits
+follow each other, which makes classification easier. A chain learns these pairs from
+words. With edge features, the pairs may also depend on the position in the word.
 """
 
 # %%
 # Words of digits
 # ---------------
 #
-# Words are twelve codes of six digits. Each digit is an image from the digits data set
-# of scikit-learn, with noise. Test words have the same codes, with other images.
+# The words are twelve codes of six digits. Each digit is an image from the digits data
+# set of scikit-learn, with noise. Test words have the same codes as training words,
+# with other images.
 import matplotlib.pyplot as plt
 import numpy as np
 import scipy.sparse as sp
@@ -45,8 +46,8 @@ X, X_test = written(y, slice(None, 900)), written(y_test, slice(900, None))
 #
 # On rows of pixels, the model is logistic regression. An array of words is read as
 # chains, with a weight for each pair of digits. In the third field, a sparse feature of
-# each edge encodes its position among the five edges of a word. By default, a position
-# has weights only for pairs of digits that occur there in training.
+# each edge encodes its position among the five edges of a word. By default, each
+# position has weights only for pairs of digits that occur at this position in training.
 chain = [[t, t + 1] for t in range(5)]
 
 

@@ -3,11 +3,11 @@ Names in sentences: features as dictionaries
 ============================================
 
 A tagger marks the words that name a person or a place. The features of a word are a
-dictionary with any keys;
-:class:`~sklearn_crf.preprocessing.SequenceVectorizer` converts lists of dictionaries to
-sparse chains. Labels follow the IOB2 scheme: ``B-PER`` is the first word of a person,
-``I-PER`` a further word, and ``O`` a word outside names. ``forbidden="IOB2"`` excludes
-label sequences that are not valid in this scheme.
+dictionary with any keys. :class:`~sklearn_crf.preprocessing.SequenceVectorizer`
+converts lists of dictionaries to sparse chains. Labels follow the IOB2 scheme:
+``B-PER`` is the first word of a person's name, ``I-PER`` is a further word of this
+name, and ``O`` is a word outside of names. ``forbidden="IOB2"`` excludes label
+sequences that are not valid in this scheme.
 """
 
 # %%
@@ -81,8 +81,8 @@ X = {part: [features(words) for words in sentences] for part, sentences in X.ite
 # Training
 # --------
 #
-# The pipeline takes lists of dictionaries and lists of tags. An entity counts as
-# correct only if all of its words are correct.
+# The pipeline is trained on lists of dictionaries and lists of tags. The report counts
+# an entity as correct only if all of its words are correct.
 field = TRWCRF(
     pairwise=PairwiseTables("full", forbidden="IOB2"), edge_features="constant"
 )
@@ -93,8 +93,8 @@ print(sequence_classification_report(y["test"], tagger.predict(X["test"])))
 # Learned weights
 # ---------------
 #
-# The display names the weights of features and labels. The table shows the score of
-# each pair of successive labels; forbidden pairs are white.
+# The printed lines are the largest weights of pairs of a feature and a label. The
+# picture shows the score of each pair of successive labels; forbidden pairs are white.
 for weight in top_features(tagger, 6):
     print(f"{weight.feature:12}{weight.label:8}{weight.weight:+.2f}")
 PairwiseTablesDisplay.from_estimator(tagger)
