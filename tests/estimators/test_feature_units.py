@@ -225,7 +225,7 @@ def test_frank_wolfe_labels_images_alike_in_all_large_units(shift):
     rng = np.random.default_rng(0)
     y = np.kron(rng.integers(2, size=(6, 3, 3)), np.ones((1, 4, 4), dtype=int))
     x = shift + 0.8 * y[..., np.newaxis] + rng.normal(size=(*y.shape, 3))
-    field = M3NClassifier(solver="frank_wolfe", random_state=0)
+    field = M3NClassifier(pairwise="ising", solver="frank_wolfe", random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         in_ones, *in_large = (clone(field).fit(unit * x, y) for unit in (1.0, 1e3, 1e6, 1e9))
