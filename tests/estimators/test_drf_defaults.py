@@ -1,6 +1,7 @@
 """DRFClassifier with default options: no warnings, at least the accuracy of independent nodes, and its inference."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning import PseudoMarginalTraining
 from sklearn_crf.learning._few_labels import risk_near_labels
-from sklearn_crf.learning._training import _risk_of_nodes, _without_edges
+from sklearn_crf.learning._training import _risk_of_nodes
 from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood, SoftmaxMargin
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -190,7 +191,9 @@ def test_the_start_is_learned_from_labelled_nodes_alone():
     nodes = _risk_of_nodes(risk)
     assert nodes.batches[0].example.n_nodes == 7
     # Unlabelled nodes without edges would change neither the loss nor its gradient.
-    whole = EmpiricalRisk(nodes.objective, risk.potentials, [_without_edges(risk.batches[0])])
+    batch = risk.batches[0]
+    without_edges = replace(batch, example=Example(batch.example.node_features, np.zeros((0, 2), dtype=np.int32)))
+    whole = EmpiricalRisk(nodes.objective, risk.potentials, [without_edges])
     coef = np.random.default_rng(1).normal(size=risk.potentials.n_coef)
     found, expected = nodes.value_grad(coef), whole.value_grad(coef)
     assert_allclose(found.value, expected.value)
