@@ -13,10 +13,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, restore one image file and write another."""
     parser = argparse.ArgumentParser(prog="python -m sklearn_crf", description="Discriminative random fields.")
     commands = parser.add_subparsers(required=True, metavar="restore")
-    command = commands.add_parser("restore", help="remove noise, fill in missing pixels, undo a blur, or enlarge")
+    command = commands.add_parser("restore", help="remove noise, blocks, gaps in an image or a blur, or enlarge")
     command.add_argument("image", type=Path, help="image file to read")
     command.add_argument("restored", type=Path, help="image file to write")
     command.add_argument("--noise", type=float, help="standard deviation of the noise; estimated by default")
+    command.add_argument("--jpeg", action="store_true", help="remove the blocks of JPEG compression instead of noise")
     command.add_argument("--mask", type=Path, help="image file that is not black where pixels are missing")
     command.add_argument("--kernel", type=Path, help="image file of the kernel that blurred the image")
     command.add_argument("--scale", type=int, default=1, help="how many times larger the result is")
@@ -35,7 +36,8 @@ def _restore(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
         mask = None if given.mask is None else _grey(io.imread(given.mask)) > 0
         kernel = None if given.kernel is None else _grey(io.imread(given.kernel)).astype(np.float64)
         noise = "auto" if given.noise is None else given.noise
-        restored = restore(image, noise=noise, mask=mask, kernel=kernel, scale=given.scale, n_jobs=given.jobs)
+        options = {"noise": noise, "jpeg": given.jpeg, "mask": mask, "kernel": kernel, "scale": given.scale}
+        restored = restore(image, **options, n_jobs=given.jobs)
         io.imsave(given.restored, restored, check_contrast=False)
     except (OSError, ValueError) as error:
         parser.error(str(error))

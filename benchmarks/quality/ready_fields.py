@@ -1,10 +1,10 @@
 """Train the models that are part of ``sklearn_crf.restore``, and write them into the package.
 
 Photographs that come with scikit-image (astronaut by NASA, public domain; brick, camera, chelsea, coffee, gravel and
-rocket, CC0) and with scikit-learn (china and flower, CC BY), grey, at half scale. Fits have fixed seeds: the same
-versions of the libraries give the same files. Three minutes on one core.
+rocket, CC0) and with scikit-learn (china and flower, CC BY), grey, at half scale. Learned filters are trained at full
+scale, too. Fits have fixed seeds: the same versions of the libraries give the same files. Four minutes on one core.
 
-    python benchmarks/quality/ready_fields.py [--fields noise missing blur zoom] [--folder FOLDER]
+    python benchmarks/quality/ready_fields.py [--fields noise jpeg missing blur zoom] [--folder FOLDER]
 """
 
 import argparse
@@ -18,6 +18,7 @@ from skimage.draw import line
 from skimage.transform import resize
 from sklearn.datasets import load_sample_images
 
+from sklearn_crf import LearnedFilters
 from sklearn_crf.restoration import _restore as ready
 from sklearn_crf.rtf import Blur, Downsampling
 
@@ -27,14 +28,12 @@ MULTIPLE = 12  # sides are multiples of this number, so that every scale divides
 
 
 def photographs():
-    """Return grey photographs (H, W) of bytes at half scale."""
+    """Return grey photographs (H, W) of bytes at half scale, and the same photographs at full scale."""
     images = [getattr(data, name)() for name in SAMPLES] + list(load_sample_images().images)
-    found = []
-    for image in images:
-        grey = image @ LUMA if image.ndim == 3 else image.astype(float)
-        shape = [side // (2 * MULTIPLE) * MULTIPLE for side in grey.shape]
-        found.append(np.rint(np.clip(resize(grey, shape, anti_aliasing=True), 0, 255)).astype(np.uint8))
-    return found
+    full = [image @ LUMA if image.ndim == 3 else image.astype(float) for image in images]
+    shapes = [[side // (2 * MULTIPLE) * MULTIPLE for side in grey.shape] for grey in full]
+    half = [resize(grey, shape, anti_aliasing=True) for grey, shape in zip(full, shapes, strict=True)]
+    return tuple([np.rint(np.clip(grey, 0, 255)).astype(np.uint8) for grey in scale] for scale in (half, full))
 
 
 def with_holes(image, rng):
@@ -88,10 +87,10 @@ def training(name):
 
 
 def shortened(filters):
-    """Return learned filters with parameters rounded to five digits below the largest, which halves their file."""
-    for name in ("filters_", "weights_", "pull_"):
-        value = getattr(filters, name)
-        setattr(filters, name, np.round(value, 5 - int(np.floor(np.log10(np.abs(value).max())))))
+    """Return learned filters in numbers of 16 bits, for images of any range."""
+    for name in ("filters_", "weights_", "pull_", "unit_"):
+        setattr(filters, name, np.float64(np.float16(getattr(filters, name))))
+    del filters.channel_range_, filters.input_dtype_
     return filters
 
 
@@ -100,11 +99,11 @@ def main():
     parser.add_argument("--fields", nargs="+", choices=ready.FIELDS, default=list(ready.FIELDS))
     parser.add_argument("--folder", type=Path, default=ready.FOLDER)
     args = parser.parse_args()
-    images = photographs()
+    half, full = photographs()
     for name in args.fields:
         start = time.process_time()
-        field = ready.estimator_of(name).set_params(**training(name)).fit(images)
-        field = shortened(field) if name == "noise" else field
+        field = ready.estimator_of(name).set_params(**training(name))
+        field = shortened(field.fit(half + full)) if isinstance(field, LearnedFilters) else field.fit(half)
         path = ready.save(name, field, args.folder)
         print(f"{name:<8} {time.process_time() - start:6.1f} s  {path.stat().st_size:,} bytes", flush=True)
 

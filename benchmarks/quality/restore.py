@@ -1,8 +1,10 @@
 """Compare ``sklearn_crf.restore`` with methods of scikit-image, on photographs that no field was trained on.
 
 BSD68, cut to 312 x 312 pixels: noise of four levels (beside non-local means and total variation, which are given the
-level), missing pixels (biharmonic), three blurs (Wiener, the best of five balances for each image, borders cut off),
-half and a third of the size (cubic splines). Every other photograph takes about four minutes on one core.
+level), JPEG blocks of four qualities (tree fields that are trained for each quality on the sample photographs of
+``ready_fields.py``), missing pixels (biharmonic), three blurs (Wiener, the best of five balances for each image,
+borders cut off), half and a third of the size (cubic splines). Every other photograph takes about four minutes on one
+core.
 
     python benchmarks/quality/restore.py [--every 2]
 """
@@ -10,17 +12,18 @@ half and a third of the size (cubic splines). Every other photograph takes about
 import argparse
 import os
 import time
+from functools import cache
 from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
 import numpy as np
-from ready_fields import kernels, with_holes
+from ready_fields import kernels, photographs, with_holes
 from scipy.ndimage import zoom
 from skimage.restoration import denoise_nl_means, denoise_tv_chambolle, inpaint_biharmonic, wiener
 from support.restoration import measures
 
-from sklearn_crf import restore
-from sklearn_crf.rtf import Blur
+from sklearn_crf import RegressionTreeField, restore
+from sklearn_crf.rtf import JPEG, Blur
 
 SIDE, BORDER = 312, np.s_[10:-10, 10:-10]
 BALANCES = (0.001, 0.003, 0.01, 0.03, 0.1)
@@ -39,7 +42,7 @@ class Kind:
         return getattr(self.rng, name)
 
 
-def photographs(every):
+def test_images(every):
     archive = np.load(Path(os.environ["SKLEARN_CRF_DATA"]) / "denoise_test" / "bsd68.npz")
     return [archive[name][:SIDE, :SIDE].astype(float) for name in archive.files[::every]]
 
@@ -54,6 +57,18 @@ def of_noise(clean, level, rng):
     found = {"given": noisy, "restore": restore(noisy), "level given": restore(noisy, noise=level)}
     found["non-local means"] = denoise_nl_means(noisy, **given)
     return found | {"total variation": denoise_tv_chambolle(noisy / 255, weight=level / 200) * 255}, np.s_[:, :]
+
+
+@cache
+def tree_field(quality):
+    half, full = photographs()
+    return RegressionTreeField(corruption=JPEG(quality), random_state=0, clip=None).fit(half + full)
+
+
+def of_blocks(clean, quality, rng):
+    blocks = JPEG(quality)(clean, rng).astype(np.uint8)
+    (of_tree,) = tree_field(quality).predict([blocks])
+    return {"given": blocks, "restore": restore(blocks, jpeg=True), "tree field": of_tree}, np.s_[:, :]
 
 
 def of_holes(clean, kind, rng):
@@ -82,6 +97,8 @@ def tasks():
     """Yield each task's name, function and parameter."""
     for level in (5, 15, 25, 50):
         yield f"noise of {level}", of_noise, level
+    for quality in (5, 10, 20, 40):
+        yield f"JPEG of quality {quality}", of_blocks, quality
     for kind, name in enumerate(("20 to 80 % of pixels missing", "bars missing", "scratches")):
         yield name, of_holes, kind
     for name, number in (("square of 9 x 9", 3), ("Gaussian of 1.6", 5), ("movement of 11", 8)):
@@ -94,7 +111,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=2, help="take every so many-th photograph")
     args = parser.parse_args()
-    images = photographs(args.every)
+    images = test_images(args.every)
     print(f"{len(images)} photographs, PSNR in dB")
     for name, damage, parameter in tasks():
         start, scores = time.process_time(), {}

@@ -8,7 +8,14 @@ import scipy.fft
 
 from sklearn_crf.kernels.restoration.diffusion import squared_errors
 from sklearn_crf.restoration import _tuning as tuned
-from sklearn_crf.rtf.images._corruption import GaussianNoise, corrupted_image
+from sklearn_crf.rtf.images._corruption import (
+    JPEG,
+    GaussianNoise,
+    corrupted_image,
+    factor_of_blocks,
+    factor_of_quality,
+    quality_of_factor,
+)
 
 
 class Stages(NamedTuple):
@@ -99,7 +106,7 @@ class Crops(NamedTuple):
     given: list  # (H, W) each, planes to restore, or to corrupt first
     target: list
     corruption: Any  # function of an image and a generator, or None
-    unit: float  # divisor of values for the kernel; if levels of noise are drawn, a crop's level is its divisor
+    unit: float  # divisor of values for the kernel, unless levels or qualities are drawn for each crop
 
     def drawn(self, n: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
         """Draw n crops, and return pairs of examples and targets, with crops of equal shape in one array (n, h, w)."""
@@ -121,6 +128,10 @@ class Crops(NamedTuple):
         if is_of_levels(corruption):
             unit = rng.uniform(corruption.low, corruption.high)
             corruption = GaussianNoise(unit)
+        elif is_of_qualities(corruption):
+            ends = [factor_of_quality(round(quality)) for quality in (corruption.high, corruption.low)]
+            quality = quality_of_factor(rng.uniform(*ends))
+            unit, corruption = unit_of_tables(factor_of_quality(quality)), JPEG(quality)
         if corruption is not None:
             # Mirror images are valid examples, because they are corrupted like any other image.
             turn = (slice(None, None, rng.choice([-1, 1])), slice(None, None, rng.choice([-1, 1])))
@@ -140,6 +151,22 @@ def is_white_noise(corruption: Any) -> bool:
 def is_of_levels(corruption: Any) -> bool:
     """Return whether a corruption is Gaussian noise with a range of levels."""
     return is_white_noise(corruption) and corruption.high is not None
+
+
+def is_of_qualities(corruption: Any) -> bool:
+    """Return whether a corruption is JPEG with a range of qualities."""
+    return isinstance(corruption, JPEG) and corruption.high is not None
+
+
+def unit_of_tables(factor: float) -> float:
+    """Return the unit of images that JPEG compressed with tables of a factor."""
+    return tuned.UNIT_OF_TABLES * max(factor, tuned.LEAST_FACTOR)
+
+
+def unit_of_blocks(image: np.ndarray) -> float:
+    """Estimate the unit of a compressed image (H, W) or (H, W, C) of bytes."""
+    channels = [image] if image.ndim == 2 or image.shape[2] == 3 else np.moveaxis(image, 2, 0)
+    return unit_of_tables(max(factor_of_blocks(channel) for channel in channels))
 
 
 def damaged(corruption: Callable, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -25,9 +25,11 @@ from sklearn_crf.restoration._filter_training import (
     Stages,
     damaged,
     is_of_levels,
+    is_of_qualities,
     is_white_noise,
     knots,
     train,
+    unit_of_blocks,
 )
 from sklearn_crf.rtf import _tuning as field_tuned
 from sklearn_crf.rtf._prediction import clipped, is_unknown, scored_pixels
@@ -54,7 +56,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         Examples are :class:`~sklearn_crf.rtf.GaussianNoise` and :class:`~sklearn_crf.rtf.JPEG`. It is called for every
         training crop. The corners of crops lie at multiples of 8 pixels from the corner of the image. Crops with
         Gaussian noise are divided by its standard deviation: ``GaussianNoise(5, 50)`` trains one model for all levels
-        from 5 to 50.
+        from 5 to 50. Crops with ``JPEG(5, 40)`` are divided by the factor of the quantisation tables, so that one
+        model restores images of every quality. Predictions estimate this factor from the image.
     n_stages : int, default=5
         Number of steps of the diffusion. Training and prediction time are proportional to it.
     filter_size : int, default=5
@@ -86,9 +89,10 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         Strengths :math:`\lambda_t` of the pull to the degraded image.
     unit_ : float
         Level of Gaussian noise in units of X, or the lowest level of a range. With other damage, the root mean square
-        difference of X and y.
+        difference of X and y. JPEG with a range of qualities has a unit for each image.
     loss_curve_ : ndarray of shape (n_iter_,)
-        Mean squared error of the crops of each step, divided by the squared noise of the crops or by ``unit_ ** 2``.
+        Mean squared error of the crops of each step, divided by the squared noise or unit of the crops, or by
+        ``unit_ ** 2``.
     validation_curve_ : ndarray
         Mean squared error of crops of the held-out images, at the start and 20 times during training. It is empty if no
         image is held out.
@@ -296,7 +300,9 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         images = _Images.of(X, "X")
         require_range(vars(self), images.sample())
         noise = "auto" if noise is None and is_of_levels(self.corruption) else noise
-        if noise is None:
+        if noise is None and is_of_qualities(self.corruption):
+            units = [unit_of_blocks(np.asarray(image, dtype=np.float64)) for image in X]
+        elif noise is None:
             warn_of_other_noise(self.corruption, images.planes)
             units = [self.unit_] * len(X)
         elif is_white_noise(self.corruption):
@@ -304,9 +310,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         else:
             raise ValueError(f"noise requires training with corruption=GaussianNoise(...), got {self.corruption!r}.")
         units = np.repeat(units, np.diff(images.starts)).tolist()
-        tasks, stages = list(zip(images.planes, units, strict=True)), Stages(self.filters_, self.weights_, self.pull_)
+        planes = restored_planes(self, images.planes, units)
         fitted = {"target_dtype_": self.target_dtype_, "target_range_": self.target_range_, "lattice_ndim_": 2}
-        planes = map_coarse(partial(_restored_plane, stages), tasks, self.n_jobs)
         return images.put_back([clipped(fitted, self.clip, plane) for plane in planes], X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -325,6 +330,12 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         """
         truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_unknown)
         return float(r2_score(truth, found, sample_weight=weight))
+
+
+def restored_planes(filters: LearnedFilters, planes: list, units: list) -> list:
+    """Restore planes (H, W) in units of their damage."""
+    stages, tasks = Stages(filters.filters_, filters.weights_, filters.pull_), list(zip(planes, units, strict=True))
+    return map_coarse(partial(_restored_plane, stages), tasks, filters.n_jobs)
 
 
 def _restored_plane(stages, task, n_threads):

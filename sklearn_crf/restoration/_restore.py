@@ -1,6 +1,7 @@
-"""Restoration of photographs: noise, missing pixels, blur and low resolution."""
+"""Restoration of photographs: noise, JPEG blocks, missing pixels, blur and low resolution."""
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from copy import copy
 from functools import cache
@@ -17,17 +18,20 @@ from sklearn_crf.dense._examples import BYTES, range_of_images, range_of_type
 from sklearn_crf.dense._tuning import HARDLY_ANY_RANGE
 from sklearn_crf.encoding._batches import object_array
 from sklearn_crf.restoration import _tuning as tuned
-from sklearn_crf.restoration._learned_filters import LearnedFilters
-from sklearn_crf.rtf import Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
+from sklearn_crf.restoration._filter_training import unit_of_blocks
+from sklearn_crf.restoration._learned_filters import LearnedFilters, restored_planes
+from sklearn_crf.rtf import JPEG, Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
 from sklearn_crf.rtf.images._corruption import levels_of_images
 
 # Folder of the models that were trained on sample photographs, as a JSON file for each kind of damage.
 FOLDER = Path(__file__).with_name("fields")
 
-# Class and parameters of the estimator for each kind of damage. Predictions are not rounded, because planes of opponent
-# colours are not bytes.
+# Class and parameters of the estimator for each kind of damage, and for each preset that has an estimator of its own.
+# Predictions are not rounded, because planes of opponent colours are not bytes.
+_FILTERS = {"max_iter": 1500, "validation_fraction": 0}
 FIELDS: dict[str, tuple] = {
-    "noise": (LearnedFilters, {"corruption": GaussianNoise(5, 50), "max_iter": 1500, "validation_fraction": 0}),
+    "noise": (LearnedFilters, {"corruption": GaussianNoise(5, 50), **_FILTERS}),
+    "jpeg": (LearnedFilters, {"corruption": JPEG(5, 40), **_FILTERS}),
     "missing": (RegressionTreeField, {"corruption": MissingPixels(0.2, 0.8)}),
     "blur": (RegressionTreeField, {"degradation": Blur(np.full((9, 9), 1 / 81), noise=2.0)}),
     "zoom": (RegressionTreeField, {"degradation": Downsampling(2, noise=2.0)}),
@@ -52,20 +56,21 @@ def restore(
     image: Any,
     *,
     noise: str | float = "auto",
+    jpeg: bool = False,
     mask: Any = None,
     kernel: ArrayLike | None = None,
     scale: int = 1,
     n_jobs: int | None = None,
 ) -> Any:
-    r"""Restore a photograph: remove noise, fill in missing pixels, undo a known blur, or enlarge.
+    r"""Restore a photograph: remove noise or JPEG blocks, fill in missing pixels, undo a known blur, or enlarge.
 
     .. math::
         u = \Big( J(x) + \tfrac{1}{\sigma^2} K^\top K \Big)^{-1} \Big( h(x) + \tfrac{1}{\sigma^2} K^\top x \Big)
 
     J and h belong to a :class:`~sklearn_crf.RegressionTreeField` that comes with the package. It was trained on the
-    sample photographs of scikit-learn and scikit-image. K is the blur or the loss of resolution. If noise is the only
-    damage, it is removed by :class:`~sklearn_crf.LearnedFilters`, trained on the same photographs. Colour images are
-    restored as brightness and two opponent colours.
+    sample photographs of scikit-learn and scikit-image. K is the blur or the loss of resolution. Noise and JPEG blocks
+    are removed by :class:`~sklearn_crf.LearnedFilters`, trained on the same photographs. Colour images are restored as
+    brightness and two opponent colours.
 
     Parameters
     ----------
@@ -78,6 +83,8 @@ def restore(
         Standard deviation of the noise, in units of the image. "auto" estimates it separately for brightness and for
         each opponent colour, from the finest detail in smooth regions. With ``kernel`` it is estimated from the
         frequencies that the blur reduces most. With ``scale``, "auto" assumes an image without noise.
+    jpeg : bool, default=False
+        True removes the blocks and ripples of JPEG compression instead of noise. The quality is estimated.
     mask : array-like of bool of shape (H, W), or list of them, optional
         True for missing pixels. The other pixels are returned unchanged.
     kernel : array-like of shape (h, w), optional
@@ -96,7 +103,7 @@ def restore(
     ------
     ValueError
         If an image has another shape or infinite values, no pixel is known, ``noise`` is more than the range of an
-        image, or more than one of ``mask``, ``kernel`` and ``scale`` is given.
+        image, or more than one of ``jpeg``, ``mask``, ``kernel`` and ``scale`` is given.
 
     References
     ----------
@@ -117,7 +124,7 @@ def restore(
     ... )
     (0.1, 0.02)
     """
-    task = _Task.of(noise, kernel, scale, n_jobs)
+    task = _Task.of(noise, jpeg, kernel, scale, n_jobs)
     if not isinstance(image, list | tuple):
         return _restored(image, mask, task, "image")
     masks = mask if isinstance(mask, list | tuple) else [mask] * len(image)
@@ -130,12 +137,13 @@ class _Task(NamedTuple):
     """Damage that is to be undone in all images."""
 
     noise: Any
+    jpeg: bool
     kernel: np.ndarray | None
     scale: int
     n_jobs: int | None
 
     @classmethod
-    def of(cls, noise: Any, kernel: Any, scale: Any, n_jobs: Any) -> "_Task":
+    def of(cls, noise: Any, jpeg: Any, kernel: Any, scale: Any, n_jobs: Any) -> "_Task":
         """Check the parameters, and return the task."""
         levels_of_images(noise, [np.zeros((2, 2))], 1.0)
         if np.ndim(noise):
@@ -150,12 +158,18 @@ class _Task(NamedTuple):
             kernel = kernel / kernel.sum()
             if scale > 1:
                 raise ValueError("kernel and scale cannot be given together: undo the blur first, then enlarge.")
-        return cls(noise, kernel, scale, n_jobs)
+        if not isinstance(jpeg, bool | np.bool_):
+            raise ValueError(f"jpeg must be True or False, got {jpeg!r}.")
+        if jpeg and (kernel is not None or scale > 1 or not isinstance(noise, str)):
+            raise ValueError("jpeg=True cannot be combined with noise, kernel or scale: remove the blocks first.")
+        return cls(noise, bool(jpeg), kernel, scale, n_jobs)
 
     def planes(self, planes: list, levels: Any) -> list:
-        """Restore planes (H, W) in the range of bytes, for noise of "auto" or of one level for each plane."""
-        name = "blur" if self.kernel is not None else "zoom" if self.scale > 1 else "noise"
+        """Restore planes (H, W) in the range of bytes, for noise of "auto" or a level or unit for each plane."""
+        name = "blur" if self.kernel is not None else "zoom" if self.scale > 1 else "jpeg" if self.jpeg else "noise"
         field = ready_field(name, self.n_jobs)
+        if self.jpeg:
+            return restored_planes(field, planes, levels)
         if name == "noise":
             return list(field.predict(object_array(planes), noise=levels))
         images = _images_from_planes(planes)
@@ -186,11 +200,13 @@ def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
         )
     if gaps is None:
         levels = task.noise if isinstance(task.noise, str) else task.noise * photo.unit * photo.lengths
+        if task.jpeg:
+            levels = [unit_of_blocks((photo.colours - photo.ends[0]) * photo.unit)] * len(photo.planes)
         return photo.made(task.planes(photo.planes, levels), task.scale)
-    if task.kernel is not None or task.scale > 1 or not isinstance(task.noise, str):
+    if task.jpeg or task.kernel is not None or task.scale > 1 or not isinstance(task.noise, str):
         raise ValueError(
-            f"{name} has missing pixels, whose filling cannot be combined with denoising, deblurring or "
-            "upscaling: omit noise, kernel and scale."
+            f"{name} has missing pixels, whose filling cannot be combined with other restoration: omit noise, jpeg, "
+            "kernel and scale."
         )
     planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]
     filled = ready_field("missing", task.n_jobs).predict(_images_from_planes(planes))
@@ -320,10 +336,9 @@ def save(name: str, field: Any, folder: Path = FOLDER) -> Path:
 def _pack(value: Any) -> Any:
     """Convert an array, a transformer or a NumPy scalar to an object that JSON can hold."""
     if isinstance(value, np.ndarray):
-        flat = value.ravel().tolist()
-        if value.dtype.kind == "f":
-            flat = [float(f"{number:.9g}") for number in flat]  # nine digits suffice for kernels in float32
-        return {"array": flat, "shape": value.shape, "dtype": value.dtype.str}
+        if value.dtype.kind == "f":  # kernels compute in float32, and learned filters are rounded to float16
+            value = value.astype("<f2" if np.array_equal(value.astype("<f2"), value) else "<f4")
+        return {"bytes": b64encode(value.tobytes()).decode(), "shape": value.shape, "dtype": value.dtype.str}
     if isinstance(value, BaseEstimator):
         return {"transformer": type(value).__name__, "parameters": value.get_params(deep=False)}
     return value.item()
@@ -331,8 +346,9 @@ def _pack(value: Any) -> Any:
 
 def _unpack(found: dict) -> Any:
     """Convert a JSON object back to the array or the fitted transformer that it stands for."""
-    if "array" in found:
-        return np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])
+    if "bytes" in found:
+        array = np.frombuffer(b64decode(found["bytes"]), found["dtype"]).reshape(found["shape"])
+        return array.astype(np.float64 if array.dtype.kind == "f" else array.dtype.newbyteorder("="))
     if "transformer" in found:
         made = getattr(sklearn_crf.preprocessing, found["transformer"])(**found["parameters"])
         # Filter banks with given parameters only learn the number of channels.

@@ -183,3 +183,11 @@ ROUNDING = 1e-6
 
 # Largest offset in tests of saved trees, in pixels, so that sums with rows and columns cannot overflow.
 LARGEST_OFFSET = 2**24
+
+# Estimates of quantisation steps of JPEG: the largest number of blocks that are transformed, the least coefficient that
+# rounded pixels do not explain, the least number of such coefficients of a frequency, and the share of them that must
+# be multiples of a step. A larger share fails if contrast is clipped, and a smaller share admits wrong steps.
+BLOCKS_TRIED = 2000
+LEAST_COEFFICIENT = 3.0
+LEAST_COEFFICIENTS = 10
+SHARE_OF_MULTIPLES = 0.7

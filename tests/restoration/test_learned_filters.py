@@ -66,6 +66,18 @@ def test_blocks_of_compressed_images_are_removed():
     assert error(model.predict(damaged), clean) < 0.8 * error(damaged, clean)
 
 
+def test_one_model_is_trained_for_several_qualities_of_compressed_images():
+    rng = np.random.default_rng(0)
+    smooth = np.add.outer(np.linspace(0, 90, 96), np.linspace(0, 60, 96))
+    clean = np.stack([50 + smooth * rng.uniform(0.3, 1) for _ in range(8)])
+    model = LearnedFilters(JPEG(3, 40), **QUICK).fit(clean)
+    for quality in (3, 10, 30):
+        damaged = np.stack([JPEG(quality)(image, rng) for image in clean])
+        assert error(model.predict(damaged), clean) < 0.8 * error(damaged, clean)
+    colour = np.stack([damaged] * 3, axis=-1)
+    assert_allclose(model.predict(colour)[..., 0], model.predict(damaged), atol=1)
+
+
 def test_images_in_other_units_are_restored_alike(model):
     clean, test = blocks(12), noisy(blocks(2, seed=7), 20)
     small = LearnedFilters(GaussianNoise(20e-6), **QUICK).fit(1e-6 * clean + 3)

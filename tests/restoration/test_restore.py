@@ -9,6 +9,7 @@ from scipy.ndimage import convolve, zoom
 
 from sklearn_crf import restore
 from sklearn_crf.restoration import _restore as ready
+from sklearn_crf.rtf import JPEG
 
 
 def photograph(height=96, width=120):
@@ -76,6 +77,34 @@ def test_alpha_is_kept():
     np.testing.assert_array_equal(restored[..., :3], restore(NOISY))
 
 
+@pytest.mark.parametrize("quality", [5, 10, 20, 40])
+def test_blocks_of_compressed_photographs_are_removed(quality, coins):
+    compressed = JPEG(quality)(255 * coins, np.random.default_rng(0)).astype(np.uint8)
+    restored = restore(compressed, jpeg=True)
+    assert restored.dtype == np.uint8
+    assert psnr(restored / 255, coins) > psnr(compressed / 255, coins) + 0.3
+    assert psnr(restored / 255, coins) > psnr(restore(compressed) / 255, coins) + 0.2
+
+
+def test_files_of_high_quality_and_clean_images_stay_as_they_are(coins):
+    compressed = JPEG(95)(255 * coins, np.random.default_rng(0)).astype(np.uint8)
+    assert psnr(restore(compressed, jpeg=True) / 255, coins) > psnr(compressed / 255, coins) - 0.5
+    clean = np.rint(255 * coins).astype(np.uint8)
+    assert psnr(restore(clean, jpeg=True) / 255, clean / 255) > 45
+
+
+def test_blocks_are_found_if_parts_of_the_image_were_cut_off(coins):
+    compressed = JPEG(10)(255 * coins, np.random.default_rng(0)).astype(np.uint8)
+    whole, part = restore(compressed, jpeg=True), restore(compressed[3:, 5:], jpeg=True)
+    inner = np.s_[20:-20, 20:-20]
+    assert psnr(part[inner] / 255, whole[3:, 5:][inner] / 255) > 45
+
+
+def test_blocks_of_compressed_colours_are_removed():
+    compressed = JPEG(10)(255 * CLEAN, np.random.default_rng(0)).astype(np.uint8)
+    assert psnr(restore(compressed, jpeg=True) / 255, CLEAN) > psnr(compressed / 255, CLEAN) + 1
+
+
 @pytest.mark.parametrize("by", ["mask", "nan"])
 def test_missing_pixels_are_filled_in_and_others_kept(by, coins):
     mask = np.random.default_rng(2).random(coins.shape) < 0.4
@@ -135,9 +164,10 @@ def test_same_bits_for_any_number_of_threads_and_input_that_is_not_written_to():
     np.testing.assert_array_equal(restore(noisy, n_jobs=1), restore(noisy, n_jobs=3))
 
 
-@pytest.mark.parametrize("image", [np.zeros((40, 40), dtype=np.uint8), np.full((40, 40, 3), 7e-3)])
-def test_images_of_one_colour(image):
-    np.testing.assert_allclose(restore(image), image, atol=1e-3)
+@pytest.mark.parametrize("image", [np.zeros((40, 40), dtype=np.uint8), np.full((40, 40, 3), 7e-3), np.ones((2, 9))])
+@pytest.mark.parametrize("jpeg", [False, True])
+def test_images_of_one_colour(image, jpeg):
+    np.testing.assert_allclose(restore(image, jpeg=jpeg), image, atol=1e-3)
 
 
 def test_dark_photographs():
@@ -163,7 +193,10 @@ WRONG = {
     "kernel and scale": ((CLEAN,), {"kernel": np.ones((3, 3)), "scale": 2}, "undo the blur first, then enlarge"),
     "kernel of a number": ((CLEAN,), {"kernel": 3.0}, "kernel must be a matrix of finite numbers of positive sum"),
     "empty kernel": ((CLEAN,), {"kernel": np.zeros((3, 3))}, "kernel must be a matrix"),
-    "mask and scale": ((CLEAN,), {"mask": np.eye(96, 120) > 0, "scale": 2}, "omit noise, kernel and scale"),
+    "mask and scale": ((CLEAN,), {"mask": np.eye(96, 120) > 0, "scale": 2}, "omit noise, jpeg, kernel and scale"),
+    "mask and JPEG": ((CLEAN,), {"mask": np.eye(96, 120) > 0, "jpeg": True}, "omit noise, jpeg, kernel and scale"),
+    "JPEG and noise": ((CLEAN,), {"jpeg": True, "noise": 0.1}, "jpeg=True cannot be combined with noise, kernel or"),
+    "quality of JPEG": ((CLEAN,), {"jpeg": 10}, "jpeg must be True or False, got 10"),
 }
 
 

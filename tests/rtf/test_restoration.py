@@ -15,6 +15,7 @@ from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.inference import GaussianDirect
 from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Splits, Window
 from sklearn_crf.rtf._training import TreeField, share_of_round
+from sklearn_crf.rtf.images._corruption import factor_of_blocks, factor_of_quality
 
 # Few iterations on few pixels.
 QUICK = {"max_depth": 1, "max_iter": 4, "random_state": 0}
@@ -156,6 +157,19 @@ def test_jpeg_is_idempotent_and_removes_detail():
     assert JPEG(50)(colours, rng).shape == colours.shape
     assert mean_square(JPEG(100)(colours, rng), colours) < 2
     assert JPEG(50)(image[:13, :5], rng).shape == (13, 5)
+
+
+@pytest.mark.parametrize("quality", [4, 10, 30, 60])
+@pytest.mark.parametrize("is_colour", [False, True])
+def test_factor_of_jpeg_tables_is_estimated(quality, is_colour):
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:160, :200]
+    image = 128 + 60 * np.sin(rows / 9) * np.cos(columns / 13) + 10 * rng.normal(size=rows.shape)
+    image = np.stack([image, 0.8 * image + 20, 230 - 0.7 * image], axis=-1) if is_colour else image
+    compressed = JPEG(quality)(image, rng).astype(float)
+    for part in (compressed, compressed[3:, 6:]):
+        assert_allclose(factor_of_blocks(part), factor_of_quality(quality), rtol=0.1)
+    assert factor_of_blocks(np.clip(np.rint(image), 0, 255)) < 0.4
 
 
 @pytest.mark.parametrize(

@@ -207,10 +207,67 @@ class JPEG(_Range):
         return np.clip(np.rint(found), 0, 255).astype(np.float32).reshape(image.shape)
 
 
-def _table(name, quality):
+def _table(name, quality=50):
     table = np.array(name.split(), dtype=np.float64).reshape(8, 8)
-    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    return np.clip((table * scale + 50) // 100, 1, 255)
+    percents = np.rint(100 * factor_of_quality(quality) * table)
+    return np.clip((percents + 50) // 100, 1, 255)
+
+
+def factor_of_quality(quality: int) -> float:
+    """Return the factor by which a quality of JPEG multiplies the tables of the standard."""
+    return (5000 // quality if quality < 50 else 200 - 2 * quality) / 100
+
+
+def quality_of_factor(factor: float) -> int:
+    """Return the quality of JPEG that multiplies the tables of the standard by a factor, rounded."""
+    return round(50 / factor if factor > 1 else 100 - 50 * factor)
+
+
+def factor_of_blocks(image: np.ndarray) -> float:
+    """Estimate the factor of the tables of JPEG from a grey or red-green-blue image (H, W) or (H, W, 3) of bytes.
+
+    The factor is about 0.2 for images that were not compressed, and 0 for images of a single colour.
+    """
+    luma = image @ _YCC[0] if image.ndim == 3 else image
+    is_clipped = np.isin(image, (0, 255))
+    is_clipped = is_clipped.any(axis=2) if image.ndim == 3 else is_clipped
+    corners = {(0, 0), (_first_border(luma, 0), _first_border(luma, 1))}
+    return max(_factor_at(luma[top:, left:], is_clipped[top:, left:]) for top, left in corners)
+
+
+def _factor_at(luma, is_clipped):
+    """Estimate the factor of the tables from an image whose blocks begin at its corner."""
+    rows, columns = (side // 8 for side in luma.shape)
+    blocks, clipped = (
+        part[: 8 * rows, : 8 * columns].reshape(rows, 8, columns, 8).swapaxes(1, 2) for part in (luma, is_clipped)
+    )
+    blocks = blocks[~clipped.any(axis=(2, 3))]
+    if not len(blocks):
+        return 0.0
+    blocks = blocks[:: len(blocks) // tuned.BLOCKS_TRIED + 1]
+    coefficients = np.abs(scipy.fft.dctn(blocks - 128, axes=(1, 2), norm="ortho"))
+    factors = [_step(coefficients[:, i, j]) / _table(_LUMINANCE)[i, j] for i, j in np.ndindex(3, 3)]
+    return float(np.nanmedian(factors)) if np.isfinite(factors).any() else 0.0
+
+
+def _first_border(luma, axis):
+    """Return the first row or column of an image at which a block of JPEG begins, for images of which parts were cut.
+
+    Differences of neighbours are largest across the borders of blocks.
+    """
+    jumps = np.abs(np.diff(luma, axis=axis)).mean(axis=1 - axis)
+    n = len(jumps) // 8 * 8
+    return (int(np.argmax(jumps[:n].reshape(-1, 8).sum(axis=0))) + 1) % 8 if n else 0
+
+
+def _step(coefficients):
+    """Return the largest quantisation step of which most coefficients are multiples, or NaN if nearly all are 0."""
+    seen, steps = coefficients[coefficients > tuned.LEAST_COEFFICIENT], np.arange(1.0, 256)
+    if len(seen) < tuned.LEAST_COEFFICIENTS:
+        return np.nan
+    # The pixels of an image are rounded, so that its coefficients have errors of about 0.3.
+    is_multiple = np.abs(seen - steps[:, np.newaxis] * np.rint(seen / steps[:, np.newaxis])) < 1
+    return steps[is_multiple.mean(axis=1) > tuned.SHARE_OF_MULTIPLES].max()
 
 
 def _quantise(plane, table):
