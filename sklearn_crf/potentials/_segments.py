@@ -27,7 +27,7 @@ class Segments(HoldsOptions):
     ----------
     max_duration : int, default=20
         Number of durations D that have their own weight for each label. Runs may be longer: all runs of at least D
-        nodes share the last weight. Time per node grows with the number of labels times D.
+        nodes share the last weight. Time per node grows with the number of labels times D, and D is at most 100,000.
     min_duration : int, default=1
         Runs of fewer nodes are forbidden. Runs at the first or the last node of a sequence may be shorter, since the
         sequence may have cut them off. At most ``max_duration``.
@@ -51,7 +51,7 @@ class Segments(HoldsOptions):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "max_duration": [Interval(Integral, 1, None, closed="left")],
+        "max_duration": [Interval(Integral, 1, 100_000, closed="both")],
         "min_duration": [Interval(Integral, 1, None, closed="left")],
     }
 

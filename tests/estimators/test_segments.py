@@ -207,8 +207,9 @@ def test_errors():
         ContrastiveCRF(pairwise=with_segments(4)).fit(X, Y)
     with pytest.raises(ValueError, match=r"min_duration must be at most max_duration, got 5 and 4"):
         TRWCRF(pairwise=with_segments(4, min_duration=5)).fit(X, Y)
-    with pytest.raises(ValueError, match="max_duration"):
-        TRWCRF(pairwise=with_segments(0)).fit(X, Y)
+    for n_durations in (0, 10**9):
+        with pytest.raises(ValueError, match="max_duration"):
+            TRWCRF(pairwise=with_segments(n_durations)).fit(X, Y)
     images = np.zeros((2, 4, 4, 1))
     with pytest.raises(ValueError, match="segments need sequences, but X holds lattices of 2 axes"):
         TRWCRF(pairwise=with_segments(4)).fit(images, np.zeros((2, 4, 4), int) + np.eye(4, dtype=int))

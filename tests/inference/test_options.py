@@ -58,3 +58,11 @@ def test_infinite_options_are_refused_or_give_no_warning(cls, option):
             getattr(algorithm, min(cls.tasks))(MODEL)
         except ValueError as error:
             assert option in str(error)  # noqa: PT017  a result is as good
+
+
+@pytest.mark.parametrize(("cls", "option"), options_of((int,)))
+def test_huge_counts_are_allowed_or_named(cls, option):
+    try:
+        getattr(cls(**{option: 10**30}), min(cls.tasks))(MODEL)
+    except ValueError as error:
+        assert option in str(error)  # noqa: PT017  a result is as good

@@ -1,6 +1,5 @@
 """Iterated conditional modes: fast ascent to a labeling that no change of a single node improves."""
 
-from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -120,8 +119,8 @@ class ICM(Inference):
                 climber = _local_search.Climber(model, "checkerboard", run)
             for labels in self._starts(model, init):
                 n_iter = n_changed = 0
-                for n_iter, n_changed in enumerate(islice(climber.sweeps(labels), self.max_iter), 1):  # noqa: B007
-                    if not n_changed:
+                for n_iter, n_changed in enumerate(climber.sweeps(labels), 1):
+                    if not n_changed or n_iter >= self.max_iter:
                         break
                 found = scored_labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
                 if best is None or found.score > best.score:
