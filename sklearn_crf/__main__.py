@@ -33,8 +33,8 @@ def _restore(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
         parser.error("image files need scikit-image: pip install sklearn_crf[images]")
     try:
         image = io.imread(given.image)
-        mask = None if given.mask is None else _grey(io.imread(given.mask)) > 0
-        kernel = None if given.kernel is None else _grey(io.imread(given.kernel)).astype(np.float64)
+        mask = None if given.mask is None else _convert_to_grey(io.imread(given.mask)) > 0
+        kernel = None if given.kernel is None else _convert_to_grey(io.imread(given.kernel)).astype(np.float64)
         noise = "auto" if given.noise is None else given.noise
         options = {"noise": noise, "jpeg": given.jpeg, "mask": mask, "kernel": kernel, "scale": given.scale}
         restored = restore(image, **options, n_jobs=given.jobs)
@@ -43,7 +43,7 @@ def _restore(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
         parser.error(str(error))
 
 
-def _grey(image: np.ndarray) -> np.ndarray:
+def _convert_to_grey(image: np.ndarray) -> np.ndarray:
     """Return the largest colour channel of each pixel, without the alpha channel."""
     return image if image.ndim == 2 else image[..., :3].max(axis=2)
 

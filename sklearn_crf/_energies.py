@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_reals
-from sklearn_crf._threads import single_threaded_blas, thread_count
+from sklearn_crf._threads import count_threads, limit_blas_threads
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, Labeling, Marginals, able_inference
+from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, Labeling, Marginals, resolve_able_inference
 from sklearn_crf.models import PairwiseModel
 
 
@@ -84,10 +84,10 @@ def solve(
     >>> found.certified
     True
     """
-    chosen = able_inference(inference, "map", "solve()", AutoMap())
+    chosen = resolve_able_inference(inference, "map", "solve()", AutoMap())
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
-    with single_threaded_blas():
-        found = chosen.map(model, n_threads=thread_count(n_jobs))
+    with limit_blas_threads():
+        found = chosen.map(model, n_threads=count_threads(n_jobs))
     fractional = None if found.fractional is None else found.fractional.reshape(*shape, -1)
     return found._replace(labels=found.labels.reshape(shape), fractional=fractional)
 
@@ -142,10 +142,10 @@ def marginals(
            [0.79, 0.21],
            [0.85, 0.15]])
     """
-    chosen = able_inference(inference, "marginals", "marginals()", AutoMarginals())
+    chosen = resolve_able_inference(inference, "marginals", "marginals()", AutoMarginals())
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
-    with single_threaded_blas():
-        found = chosen.marginals(model, n_threads=thread_count(n_jobs))
+    with limit_blas_threads():
+        found = chosen.marginals(model, n_threads=count_threads(n_jobs))
     return found._replace(unary=found.unary.reshape(*shape, -1))
 
 

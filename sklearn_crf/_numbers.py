@@ -116,7 +116,7 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
     By default float32 and float64 are kept, and any other type becomes float64. NaN and infinity are allowed.
     """
     # name: name of the argument in error messages
-    values = sound_csr(values, name) if is_sparse_matrix(values) else as_array(values, name)
+    values = convert_to_csr(values, name) if is_sparse_matrix(values) else as_array(values, name)
     require_numbers(values, name)
     if dtype is None:
         dtype = values.dtype if values.dtype in SCORE_LIMITS else np.float64
@@ -173,7 +173,7 @@ def is_sparse_matrix(values: Any) -> bool:
     return values is not None and type(values) is not np.ndarray and bool(sp.issparse(values))
 
 
-def sound_csr(matrix: Any, name: str) -> Any:
+def convert_to_csr(matrix: Any, name: str) -> Any:
     """Convert a sparse matrix to CSR format, or raise ValueError if an index lies outside of its shape.
 
     SciPy and compiled code read at the indices without checking them.
@@ -212,7 +212,7 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
         raise TypeError(f"{name} must be dense, got a sparse matrix: use its toarray().")
     dtype = given.dtype if dtype is None else np.dtype(dtype)
     limit = SCORE_LIMITS[dtype]
-    if given.dtype == dtype and sum_of_squares(given) <= limit**2:
+    if given.dtype == dtype and sum_squares(given) <= limit**2:
         return given
     # These two passes need no temporary array. If a score is NaN, both results are NaN.
     smallest, largest = float(given.min(initial=0.0)), float(given.max(initial=0.0))
@@ -225,7 +225,7 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
     return given.astype(dtype, copy=False)
 
 
-def sum_of_squares(values: np.ndarray) -> float:
+def sum_squares(values: np.ndarray) -> float:
     """Return the sum of squares of contiguous values, or NaN if values are not contiguous.
 
     The sum is computed in the type of the values, faster than their maximum. It is infinity if a value is -inf.
@@ -241,7 +241,7 @@ def sum_of_squares(values: np.ndarray) -> float:
 _MOST_BY_BLAS = 8192
 
 
-def highest_of_rows(scores: np.ndarray) -> np.ndarray:
+def compute_row_maxima(scores: np.ndarray) -> np.ndarray:
     """Return ``scores.max(axis=1, keepdims=True)``, ten times faster if rows are short."""
     # scores: (N, K), K > 0; returns (N, 1)
     if scores.shape[1] > _LONG_ROW:
@@ -261,9 +261,9 @@ def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: fl
     # weight: (E, R), finite; values: (T, R, ...), finite or -inf; name: name of the product in the error message
     # squares: the sum of the squared weights, if it is known
     limit = SCORE_LIMITS[values.dtype]
-    squares = sum_of_squares(weight) if squares is None else squares
+    squares = sum_squares(weight) if squares is None else squares
     # By the Cauchy-Schwarz inequality, no product then passes the limit.
-    if squares * sum_of_squares(values) <= limit**2:
+    if squares * sum_squares(values) <= limit**2:
         return
     size = np.where(np.isneginf(values), 0.0, np.abs(values)).astype(np.float64)
     largest = size.max(axis=(0, *range(2, values.ndim)), initial=0.0)
@@ -283,13 +283,13 @@ def as_array(values: Any, name: str) -> np.ndarray:
     """Convert lists or a masked array to an array, or raise ValueError if the values are not rectangular."""
     # name: name of the argument in error messages
     try:
-        array = np.asarray(without_mask(values))
+        array = np.asarray(replace_masked_values(values))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name} must be a rectangular array: {error}") from error
     return with_nan(array) if array.dtype == object else array
 
 
-def without_mask(values: Any) -> Any:
+def replace_masked_values(values: Any) -> Any:
     """Return values unchanged, or the values of a masked array with NaN for masked entries."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
@@ -298,14 +298,14 @@ def without_mask(values: Any) -> Any:
     return np.ma.filled(values.astype(np.result_type(values.dtype, np.float32)), np.nan)
 
 
-def pandas_na() -> Any:
+def get_pandas_na() -> Any:
     """Return the missing value of pandas, or None if pandas is not imported."""
     return getattr(sys.modules.get("pandas"), "NA", None)
 
 
 def with_nan(array: np.ndarray) -> np.ndarray:
     """Replace the missing value of pandas by NaN in an array of objects, and return the array."""
-    missing = pandas_na()
+    missing = get_pandas_na()
     if missing is None:
         return array
     flat = [np.nan if value is missing else value for value in array.ravel().tolist()]
@@ -331,7 +331,7 @@ def gram(features, columns):
     return total
 
 
-def column_sums(columns):
+def sum_columns(columns):
     """Return the sum of each column in float64, ten times faster than NumPy's sum over the first axis."""
     total = np.zeros(columns.shape[1])
     for start in range(0, len(columns), _ROWS):

@@ -26,19 +26,21 @@ def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
         setattr(cls, name, default)
         cls.__annotations__[name] = types[name]
     made: Any = dataclass(kw_only=kw_only, eq=False, repr=False)(cls)
-    made.__doc__ = _with_inherited_entries(made)
+    made.__doc__ = _inherit_doc_entries(made)
     return made
 
 
-def _with_inherited_entries(cls) -> str:
+def _inherit_doc_entries(cls) -> str:
     """Return the docstring of a class, with parameters and attributes that only its bases describe."""
-    own = _sections(cls.__doc__)
-    bases = [_sections(base.__doc__) for base in reversed(cls.__mro__[1:]) if "__dataclass_fields__" in vars(base)]
+    own = _split_sections(cls.__doc__)
+    bases = [
+        _split_sections(base.__doc__) for base in reversed(cls.__mro__[1:]) if "__dataclass_fields__" in vars(base)
+    ]
     by_position = [field.name for field in sorted(fields(cls), key=lambda field: bool(field.kw_only))]
     for title in _INHERITED:
-        inherited = {name: entry for base in bases for name, entry in _entries(base.get(title, [])).items()}
-        entries = {name: _with_default(entry, getattr(cls, name, None)) for name, entry in inherited.items()}
-        entries |= _entries(own.get(title, []))
+        inherited = {name: entry for base in bases for name, entry in _split_entries(base.get(title, [])).items()}
+        entries = {name: _replace_default(entry, getattr(cls, name, None)) for name, entry in inherited.items()}
+        entries |= _split_entries(own.get(title, []))
         if entries:
             in_order = sorted(entries, key=lambda name: by_position.index(name) if name in by_position else 0)
             own[title] = [line for name in in_order for line in entries[name]]
@@ -46,7 +48,7 @@ def _with_inherited_entries(cls) -> str:
     return "\n\n".join(filter(None, (_render_section(title, own[title]) for title in order if title in own)))
 
 
-def _sections(text):
+def _split_sections(text):
     """Return the lines of each section of a docstring by its title; lines before the first title have the title ""."""
     lines = cleandoc(text or "").splitlines()
     found: dict[str, list[str]] = {"": []}
@@ -60,7 +62,7 @@ def _sections(text):
     return found
 
 
-def _entries(lines):
+def _split_entries(lines):
     """Return the lines of each entry of a section by the entry's name."""
     found: dict[str | None, list[str]] = {}
     name = None
@@ -73,7 +75,7 @@ def _entries(lines):
     return {name: "\n".join(entry).rstrip().splitlines() for name, entry in found.items()}
 
 
-def _with_default(entry, default):
+def _replace_default(entry, default):
     """Return an entry with its default value replaced by another."""
     shown = f'"{default}"' if isinstance(default, str) else repr(default)
     return [re.sub(r"default=.*$", lambda found: f"default={shown}", entry[0]), *entry[1:]]

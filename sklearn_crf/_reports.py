@@ -25,13 +25,13 @@ class WarningState(NamedTuple):
 _thread = threading.local()
 
 
-def _current_state() -> WarningState:
+def _get_current_state() -> WarningState:
     return getattr(_thread, "state", WarningState())
 
 
-def warning_state() -> WarningState:
+def get_warning_state() -> WarningState:
     """Return the warning settings of this thread, to be passed to :func:`set_warning_state` in another thread."""
-    return _current_state()._replace(caller=_caller())
+    return _get_current_state()._replace(caller=_find_caller())
 
 
 def set_warning_state(state: WarningState) -> None:
@@ -42,7 +42,7 @@ def set_warning_state(state: WarningState) -> None:
 @contextmanager
 def without_convergence() -> Iterator[None]:
     """Turn off convergence warnings within the context."""
-    before = _current_state()
+    before = _get_current_state()
     # Assigned inside of the try block, so that an interrupt cannot leave the warnings turned off.
     try:
         _thread.state = before._replace(without_convergence=True)
@@ -51,17 +51,17 @@ def without_convergence() -> Iterator[None]:
         _thread.state = before
 
 
-def _caller() -> FrameType | None:
+def _find_caller() -> FrameType | None:
     """Return the innermost frame outside of ``_BETWEEN``, or the frame that another thread has passed on."""
     frame = currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back
-    return _current_state().caller if frame is None else frame
+    return _get_current_state().caller if frame is None else frame
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning that points to the user's line that led here."""
-    frame = _caller()
+    frame = _find_caller()
     if frame is None:
         warnings.warn(message, category, stacklevel=2)
         return
@@ -78,12 +78,12 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 def warn_unconverged(message: str) -> None:
     """Issue a ConvergenceWarning, unless convergence warnings are turned off."""
-    if not _current_state().without_convergence:
+    if not _get_current_state().without_convergence:
         warn_caller(message, ConvergenceWarning)
 
 
 @contextmanager
-def progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[Callable[[Callable[[], str]], None]]:
+def open_progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[Callable[[Callable[[], str]], None]]:
     """Yield a function ``report(summary)`` that reports one iteration, given a function that returns a summary."""
     if not verbose:
         yield lambda summary: None

@@ -17,7 +17,7 @@ from sklearn import config_context, get_config
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
 
-from sklearn_crf._reports import set_warning_state, warning_state
+from sklearn_crf._reports import get_warning_state, set_warning_state
 
 _current = threading.local()
 _Value = TypeVar("_Value")
@@ -49,7 +49,7 @@ class cached_property(Generic[_Value]):
         return instance.__dict__.setdefault(self.name, self.function(instance))
 
 
-def own_workspace(n: int, dtype: Any = np.float64) -> np.ndarray:
+def allocate_workspace(n: int, dtype: Any = np.float64) -> np.ndarray:
     """Return a workspace of n numbers for one thread, without cache lines of other workspaces."""
     return np.empty(n + 2 * _LINES_APART, dtype=dtype)[_LINES_APART : _LINES_APART + n]
 
@@ -75,7 +75,7 @@ class _HelperThreads:
         self._n_helpers = self._n_users = 0
 
     @contextmanager
-    def lent(self, n_helpers):
+    def lend_threads(self, n_helpers):
         """Yield a function like ``Executor.submit``, for at most so many helpers at a time."""
         with self._lock:
             self._n_users += 1
@@ -123,7 +123,7 @@ class _SharedItems:
         self.errors: dict[int, Exception] = {}
         self.interrupted = False
         self.around = getattr(_current, "cancelled", None)
-        self.warning, self.config = warning_state(), get_config()
+        self.warning, self.config = get_warning_state(), get_config()
 
     def _next(self):
         """Return the next item's number, under a lock because free-threaded Python might give it to two threads."""
@@ -170,7 +170,7 @@ def checkpoint() -> None:
 
 
 @contextmanager
-def tasks_stay_here():
+def keep_tasks_in_process():
     """Keep tasks of :func:`map_coarse` in this process within the context, as a fit does."""
     around = getattr(_current, "is_in_fit", False)
     try:
@@ -186,7 +186,7 @@ def _share(function, n_items, n_threads):
     This thread never waits for a helper to wake up. If waking takes longer than the work, this thread does all work.
     """
     shared, calls = _SharedItems(function, n_items), []
-    with _helpers.lent(n_threads - 1) as submit:
+    with _helpers.lend_threads(n_threads - 1) as submit:
         try:
             for _ in range(min(n_threads, n_items) - 1):
                 calls.append(submit(shared.help))
@@ -207,7 +207,7 @@ def _share(function, n_items, n_threads):
     return shared.results
 
 
-def thread_count(n_jobs: int | None) -> int:
+def count_threads(n_jobs: int | None) -> int:
     """Return the number of threads for ``n_jobs``, as scikit-learn does, but without counting workers of a cluster."""
     if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
         raise ValueError(f"n_jobs must be 1 for one thread, -1 for one for each core, or None; got {n_jobs!r}.")
@@ -219,7 +219,7 @@ def thread_count(n_jobs: int | None) -> int:
 
 def split_threads(n_jobs: int | None, n_tasks: int) -> tuple[int, int]:
     """Return the number of tasks at a time and the number of threads of each, ``outer * inner <= n_jobs``."""
-    n_jobs = thread_count(n_jobs)
+    n_jobs = count_threads(n_jobs)
     outer = max(1, min(n_jobs, n_tasks))
     return outer, max(1, n_jobs // outer)
 
@@ -230,7 +230,7 @@ def map_tasks(function, tasks, n_jobs=None):
     Threads suffice, because kernels release the interpreter's lock. Results are in the order of the tasks, so that sums
     do not depend on ``n_jobs``.
     """
-    n_threads = thread_count(n_jobs)
+    n_threads = count_threads(n_jobs)
     if n_threads == 1:
         # One task after the other, so that tasks of a generator are in memory one at a time.
         return list(_map_with_checkpoints(partial(function, n_threads=1), tasks))
@@ -250,11 +250,11 @@ def map_coarse(function, tasks, n_jobs=None, ended=None):
     """
     # ended: function to be called in this process after each task, by one thread at a time
     tasks = list(tasks)
-    n_workers = workers_elsewhere(n_jobs) if len(tasks) > 1 else 0
+    n_workers = count_external_workers(n_jobs) if len(tasks) > 1 else 0
     if n_workers < 2:
         return map_tasks(function if ended is None else _report_after(function, ended), tasks, n_jobs)
     # Send several tasks together, because objects that are pickled with the function may be large.
-    ranges = fixed_ranges(len(tasks), _LOTS * n_workers)
+    ranges = split_into_ranges(len(tasks), _LOTS * n_workers)
     parts = Parallel(n_jobs=n_jobs)(delayed(_map_in_worker)(function, tasks[start:stop]) for start, stop in ranges)
     results = [result for part in parts for result in part]
     for _ in results if ended is not None else ():
@@ -268,7 +268,7 @@ _LOTS = 2
 
 def _map_in_worker(function, tasks):
     """Return the results of tasks; runs in the process of a worker."""
-    with single_threaded_blas():
+    with limit_blas_threads():
         return [function(task, n_threads=1) for task in tasks]
 
 
@@ -285,7 +285,7 @@ def _report_after(function, ended):
     return told
 
 
-def workers_elsewhere(n_jobs: int | None) -> int:
+def count_external_workers(n_jobs: int | None) -> int:
     """Return the number of workers of the user's joblib backend, or 0 if its workers are threads of this process."""
     if getattr(_current, "is_in_fit", False):
         return 0
@@ -316,7 +316,7 @@ def _map_with_checkpoints(function, items):
 
 
 @contextmanager
-def range_runner(n_threads):
+def open_range_runner(n_threads):
     """Yield a function that shares the nodes or rows of one large problem among threads.
 
     The function ``run(kernel, n_items)`` calls ``kernel(start, stop)`` on a partition of ``range(n_items)`` and returns
@@ -329,7 +329,7 @@ def range_runner(n_threads):
     yield partial(_run_shared, n_threads)
 
 
-# Smallest range for a thread (a hand-over takes 20 microseconds); items per thread before even_map yields results.
+# Smallest range for a thread (a hand-over takes 20 microseconds); items per thread before open_even_map yields results.
 _SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 
@@ -347,7 +347,7 @@ def _run_shared(n_threads, kernel, n_items, smallest_range=_SMALLEST_RANGE):
     _share(lambda k: kernel(bounds[k], bounds[k + 1]), n_ranges, n_threads)
 
 
-def fixed_ranges(n_items, n_ranges=16):
+def split_into_ranges(n_items, n_ranges=16):
     """Return start and stop of at most ``n_ranges`` ranges that ``range(n_items)`` is split into.
 
     Partial sums over the ranges, added in order, are bit-identical for any number of threads.
@@ -360,11 +360,11 @@ def fixed_ranges(n_items, n_ranges=16):
 
 
 def run_fixed_ranges(run, kernel, n_items, n_ranges=16):
-    """Call ``kernel(k, start, stop)`` for every range k of :func:`fixed_ranges`, shared by the threads of ``run``.
+    """Call ``kernel(k, start, stop)`` for every range k of :func:`split_into_ranges`, shared by the threads of ``run``.
 
     Each call adds into a buffer for its range, and the caller sums the buffers in their order.
     """
-    ranges = fixed_ranges(n_items, n_ranges)
+    ranges = split_into_ranges(n_items, n_ranges)
 
     def kernels(first, last):
         for k in range(first, last):
@@ -374,7 +374,7 @@ def run_fixed_ranges(run, kernel, n_items, n_ranges=16):
 
 
 @cache
-def _blas():
+def _get_blas_controller():
     return ThreadpoolController()
 
 
@@ -389,8 +389,8 @@ class _SharedLimit:
     def acquire(self):
         with self.lock:
             # Skip a limit that already holds, because setting it takes as long as the rest of a short prediction.
-            if not self.n_users and any(library.num_threads != 1 for library in _blas().lib_controllers):
-                self.limit = _blas().limit(limits=1, user_api="blas")
+            if not self.n_users and any(library.num_threads != 1 for library in _get_blas_controller().lib_controllers):
+                self.limit = _get_blas_controller().limit(limits=1, user_api="blas")
             self.n_users += 1
 
     def release(self):
@@ -405,7 +405,7 @@ _blas_limit = _SharedLimit()
 
 
 @contextmanager
-def single_threaded_blas():
+def limit_blas_threads():
     """Limit BLAS to one thread within the context, so that its sums do not depend on the number of cores.
 
     Several threads may be in the context at the same time. The limit holds until the last one leaves.
@@ -418,7 +418,7 @@ def single_threaded_blas():
 
 
 @contextmanager
-def ordered_map(n_threads):
+def open_ordered_map(n_threads):
     """Yield a function like ``map`` that works in threads and returns results in the order of the items.
 
     It serves lists of blocks that are mapped over many times, as in training. This thread computes single blocks.
@@ -436,7 +436,7 @@ def ordered_map(n_threads):
 
 
 @contextmanager
-def even_map(n_threads):
+def open_even_map(n_threads):
     """Yield a function like ``map``, for items of about equal cost that are too short to be handed over one by one.
 
     Each thread takes a range of items. Only a few results are kept in memory until the caller has read them.
@@ -444,7 +444,7 @@ def even_map(n_threads):
     if n_threads <= 1:
         yield _map_with_checkpoints
         return
-    with range_runner(n_threads) as run:
+    with open_range_runner(n_threads) as run:
 
         def mapped(function, items):
             for first in range(0, len(items), _ITEMS_OF_A_THREAD * n_threads):

@@ -68,7 +68,7 @@ def defaults_of(init):
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
-def versioned_state(estimator):
+def get_versioned_state(estimator):
     """Return the state for a pickle, with the version of this package; for ``__getstate__`` of a class."""
     return dict(BaseEstimator.__getstate__(estimator), _sklearn_crf_version=sys.modules[__package__].__version__)
 

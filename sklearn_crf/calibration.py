@@ -14,15 +14,15 @@ from sklearn_crf import encoding
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes
-from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import take_examples
 from sklearn_crf.estimators._classifier import FieldClassifier
-from sklearn_crf.estimators._fitted_field import FittedField, share_of_right
+from sklearn_crf.estimators._fitted_field import FittedField, compute_correct_share
 from sklearn_crf.inference import Inference, convergence_left_to_caller
 from sklearn_crf.metrics import node_accuracy_score
-from sklearn_crf.model_selection import example_splits, field_and_input
+from sklearn_crf.model_selection import get_field_and_input, make_example_splits
 from sklearn_crf.models import FactorGraph
-from sklearn_crf.objectives import at_temperature
+from sklearn_crf.objectives import apply_temperature
 
 __all__ = ["TemperatureScaling"]
 
@@ -91,7 +91,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     (12, 6, 6, 2)
     """
 
-    __getstate__, __setstate__ = versioned_state, restore_versioned_state
+    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit", "predict"])],
@@ -131,14 +131,14 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if isinstance(self.cv, Integral) and self.cv < 2:
             raise ValueError(f"cv must be at least 2, got {self.cv!r}.")
         given = 1.0 if sample_weight is None else sample_weight
-        weight = encoding.validate_sample_weight(given, encoding.number_of_examples(y, "y"))
+        weight = encoding.validate_sample_weight(given, encoding.count_examples(y, "y"))
 
         def fitted_to(X, y, members):
             options = {} if sample_weight is None else {"sample_weight": weight[members]}
             return clone(self.estimator).fit(X, y, **options)
 
         parts = []
-        for train, test in example_splits(self.cv, self.estimator, y):
+        for train, test in make_example_splits(self.cv, self.estimator, y):
             fitted = fitted_to(take_examples(X, train), take_examples(y, train), train)
             parts.append(self._hold_out(fitted, take_examples(X, test), take_examples(y, test), weight[test]))
         if not (total := sum(part.total_weight for part in parts)):
@@ -158,7 +158,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _hold_out(self, fitted, X, y, weight):
-        field, X = field_and_input(fitted, X)
+        field, X = get_field_and_input(fitted, X)
         # Dense and regression tree fields also have models, but cannot compute marginals at another temperature.
         if isinstance(field, FieldClassifier):
             own = FittedField.of(field).labeler().able("marginals") if self.inference is None else self.inference
@@ -167,15 +167,15 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         found = [np.reshape(part, (-1, len(fitted.classes_))) for part in fitted.predict_proba(X)]
         return _LeftOut(fitted, y, weight, lambda i, T: _divide_by_temperature(found[i], T))
 
-    def _with_temperature(self, X):
+    def _get_tempered_field(self, X):
         """Return the field with scores divided by the temperature, and the field's input; return None for other
         classifiers.
         """
         check_is_fitted(self)
-        field, X = field_and_input(self.estimator_, X)
+        field, X = get_field_and_input(self.estimator_, X)
         if not isinstance(field, FieldClassifier):
             return None, X
-        return FittedField.of(field).at_temperature(self.temperature_), X
+        return FittedField.of(field).apply_temperature(self.temperature_), X
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict labels at the fitted temperature, by the decoding of the estimator.
@@ -194,18 +194,20 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         ndarray
             Labels, in the layout of the estimator's ``predict``.
         """
-        field, of_field = self._with_temperature(X)
+        field, of_field = self._get_tempered_field(X)
         if field is None:
             cost = getattr(self.estimator_, "cost", None)
-            return self.estimator_.predict(X) if cost is None else self._labels_of_least_cost(X, np.asarray(cost))
+            return self.estimator_.predict(X) if cost is None else self._choose_cheapest_labels(X, np.asarray(cost))
         return field.labels(of_field, inference=self.inference if field.labeler().by_marginals else None)
 
-    def _labels_of_least_cost(self, X, cost):
+    def _choose_cheapest_labels(self, X, cost):
         """Return the labels with the least expected cost under the probabilities at the fitted temperature."""
         # cost: (K, K); cost[a, b] is the cost of predicting class a if class b is true
         probability = self.predict_proba(X)
         if probability.dtype == object:
-            return encoding.object_array([self.classes_[np.argmin(part @ cost.T, axis=-1)] for part in probability])
+            return encoding.make_object_array(
+                [self.classes_[np.argmin(part @ cost.T, axis=-1)] for part in probability]
+            )
         return self.classes_[np.argmin(probability @ cost.T, axis=-1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -221,7 +223,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         ndarray
             Probabilities, in the layout of ``predict`` with an additional last axis of length ``n_classes``.
         """
-        field, of_field = self._with_temperature(X)
+        field, of_field = self._get_tempered_field(X)
         if field is None:
             return _divide_by_temperature(self.estimator_.predict_proba(X), self.temperature_)
         encoded, batches, marginals = field.marginals(of_field, None, self.inference)
@@ -243,9 +245,9 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         -------
         float
         """
-        field, of_field = self._with_temperature(X)
+        field, of_field = self._get_tempered_field(X)
         if field is not None and self.inference is None:
-            return share_of_right(*field.right_nodes(of_field, y, sample_weight))
+            return compute_correct_share(*field.weigh_correct_nodes(of_field, y, sample_weight))
         missing = getattr(self.estimator_ if field is None else field.given, "missing_label", None)
         return node_accuracy_score(y, self.predict(X), missing_label=missing, sample_weight=sample_weight)
 
@@ -260,8 +262,8 @@ class _LeftOut:
         missing = getattr(fitted, "missing_label", None)
         self.nodes, self.columns, self.weight = [], [], weight
         for labels in y:
-            flat = encoding.label_array(labels).ravel()
-            nodes = np.flatnonzero(~encoding.missing_nodes(flat, missing))
+            flat = encoding.convert_to_label_array(labels).ravel()
+            nodes = np.flatnonzero(~encoding.mask_missing_nodes(flat, missing))
             known = np.isin(flat[nodes], fitted.classes_)
             # If a class is missing from the training examples of the fold, it has no probability to calibrate.
             nodes = nodes[known]
@@ -285,14 +287,14 @@ def _marginals(model, inference, temperature, n_classes):
     if not len(model.n_states if isinstance(model, FactorGraph) else model.unary):
         return np.zeros((0, n_classes))
     with convergence_left_to_caller():
-        unary = inference.marginals(at_temperature(model, temperature)).unary.astype(np.float64)
+        unary = inference.marginals(apply_temperature(model, temperature)).unary.astype(np.float64)
     return np.pad(unary, ((0, 0), (0, n_classes - unary.shape[1])))
 
 
 def _divide_by_temperature(probability, temperature):
     """Divide the logarithms of probabilities by a temperature, and return the normalised probabilities."""
     if probability.dtype == object:
-        return encoding.object_array([_divide_by_temperature(part, temperature) for part in probability])
+        return encoding.make_object_array([_divide_by_temperature(part, temperature) for part in probability])
     with np.errstate(divide="ignore"):
         scores = np.log(probability) / temperature
     scores = np.exp(scores - scores.max(axis=-1, keepdims=True))

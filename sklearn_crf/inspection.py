@@ -72,10 +72,10 @@ def top_features(
     >>> [(found.label, found.feature) for found in top_features(tagger, 1)]
     [('N', 'w=the')]
     """
-    field, names = _field_and_names(estimator, feature_names)
+    field, names = _get_field_and_names(estimator, feature_names)
     if label is not None and label not in field.classes_.tolist():
         raise ValueError(f"label={label!r} is not among the classes {field.classes_.tolist()}.")
-    found = (weight for weight in _node_weights(field, names) if label is None or weight.label == label)
+    found = (weight for weight in _iterate_node_weights(field, names) if label is None or weight.label == label)
     return _largest(found, k)
 
 
@@ -115,11 +115,11 @@ def top_transitions(
     ... )
     [('a', 'b'), ('b', 'a')]
     """
-    field, names = _field_and_names(estimator, None)
-    return _largest(_transitions(field, _edge_names(field, names, edge_feature_names)), k)
+    field, names = _get_field_and_names(estimator, None)
+    return _largest(_transitions(field, _get_edge_names(field, names, edge_feature_names)), k)
 
 
-def _field_and_names(estimator, feature_names):
+def _get_field_and_names(estimator, feature_names):
     """Return the field, and the names of the features that it was fitted on."""
     field, given = estimator, feature_names
     if isinstance(estimator, Pipeline):
@@ -138,7 +138,7 @@ def _field_and_names(estimator, feature_names):
     return field, names
 
 
-def _node_weights(field, names) -> Iterator[NodeWeight]:
+def _iterate_node_weights(field, names) -> Iterator[NodeWeight]:
     intercept = np.atleast_2d(field.intercept_)
     n_columns = intercept.shape[1]
     classes = field.classes_.tolist()
@@ -173,7 +173,7 @@ def _transitions(field, names) -> Iterator[Transition]:
             yield Transition(classes[a], classes[b], names[feature], float(sign * weight), int(edge_type))
 
 
-def _edge_names(field, names, given):
+def _get_edge_names(field, names, given):
     coef = field.edge_coef_
     n_features = coef.shape[1] // (field.n_edge_types_ if sp.issparse(coef) else 1)
     if given is not None:

@@ -6,18 +6,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf._threads import single_threaded_blas, thread_count
+from sklearn_crf._threads import count_threads, limit_blas_threads
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.estimators._fitted_field import FittedField
-from sklearn_crf.graphs import Rectangle, lattice_offsets, tiles_of
+from sklearn_crf.graphs import Rectangle, cut_tiles, lattice_offsets
 from sklearn_crf.inference import TRWS, Inference, LoopyBP
-from sklearn_crf.inference.cuts._graph_cut import n_not_submodular
-from sklearn_crf.inference.messages._message_errors import bounds_messages, labels_between, labels_with_errors
+from sklearn_crf.inference.cuts._graph_cut import count_not_submodular
+from sklearn_crf.inference.messages._message_errors import (
+    can_bound_messages,
+    label_between_extremes,
+    label_with_error_bounds,
+)
 from sklearn_crf.models import PairwiseModel, clamped, score
 from sklearn_crf.rtf._base import FieldEstimator
-from sklearn_crf.rtf._classifier import RegressionTreeFieldClassifier, tiles_of_labels
+from sklearn_crf.rtf._classifier import RegressionTreeFieldClassifier, build_label_task
 from sklearn_crf.rtf._prediction import predict_field_in_tiles
-from sklearn_crf.rtf._regressor import tiles_of_values
+from sklearn_crf.rtf._regressor import build_value_task
 
 __all__ = ["predict_in_tiles"]
 
@@ -144,13 +148,13 @@ def predict_in_tiles(
     for name, value in (("tile", tile), ("margin", margin), ("max_margin", max_margin)):
         if int(value) != value or value < 1:
             raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
-    tiles = tiles_of(shape[:2], tile, tile)
+    tiles = cut_tiles(shape[:2], tile, tile)
     if isinstance(estimator, FieldEstimator):
         return _predict_tree_field(estimator, image, out, tiles, margin, max(max_margin, margin), inference, bound)
     out = _check_out(out, shape[:2], estimator.classes_.dtype)
     task = _TiledPrediction(estimator, image, out, inference, shape[:2], max(max_margin, margin))
     margins = dict.fromkeys(tiles, max(margin, task.reach + 1))
-    with single_threaded_blas():
+    with limit_blas_threads():
         found = _certify_tiles(task, margins) if task.labels_of else None
         if found is None:
             n_open, certified = _agree_at_seams(task, margins), False
@@ -183,12 +187,12 @@ def _predict_tree_field(estimator, image, out, tiles, margin, max_margin, infere
             "system and comes with a bound: leave them out."
         )
     is_classifier = isinstance(estimator, RegressionTreeFieldClassifier)
-    task = tiles_of_labels(estimator) if is_classifier else tiles_of_values(estimator)
+    task = build_label_task(estimator) if is_classifier else build_value_task(estimator)
     out = _check_out(out, (*image.shape[:2], *task.shape), task.dtype)
     if is_classifier and len(tiles) == 1:
         out[:] = estimator.predict(np.asarray(image[tiles[0].slices])[np.newaxis])[0]
         return TiledLabels(out, True, 0, 0.0, np.array([margin]))
-    with single_threaded_blas():
+    with limit_blas_threads():
         found = predict_field_in_tiles(task, image, out, tiles, margin, max_margin)
     if is_classifier:
         return TiledLabels(out, found.n_open == 0, found.n_open, np.nan, found.margins)
@@ -211,21 +215,21 @@ class _TiledPrediction:
         self.forbidden = None if field is None else field.layout.forbidden
         # labels_of: returns the labels of a window and which labels are certain; None if there is no proof
         # closes: whether all labels are certain if the margin is large enough.
-        self.labels_of = self._proof()
-        self.closes = self.labels_of == self._labels_by_cuts
+        self.labels_of = self._choose_proof()
+        self.closes = self.labels_of == self._label_by_cuts
 
-    def _proof(self):
+    def _choose_proof(self):
         estimator, asked = self.estimator, self.asked
         has_rule = getattr(estimator, "voters_", None) is not None or getattr(estimator, "cost", None) is not None
         if asked is None or has_rule or self.forbidden is not None:
             return None
-        if bounds_messages(asked.inference):
-            return self._labels_by_messages
-        return self._labels_by_cuts if self.best is not None and len(estimator.classes_) == 2 else None
+        if can_bound_messages(asked.inference):
+            return self._label_by_messages
+        return self._label_by_cuts if self.best is not None and len(estimator.classes_) == 2 else None
 
-    def _labels_by_cuts(self, model, window):
+    def _label_by_cuts(self, model, window):
         """Return the labels of a window and a mask of labels proven by two minimum cuts, or None without a proof."""
-        if n_not_submodular(model):
+        if count_not_submodular(model):
             return None
         ring = self.ring(window)
         if not ring.any():
@@ -235,12 +239,12 @@ class _TiledPrediction:
         low, high = both
         return (low.labels, low.labels == high.labels) if low.certified and high.certified else None
 
-    def _labels_by_messages(self, model, window):
+    def _label_by_messages(self, model, window):
         """Return the labels of a window by messages, and a mask of labels that outside messages cannot change."""
         inference, maximum = self.asked.inference, self.best is not None
         is_monotone = isinstance(inference, LoopyBP) and len(self.estimator.classes_) == 2
-        find = labels_between if is_monotone and not n_not_submodular(model) else labels_with_errors
-        n_threads = thread_count(self.estimator.n_jobs)
+        find = label_between_extremes if is_monotone and not count_not_submodular(model) else label_with_error_bounds
+        n_threads = count_threads(self.estimator.n_jobs)
         return find(inference, model, self.ring(window), maximum=maximum, n_threads=n_threads)
 
     def pixels(self, window):
@@ -274,7 +278,7 @@ class _TiledPrediction:
         columns = np.searchsorted(self.estimator.classes_, np.asarray(self.out))
         offsets = lattice_offsets(2, self.estimator.connectivity)
         return any(
-            self.forbidden[columns[_slices_of_offset(-y, -x)], columns[_slices_of_offset(y, x)]].any()
+            self.forbidden[columns[_slice_by_offset(-y, -x)], columns[_slice_by_offset(y, x)]].any()
             for y, x in offsets.tolist()
         )
 
@@ -299,10 +303,10 @@ class _TiledPrediction:
             # Belief propagation and local searches have no bound.
             bound = bound if np.isfinite(bound) else TRWS().map(own).bound
             inside = columns.reshape(window.shape)[tile.inside(window)].ravel()
-            gap += bound - score(own, inside) + 0.5 * self._loss_between(tile, window, columns)
+            gap += bound - score(own, inside) + 0.5 * self._compute_loss_between(tile, window, columns)
         return float(max(gap, 0.0))
 
-    def _loss_between(self, tile, window, columns):
+    def _compute_loss_between(self, tile, window, columns):
         """Return the largest minus the actual score, summed over the edges from a tile to other tiles."""
         model = self.model(window)
         is_own = np.zeros(window.shape, dtype=bool)
@@ -314,7 +318,7 @@ class _TiledPrediction:
         return float(np.sum(tables.max(axis=(1, 2)) - tables[np.arange(len(edges)), tails, heads]))
 
 
-def _slices_of_offset(y, x):
+def _slice_by_offset(y, x):
     """Return slices of the pixels that an offset reaches from other pixels of the image."""
     return tuple(slice(max(d, 0), min(d, 0) or None) for d in (y, x))
 
@@ -364,7 +368,7 @@ def _agree_at_seams(task, margins):
             window = tile.grown(margins[tile], task.shape)
             labels = task.predict(window)
             seam = tile.grown(min(_SEAM, margins[tile]), task.shape)
-            thought[tile] = [(strip, labels[strip.inside(window)].copy()) for strip in _strips_around(tile, seam)]
+            thought[tile] = [(strip, labels[strip.inside(window)].copy()) for strip in _split_into_strips(tile, seam)]
             task.out[tile.slices] = labels[tile.inside(window)]
         n_wrong = {
             tile: sum(int(np.count_nonzero(np.asarray(task.out[strip.slices]) != known)) for strip, known in strips)
@@ -383,7 +387,7 @@ def _agree_at_seams(task, margins):
 _SEAM = 2
 
 
-def _strips_around(tile, seam) -> Iterator[Rectangle]:
+def _split_into_strips(tile, seam) -> Iterator[Rectangle]:
     """Return strips that together hold the pixels of ``seam`` outside of ``tile``."""
     strips = (
         Rectangle(seam.top, tile.top, seam.left, seam.right),

@@ -17,10 +17,10 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from sklearn_crf._versions import defaults_of
 from sklearn_crf.encoding import (
-    label_array,
-    labels_from_objects,
-    missing_nodes,
-    object_array,
+    convert_object_labels,
+    convert_to_label_array,
+    make_object_array,
+    mask_missing_nodes,
     require_same_kind,
     take_examples,
 )
@@ -97,11 +97,11 @@ class StratifiedLatticeKFold(BaseCrossValidator):
             raise ValueError("StratifiedLatticeKFold needs y, to balance the labels of the folds.")
         if len(y) < int(self.n_splits):
             raise ValueError(f"n_splits={self.n_splits} needs at least as many examples as folds, got {len(y)}.")
-        fold = self._deal(_histograms(y, self.missing_label))
+        fold = self._assign_folds(_compute_histograms(y, self.missing_label))
         for k in range(self.n_splits):
             yield np.flatnonzero(fold == k)
 
-    def _deal(self, histograms):
+    def _assign_folds(self, histograms):
         """Return the fold of each example."""
         n_examples = len(histograms)
         order = np.arange(n_examples)
@@ -124,13 +124,13 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         return fold
 
 
-def _histograms(y, missing_label):
+def _compute_histograms(y, missing_label):
     """Return the fraction of each class's nodes that each example holds, (n_examples, n_classes)."""
     parts = []
     for i, labels in enumerate(y):
-        flat = label_array(labels).ravel()
-        flat = flat[~missing_nodes(flat, missing_label)]
-        parts.append(labels_from_objects(flat, f"y[{i}]") if flat.dtype == object else flat)
+        flat = convert_to_label_array(labels).ravel()
+        flat = flat[~mask_missing_nodes(flat, missing_label)]
+        parts.append(convert_object_labels(flat, f"y[{i}]") if flat.dtype == object else flat)
     found = [np.unique(part, return_counts=True) for part in parts]
     classes = np.unique(np.concatenate([values for values, _ in found if len(values)] or [np.zeros(0)]))
     counts = np.zeros((len(parts), len(classes)))
@@ -205,7 +205,7 @@ def cross_val_predict(
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
     if y is not None and len(y) != n_examples:
         raise ValueError(f"y has {len(y)} examples, but X has {n_examples}.")
-    splits = example_splits(cv, estimator, y, n_examples, groups)
+    splits = make_example_splits(cv, estimator, y, n_examples, groups)
     test = np.concatenate([part for _, part in splits])
     if len(test) != n_examples or not np.array_equal(np.sort(test), np.arange(n_examples)):
         raise ValueError("cross_val_predict needs every example in exactly one test set of cv.")
@@ -221,7 +221,7 @@ def cross_val_predict(
     return np.concatenate(values)[np.argsort(test, kind="stable")]
 
 
-def example_splits(cv, estimator, y, n_examples: int | None = None, groups=None) -> list[tuple]:
+def make_example_splits(cv, estimator, y, n_examples: int | None = None, groups=None) -> list[tuple]:
     """Return the train and test indices of each fold, by :class:`StratifiedLatticeKFold` for classifiers by default."""
     # groups: (n_examples,)
     if cv is None or isinstance(cv, Integral):
@@ -241,7 +241,7 @@ def _fit_and_predict(estimator, X, y, train, test, params, method):
     else:
         estimator.fit(take_examples(X, train), take_examples(y, train), **params)
     value = getattr(estimator, method)(take_examples(X, test))
-    return object_array(value) if isinstance(value, list) else value, getattr(estimator, "classes_", None)
+    return make_object_array(value) if isinstance(value, list) else value, getattr(estimator, "classes_", None)
 
 
 def _cut(value, train, n_examples):
@@ -257,7 +257,7 @@ def _spread(value, columns, n_classes, method):
     if len(columns) == n_classes:
         return value
     if value.dtype == object:
-        return object_array([_spread(part, columns, n_classes, method) for part in value])
+        return make_object_array([_spread(part, columns, n_classes, method) for part in value])
     if value.shape[-1] != len(columns):
         raise ValueError(
             f"cross_val_predict: the training set of a fold lacks a class, and {method} does not return one column "
@@ -378,9 +378,9 @@ def coupling_audit(
             raise ValueError(
                 f"estimators[{name!r}] must be a field classifier, or a pipeline that ends in one, got {estimator!r}."
             )
-    score = _score_of_labels(scoring)
+    score = _make_label_scorer(scoring)
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
-    folds = example_splits(cv, next(iter(estimators.values())), y, n_examples, groups)
+    folds = make_example_splits(cv, next(iter(estimators.values())), y, n_examples, groups)
     times = np.bincount(np.concatenate([test for _, test in folds]), minlength=n_examples)
     if not times.all():
         raise ValueError(
@@ -413,7 +413,7 @@ def coupling_audit(
     return Bunch(results=results, scores=scores)
 
 
-def field_and_input(estimator, X):
+def get_field_and_input(estimator, X):
     """Return the last step of a fitted pipeline and its transformed input, or any other estimator and X unchanged."""
     if not isinstance(estimator, Pipeline):
         return estimator, X
@@ -427,7 +427,7 @@ def _audit_fold(estimator, X, y, train, test, inference, score):
     fit_seconds = time.perf_counter() - start
     truth = take_examples(y, test)
     start = time.perf_counter()
-    field, X_test = field_and_input(estimator, take_examples(X, test))
+    field, X_test = get_field_and_input(estimator, take_examples(X, test))
     transform_seconds = time.perf_counter() - start
     parts = {}
     for name, decoding in inference.items():
@@ -436,7 +436,7 @@ def _audit_fold(estimator, X, y, train, test, inference, score):
         seconds = fit_seconds, transform_seconds + time.perf_counter() - start
         parts[name] = Bunch(
             scores=_scores(field, truth, predicted, score),
-            log_loss=_log_losses(field, X_test, truth, decoding),
+            log_loss=_compute_log_losses(field, X_test, truth, decoding),
             seconds=seconds,
             matched=_is_own(field, decoding),
         )
@@ -458,7 +458,7 @@ class _Labelled(ClassifierMixin, BaseEstimator):
         return X
 
 
-def _score_of_labels(scoring):
+def _make_label_scorer(scoring):
     """Return a function that scores the predicted labels of one example, given its true labels."""
     if scoring is None:
         return _accuracy
@@ -474,10 +474,10 @@ def _score_of_labels(scoring):
             message = f"scoring must be a scorer or a function (y_true, y_pred) -> float, got a function of {taken}."
             raise ValueError(message) from None
         return scoring
-    return partial(_scored_by, scoring)
+    return partial(_apply_scorer, scoring)
 
 
-def _scored_by(scorer, truth, predicted):
+def _apply_scorer(scorer, truth, predicted):
     try:
         seen = _Labelled()
         seen.classes_ = np.union1d(truth, predicted)
@@ -492,7 +492,7 @@ def _accuracy(truth, predicted):
 
 def _labelled(estimator, labels):
     flat = np.asarray(labels).ravel()
-    return flat, ~missing_nodes(flat, getattr(estimator, "missing_label", None))
+    return flat, ~mask_missing_nodes(flat, getattr(estimator, "missing_label", None))
 
 
 def _scores(estimator, truth, predicted, scoring):
@@ -500,13 +500,13 @@ def _scores(estimator, truth, predicted, scoring):
     for labels, found in zip(truth, predicted, strict=True):
         flat, known = _labelled(estimator, labels)
         true, own = flat[known], np.ravel(found)[known]
-        true = labels_from_objects(true, "y") if true.dtype == object else true
+        true = convert_object_labels(true, "y") if true.dtype == object else true
         require_same_kind(true, own, "y", "the predicted labels")
         scores.append(scoring(true, own) if known.any() else np.nan)
     return np.array(scores)
 
 
-def _log_losses(estimator, X, truth, decoding):
+def _compute_log_losses(estimator, X, truth, decoding):
     """Return the mean negative log-probability of the labels of each example, or NaN without marginals."""
     if not hasattr(estimator, "predict_proba"):
         return np.full(len(truth), np.nan)
@@ -540,7 +540,7 @@ def compare_with_best(scores, rng, groups=None):
     first, second = np.triu_indices(len(scores), 1)
     # Sums over groups, because the examples of a group are one observation.
     summed = np.array([np.bincount(group, row) for row in scores - scores.mean(axis=0)])
-    share, critical = _share_of_extremes(summed, first, second, rng)
+    share, critical = _simulate_extremes(summed, first, second, rng)
     difference = mean - mean[best]
     of_best = summed - summed[best]
     square, n_groups = (of_best**2).sum(axis=1), summed.shape[1]
@@ -566,7 +566,7 @@ def compare_with_best(scores, rng, groups=None):
 _ROUNDING = 1e-24
 
 
-def _share_of_extremes(summed, first, second, rng):
+def _simulate_extremes(summed, first, second, rng):
     """Compute the distribution of the largest difference between two pairs under random signs of the groups.
 
     The signs do not change the sum of squares of a difference. The ratio of the sum to the root of the sum of squares

@@ -15,13 +15,13 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from sklearn_crf import encoding
 from sklearn_crf._fits import fits
-from sklearn_crf._numbers import as_reals, different, sound_csr, without_mask
+from sklearn_crf._numbers import as_reals, convert_to_csr, different, replace_masked_values
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
-from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import Example, RowFields, require_one_label_each, require_rows
 from sklearn_crf.estimators.trw import TRWCRF
-from sklearn_crf.graphs import Graph, disjoint_union
+from sklearn_crf.graphs import Graph, build_disjoint_union
 from sklearn_crf.inference import Inference
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
@@ -77,14 +77,14 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
 _MOST_JOINED = 15
 
 
-def _default_field():
+def _make_default_field():
     # Predicts the most probable combination of labels, because the score counts rows whose labels are all correct.
     return TRWCRF(pairwise="ising", inference="map", max_iter=1000)
 
 
 def _has_probabilities(estimator):
     # If the field has no distribution, the AttributeError says what to do.
-    return bool(getattr(estimator, "estimator_", estimator.estimator or _default_field()).predict_proba)
+    return bool(getattr(estimator, "estimator_", estimator.estimator or _make_default_field()).predict_proba)
 
 
 @options(kw_only=False)
@@ -146,7 +146,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     6
     """
 
-    __getstate__, __setstate__ = versioned_state, restore_versioned_state
+    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit", "predict"]), None],
@@ -199,13 +199,13 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ValueError
             If y is not a table of two values, or ``structure`` holds a label that is not in y.
         """
-        values, Y = _indicator(y)
+        values, Y = _encode_indicator(y)
         n_labels = Y.shape[1]
         X = self._rows(X, reset=True)
         check_consistent_length(X, Y)
-        weight = encoding.summable_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
+        weight = encoding.scale_sample_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
         graph = Graph(n_labels, _edges(self.structure, Y, weight))
-        field = _default_field() if self.estimator is None else clone(self.estimator)
+        field = _make_default_field() if self.estimator is None else clone(self.estimator)
         field.set_params(classes=[0, 1])  # needed if no row, or every row, has a label
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
         self.estimator_ = field.fit(_examples(X, graph), Y, **options)
@@ -234,7 +234,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples, n_labels)
             Zeros and ones, or the two values of the training labels.
         """
-        examples, known = self._examples_to_predict(X, evidence)
+        examples, known = self._build_prediction_examples(X, evidence)
         labels = _join(self.estimator_.predict(examples, known, inference=inference))
         labels = labels.reshape(-1, len(self.classes_))
         if self.values_.dtype == labels.dtype and np.array_equal(self.values_, [0, 1]):
@@ -262,7 +262,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Probabilities that a row has a label, in the layout of :class:`~sklearn.multiclass.OneVsRestClassifier` and
             :class:`~sklearn.multioutput.ClassifierChain`.
         """
-        examples, known = self._examples_to_predict(X, evidence)
+        examples, known = self._build_prediction_examples(X, evidence)
         found = _join(self.estimator_.predict_proba(examples, known, inference=inference))
         return found[..., 1].reshape(-1, len(self.classes_))
 
@@ -288,7 +288,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"y must have shape {predicted.shape}, for the rows of X and the labels of fit, got {Y.shape}."
             )
         encoding.require_same_kind(Y.ravel(), self.values_, "y", "the values of fit")
-        weight = encoding.summable_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
+        weight = encoding.scale_sample_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
         return float(np.average((predicted == Y).all(axis=1), weights=weight))
 
     def models(self, X: ArrayLike, evidence: ArrayLike | None = None) -> list[PairwiseModel | FactorGraph]:
@@ -307,7 +307,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             One model for each row, with a node for each label. State 0 means that the row does not have the label, and
             state 1 means that it has the label.
         """
-        examples = self._fitted_examples(X)
+        examples = self._build_fitted_examples(X)
         return self.estimator_.models(examples, self._read_evidence(evidence, len(examples)))
 
     def _read_evidence(self, evidence, n_rows):
@@ -323,22 +323,22 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise ValueError(f"evidence holds {table[wrong][0]:g}, but the values of y are {self.values_.tolist()}.")
         return list(np.where(is_open, np.nan, table == self.values_[1]))
 
-    def _fitted_examples(self, X):
+    def _build_fitted_examples(self, X):
         check_is_fitted(self)
         return _examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
-    def _examples_to_predict(self, X, evidence):
+    def _build_prediction_examples(self, X, evidence):
         """Return examples that hold one or more rows each, and their known labels or None."""
         if evidence is not None:
-            examples = self._fitted_examples(X)
+            examples = self._build_fitted_examples(X)
             return examples, self._read_evidence(evidence, len(examples))
         check_is_fitted(self)
         graph = Graph(len(self.classes_), self.edges_)
-        return _examples_of_many(self._rows(X, reset=False), graph), None
+        return _build_joined_examples(self._rows(X, reset=False), graph), None
 
     def _rows(self, X, reset):
         require_rows(X)
-        X = sound_csr(X, "X") if sp.issparse(X) else without_mask(X)
+        X = convert_to_csr(X, "X") if sp.issparse(X) else replace_masked_values(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
 
     def __sklearn_tags__(self):
@@ -359,9 +359,9 @@ def _table(y):
         raise ValueError("MultiLabelField requires y to be passed, but the target y is None.")
     require_one_label_each(y, "MultiLabelBinarizer().fit_transform(y) makes zeros and ones of sets of labels.")
     y = (
-        sound_csr(y, "y").toarray()
+        convert_to_csr(y, "y").toarray()
         if sp.issparse(y)
-        else check_array(without_mask(y), dtype=None, ensure_2d=False, input_name="y")
+        else check_array(replace_masked_values(y), dtype=None, ensure_2d=False, input_name="y")
     )
     if y.ndim != 2:
         raise ValueError(
@@ -371,7 +371,7 @@ def _table(y):
     return y
 
 
-def _indicator(y):
+def _encode_indicator(y):
     """Return the two values in y in sorted order, and an int32 table with 1 for the larger value."""
     y = _table(y)
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
@@ -408,7 +408,7 @@ def _examples(X, graph):
     return [Example(x, graph, **types) for x in rows]
 
 
-def _examples_of_many(X, graph):
+def _build_joined_examples(X, graph):
     """Return examples for rows; if rows are sparse and the graph has no cycle, each example holds many rows."""
     if not (sp.issparse(X) and graph.is_forest):
         return _examples(X, graph)
@@ -419,7 +419,7 @@ def _examples_of_many(X, graph):
         rows = np.repeat(np.arange(start, min(start + n_together, X.shape[0])), n_labels)
         if union.n_nodes != len(rows):
             n_rows = len(rows) // n_labels
-            union, types = disjoint_union([graph] * n_rows), _types_of(graph, n_rows, X.dtype)
+            union, types = build_disjoint_union([graph] * n_rows), _types_of(graph, n_rows, X.dtype)
         examples.append(Example(X[rows], union, **types))
     return examples
 

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 from sklearn_crf import DRFClassifier, Example, Graph
 from sklearn_crf.display import FieldDisplay, TrainingTraceDisplay
-from sklearn_crf.display._field import _RIGHT, _UNLABELLED, _WRONG, _probability_colours
+from sklearn_crf.display._field import _RIGHT, _UNLABELLED, _WRONG, _interpolate_colours
 from sklearn_crf.graphs import lattice
 
 matplotlib.use("Agg")
@@ -90,15 +90,15 @@ def test_marginals_are_those_of_pos_label():
     proba[..., 0] = 1 - proba[..., 1]
     second = FieldDisplay.from_predictions(None, Y_PRED, proba=proba)
     first = FieldDisplay.from_predictions(None, Y_PRED, proba=proba, pos_label="a")
-    np.testing.assert_array_equal(picture(second, "marginals"), _probability_colours(proba[..., 1]))
-    np.testing.assert_array_equal(picture(first, "marginals"), _probability_colours(proba[..., 0]))
+    np.testing.assert_array_equal(picture(second, "marginals"), _interpolate_colours(proba[..., 1]))
+    np.testing.assert_array_equal(picture(first, "marginals"), _interpolate_colours(proba[..., 0]))
 
 
 def test_marginals_of_many_classes_are_the_largest():
     y = np.array([[0, 1, 2]])
     proba = np.array([[[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]])
     display = FieldDisplay.from_predictions(None, y, proba=proba)
-    np.testing.assert_array_equal(picture(display, "marginals"), _probability_colours([[0.5, 0.8, 1.0]]))
+    np.testing.assert_array_equal(picture(display, "marginals"), _interpolate_colours([[0.5, 0.8, 1.0]]))
     assert len(np.unique(picture(display, "prediction").reshape(-1, 4), axis=0)) == 3
 
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, RegressionTreeField, RegressionTreeFieldClassifier
-from sklearn_crf.graphs import chain_probabilities, lattice
+from sklearn_crf.graphs import compute_chain_probabilities, lattice
 from sklearn_crf.inference import TRWS, ConjugateGradient, LoopyBP, TRWMessagePassing
-from sklearn_crf.inference.messages._message_errors import belief_errors
+from sklearn_crf.inference.messages._message_errors import bound_belief_errors
 from sklearn_crf.large_images import predict_in_tiles
 from sklearn_crf.learning import SaddlePointTraining
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.preprocessing import PatchGroups
 from sklearn_crf.rtf import Blur, GaussianNoise, _tuning
-from sklearn_crf.rtf._classifier import codes_of
+from sklearn_crf.rtf._classifier import get_class_codes
 from sklearn_crf.rtf._prediction import FittedField
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -168,7 +168,7 @@ def test_errors_of_beliefs_hold_whatever_is_sent_into_a_window(maximum, edge_pro
     nu = np.ones(graph.n_edges)
     if edge_probabilities:
         inference = TRWMessagePassing(edge_probabilities, max_iter=1000, tol=1e-9)
-        nu = chain_probabilities(graph)
+        nu = compute_chain_probabilities(graph)
 
     def solved(unary):
         model = PairwiseModel(graph, unary, tables, (np.arange(graph.n_edges) % 2).astype(np.int32))
@@ -176,14 +176,14 @@ def test_errors_of_beliefs_hold_whatever_is_sent_into_a_window(maximum, edge_pro
         return model, state.values if state.as_scores else np.log(state.values)
 
     model, messages = solved(unary)
-    found = belief_errors(model, messages, border, nu, maximum=maximum)
+    found = bound_belief_errors(model, messages, border, nu, maximum=maximum)
     assert found.errors.min() < 0.5
     assert found.certain[~border].mean() > 0.5
     for scale in (1.0, 10.0, 1000.0):
         other = unary.copy()
         other[border] = scale * rng.normal(size=(border.sum(), n_states))
         model, messages = solved(other)
-        beliefs = belief_errors(model, messages, border, nu, maximum=maximum).beliefs
+        beliefs = bound_belief_errors(model, messages, border, nu, maximum=maximum).beliefs
         difference = np.ptp(beliefs - found.beliefs, axis=1)[~border]
         assert np.all(difference <= found.errors[~border] + 1e-6)
         assert difference.max() > 0.1
@@ -268,7 +268,7 @@ def test_values_go_from_disk_to_disk(tmp_path, monkeypatch):
 
 def test_eigenvalues_of_factors_bound_those_of_the_field():
     field, image = restored(2)
-    model, certain = FittedField(vars(field)).model_and_eigenvalues(image[:9, :11].astype(np.float32), 1)
+    model, certain = FittedField(vars(field)).build_model_and_eigenvalues(image[:9, :11].astype(np.float32), 1)
     whole = np.column_stack([model.product(row.reshape(model.h.shape)).ravel() for row in np.eye(model.h.size)])
     lower = whole - np.diag(np.repeat(certain.ravel(), 2))
     assert np.linalg.eigvalsh(whole)[0] >= certain.min() > 0
@@ -302,7 +302,7 @@ def test_labels_of_tree_fields_that_can_differ_are_counted(options):
     # No step shorter than the distance leads to another label.
     rng = np.random.default_rng(0)
     values = loose._values(image[None])[1][0]
-    codes = codes_of(loose)
+    codes = get_class_codes(loose)
     distance, columns = codes.distances(values), codes.labels(values)
     for _ in range(20):
         step = rng.normal(size=values.shape)

@@ -9,7 +9,7 @@ from lattice_inputs import NodewiseClassifier, labelled_images
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, jaccard_score, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import make_object_array
 from sklearn_crf.metrics import (
     NODE_SCORERS,
     flatten_nodes,
@@ -36,7 +36,7 @@ METRICS = [
 
 
 @pytest.mark.parametrize(("ours", "flat", "options"), METRICS)
-@pytest.mark.parametrize("layout", [list, tuple, object_array])
+@pytest.mark.parametrize("layout", [list, tuple, make_object_array])
 def test_metrics_equal_those_on_flat_labels(ours, flat, options, layout):
     assert np.array_equal(ours(layout(TRUE), layout(PRED), **options), flat(FLAT_TRUE, FLAT_PRED, **options))
     assert np.array_equal(ours(FLAT_TRUE, FLAT_PRED, **options), flat(FLAT_TRUE, FLAT_PRED, **options))
@@ -154,7 +154,7 @@ def test_flatten_keeps_the_order_of_nodes():
 # -- Scorers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", [list, object_array])
+@pytest.mark.parametrize("layout", [list, make_object_array])
 def test_scorers_in_a_grid_search(layout):
     X, y = labelled_images()
     search = GridSearchCV(NodewiseClassifier(), {"C": [1e-4, 1.0]}, scoring=NODE_SCORERS, refit=False, cv=2)

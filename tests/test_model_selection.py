@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from sklearn_crf import TRWCRF, MultiLabelField, RegressionTreeFieldClassifier
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import make_object_array
 from sklearn_crf.model_selection import StratifiedLatticeKFold, cross_val_predict
 from sklearn_crf.preprocessing import NodeTransformer
 
@@ -87,7 +87,7 @@ def test_shuffle_is_seeded():
     assert folds(0) != folds(1)
 
 
-@pytest.mark.parametrize("layout", [list, object_array])
+@pytest.mark.parametrize("layout", [list, make_object_array])
 def test_in_a_grid_search(layout):
     X, y = labelled_images()
     search = GridSearchCV(NodewiseClassifier(), {"C": [1e-4, 1.0]}, cv=StratifiedLatticeKFold(3))
@@ -107,7 +107,7 @@ def test_bad_splitters():
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
-@pytest.mark.parametrize("layout", [list, object_array])
+@pytest.mark.parametrize("layout", [list, make_object_array])
 def test_ragged_examples(method, layout):
     X, y = labelled_images()
     n_jobs = 2 if layout is list else None
@@ -202,7 +202,7 @@ def test_bad_calls():
 
 HALVED = {
     "array": lambda X, y: (X, y),
-    "lists": lambda X, y: (list(X), object_array(list(y))),
+    "lists": lambda X, y: (list(X), make_object_array(list(y))),
     "lists of lists": lambda X, y: (list(X), y.tolist()),
 }
 

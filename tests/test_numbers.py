@@ -21,7 +21,7 @@ from sklearn_crf import (
     restore,
     solve,
 )
-from sklearn_crf._numbers import as_integer, as_integers, as_pixels, as_reals, as_scores, sound_csr
+from sklearn_crf._numbers import as_integer, as_integers, as_pixels, as_reals, as_scores, convert_to_csr
 from sklearn_crf.model_selection import cross_val_predict
 from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, PatchAverages, group_rows
 
@@ -80,7 +80,7 @@ def damaged(form, field, value, shape=(5, 4)):
 @pytest.mark.parametrize(("field", "value"), [("indices", 10**8), ("indices", -1), ("indptr", 10**8), ("indptr", -1)])
 def test_damaged_sparse_matrices_are_refused(form, field, value):
     with pytest.raises(ValueError, match="X is a damaged sparse matrix"):
-        sound_csr(damaged(form, field, value), "X")
+        convert_to_csr(damaged(form, field, value), "X")
 
 
 X, Y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
@@ -117,7 +117,7 @@ def test_damaged_sparse_matrices_are_refused_wherever_they_come_in(take, form, f
 @pytest.mark.parametrize("form", ["csr", "csc", "bsr", "coo", "lil", "dok", "dia"])
 def test_sound_sparse_matrices_stay(form):
     matrix = sp.random(6, 4, density=0.5, random_state=0, format=form)
-    assert np.array_equal(sound_csr(matrix, "X").toarray(), matrix.toarray())
+    assert np.array_equal(convert_to_csr(matrix, "X").toarray(), matrix.toarray())
 
 
 @pytest.mark.filterwarnings("error")

@@ -22,12 +22,12 @@ from sklearn_crf._threads import (
     Cancelled,
     cached_property,
     checkpoint,
-    even_map,
-    fixed_ranges,
+    limit_blas_threads,
     map_tasks,
-    ordered_map,
-    range_runner,
-    single_threaded_blas,
+    open_even_map,
+    open_ordered_map,
+    open_range_runner,
+    split_into_ranges,
     split_threads,
 )
 
@@ -153,7 +153,7 @@ def test_interrupt_stops_workers(n_jobs):
     assert not done
 
 
-@pytest.mark.parametrize("maker", [range_runner, even_map, ordered_map])
+@pytest.mark.parametrize("maker", [open_range_runner, open_even_map, open_ordered_map])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @may_drop_interrupts
 @pytest.mark.usefixtures("interruptible")
@@ -172,7 +172,7 @@ def test_interrupt_stops_threads_inside_of_tasks(maker, n_jobs):
 
     def work(task, n_threads):
         with maker(2) as run:
-            if maker is range_runner:
+            if maker is open_range_runner:
                 run(kernel, 1000, smallest_range=1)
             else:
                 list(run(item, range(1000)))
@@ -232,7 +232,7 @@ def test_range_runner_covers_the_range_once(n_threads, n_items):
     def kernel(start, stop):
         counts[start:stop] += 1
 
-    with range_runner(n_threads) as run:
+    with open_range_runner(n_threads) as run:
         run(kernel, n_items)
         run(kernel, n_items)
     assert np.all(counts == 2)
@@ -240,7 +240,7 @@ def test_range_runner_covers_the_range_once(n_threads, n_items):
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 @pytest.mark.parametrize("n_items", [0, 1, 5, 100])
-@pytest.mark.parametrize("maker", [even_map, ordered_map])
+@pytest.mark.parametrize("maker", [open_even_map, open_ordered_map])
 def test_maps_give_results_in_the_order_of_the_items(maker, n_threads, n_items):
     with maker(n_threads) as mapped:
         assert list(mapped(lambda k: k**2, list(range(n_items)))) == [k**2 for k in range(n_items)]
@@ -253,7 +253,7 @@ def test_one_item_is_not_handed_to_another_thread():
         together.wait(timeout=60)
         return threading.get_ident()
 
-    with ordered_map(2) as mapped:
+    with open_ordered_map(2) as mapped:
         assert list(mapped(lambda _: threading.get_ident(), [0])) == [threading.get_ident()]
         assert len(set(mapped(meet, [0, 1]))) == 2
 
@@ -263,14 +263,14 @@ def test_range_runner_raises_what_a_worker_raised():
         if start:
             raise ZeroDivisionError
 
-    with range_runner(2) as run, pytest.raises(ZeroDivisionError):
+    with open_range_runner(2) as run, pytest.raises(ZeroDivisionError):
         run(kernel, 5000)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 300), st.integers(1, 20))
 def test_fixed_ranges_partition(n_items, n_ranges):
-    ranges = fixed_ranges(n_items, n_ranges)
+    ranges = split_into_ranges(n_items, n_ranges)
     assert len(ranges) <= n_ranges
     assert [i for start, stop in ranges for i in range(start, stop)] == list(range(n_items))
 
@@ -282,7 +282,7 @@ def test_blas_has_one_thread_inside():
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
     before = blas_threads()
-    with single_threaded_blas():
+    with limit_blas_threads():
         assert blas_threads() <= {1}
     assert blas_threads() == before
 
@@ -291,11 +291,11 @@ def test_work_is_done_without_threads_that_wake_too_late():
     """Work does not wait for a thread that is busy elsewhere."""
     free = threading.Event()
     helpers = _threads._HelperThreads()
-    with pytest.MonkeyPatch.context() as patched, helpers.lent(1) as submit:
+    with pytest.MonkeyPatch.context() as patched, helpers.lend_threads(1) as submit:
         patched.setattr(_threads, "_helpers", helpers)
         submit(lambda: free.wait(timeout=60))
         assert map_tasks(lambda task, n_threads: threading.get_ident(), range(9), 2) == [threading.get_ident()] * 9
-        with range_runner(2) as run:
+        with open_range_runner(2) as run:
             done = []
             run(lambda start, stop: done.append((start, stop)), 5000)
         assert done == [(0, 2500), (2500, 5000)]

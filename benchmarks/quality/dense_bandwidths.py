@@ -22,7 +22,7 @@ from sklearn.base import clone
 
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
 from sklearn_crf.dense import BandwidthGradient, BandwidthSearch
-from sklearn_crf.dense._gaussian_kernels import bandwidth_names
+from sklearn_crf.dense._gaussian_kernels import list_bandwidth_names
 from sklearn_crf.inference import DenseMeanField
 
 TRUE = (Spatial(1.5, weight=2.0), Bilateral(10.0, 20.0, weight=4.0))
@@ -77,7 +77,7 @@ def mean_iou(probabilities, y):
 
 def bandwidths(kernels):
     return "  ".join(
-        f"{value:.3g}" for kernel in kernels for value in (getattr(kernel, p) for p in bandwidth_names(kernel))
+        f"{value:.3g}" for kernel in kernels for value in (getattr(kernel, p) for p in list_bandwidth_names(kernel))
     )
 
 

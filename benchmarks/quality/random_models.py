@@ -34,10 +34,10 @@ from scipy.special import logsumexp
 from support.record import read_record, write_record
 
 import sklearn_crf.inference
-from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, Inference, Marginals
 from sklearn_crf.inference.exact._segments import SegmentInference
-from sklearn_crf.inference.local._tempering import tempered_marginals
+from sklearn_crf.inference.local._tempering import compute_tempered_marginals
 from sklearn_crf.models import (
     CountTable,
     FactorGraph,
@@ -83,7 +83,7 @@ def topology(rng):
         n = min(n, 6)
         return Graph(n, [[s, t] for s in range(n) for t in range(s)])
     if kind == 4:
-        return disjoint_union([lattice((2, 2)), lattice(()), lattice((3,))])
+        return build_disjoint_union([lattice((2, 2)), lattice(()), lattice((3,))])
     return Graph(n + 1, [[s, (s + 1) % (n + 1)] for s in range(n + 1)])
 
 
@@ -178,7 +178,7 @@ class Tempering(Inference):
     takes = (PairwiseModel, FactorGraph)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        found = tempered_marginals(model, 3e5, n_threads)
+        found = compute_tempered_marginals(model, 3e5, n_threads)
         if found is None:
             raise ValueError("factors of three nodes and tables of many forbidden pairs do not suit tempering.")
         return found

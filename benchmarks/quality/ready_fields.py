@@ -102,7 +102,7 @@ def main():
     half, full = photographs()
     for name in args.fields:
         start = time.process_time()
-        field = ready.estimator_of(name).set_params(**training(name))
+        field = ready.make_damage_estimator(name).set_params(**training(name))
         field = shortened(field.fit(half + full)) if isinstance(field, LearnedFilters) else field.fit(half)
         path = ready.save(name, field, args.folder)
         print(f"{name:<8} {time.process_time() - start:6.1f} s  {path.stat().st_size:,} bytes", flush=True)

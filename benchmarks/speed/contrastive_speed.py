@@ -14,12 +14,12 @@ from itertools import pairwise
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
-from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._threads import limit_blas_threads
 from sklearn_crf.encoding import Batch, Example
-from sklearn_crf.graphs import disjoint_union, lattice
+from sklearn_crf.graphs import build_disjoint_union, lattice
 from sklearn_crf.inference import ICM
 from sklearn_crf.objectives import AssignmentSets, ContrastiveSets, EmpiricalRisk, SetsOfBatches
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 SHAPE = 15, 20
 # The default of make_batches.
@@ -35,7 +35,7 @@ def training_batches(n_graphs, n_classes, rng):
     most = MOST_NODES // graph.n_nodes
     for start in range(0, n_graphs, most):
         members = np.arange(start, min(start + most, n_graphs))
-        example = Example(features[members].reshape(-1, n_classes), disjoint_union([graph] * len(members)))
+        example = Example(features[members].reshape(-1, n_classes), build_disjoint_union([graph] * len(members)))
         yield Batch(example, members, graph.n_nodes * np.arange(len(members) + 1), labels[members].ravel())
 
 
@@ -65,7 +65,7 @@ def measured(kind, coef, potentials, batches, n_assignments, rng):
     pairs = list(zip(models, batches, strict=True))
     sets = [stored_assignments(kind, model, batch, n_assignments, rng) for model, batch in pairs]
     risk = EmpiricalRisk(SetsOfBatches([ContrastiveSets(part) for part in sets]), potentials, batches)
-    with single_threaded_blas():
+    with limit_blas_threads():
         of_sets = least_time(lambda: [part.terms_and_statistics(m) for part, m in zip(sets, models, strict=True)])
         of_risk = least_time(lambda: risk.value_grad(coef))
     n_stored, megabytes = sum(part.n_assignments for part in sets), sum(part.nbytes for part in sets) / 1e6
@@ -81,7 +81,7 @@ def main():
     for n_classes in (2, 8):
         rng = np.random.default_rng(0)
         batches = list(training_batches(options.graphs, n_classes, rng))
-        potentials = LinearPotentials(n_classes, n_classes, pairwise_form("full", n_classes))
+        potentials = LinearPotentials(n_classes, n_classes, make_pairwise_form("full", n_classes))
         coef = potentials.pack(
             np.eye(n_classes)[-potentials.n_columns :], np.zeros(potentials.n_columns), np.eye(n_classes).ravel()
         )

@@ -14,7 +14,7 @@ import _path  # noqa: F401  finds the support package
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._threads import limit_blas_threads
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import AutoMap, TightenBound, TreeInference, TRWMessagePassing
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
@@ -36,7 +36,13 @@ from sklearn_crf.objectives.fast_paths import (
     general_path_only,
     plane_oracle,
 )
-from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form, with_feature_columns
+from sklearn_crf.potentials import (
+    FeaturePairs,
+    LinearPotentials,
+    SparsePotentials,
+    convert_to_feature_columns,
+    make_pairwise_form,
+)
 
 
 def sparse_chains(objective, n_sentences=800, n_features=20_000, n_classes=9):
@@ -46,9 +52,11 @@ def sparse_chains(objective, n_sentences=800, n_features=20_000, n_classes=9):
     X = [rows(rng, n, n_features) for n in lengths]
     encoded = encode_X(X, edge_features="constant", edge_types="tied")
     labels = encode_y([rng.integers(n_classes, size=n) for n in lengths], encoded).labels
-    batches = make_batches(encoded, labels, max_nodes=4096, prepare=lambda example: with_feature_columns(example, 1))
+    batches = make_batches(
+        encoded, labels, max_nodes=4096, prepare=lambda example: convert_to_feature_columns(example, 1)
+    )
     pairs = FeaturePairs.all(n_features, n_classes)
-    potentials = SparsePotentials(pairs, n_features, n_classes, pairwise_form("full", n_classes))
+    potentials = SparsePotentials(pairs, n_features, n_classes, make_pairwise_form("full", n_classes))
     return EmpiricalRisk(objective, potentials, batches, n_jobs=1)
 
 
@@ -59,7 +67,7 @@ def chains(objective, n_sentences=400, n_features=10, n_classes=2):
     X = [rng.normal(size=(n, n_features)) for n in lengths]
     encoded = encode_X(X, edge_features="constant", edge_types="tied")
     labels = encode_y([rng.integers(n_classes, size=n) for n in lengths], encoded).labels
-    potentials = LinearPotentials(n_features, n_classes, pairwise_form("full", n_classes))
+    potentials = LinearPotentials(n_features, n_classes, make_pairwise_form("full", n_classes))
     return EmpiricalRisk(objective, potentials, make_batches(encoded, labels, max_nodes=4096), n_jobs=1)
 
 
@@ -78,7 +86,7 @@ def pictures(make_objective, n_classes, n_images=40, side=32):
     labels = encode_y(y, encoded)
     batches = make_batches(encoded, labels.labels, max_nodes=4096)
     potentials = LinearPotentials(
-        6, n_classes, pairwise_form("potts", n_classes), n_edge_features=encoded.n_edge_features,
+        6, n_classes, make_pairwise_form("potts", n_classes), n_edge_features=encoded.n_edge_features,
         n_edge_types=encoded.n_edge_types,
     )  # fmt: skip
     return EmpiricalRisk(make_objective(encoded, labels, batches, potentials), potentials, batches, n_jobs=1)
@@ -89,7 +97,7 @@ def plain_rows(n_rows=50_000, n_features=20, n_classes=3):
     rng = np.random.default_rng(0)
     encoded = encode_X(rng.normal(size=(n_rows, n_features)), lattice_ndim=0)
     labels = encode_y(rng.integers(n_classes, size=n_rows), encoded).labels
-    potentials = LinearPotentials(n_features, n_classes, pairwise_form("potts", n_classes))
+    potentials = LinearPotentials(n_features, n_classes, make_pairwise_form("potts", n_classes))
     return EmpiricalRisk(Likelihood(TreeInference()), potentials, make_batches(encoded, labels), n_jobs=1)
 
 
@@ -188,7 +196,7 @@ def main():
     cases = [(path.name, ways_of_risk(path)) for path in FAST_PATHS]
     cases += [(f"planes by {kind.name}", ways_of_planes(kind)) for kind in FORESTS + FOREST_DUALS + PLANES]
     for name, ways in cases:
-        with single_threaded_blas():
+        with limit_blas_threads():
             quick, slow = least_times(ways, options.repetitions)
         print(f"{name:36s}{1e3 * quick:7.2f} ms{1e3 * slow:7.2f} ms{slow / quick:7.1f}")
 

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, GibbsSampler, MeanField, gibbs_sweeps
 from sklearn_crf.models import PairwiseModel
-from sklearn_crf.objectives.likelihood._pseudolikelihood import pseudolikelihood_terms
+from sklearn_crf.objectives.likelihood._pseudolikelihood import compute_pseudolikelihood_terms
 
 N_SWEEPS = 5
 
@@ -38,7 +38,7 @@ def jobs(model):
         ("mean field", lambda n: mean_field.map(model, n_threads=n).n_iter),
         ("Gibbs, labels only", lambda n: gibbs_sweeps(model, labels, N_SWEEPS, 0, n_threads=n) is None or N_SWEEPS),
         ("Gibbs, marginals", lambda n: gibbs.marginals(model, n_threads=n).n_iter),
-        ("pseudolikelihood", lambda n: pseudolikelihood_terms(model, labels, n_threads=n) is None or 1),
+        ("pseudolikelihood", lambda n: compute_pseudolikelihood_terms(model, labels, n_threads=n) is None or 1),
     ]
 
 

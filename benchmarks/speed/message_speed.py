@@ -18,7 +18,7 @@ import numpy as np
 from support.record import write_record
 
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference._field import initial_messages, make_field
+from sklearn_crf.inference._field import build_initial_messages, make_field
 from sklearn_crf.inference.messages._schedules import sequential
 from sklearn_crf.models import PairwiseModel
 
@@ -44,7 +44,7 @@ def sweeps(models, maximum):
     """Yield, for each model, a function that makes a sweep, and the number of messages of a sweep."""
     for model in models:
         field, _ = make_field(model, maximum=maximum)
-        yield sequential(model.graph, field, initial_messages(field), 0.0, -1.0, None), 2 * model.graph.n_edges
+        yield sequential(model.graph, field, build_initial_messages(field), 0.0, -1.0, None), 2 * model.graph.n_edges
 
 
 def nanoseconds(models, maximum, repetitions=15):

@@ -16,10 +16,10 @@ from itertools import pairwise
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._threads import range_runner
-from sklearn_crf.graphs import disjoint_union, lattice
+from sklearn_crf._threads import open_range_runner
+from sklearn_crf.graphs import build_disjoint_union, lattice
 from sklearn_crf.inference import LoopyBP, TreeInference
-from sklearn_crf.inference._field import initial_messages, make_field
+from sklearn_crf.inference._field import build_initial_messages, make_field
 from sklearn_crf.inference.messages._schedules import checkerboard, sequential
 from sklearn_crf.models import PairwiseModel
 from support.libdai import run_libdai
@@ -67,8 +67,8 @@ def sweeps_of(model, n_threads=1):
     """Return a context manager with a function that makes one sweep."""
     field, _ = make_field(model, maximum=False)
     # With a tolerance below zero, converged messages are sent too.
-    with range_runner(n_threads) as run:
-        yield sequential(model.graph, field, initial_messages(field), 0.0, -1.0, run)
+    with open_range_runner(n_threads) as run:
+        yield sequential(model.graph, field, build_initial_messages(field), 0.0, -1.0, run)
 
 
 def libdai_rows(name, model):
@@ -111,8 +111,8 @@ def image_job(n_threads, side=1000, n_states=8):
     call, _ = fastest(lambda: LoopyBP(max_iter=1).marginals(model, n_threads=n_threads), 2, time.perf_counter)
     peak = peak_megabytes()
     field, _ = make_field(model, maximum=False)
-    with range_runner(n_threads) as run:
-        sweep = checkerboard(model.graph, field, initial_messages(field), 0.0, 0.0, run)
+    with open_range_runner(n_threads) as run:
+        sweep = checkerboard(model.graph, field, build_initial_messages(field), 0.0, 0.0, run)
         seconds, _ = fastest(sweep, 20, time.perf_counter)
     return {"build": build, "sweep": seconds, "call": call, "peak": peak}
 
@@ -151,7 +151,7 @@ def chain_rows():
     models = []
     for first, last in pairwise(bounds):
         if last > first:
-            graph = disjoint_union([lattice((int(length),)) for length in lengths[first:last]])
+            graph = build_disjoint_union([lattice((int(length),)) for length in lengths[first:last]])
             models.append(PairwiseModel(graph, rng.normal(size=(graph.n_nodes, N_STATES)), table))
     tree = TreeInference()
     for model in models:

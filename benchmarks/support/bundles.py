@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.utils import Bunch
 
-from sklearn_crf.encoding import Example, object_array
+from sklearn_crf.encoding import Example, make_object_array
 
 
 def _open(folder, name):
@@ -46,8 +46,8 @@ def load_weizmann_horses(folder, *, n_train=200):
     _, masks = _arrays(folder, "mask.npz", names)
     index = np.arange(len(names))
     return Bunch(
-        data=object_array([image[..., np.newaxis] for image in images]),
-        target=object_array(masks),
+        data=make_object_array([image[..., np.newaxis] for image in images]),
+        target=make_object_array(masks),
         target_names=["background", "horse"],
         names=names,
         train=index[:n_train],
@@ -70,9 +70,9 @@ def load_grabcut(folder, *, scribbles="more"):
     _, trimaps = _arrays(folder, "trimap.npz", names)
     _, strokes = _arrays(folder, "scribbles1.npz" if scribbles == "few" else "scribbles2.npz", names)
     return Bunch(
-        data=object_array(images),
-        target=object_array([_recoded(trimap, {0: 0, 255: 1}) for trimap in trimaps]),
-        scribbles=object_array([_recoded(marks, {1: 0, 2: 1}) for marks in strokes]),
+        data=make_object_array(images),
+        target=make_object_array([_recoded(trimap, {0: 0, 255: 1}) for trimap in trimaps]),
+        scribbles=make_object_array([_recoded(marks, {1: 0, 2: 1}) for marks in strokes]),
         target_names=["background", "object"],
         names=names,
     )
@@ -114,10 +114,12 @@ def load_stanford_superpixels(folder):
         _arrays(folder, f"{name}.npz", names)[1] for name in ("segment_labels", "superpixels", "pixel_labels")
     )
     return Bunch(
-        data=object_array([Example(x.astype(np.float32), pairs) for x, pairs in zip(features, edges, strict=True)]),
-        target=object_array(labels),
-        superpixels=object_array(nodes),
-        pixel_target=object_array(pixels),
+        data=make_object_array(
+            [Example(x.astype(np.float32), pairs) for x, pairs in zip(features, edges, strict=True)]
+        ),
+        target=make_object_array(labels),
+        superpixels=make_object_array(nodes),
+        pixel_target=make_object_array(pixels),
         target_names=["sky", "tree", "road", "grass", "water", "building", "mountain", "foreground"],
         names=names,
     )
@@ -135,8 +137,8 @@ def load_ocr_letters(folder):
     _, (images, labels, ptr, fold) = _arrays(folder, "ocr_letters.npz", ["images", "labels", "word_ptr", "fold0"])
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))[labels]
     return Bunch(
-        data=object_array(np.split(images.reshape(len(images), -1), ptr[1:-1])),
-        target=object_array(np.split(letters, ptr[1:-1])),
+        data=make_object_array(np.split(images.reshape(len(images), -1), ptr[1:-1])),
+        target=make_object_array(np.split(letters, ptr[1:-1])),
         train=np.flatnonzero(fold),
         test=np.flatnonzero(~fold),
     )
@@ -156,7 +158,7 @@ def load_snakes(folder, *, subset="train"):
         names = sorted(key.removesuffix("_image") for key in archive.files if key.endswith("_image"))
         names = [name for name in names if name.startswith(subset)]
         images, labels = ([archive[f"{name}_{kind}"] for name in names] for kind in ("image", "label"))
-        return Bunch(data=object_array(list(images)), target=object_array(list(labels)), names=names)
+        return Bunch(data=make_object_array(list(images)), target=make_object_array(list(labels)), names=names)
 
 
 def _require_subset(subset, choices):

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from sklearn_crf.graphs import lattice, uniform_edge_probabilities
+from sklearn_crf.graphs import compute_uniform_edge_probabilities, lattice
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.models import PairwiseModel
 from support.bp_speed import fastest
@@ -33,7 +33,7 @@ def peer_rows():
     algorithm.marginals(model)  # edge probabilities of a graph are checked in the first call only
     seconds, ours = fastest(lambda: algorithm.marginals(model), 20)
     row = f"TRW, 50x50 Ising grid N(0, 1), damping {DAMPING}, to 1e-6", f"{1e3 * seconds:.1f} ms"
-    probability = uniform_edge_probabilities(model.graph)[0]
+    probability = compute_uniform_edge_probabilities(model.graph)[0]
     peer, problem = run_libdai(model, 1e-6, 2000, reweighted=(DAMPING, probability))
     if peer is None:
         return [(*row, "skipped", problem)]

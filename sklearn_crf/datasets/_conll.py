@@ -175,11 +175,11 @@ def write_conll(
             if not note.strip() or set(note) & {"\n", "\r"}:
                 raise ValueError(f"comments[{i}] has {note!r}: a comment must be one line that is not blank.")
             lines.append(note)
-        lines += [*_lines_of(columns, i, separator), ""]
+        lines += [*_format_lines(columns, i, separator), ""]
     _text.write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def _lines_of(columns: Sequence, i: int, separator: str) -> Iterator[str]:
+def _format_lines(columns: Sequence, i: int, separator: str) -> Iterator[str]:
     """Yield the lines of the tokens of one sentence."""
     sentence = [column[i] for column in columns]
     for c, entries in enumerate(sentence):

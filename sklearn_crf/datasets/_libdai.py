@@ -4,7 +4,7 @@ import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.datasets import _tuning
-from sklearn_crf.datasets._text import LARGEST, naming, read_numbers_of, write_text
+from sklearn_crf.datasets._text import LARGEST, name_file_in_errors, read_numbers_of, write_text
 from sklearn_crf.datasets._uai import PathLike, potentials_of
 from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable, factor_graph_of
 
@@ -78,7 +78,7 @@ def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGrap
         )
     n_states = np.ones(n_nodes, dtype=np.int64)
     n_states[list(known)] = list(known.values())
-    with naming(path):
+    with name_file_in_errors(path):
         return FactorGraph.from_factors(n_states, blocks)
 
 
@@ -136,13 +136,13 @@ def write_fg(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     for f in range(model.n_factors):
         scope = model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]
         table = potentials_of(model, f).reshape(model.n_states[scope])
-        blocks.append(_block(scope, table))
+        blocks.append(_format_block(scope, table))
     for node in np.setdiff1d(np.arange(model.n_nodes), model.scope):
-        blocks.append(_block([node], np.ones(model.n_states[node])))
+        blocks.append(_format_block([node], np.ones(model.n_states[node])))
     write_text(path, "\n\n".join([str(len(blocks)), *blocks]) + "\n")
 
 
-def _block(scope, table):
+def _format_block(scope, table):
     values = table.ravel(order="F")
     used = np.flatnonzero(values)
     lines = [len(scope), " ".join(map(str, scope)), " ".join(map(str, table.shape)), len(used)]

@@ -34,7 +34,7 @@ def make_binary_shapes() -> Any:
     >>> shapes.images.shape, shapes.names
     ((4, 64, 64), ('key', 'tree', 'gear', 'spiral'))
     """
-    drawings = {"key": _key, "tree": _tree, "gear": _gear, "spiral": _spiral}
+    drawings = {"key": _key, "tree": _tree, "gear": _draw_gear, "spiral": _draw_spiral}
     images = np.stack([draw(_Canvas()).pixels for draw in drawings.values()])
     return Bunch(images=images.astype(np.uint8), names=tuple(drawings))
 
@@ -95,11 +95,11 @@ def make_noisy_shapes(
     n_per_shape = as_integer(n_per_shape, "n_per_shape", lowest=1, highest=_tuning.MOST_COPIES)
     images = np.stack([base.images[base.names.index(name)] for name in chosen])
     y = np.repeat(images, n_per_shape, axis=0).astype(np.int64)
-    x = _with_noise(y, noise, check_random_state(random_state))
+    x = _add_noise(y, noise, check_random_state(random_state))
     return x[..., np.newaxis], y, np.repeat(np.array(chosen), n_per_shape)
 
 
-def _with_noise(y, noise, rng):
+def _add_noise(y, noise, rng):
     if noise == "gaussian":
         return y + _GAUSSIAN_STD * rng.standard_normal(y.shape)
     component = rng.randint(2, size=y.shape)
@@ -178,7 +178,7 @@ def _branch(canvas, start, angle, length, width, depth):
         _branch(canvas, end, angle + turn, length * shrink, width * 0.72, depth - 1)
 
 
-def _gear(canvas: _Canvas) -> _Canvas:
+def _draw_gear(canvas: _Canvas) -> _Canvas:
     """Draw a gear: a rim with twelve teeth and nine holes, five spokes, and a hub with a square hole."""
     for k in range(12):
         angle = 2 * np.pi * k / 12
@@ -198,7 +198,7 @@ def _gear(canvas: _Canvas) -> _Canvas:
     return canvas
 
 
-def _spiral(canvas: _Canvas) -> _Canvas:
+def _draw_spiral(canvas: _Canvas) -> _Canvas:
     """Draw a spiral that thins inwards from 4.2 to 1.5 pixels; each corner has an angle bracket and a square."""
     turns = np.linspace(0, 1, 400)
     angle = 2 * np.pi * 3.2 * turns

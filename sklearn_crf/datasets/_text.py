@@ -32,8 +32,8 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES):
     """
     path = Path(path)
     max_bytes = as_integer(max_bytes, "max_bytes", highest=2**63)
-    chunks = _chunks(path, comment, max_bytes)
-    heading, rest, line = _heading(chunks)
+    chunks = _read_chunks(path, comment, max_bytes)
+    heading, rest, line = _split_heading(chunks)
     parts, tiny, n_before, buffer, is_last = [], [], 0, rest, False
     while not is_last:
         chunk = next(chunks, b"")
@@ -59,20 +59,20 @@ def _open(path, mode):
     return opener(path, mode)
 
 
-def format_suffix(path):
+def get_format_suffix(path):
     """Return the suffix that tells the format of a file, in lower case: ".lg" for "model.LG.xz"."""
     path = Path(path)
     path = path.with_suffix("") if path.suffix.lower() in _OPENERS else path
     return path.suffix.lower()
 
 
-def lengths_of_lines(path):
+def count_words_by_line(path):
     """Return the number of words of each non-blank line, for a file that was read before."""
     with _open(Path(path), "rb") as file:
         return [len(words) for words in map(bytes.split, file) if words]
 
 
-def _chunks(path, comment, max_bytes):
+def _read_chunks(path, comment, max_bytes):
     n_bytes, in_comment = 0, False
     with _open(path, "rb") as file:
         while True:
@@ -91,12 +91,12 @@ def _chunks(path, comment, max_bytes):
             if n_bytes == len(chunk):
                 chunk = chunk.removeprefix(codecs.BOM_UTF8) or b" "
             if comment is not None:
-                chunk, in_comment = _without_comments(chunk, comment, in_comment)
+                chunk, in_comment = _remove_comments(chunk, comment, in_comment)
             # A chunk may consist of comments only, but an empty chunk would mean the end of the file.
             yield chunk or b" "
 
 
-def _without_comments(chunk, comment, in_comment):
+def _remove_comments(chunk, comment, in_comment):
     lines = chunk.split(b"\n")
     if in_comment:
         lines[0] = b""
@@ -105,7 +105,7 @@ def _without_comments(chunk, comment, in_comment):
     return b"\n".join(line.split(comment, 1)[0] for line in lines), in_comment
 
 
-def _heading(chunks):
+def _split_heading(chunks):
     """Return the leading word in capitals, or an empty text, the text after it, and the line where that text begins."""
     text = b""
     for chunk in chunks:
@@ -173,10 +173,10 @@ class NumberReader:
             for k in range(*np.searchsorted(self._tiny, (place[0], place[-1] + 1))):
                 own = np.searchsorted(place, self._tiny[k])
                 if place[own] == self._tiny[k]:
-                    found[own] = self._logarithm(k)
+                    found[own] = self._compute_logarithm(k)
         return found
 
-    def _logarithm(self, k):
+    def _compute_logarithm(self, k):
         """Return the logarithm of a number that is too small for a double."""
         try:
             return float(Decimal(self._words[k]).ln())
@@ -236,7 +236,7 @@ def _bounds(lowest, highest):
 
 
 @contextmanager
-def naming(path):
+def name_file_in_errors(path):
     """Return a context manager that adds the name of the file to a ValueError."""
     try:
         yield
@@ -247,7 +247,7 @@ def naming(path):
 def read_lines(path, max_bytes):
     """Return the lines of a file as bytes, without line ends and without a UTF-8 byte order mark."""
     path, max_bytes = Path(path), as_integer(max_bytes, "max_bytes", highest=2**63)
-    text = b"".join(_chunks(path, None, max_bytes))
+    text = b"".join(_read_chunks(path, None, max_bytes))
     return [line.removesuffix(b"\r") for line in text.split(b"\n")]
 
 

@@ -86,13 +86,13 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
             f"{path}: the table of factor {f} has {n_entries} entries, but its variables have {n_cells[f]:.0f} joint "
             "states."
         )
-    with _text.naming(path):
+    with _text.name_file_in_errors(path):
         return FactorGraph(n_states, scope, scope_ptr, np.arange(n_factors), entries, table_ptr)
 
 
 def _lists_logarithms(path, logarithms):
     if logarithms is None:
-        return _text.format_suffix(path) == ".lg"
+        return _text.get_format_suffix(path) == ".lg"
     if not isinstance(logarithms, bool | np.bool_):
         raise ValueError(f"logarithms must be True, False or None, got {logarithms!r}.")
     return bool(logarithms)
@@ -209,7 +209,7 @@ def read_evidence(
     heading, reader = _text.read_numbers_of(path, max_bytes=max_bytes)
     if heading:
         raise ValueError(f"{path} is not an evidence file: it must begin with a number, found {heading!r}.")
-    start = _start_of_sample(path, reader.values, sample)
+    start = _find_sample_start(path, reader.values, sample)
     labels = np.full(n_nodes, -1, dtype=np.int32)
     if start < len(reader.values):
         reader.position = start
@@ -226,9 +226,9 @@ def read_evidence(
     return labels
 
 
-def _start_of_sample(path, values, sample):
+def _find_sample_start(path, values, sample):
     """Return the position of the sample of evidence in the numbers of a file: 0 in the format with a single sample."""
-    starts = _starts_of_samples(path, values)
+    starts = _find_sample_starts(path, values)
     if sample is None:
         if len(starts) > 1:
             raise ValueError(f"{path} holds {len(starts)} samples of evidence: pass sample=0 to {len(starts) - 1}.")
@@ -239,7 +239,7 @@ def _start_of_sample(path, values, sample):
     return starts[sample]
 
 
-def _starts_of_samples(path, values):
+def _find_sample_starts(path, values):
     # values: (n,) float64, all numbers of the file
     starts: list[int] = []
     place = 1
@@ -252,7 +252,7 @@ def _starts_of_samples(path, values):
     if len(values) == 1 + 2 * n_samples:
         # The numbers fit both formats, which differ in their lines.
         lengths = [1, *(1 + 2 * int(values[start]) for start in starts)]
-        return starts if _text.lengths_of_lines(path) == lengths else [0]
+        return starts if _text.count_words_by_line(path) == lengths else [0]
     return starts
 
 

@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.dense._gaussian_kernels import GaussianKernel, bandwidth_names, scaled, scaled_kernels
+from sklearn_crf.dense._gaussian_kernels import GaussianKernel, list_bandwidth_names, scale_kernels, scaled
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 _POSITIVE = [Interval(Real, 0, None, closed="neither")]
@@ -112,7 +112,7 @@ class BandwidthSearch(HoldsOptions):
         best = list(kernels)
         least = evaluate(best)
         trace = [(repr(best), least)]
-        coordinates = [(m, parameter) for m, kernel in enumerate(kernels) for parameter in bandwidth_names(kernel)]
+        coordinates = [(m, parameter) for m, kernel in enumerate(kernels) for parameter in list_bandwidth_names(kernel)]
         for _ in range(self.max_rounds):
             before = least
             for m, parameter in coordinates:
@@ -213,14 +213,14 @@ class BandwidthGradient(HoldsOptions):
         at, radius, bound = np.zeros(len(slope)), self.max_step, np.log(self.max_factor)
         inverse_hessian = None
         for _ in range(self.max_iter):
-            step = np.clip(at + _quasi_newton_step(inverse_hessian, slope, radius), -bound, bound) - at
+            step = np.clip(at + _compute_quasi_newton_step(inverse_hessian, slope, radius), -bound, bound) - at
             if not np.abs(step).max(initial=0) > self.tol:
                 break
-            tried = scaled_kernels(kernels, np.exp(at + step))
+            tried = scale_kernels(kernels, np.exp(at + step))
             loss, slope_there = value_grad(tried)
             trace.append((repr(tried), loss))
             # The gradient after a rejected step also contains information about the curvature.
-            inverse_hessian = _bfgs_update(inverse_hessian, step, slope_there - slope)
+            inverse_hessian = _update_inverse_hessian(inverse_hessian, step, slope_there - slope)
             if loss < least:
                 at, best, least, slope = at + step, tried, loss, slope_there
                 radius *= 2
@@ -229,7 +229,7 @@ class BandwidthGradient(HoldsOptions):
         return best, trace
 
 
-def _quasi_newton_step(inverse_hessian, slope, radius):
+def _compute_quasi_newton_step(inverse_hessian, slope, radius):
     """Return the quasi-Newton step, scaled so that no entry exceeds the radius."""
     if inverse_hessian is None:
         largest = np.abs(slope).max(initial=0)
@@ -238,7 +238,7 @@ def _quasi_newton_step(inverse_hessian, slope, radius):
     return step * min(1, radius / max(np.abs(step).max(), np.finfo(float).tiny))
 
 
-def _bfgs_update(inverse_hessian, step, change):
+def _update_inverse_hessian(inverse_hessian, step, change):
     """Return the updated inverse Hessian, or the previous one if the curvature along the step is not positive."""
     curvature = step @ change
     if not curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):

@@ -16,15 +16,15 @@ from sklearn_crf._fits import fits
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
-from sklearn_crf._threads import map_coarse, single_threaded_blas
-from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._threads import limit_blas_threads, map_coarse
+from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
 from sklearn_crf.dense._examples import BYTES, check_channel_bandwidths, read_fitting_examples, read_training_data
 from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
-from sklearn_crf.dense._training import DensePlan, blur_of, train
+from sklearn_crf.dense._training import DensePlan, choose_blur, train
 from sklearn_crf.dense._weights import Layout, Weights
-from sklearn_crf.encoding import encode_y, summable_weight, validate_sample_weight
+from sklearn_crf.encoding import encode_y, scale_sample_weight, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
 
@@ -154,7 +154,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     True
     """
 
-    __getstate__, __setstate__ = versioned_state, restore_versioned_state
+    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "kernels": [list, tuple, None],
@@ -345,7 +345,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if evidence is not None:
             of_labels = {"missing_label": self.missing_label, "classes": self.classes_, "name": "evidence"}
             known = encode_y(evidence, data, **of_labels).labels
-        weights, options = self._weights, {"blur": blur_of(self._inference), "max_memory": self.max_memory}
+        weights, options = self._weights, {"blur": choose_blur(self._inference), "max_memory": self.max_memory}
 
         def run_example(task, n_threads):
             i, example, observed = task
@@ -359,7 +359,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 raise ValueError(f"X[{i}]: {error}") from error
 
         tasks = list(zip(range(data.n_examples), data.examples, known, strict=True))
-        with single_threaded_blas():
+        with limit_blas_threads():
             return data, map_coarse(run_example, tasks, self.n_jobs)
 
     def predict(self, X: Any, evidence: Any = None, *, inference: DenseMeanField | None = None) -> np.ndarray:
@@ -465,7 +465,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         data, marginals = self._marginals(X)
         missing, classes = self.missing_label, self.classes_
         labels = encode_y(y, data, missing_label=missing, classes=classes, allow_unknown=True).labels
-        weight = summable_weight(validate_sample_weight(sample_weight, data.n_examples))
+        weight = scale_sample_weight(validate_sample_weight(sample_weight, data.n_examples))
         weight = np.ones(data.n_examples) if weight is None else weight
         known = np.array([np.count_nonzero(own >= 0) for own in labels])
         right = np.array([np.count_nonzero(q.argmax(axis=1) == own) for q, own in zip(marginals, labels, strict=True)])

@@ -56,9 +56,9 @@ class DenseExample:
         if np.isnan(scores).any() or np.isposinf(scores).any():
             raise ValueError("scores must be finite or -inf, found NaN or +inf.")
         object.__setattr__(self, "scores", scores)
-        object.__setattr__(self, "_range_of_type", range_of_type(self.image))
+        object.__setattr__(self, "_range_of_type", get_type_range(self.image))
         if self.image is not None:
-            object.__setattr__(self, "image", checked_image(self.image, scores))
+            object.__setattr__(self, "image", check_example_image(self.image, scores))
         if self.spacing is not None:
             spacing = as_reals(self.spacing, "spacing")
             if spacing.shape != (scores.ndim - 1,) or not np.all(np.isfinite(spacing) & (spacing > 0)):
@@ -95,7 +95,7 @@ _RANGES = {np.dtype(np.uint8): (0.0, 255.0), np.dtype(np.uint16): (0.0, 65535.0)
 BYTES = _RANGES[np.dtype(np.uint8)]
 
 
-def range_of_type(image):
+def get_type_range(image):
     """Return the range of colours for the data type of an image, or None if it depends on the values."""
     return None if image is None else _RANGES.get(np.asarray(image).dtype)
 
@@ -110,7 +110,7 @@ def check_color_range(color_range):
     return float(ends[0]), float(ends[1])
 
 
-def range_of_images(images):
+def estimate_color_range(images):
     """Return the range of colours estimated from the values of all images, if their data type does not determine it."""
     low = min(float(image.min()) for image in images)
     high = max(float(image.max()) for image in images)
@@ -137,11 +137,11 @@ def warn_of_unused_range(images, ends):
         )
 
 
-def _range_of_training(examples):
+def _find_training_range(examples):
     """Return the colour range of training images, for images whose data type does not determine it."""
     images = [x.image for x in examples if x.image is not None and x._range_of_type is None]
     if images:
-        return range_of_images(images)
+        return estimate_color_range(images)
     return next((x._range_of_type for x in examples if x.image is not None), BYTES)
 
 
@@ -172,7 +172,7 @@ def read_training_data(X, y, sample_weight, *, image_channels, color_range, miss
     """Read the examples and labels of a fit."""
     data = read_examples(X, image_channels)
     fixed = None if color_range is None else check_color_range(color_range)
-    ends = _range_of_training(data.examples) if fixed is None else fixed
+    ends = _find_training_range(data.examples) if fixed is None else fixed
     if fixed is None:
         _warn_of_unused_ranges(data.examples, ends)
     data = data.in_bytes(ends, fixed)
@@ -180,8 +180,8 @@ def read_training_data(X, y, sample_weight, *, image_channels, color_range, miss
     sample_weight = encoding.validate_sample_weight(sample_weight, data.n_examples)
     of_class = np.ones(len(labels.classes_))
     if class_weight is not None:
-        counts = encoding.counts_of_nodes(labels.labels, encoding.summable_weight(sample_weight))
-        of_class = encoding.class_weights(class_weight, labels, counts)
+        counts = encoding.compute_node_counts(labels.labels, encoding.scale_sample_weight(sample_weight))
+        of_class = encoding.compute_class_weights(class_weight, labels, counts)
     tasks = []
     for i, (example, own) in enumerate(zip(data.examples, labels.labels, strict=True)):
         weight = np.where(own >= 0, of_class[np.maximum(own, 0)], 0.0)
@@ -240,7 +240,7 @@ def in_bytes(example, ends):
     return example._with(image=(example.image - low) * (BYTES[1] / (high - low)))
 
 
-def range_after_fit(image, ends, name):
+def choose_range_after_fit(image, ends, name):
     """Return the colour range of an image whose data type does not determine it, by comparison with fit."""
     low, high = float(image.min()), float(image.max())
     # Fractional values are not bytes.
@@ -255,7 +255,7 @@ def range_after_fit(image, ends, name):
             f"{name} has colours from {low:.6g} to {high:.6g}, but the images of fit have the range {ends[0]:.6g} to "
             f"{ends[1]:.6g}: pass images in the range of fit, or pass color_range for both."
         )
-    return range_of_images([image]) if is_in_ones else ends
+    return estimate_color_range([image]) if is_in_ones else ends
 
 
 def _as_floats(values, name):
@@ -263,7 +263,7 @@ def _as_floats(values, name):
     return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
 
 
-def checked_image(image: Any, scores: np.ndarray) -> np.ndarray:
+def check_example_image(image: Any, scores: np.ndarray) -> np.ndarray:
     image = _as_floats(image, "image")
     lattice = scores.shape[:-1]
     if image.shape == lattice:
@@ -311,7 +311,7 @@ class DenseInput:
         for i, example in enumerate(self.examples):
             known = example._range_of_type if fixed is None else fixed
             if known is None and of_fit and example.image is not None:
-                known = range_after_fit(example.image, ends, f"X[{i}]")
+                known = choose_range_after_fit(example.image, ends, f"X[{i}]")
             examples.append(in_bytes(example, ends if known is None else known))
         return replace(self, examples=examples)
 
@@ -322,7 +322,7 @@ class DenseInput:
         parts = [
             part.reshape(example.shape + part.shape[1:]) for part, example in zip(rows, self.examples, strict=True)
         ]
-        return np.stack(parts) if self.is_array else encoding.object_array(parts)
+        return np.stack(parts) if self.is_array else encoding.make_object_array(parts)
 
 
 def read_examples(X, image_channels):
@@ -332,7 +332,7 @@ def read_examples(X, image_channels):
     if isinstance(X, DenseExample):
         raise ValueError("X is one DenseExample: pass a list of examples, [X].")
     is_array = getattr(X, "dtype", np.dtype(object)) != np.dtype(object)
-    if not encoding.number_of_examples(X, "X"):
+    if not encoding.count_examples(X, "X"):
         raise ValueError("Found array with 0 sample(s) (X is empty) while a minimum of 1 is required.")
     examples = [_read_example(item, i, image_channels) for i, item in enumerate(X)]
     first = examples[0]
@@ -369,4 +369,4 @@ def _read_example(item, i, image_channels):
         example = DenseExample(array[..., :n_scores], array[..., n_scores:] if image_channels else None)
     except ValueError as error:
         raise ValueError(f"X[{i}]: {error}") from error
-    return example._with(_range_of_type=range_of_type(item)) if image_channels else example
+    return example._with(_range_of_type=get_type_range(item)) if image_channels else example

@@ -19,7 +19,7 @@ class GaussianKernel:
 
     def _check(self, name):
         """Raise ValueError if a parameter is invalid. ``name`` is the name of this kernel in errors."""
-        for parameter in bandwidth_names(self):
+        for parameter in list_bandwidth_names(self):
             values = as_array(getattr(self, parameter), f"{name}.{parameter}")
             if values.dtype.kind not in "iuf" or values.ndim > 1 or not np.all(np.isfinite(values) & (values > 0)):
                 raise ValueError(
@@ -44,14 +44,14 @@ class GaussianKernel:
         """
         n_axes = len(example.shape)
         n_channels = example.n_channels if isinstance(self, Bilateral) else 0
-        bandwidth = _per_axis(self.bandwidth, n_axes, f"{name}.bandwidth", "axes of the lattice")
+        bandwidth = _expand_per_axis(self.bandwidth, n_axes, f"{name}.bandwidth", "axes of the lattice")
         step = np.ones(n_axes) if example.spacing is None else np.asarray(example.spacing, dtype=np.float64)
         features = np.empty((*example.shape, n_axes + n_channels), example.scores.dtype)
-        for axis, column in enumerate(_columns_of_axes(n_axes)):
+        for axis, column in enumerate(_assign_axis_columns(n_axes)):
             coordinate = np.arange(example.shape[axis]) * (step[axis] / bandwidth[axis])
             features[..., column] = coordinate.reshape(-1, *[1] * (n_axes - 1 - axis))
         if isinstance(self, Bilateral):
-            own = _per_axis(self.channel_bandwidth, n_channels, f"{name}.channel_bandwidth", "channels")
+            own = _expand_per_axis(self.channel_bandwidth, n_channels, f"{name}.channel_bandwidth", "channels")
             features[..., -n_channels:] = example.image / own.astype(features.dtype)
         return features.reshape(-1, features.shape[-1])
 
@@ -113,13 +113,13 @@ class Bilateral(GaussianKernel):
     weight: float = 10.0
 
 
-def _columns_of_axes(n_axes):
+def _assign_axis_columns(n_axes):
     # The order of columns determines the orientation of the lattice, and hence the error of the filter. Like
     # pydensecrf, use x before y for images and the order of the axes otherwise, so that results agree.
     return [1, 0] if n_axes == 2 else list(range(n_axes))
 
 
-def _per_axis(bandwidth, n, name, what):
+def _expand_per_axis(bandwidth, n, name, what):
     bandwidth = np.asarray(bandwidth, dtype=np.float64)
     if bandwidth.ndim and bandwidth.shape != (n,):
         raise ValueError(f"{name} has {len(bandwidth)} values, but the example has {n} {what}.")
@@ -134,7 +134,7 @@ def check_kernels(kernels):
         kernel._check(f"kernels[{m}]")
 
 
-def bandwidth_names(kernel: Any) -> tuple[str, ...]:
+def list_bandwidth_names(kernel: Any) -> tuple[str, ...]:
     """Return the names of the parameters of a kernel that are bandwidths."""
     return tuple(field.name for field in fields(kernel) if field.name != "weight")
 
@@ -145,12 +145,12 @@ def scaled(kernel, parameter, factor):
     return replace(kernel, **{parameter: tuple(value) if isinstance(value, list) else value})
 
 
-def scaled_kernels(kernels, factors):
+def scale_kernels(kernels, factors):
     """Return the kernels with each bandwidth multiplied by its factor."""
     # factors: (n_bandwidths,), in the order of the kernels; a bandwidth given per axis has one factor per axis
     found = []
     for kernel in kernels:
-        for name in bandwidth_names(kernel):
+        for name in list_bandwidth_names(kernel):
             size = np.size(getattr(kernel, name))
             own, factors = factors[:size], factors[size:]
             kernel = scaled(kernel, name, own if np.ndim(getattr(kernel, name)) else own[0])
@@ -158,11 +158,11 @@ def scaled_kernels(kernels, factors):
     return found
 
 
-def slopes_by_bandwidths(kernel, by_columns, n_axes):
+def compute_bandwidth_slopes(kernel, by_columns, n_axes):
     """Return the derivatives by the logarithms of bandwidths, given derivatives by the scales of feature columns."""
     positions, channels = np.split(by_columns, [n_axes])
-    parts = {"bandwidth": positions[_columns_of_axes(n_axes)], "channel_bandwidth": channels}
-    names = bandwidth_names(kernel)
+    parts = {"bandwidth": positions[_assign_axis_columns(n_axes)], "channel_bandwidth": channels}
+    names = list_bandwidth_names(kernel)
     return np.concatenate(
         [parts[name] if np.ndim(getattr(kernel, name)) else parts[name].sum(keepdims=True) for name in names]
     )

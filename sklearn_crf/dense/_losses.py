@@ -62,13 +62,13 @@ class ExpectedIoU(HoldsOptions):
     def value(self, totals: np.ndarray) -> float:
         """Return the loss of all examples."""
         # totals: (3, n_classes)
-        inter, union, present = self._ratios(totals)
+        inter, union, present = self._compute_ratios(totals)
         return float(totals[2].sum() * (1 - np.mean(inter[present] / union[present])))
 
     def gradient(self, totals: np.ndarray, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Return the derivative of the loss by the logits of the marginals of one example."""
         # totals: (3, n_classes); returns: (n_nodes, n_classes)
-        inter, union, present = self._ratios(totals)
+        inter, union, present = self._compute_ratios(totals)
         scale = np.where(present, -totals[2].sum() / (present.sum() * union), 0.0)
         # q increases the union at nodes with another label, and the intersection at nodes with this label.
         slope = np.tile(-scale * inter / union, (len(q), 1))
@@ -79,7 +79,7 @@ class ExpectedIoU(HoldsOptions):
         return q * (slope - np.einsum("ik,ik->i", q, slope)[:, np.newaxis])
 
     @staticmethod
-    def _ratios(totals):
+    def _compute_ratios(totals):
         present = totals[2] > 0
         union = np.where(present, totals[1] + totals[2] - totals[0], 1.0)
         return totals[0], union, present

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_pixels, check_option
-from sklearn_crf._threads import single_threaded_blas, split_threads
+from sklearn_crf._threads import limit_blas_threads, split_threads
 from sklearn_crf.dense import _examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._tuning import SUM_TOL
@@ -96,14 +96,14 @@ def refine(
         kernels = (Spatial(3.0),) if image is None else (Spatial(3.0), Bilateral(80.0, 13.0))
     check_kernels(kernels)
     probabilities = _check_probabilities(probabilities)
-    ends = _color_range(image, color_range)
+    ends = _choose_color_range(image, color_range)
     _examples.check_channel_bandwidths(kernels, ends)
     _, n_threads = split_threads(n_jobs, 1)
 
     def refined(probabilities, image):
         try:
             if image is not None:  # a lattice of another shape explains wrong sums
-                _examples.checked_image(image, probabilities)
+                _examples.check_example_image(image, probabilities)
             _check_sums(probabilities)
             example = _examples.DenseExample(np.log(np.maximum(probabilities, clip)), image, spacing)
         except ValueError as error:
@@ -113,7 +113,7 @@ def refine(
         model = DenseModel(example.rows, filters, np.array([kernel.weight for kernel in kernels]))
         return DenseMeanField(max_iter=max_iter).node_marginals(model, n_threads=n_threads).reshape(probabilities.shape)
 
-    with single_threaded_blas():
+    with limit_blas_threads():
         if not _are_many(probabilities, lattice_ndim, spacing):
             return refined(probabilities, image)
         images = [None] * len(probabilities) if image is None else np.atleast_1d(np.asarray(image))
@@ -122,14 +122,14 @@ def refine(
         return np.stack([refined(*pair) for pair in zip(probabilities, images, strict=True)])
 
 
-def _color_range(image, color_range):
+def _choose_color_range(image, color_range):
     if color_range is not None:
         return _examples.check_color_range(color_range)
     values = np.asarray(image)
     # Invalid images raise an error later.
     if image is None or not values.size or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
         return _examples.BYTES
-    ends = _examples.range_of_type(image) or _examples.range_of_images([values])
+    ends = _examples.get_type_range(image) or _examples.estimate_color_range([values])
     _examples.warn_of_unused_range([values], ends)
     return ends
 

@@ -18,7 +18,7 @@ from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.dense._estimator import DenseCRF
 from sklearn_crf.dense._examples import DenseExample, read_examples
 from sklearn_crf.dense._tuning import LEAST_SCORE
-from sklearn_crf.encoding import encode_y, found_labels, object_array, sorted_classes
+from sklearn_crf.encoding import collect_distinct_labels, encode_y, make_object_array, sort_classes
 from sklearn_crf.estimators.drf import DRFClassifier
 from sklearn_crf.inference import LoopyBP
 
@@ -49,11 +49,13 @@ class GridField(HoldsOptions):
         """Learn the weights."""
         field = DRFClassifier(inference=LoopyBP(max_iter=20), max_iter=30, tol=1e-3)
         field = field if self.field is None else clone(self.field)
-        steps = [np.abs(np.diff(image_of(x), axis=axis)).sum(axis=-1) for x in X for axis in range(len(x.shape))]
+        steps = [
+            np.abs(np.diff(get_example_image(x), axis=axis)).sum(axis=-1) for x in X for axis in range(len(x.shape))
+        ]
         # Constant images have no contrasts, so any positive scale can be used.
         contrast = Contrast(X[0].scores.shape[-1], float(np.mean([step.mean() for step in steps if step.size])) or 1.0)
         field = field.set_params(edge_features=contrast, missing_label=self.missing_label, n_jobs=self.n_jobs)
-        with self._default_field_is_silent():
+        with self._silence_default_field():
             self.field_ = field.fit(self._arrays(X), y)
         return self
 
@@ -61,11 +63,11 @@ class GridField(HoldsOptions):
         """Predict the label of every pixel."""
         # returns: (n_examples,), of object
         check_is_fitted(self)
-        with self._default_field_is_silent():
+        with self._silence_default_field():
             return self.field_.predict(self._arrays(X))
 
     @contextmanager
-    def _default_field_is_silent(self):
+    def _silence_default_field(self):
         # The user did not choose the options of the default field, so warnings about them would not help.
         with warnings.catch_warnings():
             if self.field is None:
@@ -74,10 +76,12 @@ class GridField(HoldsOptions):
 
     def _arrays(self, X):
         scores = [np.maximum(x.scores, LEAST_SCORE) for x in X]
-        return object_array([np.concatenate([s, image_of(x)], axis=-1) for s, x in zip(scores, X, strict=True)])
+        return make_object_array(
+            [np.concatenate([s, get_example_image(x)], axis=-1) for s, x in zip(scores, X, strict=True)]
+        )
 
 
-def image_of(example):
+def get_example_image(example):
     """Return the image of an example, or zeros if it has no image."""
     return np.zeros((*example.shape, 1), example.scores.dtype) if example.image is None else example.image
 
@@ -176,7 +180,7 @@ def refinement_report(
     """
     train, test = read_examples(X_train, 0), read_examples(X_test, 0)
     classes = encode_y(y_train, train, missing_label=missing_label, name="y_train").classes_
-    all_classes = sorted_classes([classes, *found_labels(y_test, test, missing_label=missing_label)])
+    all_classes = sort_classes([classes, *collect_distinct_labels(y_test, test, missing_label=missing_label)])
     truth = encode_y(y_test, test, missing_label=missing_label, classes=all_classes, name="y_test").labels
     options: dict[str, Any] = {"missing_label": missing_label, "n_jobs": n_jobs}
     if fields is None:
@@ -207,11 +211,11 @@ def _counts(predicted, truth, classes):
 def _report(names, counts, n_resamples, random_state):
     n_images = counts.shape[1]
     drawn = np.random.default_rng(random_state).multinomial(n_images, np.full(n_images, 1 / n_images), n_resamples)
-    pooled = _mean_iou(counts.sum(axis=1))
+    pooled = _compute_mean_iou(counts.sum(axis=1))
     # All fields use the same samples, so the intervals are for paired differences.
-    resampled = _mean_iou(np.einsum("ri,fick->frck", drawn, counts))
+    resampled = _compute_mean_iou(np.einsum("ri,fick->frck", drawn, counts))
     low, high = np.quantile(resampled - resampled[0], [0.025, 0.975], axis=1)
-    image_iou = _mean_iou(counts)
+    image_iou = _compute_mean_iou(counts)
     p_value = [1.0 if np.array_equal(one, image_iou[0]) else wilcoxon(one, image_iou[0]).pvalue for one in image_iou]
     totals = counts.sum(axis=1)
     return RefinementReport(
@@ -226,7 +230,7 @@ def _report(names, counts, n_resamples, random_state):
     )
 
 
-def _mean_iou(counts):
+def _compute_mean_iou(counts):
     """Return the mean intersection over union of the classes that are present, from counts (..., 3, n_classes)."""
     hit, union, present = np.moveaxis(counts, -2, 0)
     iou = np.where(present > 0, hit / np.where(union > 0, union, 1), 0.0)

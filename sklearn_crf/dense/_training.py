@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._own_methods import errors_of
-from sklearn_crf._reports import progress_reporter
-from sklearn_crf._threads import map_tasks, single_threaded_blas, tasks_stay_here
-from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, slopes_by_bandwidths
+from sklearn_crf._reports import open_progress_reporter
+from sklearn_crf._threads import keep_tasks_in_process, limit_blas_threads, map_tasks
+from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, compute_bandwidth_slopes
 from sklearn_crf.dense._losses import LogLoss
 from sklearn_crf.dense._tuning import ITERATIONS_PER_CHOICE, START_FACTORS
 from sklearn_crf.dense._weights import Layout, Weights
@@ -16,7 +16,7 @@ from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.local._dense_mean_field import DenseField
 from sklearn_crf.kernels.dense.fields import pull_back_fields
-from sklearn_crf.models import DenseModel, padded_rows
+from sklearn_crf.models import DenseModel, pad_rows
 from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
 from sklearn_crf.optimize._limits import FitLimits
 
@@ -87,7 +87,7 @@ class UnrolledUpdates:
         """Return the derivatives by the model, given the derivatives by its last logits, (N, K)."""
         # features: (N, d) for each filter, to also compute derivatives by their scales; None otherwise
         field, model = self._field, self._model
-        slope = padded_rows(slope, field.unary.dtype)
+        slope = pad_rows(slope, field.unary.dtype)
         by_unary = slope.copy()
         by_tables = np.zeros((1, len(model.filters), field.width, field.width))
         kept = np.empty((0, 0, 0) if features is None else self._marginals.shape, slope.dtype)
@@ -134,13 +134,13 @@ class TrainedField(NamedTuple):
 def train(data, plan, on_iteration):
     """Choose the bandwidths, then learn the weights."""
     # on_iteration: function called with weights and kernels after each iteration; returns True to stop
-    with single_threaded_blas(), tasks_stay_here():
+    with limit_blas_threads(), keep_tasks_in_process():
         kernels, trace, start = _choose_bandwidths(data.tasks, plan)
         # Build lattices even for fixed weights, so that errors are raised in fit and not only in predict.
         risk = _risk(data.tasks, plan, kernels)
         if plan.loss is None:
             return TrainedField(plan.start, kernels, trace, None)
-        start = start if plan.continues else risk.best_scaled(start)
+        start = start if plan.continues else risk.scale_to_best(start)
         found = _minimize(risk, start, plan, plan.max_iter, lambda weights: on_iteration(weights, kernels))
         return TrainedField(plan.layout.unpack(found.x), kernels, trace, found)
 
@@ -163,7 +163,7 @@ def _search_bandwidths(tasks, plan):
         nonlocal weights
         if plan.loss is not None:
             risk = _risk(kept, plan, kernels)
-            weights = _train_briefly(risk, risk.best_scaled(weights), plan)[0]
+            weights = _train_briefly(risk, risk.scale_to_best(weights), plan)[0]
         return _risk(held_out, plan, kernels).value(weights)
 
     return *plan.bandwidths.choose(list(plan.kernels), evaluate), plan.start
@@ -176,23 +176,23 @@ def _descend_bandwidths(tasks, plan):
         nonlocal weights, least
         risk = _risk(tasks, plan, kernels)
         if plan.loss is None:
-            return risk.value(plan.start), risk.bandwidth_slopes(plan.start)
-        found, loss = _train_briefly(risk, risk.best_scaled(weights) if np.isinf(least) else weights, plan)
+            return risk.value(plan.start), risk.estimate_bandwidth_slopes(plan.start)
+        found, loss = _train_briefly(risk, risk.scale_to_best(weights) if np.isinf(least) else weights, plan)
         if loss < least:
             weights, least = found, loss
-        return loss, risk.bandwidth_slopes(found)
+        return loss, risk.estimate_bandwidth_slopes(found)
 
     return *plan.bandwidths.descend(list(plan.kernels), value_grad), weights
 
 
 def _risk(tasks, plan, kernels):
-    blur = blur_of(plan.inference)
+    blur = choose_blur(plan.inference)
     lattices = Lattices(kernels, tasks, blur=blur, max_memory=plan.max_memory, n_jobs=plan.n_jobs)
     loss = LogLoss() if plan.loss is None else plan.loss
     return UnrolledRisk(tasks, lattices, plan.layout, loss, plan.inference, plan.C, plan.n_jobs)
 
 
-def blur_of(inference):
+def choose_blur(inference):
     """Return the blur option of filters that the updates require."""
     return "symmetric" if inference.updates == "convergent" else "single"
 
@@ -208,7 +208,7 @@ def _minimize(risk, start, plan, max_iter, on_iteration=None):
     layout = plan.layout
     bounded = np.zeros(layout.n_coef, dtype=bool)
     bounded[: layout.n_pairwise] = plan.inference.updates == "convergent"
-    with progress_reporter(plan.verbose, max_iter, "lbfgs") as show:
+    with open_progress_reporter(plan.verbose, max_iter, "lbfgs") as show:
 
         def callback(found):
             show(lambda: f"loss {found.fun:.6g}")
@@ -260,9 +260,9 @@ class UnrolledRisk:
 
     def value(self, weights):
         """Return the loss per labelled node, without penalty."""
-        return self._value_of(self._totals(weights))
+        return self._compute_loss_value(self._sum_totals(weights))
 
-    def best_scaled(self, weights):
+    def scale_to_best(self, weights):
         """Return the weights, with compatibility multiplied by the factor that gives the smallest loss."""
         # The loss is not convex: with far too large weights all pixels get the same label, and the gradient vanishes.
         if weights.coef is not None:
@@ -273,56 +273,58 @@ class UnrolledRisk:
     def value_grad(self, flat):
         """Return the value of f and its gradient."""
         weights = self.layout.unpack(flat)
-        totals = self._totals(weights) if self.loss.needs_totals else None
+        totals = self._sum_totals(weights) if self.loss.needs_totals else None
 
         def of_task(task, n_threads):
             updates = UnrolledUpdates(self._model(weights, task, n_threads), self.inference, n_threads)
             last = updates.last
-            found = updates.pull_back(self._slope(totals, last, task))
-            return self._totals_of(last, task), self.layout.gradient(found.tables, found.unary, task.example.rows)
+            found = updates.pull_back(self._compute_logit_slope(totals, last, task))
+            return self._compute_example_totals(last, task), self.layout.gradient(
+                found.tables, found.unary, task.example.rows
+            )
 
         found = map_tasks(of_task, self.tasks, self.n_jobs)
-        value = self._value_of(sum(own for own, _ in found))
+        value = self._compute_loss_value(sum(own for own, _ in found))
         gradient = sum(part for _, part in found) / self.total_weight
         penalty = np.where(self.layout.penalised, flat, 0.0) * self.strength
         return value + 0.5 * float(penalty @ flat), gradient + penalty
 
-    def bandwidth_slopes(self, weights):
+    def estimate_bandwidth_slopes(self, weights):
         """Estimate the derivative of f by the logarithm of each bandwidth of each kernel, (n_bandwidths,)."""
-        totals = self._totals(weights) if self.loss.needs_totals else None
+        totals = self._sum_totals(weights) if self.loss.needs_totals else None
         kernels = self.lattices.kernels
 
         def of_task(task, n_threads):
             features = [kernel.features(task.example, f"kernels[{m}]") for m, kernel in enumerate(kernels)]
             updates = UnrolledUpdates(self._model(weights, task, n_threads), self.inference, n_threads)
-            found = updates.pull_back(self._slope(totals, updates.last, task), features)
+            found = updates.pull_back(self._compute_logit_slope(totals, updates.last, task), features)
             pairs, n_axes = zip(kernels, found.columns, strict=True), len(task.example.shape)
-            return np.concatenate([np.zeros(0), *(slopes_by_bandwidths(*pair, n_axes) for pair in pairs)])
+            return np.concatenate([np.zeros(0), *(compute_bandwidth_slopes(*pair, n_axes) for pair in pairs)])
 
         return sum(map_tasks(of_task, self.tasks, self.n_jobs)) / self.total_weight
 
-    def _slope(self, totals, q, task):
+    def _compute_logit_slope(self, totals, q, task):
         with errors_of(f"{type(self.loss).__name__}.gradient"):
             slope = self.loss.gradient(totals, q, task.labels, task.weight)
             return as_finite(slope, "the derivative by logits", q.shape, q.dtype)
 
-    def _totals(self, weights):
+    def _sum_totals(self, weights):
         def of_task(task, n_threads):
             field = DenseField(self._model(weights, task, n_threads))
             marginals = field.updated(self.inference, n_threads=n_threads)[0][0]
-            return self._totals_of(field.states_of(marginals), task)
+            return self._compute_example_totals(field.states_of(marginals), task)
 
         return sum(map_tasks(of_task, self.tasks, self.n_jobs))
 
     def _model(self, weights, task, n_threads):
         return DenseModel(weights.unary(task.example.rows), self.lattices.of(task, n_threads), weights.compatibility)
 
-    def _totals_of(self, q, task):
+    def _compute_example_totals(self, q, task):
         found = self.loss.totals(q, task.labels, task.weight)
         with errors_of(f"{type(self.loss).__name__}.totals"):
             return as_finite(found, "sums over nodes", np.shape(found))
 
-    def _value_of(self, totals):
+    def _compute_loss_value(self, totals):
         """Return the loss per labelled node, given sums over all nodes."""
         value = self.loss.value(totals)
         with errors_of(f"{type(self.loss).__name__}.value"):

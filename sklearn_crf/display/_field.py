@@ -115,7 +115,7 @@ class FieldDisplay:
         ValueError
             If X_i is not a single example, or is a graph and ``positions`` is not given.
         """
-        final = final_estimator(estimator)
+        final = get_final_estimator(estimator)
         edges = shape = None
         if isinstance(X_i, Example):
             edges, shape = X_i.edges, X_i.graph.shape
@@ -137,7 +137,7 @@ class FieldDisplay:
             y_pred,
             y_true=y_i,
             proba=proba,
-            image=_features_as_image(X_i) if image is None else image,
+            image=_convert_features_to_image(X_i) if image is None else image,
             classes=estimator.classes_,
             missing_label=missing_label,
             pos_label=pos_label,
@@ -214,13 +214,13 @@ class FieldDisplay:
         """
         plt = require_pyplot("FieldDisplay")
         canvas = _Canvas(np.shape(self.y_pred), self.positions, self.edges)
-        content = self._content()
+        content = self._list_panels()
         panels = list(content) if panels is None else list(panels)
         for name in panels:
             if name not in content:
                 raise ValueError(f"panels must be among {', '.join(content)} for this example, got {name!r}.")
         if axes is None:
-            axes = _new_axes(plt, canvas, len(panels))
+            axes = _create_axes(plt, canvas, len(panels))
         axes = np.ravel(np.asarray(axes, dtype=object))
         if len(axes) != len(panels):
             raise ValueError(f"axes must hold one Axes for each of the {len(panels)} panels, got {len(axes)}.")
@@ -231,24 +231,24 @@ class FieldDisplay:
         self.figure_, self.axes_, self.panels_ = axes[0].figure, axes, panels
         return self
 
-    def _content(self):
+    def _list_panels(self):
         """Return the title and the colours (N, 4) of every panel that can be drawn."""
-        predicted, true, classes = self._encoded_labels()
+        predicted, true, classes = self._encode_labels()
         self.error_rate_ = float(np.mean((predicted != true)[true >= 0])) if np.any(true >= 0) else np.nan
-        palette = _class_colours(len(classes))
+        palette = _choose_class_colours(len(classes))
         content = {}
         if self.image is not None:
-            content["image"] = ("input", _image_colours(self.image, np.shape(self.y_pred)))
+            content["image"] = ("input", _compute_image_colours(self.image, np.shape(self.y_pred)))
         if self.y_true is not None:
             content["truth"] = ("true labels", palette[true])
         if self.proba is not None:
             content["marginals"] = self._marginals(classes)
         content["prediction"] = ("predicted labels", palette[predicted])
         if self.y_true is not None:
-            content["errors"] = (f"errors: {100 * self.error_rate_:.1f} %", _error_colours(predicted, true))
+            content["errors"] = (f"errors: {100 * self.error_rate_:.1f} %", _choose_error_colours(predicted, true))
         return content
 
-    def _encoded_labels(self):
+    def _encode_labels(self):
         shape = np.shape(self.y_pred)
         parts = [split_labels(np.ravel(np.asarray(self.y_pred)), None, "y_pred")]
         if self.y_true is not None:
@@ -275,17 +275,17 @@ class FieldDisplay:
         proba = proba.reshape(-1, len(classes))
         label = self.pos_label
         if label is None and len(classes) > 2:
-            return "largest marginal", _probability_colours(proba.max(axis=1))
+            return "largest marginal", _interpolate_colours(proba.max(axis=1))
         column = len(classes) - 1 if label is None else int(_columns(np.ravel(label), None, classes, "pos_label")[0])
-        return f"marginal of {classes[column]}", _probability_colours(proba[:, column])
+        return f"marginal of {classes[column]}", _interpolate_colours(proba[:, column])
 
 
-def final_estimator(estimator):
+def get_final_estimator(estimator):
     estimator = getattr(estimator, "best_estimator_", estimator)
     return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
 
 
-def _features_as_image(X_i):
+def _convert_features_to_image(X_i):
     features = X_i.node_features if isinstance(X_i, Example) else X_i
     if hasattr(features, "toarray"):
         features = features.toarray()
@@ -294,7 +294,7 @@ def _features_as_image(X_i):
     return features[..., 0]
 
 
-def _image_colours(image, shape):
+def _compute_image_colours(image, shape):
     from matplotlib import colormaps
     from matplotlib.colors import Normalize
 
@@ -310,14 +310,14 @@ def _image_colours(image, shape):
     return np.clip(colours if colours.shape[1] == 4 else np.hstack([colours, opaque]), 0.0, 1.0)
 
 
-def _probability_colours(probability):
+def _interpolate_colours(probability):
     """Interpolate between the colours of two classes by the probability of the second class."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("probability", [_TWO_CLASSES[0], "#7fb8ad", _TWO_CLASSES[1]])(probability)
 
 
-def _class_colours(n_classes):
+def _choose_class_colours(n_classes):
     """Return colours (n_classes + 1, 4): of each class, then of unlabelled nodes, which have index -1."""
     from matplotlib import colormaps
     from matplotlib.colors import to_rgba_array
@@ -333,14 +333,14 @@ def _class_colours(n_classes):
     return np.vstack([colours, to_rgba_array(_UNLABELLED)])
 
 
-def _error_colours(predicted, true):
+def _choose_error_colours(predicted, true):
     from matplotlib.colors import to_rgba_array
 
     kind = np.where(true < 0, 2, (predicted != true).astype(int))
     return to_rgba_array([_RIGHT, _WRONG, _UNLABELLED])[kind]
 
 
-def _new_axes(plt, canvas, n_panels):
+def _create_axes(plt, canvas, n_panels):
     width, height = canvas.size
     rows, columns = (n_panels, 1) if canvas.stacked else (1, n_panels)
     _, axes = plt.subplots(

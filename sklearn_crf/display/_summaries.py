@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf.display._field import final_estimator
+from sklearn_crf.display._field import get_final_estimator
 from sklearn_crf.display._matplotlib import require_pyplot
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.inspection import top_features
@@ -74,7 +74,7 @@ class PairwiseTablesDisplay:
         ValueError
             If there is no such edge feature.
         """
-        estimator = final_estimator(estimator)
+        estimator = get_final_estimator(estimator)
         coef = estimator.edge_coef_
         if not 0 <= edge_feature < coef.shape[1]:
             raise ValueError(f"edge_feature must lie in 0 to {coef.shape[1] - 1}, got {edge_feature}.")

@@ -5,13 +5,13 @@ from sklearn_crf.distributed._executors import Executor, LocalExecutor, Shard
 from sklearn_crf.distributed._replay import KeptObjects
 from sklearn_crf.distributed._shards import (
     Shards,
-    of_each_shard,
-    on_worker,
+    call_on_each_shard,
+    copy_for_worker,
     refuse_labels,
     refuse_shards,
     require_one_vector_level,
-    scored_shards,
+    score_shards,
 )
-from sklearn_crf.distributed._sums import tree_sum
+from sklearn_crf.distributed._sums import sum_in_tree_order
 
 __all__ = ["Executor", "LocalExecutor", "Shard", "Shards"]

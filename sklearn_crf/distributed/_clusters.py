@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from sklearn_crf.distributed._executors import Executor, Shard
-from sklearn_crf.distributed._sums import even_blocks, sum_of_leaves, tree_order, whole_subtrees
+from sklearn_crf.distributed._sums import compute_tree_order, find_whole_subtrees, split_into_even_blocks, sum_leaves
 
 
 class ClusterGoneError(RuntimeError):
@@ -24,36 +24,36 @@ class ClusterExecutor(Executor):
     """Base class of executors whose shards are in actors: objects that live in other processes of a cluster.
 
     Shards are dealt to actors in turn, or nearly so if their number is not a power of two. Each actor holds whole
-    subtrees of :func:`~sklearn_crf.distributed.tree_sum` and sends back one sum for each. A function and its arguments
-    are sent to an actor once for all its shards. If an actor dies, another one takes its place and loads its shards
-    again.
+    subtrees of :func:`~sklearn_crf.distributed.sum_in_tree_order` and sends back one sum for each. A function and its
+    arguments are sent to an actor once for all its shards. If an actor dies, another one takes its place and loads its
+    shards again.
     """
 
     name: ClassVar[str] = ""
 
     def __init__(self, shards: Sequence[Shard], n_actors: int) -> None:
         self._shards = list(shards)
-        n_shards, order = len(self._shards), tree_order(range(len(self._shards)))
-        blocks = even_blocks(0, n_shards, n_actors)
+        n_shards, order = len(self._shards), compute_tree_order(range(len(self._shards)))
+        blocks = split_into_even_blocks(0, n_shards, n_actors)
         # Indices of the shards of each actor, and its subtrees, in the order of the leaves.
         self._numbers = [order[start:stop] for start, stop in blocks]
-        self._subtrees = [whole_subtrees(start, stop, 0, n_shards) for start, stop in blocks]
+        self._subtrees = [find_whole_subtrees(start, stop, 0, n_shards) for start, stop in blocks]
         self._actors: list = [None] * n_actors
         for k in range(n_actors):
             self._replace(k)
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
-        with self._cluster_named_in_errors():
-            found = self._results_of_actors("results", self._dumps((function, broadcast)))
+        with self._name_cluster_in_errors():
+            found = self._collect_actor_results("results", self._dumps((function, broadcast)))
         numbered = zip(chain.from_iterable(self._numbers), chain.from_iterable(found), strict=True)
         return [_require_success(result) for _, result in sorted(numbered, key=itemgetter(0))]
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
-        with self._cluster_named_in_errors():
-            found = self._results_of_actors("sums", self._dumps((function, broadcast)))
+        with self._name_cluster_in_errors():
+            found = self._collect_actor_results("sums", self._dumps((function, broadcast)))
         parts = (part for of_actor in found for part in _require_success(of_actor))
         summed = {subtree for subtrees in self._subtrees for subtree in subtrees}
-        return sum_of_leaves(parts, len(self._shards), summed)
+        return sum_leaves(parts, len(self._shards), summed)
 
     def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
         sent = self._dumps((function, broadcast))
@@ -64,20 +64,20 @@ class ClusterExecutor(Executor):
         def start_next_of(k):
             number = next(waiting[k], None)
             if number is not None:
-                calls[number] = self._result_or_none(self._start, k, ("result", sent, places[number][1]))
+                calls[number] = self._get_result_or_none(self._start, k, ("result", sent, places[number][1]))
 
-        with self._cluster_named_in_errors():
+        with self._name_cluster_in_errors():
             for k in range(len(self._actors)):
                 start_next_of(k)
         for number, (k, n) in sorted(places.items()):
-            with self._cluster_named_in_errors():
+            with self._name_cluster_in_errors():
                 # The actor works on its next shard while the caller uses the result of this one.
                 start_next_of(k)
                 found = self._wait_for(k, calls.pop(number), ("result", sent, n))
             yield _require_success(found)
 
     @contextmanager
-    def _cluster_named_in_errors(self):
+    def _name_cluster_in_errors(self):
         try:
             yield
         except Exception as error:
@@ -88,23 +88,23 @@ class ClusterExecutor(Executor):
                 f"({type(error).__name__}): start a cluster, and fit with new shards."
             ) from error
 
-    def _results_of_actors(self, method, sent):
+    def _collect_actor_results(self, method, sent):
         """Return the results of a method of each actor, after replacing actors that have died."""
         requests = [(method, sent)] * len(self._actors)
-        calls = [self._result_or_none(self._start, k, request) for k, request in enumerate(requests)]
+        calls = [self._get_result_or_none(self._start, k, request) for k, request in enumerate(requests)]
         return [self._wait_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
 
     def _wait_for(self, k, call, request):
         """Return the result of an actor, or of the actor that replaced it."""
         for _ in range(_MOST_WAITS):
-            found = None if call is None else self._result_or_none(self._result, k, call)
+            found = None if call is None else self._get_result_or_none(self._result, k, call)
             if found is not None:
                 return found[0]
             self._replace(k)
-            call = self._result_or_none(self._start, k, request)
+            call = self._get_result_or_none(self._start, k, request)
         raise ClusterGoneError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over shards.")
 
-    def _result_or_none(self, step, k, argument):
+    def _get_result_or_none(self, step, k, argument):
         """Return the result of a step on an actor, or None if the actor has died."""
         try:
             return step(k, argument)
@@ -155,7 +155,7 @@ class DaskExecutor(ClusterExecutor):
 
     def __init__(self, shards: Sequence[Shard], client: Any) -> None:
         self.client = client
-        n_actors = min(len(self._workers()), len(shards))
+        n_actors = min(len(self._count_worker_threads()), len(shards))
         self._homes = [""] * n_actors
         self._calls_directly = self._reaches_workers()
         super().__init__(shards, n_actors)
@@ -164,7 +164,7 @@ class DaskExecutor(ClusterExecutor):
         """Return whether to call workers directly instead of through the scheduler, unless the user has decided."""
         if self.client.direct_to_workers is not None:
             return self.client.direct_to_workers
-        home = next(iter(self._workers()))
+        home = next(iter(self._count_worker_threads()))
         try:
             self.client.sync(self.client.rpc(home).identity, callback_timeout=_PATIENCE)
         except (OSError, TimeoutError):
@@ -172,17 +172,17 @@ class DaskExecutor(ClusterExecutor):
         return True
 
     @contextmanager
-    def _cluster_named_in_errors(self):
+    def _name_cluster_in_errors(self):
         chosen = self.client.direct_to_workers
         # Actors reach workers through the current client, which may belong to another cluster.
-        with super()._cluster_named_in_errors(), self.client.as_current():
+        with super()._name_cluster_in_errors(), self.client.as_current():
             self.client.direct_to_workers = self._calls_directly
             try:
                 yield
             finally:
                 self.client.direct_to_workers = chosen
 
-    def _workers(self):
+    def _count_worker_threads(self):
         """Return the number of threads of each worker by address; waits for workers that may be restarting."""
         for _ in range(20 * _MOST_WAITS):
             found = self.client.nthreads()
@@ -194,10 +194,10 @@ class DaskExecutor(ClusterExecutor):
     def _dumps(self, data):
         from distributed.protocol.pickle import dumps
 
-        return _with_buffers(dumps, data)
+        return _pickle_with_buffers(dumps, data)
 
     def _replace(self, k):
-        workers = self._workers()
+        workers = self._count_worker_threads()
         free = [home for home in workers if home not in self._homes]
         self._homes[k] = home = (free or list(workers))[k % len(free or workers)]
         # An actor, because a task would go through the scheduler, with several times the delay of an actor's call.
@@ -208,14 +208,14 @@ class DaskExecutor(ClusterExecutor):
     def _start(self, k, request):
         if not hasattr(self._actors[k], "results"):
             # Before the actor exists, this is a future that returns it.
-            self._actors[k] = self._while_alive(k, self._actors[k].result)
+            self._actors[k] = self._wait_while_alive(k, self._actors[k].result)
         method, *arguments = request
         return getattr(self._actors[k], method)(*arguments)
 
     def _result(self, k, call):
-        return (self._while_alive(k, call.result),)
+        return (self._wait_while_alive(k, call.result),)
 
-    def _while_alive(self, k, result):
+    def _wait_while_alive(self, k, result):
         """Wait for a result while the worker lives: dask itself keeps waiting for workers that are gone."""
         while True:
             try:
@@ -271,7 +271,7 @@ class RayExecutor(ClusterExecutor):
                 self._ray.kill(actor)
 
     def _dumps(self, data):
-        sent = _with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
+        sent = _pickle_with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
         # Up to 64 KB are sent with each call, which is faster. More go to each machine once and are shared by
         # processes.
         return sent if sum(map(len, sent)) < 2**16 else self._ray.put(sent)
@@ -306,26 +306,26 @@ class Holder:
 
     def results(self, sent):
         """Return the results of a function for each shard, with errors as results."""
-        return list(self._map_own(_result_or_failure, sent))
+        return list(self._map_own(_catch_failure, sent))
 
     def sums(self, sent):
         """Return the sums of a function's results over each subtree, or the first error."""
         found = self._map_own(_call, sent)
         try:
-            return [sum_of_leaves(found, size) for size in self._subtrees]
+            return [sum_leaves(found, size) for size in self._subtrees]
         except Exception as error:
             return _Failure(error)
 
     def result(self, sent, number):
         """Return the result of a function for the shard at a position in this actor, or its error."""
-        return next(self._map_own(_result_or_failure, sent, slice(number, number + 1)))
+        return next(self._map_own(_catch_failure, sent, slice(number, number + 1)))
 
     def _map_own(self, call, sent, chosen=slice(None)):
         function, broadcast = pickle.loads(sent[0], buffers=sent[1:])
         return self._threads.map(lambda shard: call(function, shard, broadcast), self._shards[chosen])
 
 
-def _with_buffers(dumps, data):
+def _pickle_with_buffers(dumps, data):
     """Pickle data and return its bytes, followed by arrays, which are not copied."""
     buffers: list = []
     head = dumps(data, buffer_callback=buffers.append)
@@ -348,7 +348,7 @@ def _require_success(result):
     return result
 
 
-def _result_or_failure(function, shard, broadcast):
+def _catch_failure(function, shard, broadcast):
     try:
         return function(shard, broadcast)
     except Exception as error:

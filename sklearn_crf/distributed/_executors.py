@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sklearn_crf.distributed._sums import sum_of_leaves, tree_order, tree_sum
+from sklearn_crf.distributed._sums import compute_tree_order, sum_in_tree_order, sum_leaves
 
 
 class Shard:
@@ -172,9 +172,9 @@ class Executor:
         Returns
         -------
         object
-            The :func:`~sklearn_crf.distributed.tree_sum` of the results.
+            The :func:`~sklearn_crf.distributed.sum_in_tree_order` of the results.
         """
-        return tree_sum(self.map(function, broadcast))
+        return sum_in_tree_order(self.map(function, broadcast))
 
 
 class LocalExecutor(Executor):
@@ -205,8 +205,8 @@ class LocalExecutor(Executor):
         return (self._call(function, shard, broadcast) for shard in self.shards)
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
-        order = tree_order(range(len(self.shards)))
-        return sum_of_leaves((self._call(function, self.shards[k], broadcast) for k in order), len(order))
+        order = compute_tree_order(range(len(self.shards)))
+        return sum_leaves((self._call(function, self.shards[k], broadcast) for k in order), len(order))
 
     def _call(self, function, shard, broadcast):
         try:

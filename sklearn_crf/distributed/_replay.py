@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._threads import limit_blas_threads
 from sklearn_crf.distributed._executors import Shard
 from sklearn_crf.distributed._shards import Shards
 
@@ -108,7 +108,7 @@ class _Kept:
 
     def call(self, shard, step):
         """Return the result of a step's function called on the object."""
-        with single_threaded_blas(), shard.named_in_errors():
+        with limit_blas_threads(), shard.named_in_errors():
             kept = self._object_of(shard)
             found = step.function(kept, *step.arguments)
         if step.changes:

@@ -211,7 +211,7 @@ class Shards:
         Returns
         -------
         object
-            The :func:`~sklearn_crf.distributed.tree_sum` of the results, bit-identical wherever the shards are.
+            The sum of the results in the order of a tree, bit-identical wherever the shards are.
 
         Examples
         --------
@@ -381,7 +381,7 @@ def _count_result(function, shard, broadcast):
     return _Result(1, function(shard, broadcast))
 
 
-def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:
+def call_on_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:
     """Return the results of a method of a fitted estimator for each shard."""
     if evidence is not None:
         raise ValueError(
@@ -391,7 +391,7 @@ def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = N
     return shards.apply(estimator, method, **options)
 
 
-def scored_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
+def score_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
     """Return ``score(estimator, X, y, sample_weight)`` for each shard."""
     refuse_labels(y, sample_weight)
     check_is_fitted(estimator)
@@ -437,10 +437,10 @@ def _score_shard(shard, request):
                 f"sample_weight must be at most {limit:g} to score shards, so that sums stay finite, found "
                 f"{largest:g}: divide the weights of all shards by the same number."
             )
-        return score(on_worker(estimator, shard), X, y, weight)
+        return score(copy_for_worker(estimator, shard), X, y, weight)
 
 
-def on_worker(estimator: Any, shard: Shard) -> Any:
+def copy_for_worker(estimator: Any, shard: Shard) -> Any:
     """Return a single-threaded copy of the estimator if the shard is on a worker, which has a thread for each task."""
     if shard.is_local or not hasattr(estimator, "n_jobs"):
         return estimator
@@ -453,7 +453,7 @@ def _apply(shard, request):
     estimator, method, write, options = request
     X = shard.load()[0]
     with shard.named_in_errors():
-        result = getattr(on_worker(estimator, shard), method)(X, **options)
+        result = getattr(copy_for_worker(estimator, shard), method)(X, **options)
     return result if write is None else write(shard.number, result)
 
 

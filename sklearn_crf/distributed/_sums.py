@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 
-def tree_sum(parts: Sequence) -> Any:
+def sum_in_tree_order(parts: Sequence) -> Any:
     r"""Return the sum of the results of shards, in an order that suits any number of workers.
 
     .. math::
@@ -17,35 +17,35 @@ def tree_sum(parts: Sequence) -> Any:
     If shards are dealt to two workers in turn, or to four, eight and so on, the shards of a worker form a subtree, so
     that it sends back a single sum. The result is bit-identical for any number of workers.
     """
-    return sum_of_leaves((parts[k] for k in tree_order(range(len(parts)))), len(parts))
+    return sum_leaves((parts[k] for k in compute_tree_order(range(len(parts)))), len(parts))
 
 
-def tree_order(numbers: Sequence[int]) -> list[int]:
+def compute_tree_order(numbers: Sequence[int]) -> list[int]:
     """Return the indices of shards in the order of the leaves of the tree: even before odd ones, recursively."""
     if len(numbers) < 2:
         return list(numbers)
-    return tree_order(numbers[::2]) + tree_order(numbers[1::2])
+    return compute_tree_order(numbers[::2]) + compute_tree_order(numbers[1::2])
 
 
-def even_blocks(low: int, high: int, n_blocks: int) -> list[tuple[int, int]]:
+def split_into_even_blocks(low: int, high: int, n_blocks: int) -> list[tuple[int, int]]:
     """Split leaves low to high into blocks of similar size, which are subtrees if ``n_blocks`` is a power of two."""
     if n_blocks > 1 and n_blocks % 2 == 0:
         middle = (low + high + 1) // 2
-        return even_blocks(low, middle, n_blocks // 2) + even_blocks(middle, high, n_blocks // 2)
+        return split_into_even_blocks(low, middle, n_blocks // 2) + split_into_even_blocks(middle, high, n_blocks // 2)
     return list(pairwise(low + -(-k * (high - low) // n_blocks) for k in range(n_blocks + 1)))
 
 
-def whole_subtrees(start: int, stop: int, low: int, high: int) -> list[tuple[int, int]]:
+def find_whole_subtrees(start: int, stop: int, low: int, high: int) -> list[tuple[int, int]]:
     """Return the largest subtrees of the tree over leaves low to high whose leaves all lie in start to stop."""
     if start <= low and high <= stop:
         return [(low, high)]
     if high <= start or stop <= low:
         return []
     middle = (low + high + 1) // 2
-    return whole_subtrees(start, stop, low, middle) + whole_subtrees(start, stop, middle, high)
+    return find_whole_subtrees(start, stop, low, middle) + find_whole_subtrees(start, stop, middle, high)
 
 
-def sum_of_leaves(parts: Iterable, n_leaves: int, summed: Collection[tuple[int, int]] = ()) -> Any:
+def sum_leaves(parts: Iterable, n_leaves: int, summed: Collection[tuple[int, int]] = ()) -> Any:
     """Return the sum of the leaves of the tree, where ``summed`` lists the subtrees that are given as their sums."""
     # Each sum is formed as soon as its parts are there, so that few parts are in memory if they are computed lazily.
     return _sum(iter(parts), 0, n_leaves, summed)

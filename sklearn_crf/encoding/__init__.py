@@ -2,45 +2,45 @@
 
 from sklearn_crf.encoding._batches import (
     chain_features,
-    groups_to_join,
-    made_batch,
+    complete_batch,
+    group_batches_to_join,
     make_batches,
-    object_array,
-    summable_weight,
+    make_object_array,
+    scale_sample_weight,
     tie_constant_edges,
-    union_of,
+    unite_batches,
     validate_sample_weight,
 )
-from sklearn_crf.encoding._boundaries import with_boundaries
+from sklearn_crf.encoding._boundaries import append_boundaries
 from sklearn_crf.encoding._compact_lists import RowFields
 from sklearn_crf.encoding._edge_features import register_edge_features
 from sklearn_crf.encoding._encoded import Encoded, Outline, n_inputs, record_input, take_examples
 from sklearn_crf.encoding._examples import (
     Batch,
     Example,
+    copy_with_scaled_edges,
+    make_trusted_example,
+    replace_fields,
     require_complete,
-    trusted_example,
-    weighted_sums_of_edges,
-    with_fields,
-    with_scaled_edges,
+    sum_edges_of_example,
 )
 from sklearn_crf.encoding._labels import (
     EncodedLabels,
-    class_weights,
-    counts_of_nodes,
+    check_named_classes,
+    collect_distinct_labels,
+    compute_class_weights,
+    compute_node_counts,
+    convert_object_labels,
+    convert_to_label_array,
+    count_examples,
     encode_y,
-    found_labels,
-    in_class_order,
-    label_array,
-    labels_from_objects,
+    mask_missing_nodes,
     missing_label_of_field,
-    missing_nodes,
-    named_classes,
-    number_of_examples,
-    partial_fit_classes,
     require_one_label_each,
     require_same_kind,
-    sorted_classes,
+    resolve_partial_fit_classes,
+    sort_classes,
+    sort_cost_by_class,
 )
 from sklearn_crf.encoding._lattices import encode_X
 from sklearn_crf.encoding._layouts import decode, require_rows

@@ -11,22 +11,22 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from sklearn_crf._numbers import MAX_INT32, as_reals, is_sparse_matrix
-from sklearn_crf._threads import map_tasks, thread_count
+from sklearn_crf._threads import count_threads, map_tasks
 from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._edge_features import constant
 from sklearn_crf.encoding._examples import (
     Batch,
     ComputedEdges,
-    joined_factors,
-    lattice_types,
+    join_factors,
+    make_trusted_example,
+    replace_fields,
+    resolve_edge_types,
+    stack_types,
     stacked,
-    stacked_types,
-    trusted_example,
-    with_fields,
 )
 from sklearn_crf.encoding._node_features import OperatorFeatures
-from sklearn_crf.graphs import disjoint_union, lattice, trusted_graph
+from sklearn_crf.graphs import build_disjoint_union, build_trusted_graph, lattice
 
 
 def validate_sample_weight(sample_weight, n_examples):
@@ -40,7 +40,7 @@ def validate_sample_weight(sample_weight, n_examples):
         is_object = getattr(sample_weight, "dtype", None) == np.dtype(object)
         may_be_ragged = isinstance(sample_weight, list | tuple) or is_object
         if may_be_ragged and any(isinstance(weight, list | tuple) or np.ndim(weight) for weight in sample_weight):
-            raise ValueError(_per_node("a sequence of arrays"))
+            raise ValueError(_format_node_weight_error("a sequence of arrays"))
         weight = check_array(
             as_reals(sample_weight, "sample_weight"),
             ensure_2d=False,
@@ -51,7 +51,7 @@ def validate_sample_weight(sample_weight, n_examples):
             input_name="sample_weight",
         )
         if weight.ndim != 1:
-            raise ValueError(_per_node(f"an array of shape {weight.shape}"))
+            raise ValueError(_format_node_weight_error(f"an array of shape {weight.shape}"))
         if weight.shape != (n_examples,):
             raise ValueError(f"sample_weight.shape == {weight.shape}, expected {(n_examples,)}!")
     if not np.all(np.isfinite(weight)):
@@ -64,7 +64,7 @@ def validate_sample_weight(sample_weight, n_examples):
     return weight
 
 
-def summable_weight(weight):
+def scale_sample_weight(weight):
     """Scale weights so that sums and products with losses neither overflow nor vanish; only their ratios matter."""
     if weight is None:
         return None
@@ -74,14 +74,14 @@ def summable_weight(weight):
     return np.ldexp(weight, -int(np.frexp(largest)[1]))
 
 
-def _per_node(found):
+def _format_node_weight_error(found):
     return (
         f"Sample weights must be 1D array or scalar, one weight per example, got {found}: weights per node have no "
         "meaning here."
     )
 
 
-def object_array(parts):
+def make_object_array(parts):
     """Return a 1-D object array of arrays, the form of predictions and transformed examples if X is a list."""
     # returns: object array of shape (len(parts),)
     # Assign parts one by one, because NumPy would make a single array of parts with equal shapes.
@@ -125,8 +125,8 @@ def make_batches(
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     settle = partial(_finish_batch, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
     if is_pending and isinstance(encoded.items, ChainList):
-        return [_pending(batch, settle) for batch in made]
-    lots = [made] if thread_count(n_jobs) == 1 else iter(lambda: list(islice(made, _tuning.BATCHES_OF_A_LOT)), [])
+        return [_postpone_joining(batch, settle) for batch in made]
+    lots = [made] if count_threads(n_jobs) == 1 else iter(lambda: list(islice(made, _tuning.BATCHES_OF_A_LOT)), [])
     return [batch for lot in lots for batch in map_tasks(settle, lot, n_jobs)]
 
 
@@ -151,21 +151,21 @@ class _PendingExample:
 
     def __reduce__(self):
         # Send only the joined example to another process, not all examples of X.
-        return _same, (self.make(),)
+        return _keep_example, (self.make(),)
 
 
-def _same(example):
+def _keep_example(example):
     return example
 
 
 _NO_EDGES = np.zeros((0, 2), dtype=np.int32)
 
 
-def _pending(batch, settle):
+def _postpone_joining(batch, settle):
     return replace(batch, example=batch.example.made_by(lambda: settle(batch, n_threads=1).example))
 
 
-def made_batch(batch):
+def complete_batch(batch):
     """Return the batch, with its example joined if it was pending."""
     example = batch.example
     return replace(batch, example=example.make()) if isinstance(example, _PendingExample) else batch
@@ -198,7 +198,7 @@ def chain_features(batch):
         return None
     if graph.n_edges and (example.edge_features is not None or not np.array_equal(graph.chain_ptr, batch.node_ptr)):
         return None
-    arrays = _arrays_of(features)
+    arrays = _list_arrays(features)
     if arrays is None or (not graph.n_edges and graph.n_nodes != len(batch.members)):
         return None
     lengths = np.diff(batch.node_ptr)
@@ -208,7 +208,7 @@ def chain_features(batch):
     return ChainFeatures(features.dtype, len(arrays) == 1, length, kept, None, arrays)
 
 
-def _arrays_of(features):
+def _list_arrays(features):
     """Return the array of dense features, the three arrays of a CSR matrix, or None for other features."""
     if isinstance(features, np.ndarray):
         return (features,) if features.flags.c_contiguous else None
@@ -219,7 +219,7 @@ def _arrays_of(features):
 
 def _finish_batch(batch, encoded, prepare, keeps_edges, n_threads):
     """Return a batch with a joined and prepared example, which stores its edge features if they are small enough."""
-    batch = made_batch(batch)
+    batch = complete_batch(batch)
     example = batch.example
     if isinstance(example, ComputedEdges):
         # If edges are not kept, large lattices do not even store constant features.
@@ -227,21 +227,21 @@ def _finish_batch(batch, encoded, prepare, keeps_edges, n_threads):
             keeps_edges or example.graph.n_edges <= _tuning.MOST_CONSTANT_EDGES
         )
         if is_constant or (keeps_edges and encoded.n_edges * encoded.n_edge_features <= _tuning.MOST_KEPT):
-            example = with_fields(example, edge_features=example.edge_features)
+            example = replace_fields(example, edge_features=example.edge_features)
     return replace(batch, example=example if prepare is None else prepare(example))
 
 
-def _row_batches(encoded, labels, sample_weight, limits):
+def _build_row_batches(encoded, labels, sample_weight, limits):
     max_nodes = limits.forests
     graphs = {}
     for start in range(0, encoded.n_examples, max_nodes):
         part = slice(start, min(start + max_nodes, encoded.n_examples))
         n_rows = part.stop - start
         if n_rows not in graphs:
-            graphs[n_rows] = trusted_graph(n_rows, _NO_EDGES), np.arange(n_rows + 1)
+            graphs[n_rows] = build_trusted_graph(n_rows, _NO_EDGES), np.arange(n_rows + 1)
         graph, node_ptr = graphs[n_rows]
         yield Batch(
-            example=trusted_example(encoded.array[part], graph),
+            example=make_trusted_example(encoded.array[part], graph),
             members=np.arange(start, part.stop),
             node_ptr=node_ptr,
             labels=None if labels is None else labels[part],
@@ -249,7 +249,7 @@ def _row_batches(encoded, labels, sample_weight, limits):
         )
 
 
-def _array_batches(encoded, labels, sample_weight, limits):
+def _build_array_batches(encoded, labels, sample_weight, limits):
     n_nodes = encoded.graph.n_nodes
     most = encoded.n_together(limits.forests if encoded.graph.is_forest else limits.cyclic)
     unions = {}
@@ -260,14 +260,14 @@ def _array_batches(encoded, labels, sample_weight, limits):
             # Batches of equal size share a graph, so that its incidence and traversal are computed once.
             edge_type, node_type = encoded.edge_type, encoded.node_type
             if n_members > 1:
-                edge_type = np.tile(lattice_types(edge_type, encoded.graph), n_members)
+                edge_type = np.tile(resolve_edge_types(edge_type, encoded.graph), n_members)
                 node_type = None if node_type is None else np.tile(node_type, n_members)
-            unions[n_members] = disjoint_union([encoded.graph] * n_members), edge_type, node_type
+            unions[n_members] = build_disjoint_union([encoded.graph] * n_members), edge_type, node_type
         graph, edge_type, node_type = unions[n_members]
         features = encoded.features_of(start, stop)
-        example = trusted_example(features, graph, node_type=node_type, edge_type=edge_type)
+        example = make_trusted_example(features, graph, node_type=node_type, edge_type=edge_type)
         sizes = np.full(n_members, n_nodes)
-        yield _batch(_with_edges(encoded, example), start, sizes, labels, sample_weight)
+        yield _make_batch(_store_edge_features(encoded, example), start, sizes, labels, sample_weight)
 
 
 def _list_batches(encoded, labels, sample_weight, limits):
@@ -276,24 +276,24 @@ def _list_batches(encoded, labels, sample_weight, limits):
     are_chains = isinstance(items, ChainList)
     if are_chains:
         sizes = items.lengths
-        packs = _packs_of_chains(sizes, limits)
+        packs = _pack_chains(sizes, limits)
     else:
         sizes = np.array([example.n_nodes for example in items])
-        packs = _packs_of_filled(items, sizes, limits)
+        packs = _pack_filled_examples(items, sizes, limits)
     for start, stop in packs:
         if are_chains:
-            make = partial(lambda *ends: _with_edges(encoded, items.joined(*ends)), start, stop)
+            make = partial(lambda *ends: _store_edge_features(encoded, items.joined(*ends)), start, stop)
             join = _PendingExample(make, encoded, start, stop)
         else:
-            join = _with_edges(encoded, _join_examples(items[start:stop], encoded.n_node_types, unions))
-        yield _batch(join, start, sizes[start:stop], labels, sample_weight)
+            join = _store_edge_features(encoded, _join_examples(items[start:stop], encoded.n_node_types, unions))
+        yield _make_batch(join, start, sizes[start:stop], labels, sample_weight)
 
 
-_MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
+_MAKERS = {"nodes": _build_row_batches, "array": _build_array_batches, "list": _list_batches}
 
 
-def _packs_of_chains(lengths, limits):
-    """Yield start and stop of each batch of chains, faster than :func:`_packs` for many thousands of chains."""
+def _pack_chains(lengths, limits):
+    """Yield start and stop of each batch of chains, faster than :func:`_pack_examples` for many thousands of chains."""
     ends, start = np.concatenate(([0], np.cumsum(lengths))), 0
     n_packs = -(-int(ends[-1]) // limits.forests)
     if n_packs > 1:
@@ -306,16 +306,16 @@ def _packs_of_chains(lengths, limits):
         start = max(stop, start + 1)
 
 
-def _packs_of_filled(examples, sizes, limits):
-    """Yield start and stop of each batch as :func:`_packs` does, leaving out examples without nodes."""
+def _pack_filled_examples(examples, sizes, limits):
+    """Yield start and stop of each batch as :func:`_pack_examples` does, leaving out examples without nodes."""
     ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(examples)]
     for before, stop in pairwise(ends):
         start = before + 1
         if start < stop:
-            yield from ((start + a, start + b) for a, b in _packs(examples[start:stop], limits))
+            yield from ((start + a, start + b) for a, b in _pack_examples(examples[start:stop], limits))
 
 
-def _packs(examples, limits):
+def _pack_examples(examples, limits):
     """Yield start and stop of each batch of consecutive examples that can be joined."""
     start, n_nodes, has_cycles, kind = 0, 0, False, None
     for i, example in enumerate(examples):
@@ -346,27 +346,27 @@ def _join_examples(members, n_node_types, unions):
         return members[0]
     key = tuple(id(example.graph) for example in members)
     if key not in unions:
-        unions[key] = disjoint_union([example.graph for example in members])
-    joined = trusted_example(
+        unions[key] = build_disjoint_union([example.graph for example in members])
+    joined = make_trusted_example(
         stacked([example.node_features for example in members]),
         unions[key],
         stacked([example.edge_features for example in members]),
-        None if n_node_types == 1 else stacked_types([x.node_type for x in members], [x.n_nodes for x in members]),
-        stacked_types([x.edge_type for x in members], [x.graph.n_edges for x in members]),
+        None if n_node_types == 1 else stack_types([x.node_type for x in members], [x.n_nodes for x in members]),
+        stack_types([x.edge_type for x in members], [x.graph.n_edges for x in members]),
         stacked([example.n_states for example in members]),
     )
-    factors, fixed_factors = joined_factors(members)
-    return with_fields(joined, factors=factors, fixed_factors=fixed_factors)
+    factors, fixed_factors = join_factors(members)
+    return replace_fields(joined, factors=factors, fixed_factors=fixed_factors)
 
 
-def _with_edges(encoded, example):
+def _store_edge_features(encoded, example):
     """Return the example with computed edge features, if it has edges without features."""
     if example.edge_features is None and example.graph.n_edges:
         return ComputedEdges(example, encoded.edge_feature_function)
     return example
 
 
-def _batch(example, start, sizes, labels, sample_weight):
+def _make_batch(example, start, sizes, labels, sample_weight):
     stop = start + len(sizes)
     return Batch(
         example=example,
@@ -383,14 +383,14 @@ def tie_constant_edges(example):
     Edges without features share tables, which inference then prepares once instead of for each edge.
     """
     if isinstance(example, ComputedEdges):
-        return with_fields(example, edge_features=None) if example.has_constant_edges else example
+        return replace_fields(example, edge_features=None) if example.has_constant_edges else example
     edge_features = example.edge_features
     if edge_features is None or edge_features.shape[1] != 1 or np.any(edge_features != 1):
         return example
-    return with_fields(example, edge_features=None)
+    return replace_fields(example, edge_features=None)
 
 
-def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):
+def group_batches_to_join(batches, max_nodes, may_join=None, one_weight=False):
     """Return groups of consecutive batches that can be joined."""
     # may_join: function that tells whether a batch with cycles may be joined with others; None allows all batches
     # one_weight: whether examples of different weights must stay in different groups
@@ -418,7 +418,7 @@ def _can_join(a, b, one_weight):
     )
 
 
-def union_of(batches, as_lattice=False):
+def unite_batches(batches, as_lattice=False):
     """Join several batches to one batch."""
     # as_lattice: whether to join lattices of equal shape to one lattice with an additional axis, for which minimum
     # cuts have faster kernels
@@ -427,9 +427,9 @@ def union_of(batches, as_lattice=False):
     examples = [batch.example for batch in batches]
     graphs = [example.graph for example in examples]
     graph, order = _stack_lattices(graphs) if as_lattice else (None, slice(None))
-    example = trusted_example(
+    example = make_trusted_example(
         stacked([example.node_features for example in examples]),
-        disjoint_union(graphs) if graph is None else graph,
+        build_disjoint_union(graphs) if graph is None else graph,
         _in_order(stacked([example.edge_features for example in examples]), order),
         _types([example.node_type for example in examples], [example.n_nodes for example in examples]),
         _in_order(_types([example.edge_type for example in examples], [own.n_edges for own in graphs]), order),
@@ -464,4 +464,4 @@ def _in_order(values, order):
 
 
 def _types(parts, lengths):
-    return None if all(part is None for part in parts) else stacked_types(parts, lengths)
+    return None if all(part is None for part in parts) else stack_types(parts, lengths)

@@ -6,11 +6,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf.encoding._compact_lists import ChainList
-from sklearn_crf.encoding._edge_features import of_inputs
-from sklearn_crf.encoding._examples import with_fields
+from sklearn_crf.encoding._edge_features import leave_out_boundaries
+from sklearn_crf.encoding._examples import replace_fields
 
 
-def with_boundaries(encoded):
+def append_boundaries(encoded):
     """Return the encoded sequences with both indicators appended; rows of a matrix are sequences of one node."""
     n_axes = encoded.lattice_ndim or 0
     if n_axes > 1 or (encoded.layout == "array" and encoded.lattice_ndim is None):
@@ -36,13 +36,13 @@ def with_boundaries(encoded):
         parts["items"] = ChainList.of(chains, (encoded.dtype,))
     else:
         parts["items"] = [
-            with_fields(x, node_features=_append_columns(x.node_features, _ends(x))) for x in encoded.items
+            replace_fields(x, node_features=_append_columns(x.node_features, _ends(x))) for x in encoded.items
         ]
     return replace(
         encoded,
         n_features=encoded.n_features + 2,
         has_boundaries=True,
-        edge_feature_function=of_inputs(encoded.edge_feature_function),
+        edge_feature_function=leave_out_boundaries(encoded.edge_feature_function),
         **parts,
     )
 

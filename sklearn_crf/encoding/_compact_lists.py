@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from sklearn_crf._numbers import MAX_INT32
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import _array_lists, _tuning
-from sklearn_crf.encoding._examples import trusted_example
-from sklearn_crf.graphs import lattice, trusted_graph
+from sklearn_crf.encoding._examples import make_trusted_example
+from sklearn_crf.graphs import build_trusted_graph, lattice
 
 # Formats of sparse chains that are read without conversion.
 _KINDS = {sp.csr_matrix, sp.csr_array}
@@ -79,7 +79,7 @@ class ChainList(Sequence):
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         graph, edge_type = self._graph(int(self.lengths[i]))
-        return trusted_example(self._chains[i], graph, edge_type=edge_type)
+        return make_trusted_example(self._chains[i], graph, edge_type=edge_type)
 
     def _graph(self, length):
         if length not in self._graphs:
@@ -97,11 +97,11 @@ class ChainList(Sequence):
             is_last = np.zeros(sum(lengths), dtype=bool)
             is_last[np.cumsum(lengths) - 1] = True
             first = np.flatnonzero(~is_last).astype(np.int32)
-            graph = trusted_graph(len(is_last), np.stack((first, first + np.int32(1)), axis=1))
+            graph = build_trusted_graph(len(is_last), np.stack((first, first + np.int32(1)), axis=1))
             self._unions[key] = graph, np.zeros(graph.n_edges, dtype=np.int32)
         graph, edge_type = self._unions[key]
         features = self._features(start, stop)
-        return trusted_example(features, graph, edge_type=edge_type)
+        return make_trusted_example(features, graph, edge_type=edge_type)
 
     def _features(self, start, stop):
         """Return the concatenated node features of consecutive chains."""
@@ -142,7 +142,7 @@ class RowFields(Sequence):
         if isinstance(i, slice):
             return RowFields(self.rows[i], self.graph)
         ones = np.ones((self.graph.n_edges, 1), dtype=self.rows.dtype)
-        return trusted_example(self.features[i], self.graph, ones, self.node_type, self.edge_type)
+        return make_trusted_example(self.features[i], self.graph, ones, self.node_type, self.edge_type)
 
     @property
     def features(self):

@@ -92,17 +92,17 @@ class _OfInputs:
         return self.function(x_tail[:, :-2], x_head[:, :-2])
 
 
-def of_inputs(function):
+def leave_out_boundaries(function):
     """Return a function of edge features for nodes with two additional features, which it leaves out."""
     return function if function is constant else _OfInputs(function)
 
 
-def scaled_edges(features, edge_type, scale):
+def scale_edge_features(features, edge_type, scale):
     """Divide edge features by the scales of their edge type, (n_edge_types, R), in the precision of the features."""
     return features / scale.astype(features.dtype)[0 if edge_type is None else edge_type]
 
 
-def weighted_edges(features, edge_type, weights):
+def sum_weighted_edges(features, edge_type, weights):
     """Compute the weighted sum of the features of each edge, by the weights of its type, (n_edge_types, R)."""
     # returns: (E,), in the precision of the features
     sums = features @ weights.T.astype(features.dtype)
@@ -112,7 +112,7 @@ def weighted_edges(features, edge_type, weights):
 
 
 def weighted_differences(node_features, edges, edge_type, weights):
-    """Compute the weighted sums of :func:`weighted_edges` for the edge features of :func:`difference`."""
+    """Compute the weighted sums of :func:`sum_weighted_edges` for the edge features of :func:`difference`."""
     # node_features: (N, F); edges: (E, 2); edge_type: (E,) or None; weights: (n_edge_types, R); returns: (E,)
     if isinstance(node_features, np.ndarray) and node_features.flags.c_contiguous:
         sums = np.empty(len(edges), dtype=node_features.dtype)
@@ -120,7 +120,7 @@ def weighted_differences(node_features, edges, edge_type, weights):
         sum_of_differences(node_features, edges, kind, np.ascontiguousarray(weights, dtype=np.float64), sums)
         if np.isfinite(sums).all():
             return sums
-    return weighted_edges(compute_edge_features(difference, node_features, edges), edge_type, weights)
+    return sum_weighted_edges(compute_edge_features(difference, node_features, edges), edge_type, weights)
 
 
 def compute_edge_features(function, node_features, edges):
@@ -153,7 +153,7 @@ def compute_edge_features(function, node_features, edges):
     return values
 
 
-def one_computed_edge(function, node_features):
+def compute_one_edge(function, node_features):
     """Compute the features of one edge, which show their number and whether they are sparse."""
     # node_features: (N, F) with N >= 1; the edge joins the first node with itself
     # returns: (1, R)

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._numbers import is_sparse_matrix, sound_csr
+from sklearn_crf._numbers import convert_to_csr, is_sparse_matrix
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList
-from sklearn_crf.encoding._edge_features import difference, edge_feature_function, of_inputs, one_computed_edge
-from sklearn_crf.encoding._examples import trusted_example
+from sklearn_crf.encoding._edge_features import (
+    compute_one_edge,
+    difference,
+    edge_feature_function,
+    leave_out_boundaries,
+)
+from sklearn_crf.encoding._examples import make_trusted_example
 from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows
 from sklearn_crf.graphs import Graph
 
@@ -72,7 +77,7 @@ class Encoded:
         """List of :class:`~sklearn_crf.Example`; None for plain rows, for which it would cost time."""
         if self.layout == "array":
             features = self.array.reshape(self.n_examples, self.graph.n_nodes, self.n_features)
-            return [trusted_example(x, self.graph, edge_type=self.edge_type) for x in features]
+            return [make_trusted_example(x, self.graph, edge_type=self.edge_type) for x in features]
         return self.items
 
     @property
@@ -111,7 +116,7 @@ class Encoded:
     @property
     def has_differences(self):
         """Whether all edge features are computed by :func:`difference`."""
-        return self.edge_feature_function in (difference, of_inputs(difference)) and not self.has_own_edges
+        return self.edge_feature_function in (difference, leave_out_boundaries(difference)) and not self.has_own_edges
 
     @cached_property
     def has_sparse_edges(self):
@@ -123,12 +128,12 @@ class Encoded:
     @cached_property
     def _some_edge_features(self):
         if self.layout == "array":
-            return one_computed_edge(self.edge_feature_function, self.array[0].reshape(-1, self.n_features))
+            return compute_one_edge(self.edge_feature_function, self.array[0].reshape(-1, self.n_features))
         for example in self.representatives:
             if example.edge_features is not None:
                 return example.edge_features
         nodes = next((x.node_features for x in self.items if x.n_nodes), np.zeros((1, self.n_features), self.dtype))
-        return one_computed_edge(self.edge_feature_function, nodes)
+        return compute_one_edge(self.edge_feature_function, nodes)
 
     def label_shape(self, i):
         """Return the shape of the labels of example i."""
@@ -150,10 +155,10 @@ class Encoded:
         """Graph of which all examples are copies with equal tables, or None."""
         return None
 
-    def with_edge_features(self, name):
+    def replace_edge_features(self, name):
         """Return a copy with another function of computed edge features."""
         function = edge_feature_function(name)
-        return replace(self, edge_feature_function=of_inputs(function) if self.has_boundaries else function)
+        return replace(self, edge_feature_function=leave_out_boundaries(function) if self.has_boundaries else function)
 
 
 class _EncodedRowFields(Encoded):
@@ -171,7 +176,7 @@ class _EncodedRowFields(Encoded):
     def copied_graph(self) -> Graph | None:
         return self.graph
 
-    def with_edge_features(self, name):
+    def replace_edge_features(self, name):
         return self
 
 
@@ -256,12 +261,12 @@ class Outline:
             **total,
         )
 
-    def with_edge_features(self, name: str) -> "Outline":
-        """Return the outline with another function of computed edge features, as :meth:`Encoded.with_edge_features`."""
+    def replace_edge_features(self, name: str) -> "Outline":
+        """Return a copy that computes edge features by another function, see :meth:`Encoded.replace_edge_features`."""
         if self.has_own_edges:
             return self
         function = edge_feature_function(name)
-        made = one_computed_edge(function, np.zeros((1, n_inputs(self))))
+        made = compute_one_edge(function, np.zeros((1, n_inputs(self))))
         return replace(self, n_edge_features=made.shape[1], has_differences=function is difference)
 
 
@@ -282,7 +287,7 @@ def take_examples(values, indices):
     if hasattr(values, "iloc"):
         return values.iloc[indices]
     if sp.issparse(values):
-        return sound_csr(values, "X")[indices]
+        return convert_to_csr(values, "X")[indices]
     if hasattr(values, "shape"):
         return values[indices]
     return [values[i] for i in indices]

@@ -16,13 +16,13 @@ from sklearn_crf.encoding._edge_features import (
     compute_edge_features,
     constant,
     difference,
-    scaled_edges,
+    scale_edge_features,
+    sum_weighted_edges,
     weighted_differences,
-    weighted_edges,
 )
 from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows, is_operator
-from sklearn_crf.graphs import Graph, trusted_graph
-from sklearn_crf.models._factor_tables import pairs_of_factors
+from sklearn_crf.graphs import Graph, build_trusted_graph
+from sklearn_crf.models._factor_tables import iterate_factor_pairs
 
 
 class Factors(NamedTuple):
@@ -134,7 +134,7 @@ class Example:
     @property
     def edge_type(self) -> Any:
         """Type of each edge, (E,) int32; None means that all edges have one type."""
-        return lattice_types(self._edge_type, self.graph)
+        return resolve_edge_types(self._edge_type, self.graph)
 
     @edge_type.setter
     def edge_type(self, edge_type):
@@ -149,11 +149,11 @@ class Example:
             setattr(example, name, value)
         return example
 
-    def _with_scaled_edges(self, scale):
+    def _scale_edges(self, scale):
         """Return the example with edge features divided by their scale, (n_edge_types, R)."""
         if self.edge_features is None:
             return self
-        return self._with(edge_features=scaled_edges(self.edge_features, self.edge_type, scale))
+        return self._with(edge_features=scale_edge_features(self.edge_features, self.edge_type, scale))
 
     @property
     def is_plain_lattice(self) -> bool:
@@ -194,13 +194,15 @@ class Example:
         n_nodes = (stop - start) * width
         # Parts of equal height share a graph, so that its edges and neighbours are listed once.
         height = stop - start
-        graph = self.graph.keep(("rows", height), lambda: trusted_graph(n_nodes, None, (height, *shape[1:]), offsets))
+        graph = self.graph.keep(
+            ("rows", height), lambda: build_trusted_graph(n_nodes, None, (height, *shape[1:]), offsets)
+        )
         features = self.node_features[start * width : stop * width]
-        return trusted_example(features, graph, edge_type=self._edge_type)
+        return make_trusted_example(features, graph, edge_type=self._edge_type)
 
-    def _weighted_edges(self, weights):
+    def _sum_weighted_edges(self, weights):
         """Return the sum of each edge's features, multiplied by the weights of its type, (n_edge_types, R)."""
-        return weighted_edges(self.edge_features, self.edge_type, weights)
+        return sum_weighted_edges(self.edge_features, self.edge_type, weights)
 
     def with_fixed_factors(self, fixed_factors: Any) -> "Example":
         """Return the example with other fixed factors, such as constraints that only apply at prediction.
@@ -297,25 +299,27 @@ class ComputedEdges(Example):
     @property
     def edge_features(self):
         features = compute_edge_features(self._function, self._source, self.graph.edges)
-        return features if self._scale is None else scaled_edges(features, self.edge_type, self._scale)
+        return features if self._scale is None else scale_edge_features(features, self.edge_type, self._scale)
 
-    def _with_scaled_edges(self, scale):
+    def _scale_edges(self, scale):
         return self._with(_scale=scale)
 
-    def _weighted_edges(self, weights):
+    def _sum_weighted_edges(self, weights):
         if self._function is not difference or self._scale is not None:
-            return super()._weighted_edges(weights)
+            return super()._sum_weighted_edges(weights)
         return weighted_differences(self._source, self.graph.edges, self.edge_type, weights)
 
     def _with(self, **fields):
         if "edge_features" not in fields:
             return super()._with(**fields)
         # The given edge features replace computed features.
-        plain = trusted_example(self.node_features, self.graph, None, self.node_type, self._edge_type, self.n_states)
-        return with_fields(plain, factors=self.factors, fixed_factors=self.fixed_factors, **fields)
+        plain = make_trusted_example(
+            self.node_features, self.graph, None, self.node_type, self._edge_type, self.n_states
+        )
+        return replace_fields(plain, factors=self.factors, fixed_factors=self.fixed_factors, **fields)
 
 
-def trusted_example(node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
+def make_trusted_example(node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
     """Make an example without checks, from parts that this package has checked itself."""
     example = Example.__new__(Example)
     example.node_features = node_features
@@ -328,22 +332,22 @@ def trusted_example(node_features, graph, edge_features=None, node_type=None, ed
     return example
 
 
-def with_fields(example, **fields):
+def replace_fields(example, **fields):
     """Return a copy of an example with other values of some fields, without checks."""
     return example._with(**fields)
 
 
-def with_scaled_edges(example, scale):
+def copy_with_scaled_edges(example, scale):
     """Return a copy of an example with edge features divided by their scale, (n_edge_types, R)."""
-    return example._with_scaled_edges(scale)
+    return example._scale_edges(scale)
 
 
-def weighted_sums_of_edges(example, weights):
+def sum_edges_of_example(example, weights):
     """Return the sum of each edge's features, multiplied by the weights of its type, (n_edge_types, R)."""
-    return example._weighted_edges(weights)
+    return example._sum_weighted_edges(weights)
 
 
-def names_edge_types(example):
+def get_stored_edge_types(example):
     """Return the types of edges as stored: an array, None, or a name for the edge types of a lattice."""
     return example._edge_type
 
@@ -362,7 +366,7 @@ def _as_features(values):
     return values
 
 
-def lattice_types(types, graph):
+def resolve_edge_types(types, graph):
     """Return the types of edges as an array (E,) int32, given an array, the name "offset" or "tied", or None for one
     type.
     """
@@ -412,14 +416,14 @@ def _as_factors(value, name, n_nodes):
 
 def _as_fixed_factors(factors, n_nodes):
     found = []
-    for f, (scope, table) in enumerate(pairs_of_factors(factors, "fixed_factors")):
+    for f, (scope, table) in enumerate(iterate_factor_pairs(factors, "fixed_factors")):
         scope = as_integers(scope, f"the scope of fixed_factors[{f}]").ravel()
         _check_scope(scope, n_nodes, f"fixed_factors[{f}]")
         found.append((scope, table))
     return found
 
 
-def joined_factors(examples):
+def join_factors(examples):
     """Return the factors and the fixed factors of the disjoint union of examples."""
     first = np.cumsum([0, *(example.n_nodes for example in examples[:-1])]).tolist()
     found: dict[str, Any] = {}
@@ -473,7 +477,7 @@ def _stack_rows(parts):
     return sp.csr_matrix(arrays, shape=(sum(lengths), parts[0].shape[1]))
 
 
-def stacked_types(types, lengths):
+def stack_types(types, lengths):
     """Return the concatenated types of nodes or edges of several examples; None stands for type 0."""
     return np.concatenate(
         [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
@@ -512,7 +516,7 @@ class Batch:
         labels = None if self.labels is None else self.labels[start * width : stop * width]
         return Batch(example, self.members, np.array([0, example.n_nodes]), labels, self.weight)
 
-    def labelled_edges(self):
+    def find_labelled_edges(self):
         """Return the labels of both ends and the first node of each edge that joins two labelled nodes of positive
         weight.
         """
@@ -532,7 +536,7 @@ class Batch:
             nodes: Any = getattr(error, "nodes", ())
             if part is None and len(nodes):
                 part = int(np.searchsorted(self.node_ptr, nodes[0], side="right")) - 1
-                text = error.text_from(self.node_ptr[part])  # type: ignore[attr-defined]  # of Infeasible
+                text = error.format_message(self.node_ptr[part])  # type: ignore[attr-defined]  # of Infeasible
             first, last = self.members[[0, -1] if part is None else [part, part]]
             which = f"X[{first}]" if first == last else f"one of X[{first}] to X[{last}]"
             error.args = (f"{which}: {text}",)

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array
 
-from sklearn_crf._numbers import as_array, different, pandas_na
+from sklearn_crf._numbers import as_array, different, get_pandas_na
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding._array_lists import one_of_each_type
 from sklearn_crf.encoding._layouts import is_listed
@@ -34,12 +34,12 @@ class EncodedLabels(NamedTuple):
 def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_unknown=False):
     """Return the labels of all nodes as indices into the sorted classes."""
     # classes: (n_classes,)
-    y = _without_masks(y)
+    y = _replace_masks(y)
     found = _encode_together(y, encoded, missing_label, classes, name, allow_unknown)
     if found is None:
         parts, names = _read_labels(y, encoded, missing_label, name)
         distinct = [different(present) for present, _ in parts] if classes is None else []
-        classes_ = sorted_classes(distinct, classes)
+        classes_ = sort_classes(distinct, classes)
         labels = [
             _columns(present, where, classes_, part_name, allow_unknown)
             for (present, where), part_name in zip(parts, names, strict=True)
@@ -58,7 +58,7 @@ def _encode_together(y, encoded, missing_label, classes, name, allow_unknown):
     flat, sizes = joined
     try:
         present, where = split_labels(flat, missing_label, name)
-        classes_ = sorted_classes([different(present)] if classes is None else [], classes)
+        classes_ = sort_classes([different(present)] if classes is None else [], classes)
         columns = _columns(present, where, classes_, name, allow_unknown)
     except ValueError:
         return None
@@ -68,7 +68,7 @@ def _encode_together(y, encoded, missing_label, classes, name, allow_unknown):
 
 def _join_labels(y, encoded):
     """Return the concatenated labels and their number in each example, or None for mixed types or wrong shapes."""
-    shapes, parts = _shapes_and_labels(y)
+    shapes, parts = _split_shapes_and_labels(y)
     kinds = {"U" if part.dtype.kind == "U" else part.dtype.str for part in parts}
     if len(kinds) != 1 or parts[0].dtype.kind not in "iubU" or len(shapes) != encoded.n_examples:
         return None
@@ -79,7 +79,7 @@ def _join_labels(y, encoded):
     return None if is_other else (np.concatenate(parts), [prod(shape) for shape in shapes])
 
 
-def _shapes_and_labels(y):
+def _split_shapes_and_labels(y):
     """Return the shape of each example's labels and the labels in flat arrays, or empty lists for mixed containers."""
     if isinstance(y, np.ndarray) and y.ndim and y.dtype != object:
         return [y.shape[1:]] * len(y), [y.reshape(-1)]
@@ -95,15 +95,15 @@ def _shapes_and_labels(y):
     return [], []
 
 
-def found_labels(y, encoded, *, missing_label=None):
+def collect_distinct_labels(y, encoded, *, missing_label=None):
     """Return the distinct labels of each example."""
-    parts, _ = _read_labels(_without_masks(y), encoded, missing_label, "y")
+    parts, _ = _read_labels(_replace_masks(y), encoded, missing_label, "y")
     return [different(present) for present, _ in parts]
 
 
-def label_array(labels):
+def convert_to_label_array(labels):
     """Return labels as an array; labels that are masked, or missing in pandas, become None in an array of objects."""
-    labels = _without_masks(labels)
+    labels = _replace_masks(labels)
     if isinstance(labels, list | tuple):
         return _read_list(labels)
     if not _is_of_extension_type(labels) or not np.any(labels.isna()):
@@ -118,16 +118,16 @@ def _is_of_extension_type(labels):
     return hasattr(labels, "isna") and not isinstance(getattr(labels, "dtype", None), np.dtype | None)
 
 
-def _without_masks(y):
+def _replace_masks(y):
     """Replace masked labels by None, in one array or in a list of arrays."""
     if isinstance(y, np.ma.MaskedArray):
-        return _with_none(y)
+        return _replace_masked_labels(y)
     if not is_listed(y) or not any(isinstance(part, np.ma.MaskedArray) for part in one_of_each_type(y).values()):
         return y
-    return [_with_none(part) if isinstance(part, np.ma.MaskedArray) else part for part in y]
+    return [_replace_masked_labels(part) if isinstance(part, np.ma.MaskedArray) else part for part in y]
 
 
-def _with_none(labels):
+def _replace_masked_labels(labels):
     if not labels.ndim:
         return None if np.ma.is_masked(labels) else labels.item()
     if not np.ma.is_masked(labels):
@@ -155,7 +155,7 @@ def _read_rows(y, encoded, missing_label, name):
             y, "X holds plain rows with one label each: use MultiLabelField for several labels per row."
         )
     if _is_of_extension_type(y):
-        y = label_array(y)
+        y = convert_to_label_array(y)
     if missing_label is None:
         array = np.asarray(y)
         if array.dtype.kind in "fc":
@@ -190,14 +190,14 @@ def require_one_label_each(y, use):
 def _read_lattices(y, encoded, name):
     if not hasattr(y, "shape") and hasattr(y, "__array__"):
         y = np.asarray(y)
-    if number_of_examples(y, name) != encoded.n_examples:
+    if count_examples(y, name) != encoded.n_examples:
         hint = ""
         if encoded.layout == "array" and np.size(y) == int(np.prod(encoded.array.shape[:-1])):
             hint = f" X of shape {encoded.array.shape} is one example? Then add a leading axis: X[np.newaxis]."
         raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{hint}")
     parts = []
     for i, part in enumerate(y):
-        part = label_array(part)
+        part = convert_to_label_array(part)
         if part.shape != encoded.label_shape(i) and (part.size or prod(encoded.label_shape(i))):
             raise ValueError(
                 f"{name}[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {encoded.label_shape(i)}."
@@ -207,7 +207,7 @@ def _read_lattices(y, encoded, name):
     return parts
 
 
-def number_of_examples(values, name):
+def count_examples(values, name):
     """Return the length of X or y."""
     try:
         return len(values)
@@ -235,12 +235,12 @@ def _hint_features(part, encoded, i):
     return f" Equal shapes of X and y have two readings: {images}, or {others}."
 
 
-def missing_nodes(labels, missing_label):
+def mask_missing_nodes(labels, missing_label):
     """Return a mask of the nodes without a label."""
     # returns: ndarray of the shape of ``labels``, bool
     if isinstance(missing_label, list | tuple) or np.ndim(missing_label):
         raise InvalidParameterError(f"missing_label must be one value, got {missing_label!r}.")
-    na = pandas_na()
+    na = get_pandas_na()
     missing_label = None if missing_label is na else missing_label
     if labels.dtype == object:
         # pandas gives columns of strings as objects, with NaN for missing values.
@@ -260,13 +260,13 @@ def missing_nodes(labels, missing_label):
 
 def split_labels(flat, missing_label, name):
     """Return the labels that are present, and a mask of their positions, or None if all are present."""
-    missing = missing_nodes(flat, missing_label)
+    missing = mask_missing_nodes(flat, missing_label)
     if name.startswith("evidence") and flat.dtype.kind == "f":
         # NaN means unknown, as does missing_label.
         missing = missing | np.isnan(flat)
     present = flat[~missing] if missing.any() else flat
     if present.dtype == object:
-        present = labels_from_objects(present, name)
+        present = convert_object_labels(present, name)
     if present.dtype.kind == "f":
         _require_discrete(present, name)
     elif present.dtype.kind not in "iubUS":
@@ -358,7 +358,7 @@ def _require_states(labels, items, classes, name):
             )
 
 
-def labels_from_objects(values, name):
+def convert_object_labels(values, name):
     """Convert labels in an object array to the type that they share, or raise ValueError if they differ in type."""
     # values: (n,), object; returns: (n,)
     if not len(values):
@@ -385,11 +385,11 @@ def labels_from_objects(values, name):
     return labels
 
 
-def sorted_classes(found, classes=None):
+def sort_classes(found, classes=None):
     """Return the sorted classes: the given classes, or the distinct labels that were found."""
     # found: list of arrays of labels; classes: (n_classes,) or None; returns: (n_classes,)
     if classes is not None:
-        return named_classes(classes)
+        return check_named_classes(classes)
     labelled = [values for values in found if len(values)]
     if not labelled:
         raise ValueError("y holds no label at all: every node is marked as missing.")
@@ -414,12 +414,12 @@ def sorted_classes(found, classes=None):
     return classes
 
 
-def named_classes(classes, least=2):
+def check_named_classes(classes, least=2):
     """Check the classes that a user has passed, and return them sorted."""
     # classes: (n_classes,); returns: (n_classes,)
     classes = as_array(classes, "classes")
     if classes.ndim == 1 and classes.dtype == object:
-        classes = labels_from_objects(classes, "classes")
+        classes = convert_object_labels(classes, "classes")
     if classes.ndim != 1 or len(classes) < least:
         noun = "class" if least == 1 else "classes"
         raise ValueError(f"classes must be a 1-D array of at least {least} {noun}, got shape {classes.shape}.")
@@ -428,7 +428,7 @@ def named_classes(classes, least=2):
     return np.unique(classes)
 
 
-def in_class_order(cost, classes):
+def sort_cost_by_class(cost, classes):
     """Reorder a cost matrix from the order of the user's classes to the sorted order."""
     # cost: (n_classes, n_classes), str or None; classes: (n_classes,) or None
     if isinstance(cost, Mapping):
@@ -448,7 +448,7 @@ def in_class_order(cost, classes):
     return table[np.ix_(place, place)] if table.shape == (len(place), len(place)) else cost
 
 
-def class_weights(class_weight, labels, weights=None):
+def compute_class_weights(class_weight, labels, weights=None):
     """Return the weight of each class."""
     # weights: list of (n_nodes,); returns: (n_classes,), float64
     classes = labels.classes_.tolist()
@@ -476,7 +476,7 @@ def class_weights(class_weight, labels, weights=None):
     return found
 
 
-def counts_of_nodes(labels, weight, node_weight=None):
+def compute_node_counts(labels, weight, node_weight=None):
     """Return how much each node counts for its class in balanced class weights, or None if all nodes count equally."""
     # labels: list of (n_nodes,), or (n,); weight: (n_examples,) or None; node_weight: list of (n_nodes,) or None
     # returns: list of (n_nodes,), or None
@@ -489,7 +489,7 @@ def counts_of_nodes(labels, weight, node_weight=None):
     return counts if weight is None else [one * own for one, own in zip(weight, counts, strict=True)]
 
 
-def partial_fit_classes(estimator, classes, least=2):
+def resolve_partial_fit_classes(estimator, classes, least=2):
     """Return the classes for ``partial_fit``: the first call must pass them, and later calls may pass equal classes."""
     # classes: (n_classes,) or None; returns: (n_classes,)
     fitted = getattr(estimator, "classes_", None)
@@ -498,7 +498,7 @@ def partial_fit_classes(estimator, classes, least=2):
         if fitted is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         return fitted
-    named = named_classes(given, least)
+    named = check_named_classes(given, least)
     if fitted is not None and not np.array_equal(named, fitted):
         given = np.asarray(given).tolist()
         raise ValueError(f"`classes={given}` is not the same as on last call to partial_fit, was: {fitted.tolist()}")

@@ -7,19 +7,19 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array
 
-from sklearn_crf._numbers import as_reals, is_sparse_matrix, sound_csr
+from sklearn_crf._numbers import as_reals, convert_to_csr, is_sparse_matrix
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList, RowFields
-from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
+from sklearn_crf.encoding._edge_features import compute_one_edge, edge_feature_function
 from sklearn_crf.encoding._encoded import Encoded, encode_row_fields
-from sklearn_crf.encoding._examples import Example, names_edge_types, trusted_example, with_fields
+from sklearn_crf.encoding._examples import Example, get_stored_edge_types, make_trusted_example, replace_fields
 from sklearn_crf.encoding._layouts import (
-    aligned_frames,
-    empty_example,
+    align_frames,
+    describe_empty_example,
     read_layout,
     require_numeric_table,
-    validated_rows,
+    validate_rows,
 )
 from sklearn_crf.encoding._node_features import OperatorFeatures
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
@@ -47,7 +47,7 @@ def encode_X(
     if lattice_ndim is None and not reset:
         # Without the number of axes of fit, a single image (H, W, F) would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
-    X, names = aligned_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
+    X, names = align_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
     function = edge_feature_function(edge_features)
     if layout == "nodes":
@@ -84,7 +84,7 @@ def _warn_of_names(names, estimator):
 
 def _encode_nodes(X, function, dtype, estimator, reset):
     if sp.issparse(X):
-        X = sound_csr(X, "X")
+        X = convert_to_csr(X, "X")
     options = {"accept_sparse": "csr", "dtype": list(dtype), "order": "C"}
     feature_names = None
     require_numeric_table(X)
@@ -93,10 +93,10 @@ def _encode_nodes(X, function, dtype, estimator, reset):
     elif reset:
         # Validate with a copy, so that a fit that fails later does not change a fitted estimator.
         probe = copy(estimator)
-        X = validated_rows(probe, X, reset=True, **options)
+        X = validate_rows(probe, X, reset=True, **options)
         feature_names = getattr(probe, "feature_names_in_", None)
     else:
-        X = validated_rows(estimator, X, reset=False, **options)
+        X = validate_rows(estimator, X, reset=False, **options)
     return Encoded(
         layout="nodes",
         n_examples=X.shape[0],
@@ -137,8 +137,8 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
     ndim = X[0].ndim - 1
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
     joinable = ChainList.of(X, dtype, n_jobs) if np.ndim(connectivity) == 0 else None
-    filled = X[:1] if joinable is not None else _examples_with_nodes(X, n_features)
-    kind = _common_dtype(filled, dtype)
+    filled = X[:1] if joinable is not None else _drop_empty_examples(X, n_features)
+    kind = _find_common_dtype(filled, dtype)
     n_features = filled[0].shape[-1] if filled else n_features
     graphs: dict[tuple[int, ...], Graph] = {}
     items, shapes = [], []
@@ -153,7 +153,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
         features = as_reals(x, f"X[{i}]", kind)
         features = features if is_sparse_matrix(x) else features.reshape(-1, n_features)
         _require_finite(features, f"X[{i}]")
-        items.append(trusted_example(features, graphs[shape], edge_type=edge_types))
+        items.append(make_trusted_example(features, graphs[shape], edge_type=edge_types))
         shapes.append(shape)
     return Encoded(
         layout="list",
@@ -167,7 +167,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
     )
 
 
-def _examples_with_nodes(X, n_features):
+def _drop_empty_examples(X, n_features):
     """Return the examples that have nodes; X itself if all have nodes or must have them (n_features is None)."""
     if n_features is None or not any(0 in x.shape[:-1] for x in X):
         return X
@@ -175,17 +175,17 @@ def _examples_with_nodes(X, n_features):
 
 
 def _encode_examples(X, function, dtype, n_features):
-    filled = _examples_with_nodes(X, n_features)
-    kind = _common_dtype([x.node_features for x in filled], dtype)
+    filled = _drop_empty_examples(X, n_features)
+    kind = _find_common_dtype([x.node_features for x in filled], dtype)
     n_features = filled[0].shape[-1] if filled else n_features
     if filled is not X:
-        nothing = trusted_example(np.zeros((0, n_features), kind), Graph(0, []))
+        nothing = make_trusted_example(np.zeros((0, n_features), kind), Graph(0, []))
         X = [x if x.n_nodes else nothing for x in X]
     items = []
     for i, x in enumerate(X):
         if x.n_nodes or filled is X:
             _require_features(x, i, n_features)
-        items.append(_in_precision(x, kind))
+        items.append(_convert_precision(x, kind))
     _require_finite_examples(X)
     encoded = Encoded(
         layout="list",
@@ -195,10 +195,10 @@ def _encode_examples(X, function, dtype, n_features):
         edge_feature_function=function,
         # Check each graph and each array of types once: thousands of examples may share them.
         n_edge_types=max(
-            _n_types(x.edge_type) if x.graph.n_edges else 0
-            for x in {(id(names_edge_types(x)), id(x.graph)): x for x in items}.values()
+            _count_types(x.edge_type) if x.graph.n_edges else 0
+            for x in {(id(get_stored_edge_types(x)), id(x.graph)): x for x in items}.values()
         ),
-        n_node_types=max(map(_n_types, {id(x.node_type): x.node_type for x in items}.values())),
+        n_node_types=max(map(_count_types, {id(x.node_type): x.node_type for x in items}.values())),
         items=items,
         shapes=[(x.n_nodes,) for x in items],
     )
@@ -220,7 +220,7 @@ def _require_no_factors(X, estimator):
 
 def _require_features(x, i, n_features):
     if 0 in x.shape:
-        raise ValueError(empty_example(i, x.shape))
+        raise ValueError(describe_empty_example(i, x.shape))
     if x.shape[-1] != n_features:
         raise ValueError(
             f"X[{i}] has {x.shape[-1]} features, but X[0] has {n_features}: the last axis holds features and must "
@@ -236,20 +236,20 @@ def _require_edge_features(items, function):
     first = next(i for i, width in enumerate(widths) if width is not None)
     for i, (x, width) in enumerate(zip(items, widths, strict=True)):
         if width is None and x.graph.n_edges:
-            width = one_computed_edge(function, x.node_features).shape[1]
+            width = compute_one_edge(function, x.node_features).shape[1]
         if width not in (None, widths[first]):
             raise ValueError(f"X[{i}] has {width} edge features, but X[{first}] has {widths[first]}.")
 
 
-def _in_precision(x, kind):
+def _convert_precision(x, kind):
     edge_features = x.edge_features
     if x.node_features.dtype == kind and (edge_features is None or edge_features.dtype == kind):
         return x
     edge_features = None if edge_features is None else edge_features.astype(kind)
-    return with_fields(x, node_features=x.node_features.astype(kind), edge_features=edge_features)
+    return replace_fields(x, node_features=x.node_features.astype(kind), edge_features=edge_features)
 
 
-def _common_dtype(arrays, dtype):
+def _find_common_dtype(arrays, dtype):
     kinds = {x.dtype for x in arrays}
     return kinds.pop().type if len(kinds) == 1 and next(iter(kinds)) in dtype else dtype[0]
 
@@ -301,5 +301,5 @@ def _require_finite(x, name, parts=None):
     raise ValueError(f"{name} contains {found}.")
 
 
-def _n_types(types):
+def _count_types(types):
     return 1 if types is None else int(types.max()) + 1

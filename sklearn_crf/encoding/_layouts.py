@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.utils.validation import validate_data
 
-from sklearn_crf._numbers import is_sparse_matrix, require_numbers, sound_csr, with_nan, without_mask
-from sklearn_crf._threads import fixed_ranges, map_tasks, thread_count
+from sklearn_crf._numbers import convert_to_csr, is_sparse_matrix, replace_masked_values, require_numbers, with_nan
+from sklearn_crf._threads import count_threads, map_tasks, split_into_ranges
 from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._array_lists import are_finite, copy_parts, one_of_each_type
 from sklearn_crf.encoding._examples import Example
@@ -28,10 +28,10 @@ def read_layout(X, lattice_ndim=None):
         raise ValueError(f"lattice_ndim must be None or an integer of at least 0, got {lattice_ndim!r}.")
     if isinstance(X, Example):
         raise ValueError("X is one Example: pass a list of examples, [X].")
-    X = _without_masks(X)
+    X = _replace_masks(X)
     if sp.issparse(X) or hasattr(X, "columns"):
         _require_axes(X.shape, lattice_ndim)
-        return "nodes", sound_csr(X, "X") if sp.issparse(X) else X
+        return "nodes", convert_to_csr(X, "X") if sp.issparse(X) else X
     X = _to_array_or_list(X, lattice_ndim)
     if isinstance(X, list):
         return "list", _read_list(X, lattice_ndim)
@@ -39,11 +39,11 @@ def read_layout(X, lattice_ndim=None):
     return "nodes" if X.ndim <= 2 else "array", X
 
 
-def _without_masks(X):
+def _replace_masks(X):
     """Replace masked entries by NaN, in one array or in a list of arrays."""
     if is_listed(X) and any(isinstance(x, np.ma.MaskedArray) for x in one_of_each_type(X).values()):
-        return [without_mask(x) for x in X]
-    return without_mask(X)
+        return [replace_masked_values(x) for x in X]
+    return replace_masked_values(X)
 
 
 def is_listed(X):
@@ -51,21 +51,21 @@ def is_listed(X):
     return isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
 
 
-def aligned_frames(X, expected=None):
+def align_frames(X, expected=None):
     """Convert a list of data frames to arrays whose columns have the same order."""
     # X: lists, tuples and 1-D object arrays of data frames are converted; any other X is returned unchanged
     # expected: names of the columns; None takes the names of the first frame
     # returns: X, or a list of ndarray; names of the columns, or None if X is not a list of frames or a name is not a
     # string
-    frames, names = ordered_frames(X, expected)
+    frames, names = order_frames(X, expected)
     if frames is None:
         return X, None
     return [np.asarray(x) if names is None else _numbers_of(x, i) for i, x in enumerate(frames)], names
 
 
-def ordered_frames(X, expected=None):
+def order_frames(X, expected=None):
     """Return a list of data frames whose columns have the same order, and the names of the columns."""
-    # returns: frames, or None if X is not a list of frames; names, as aligned_frames returns them
+    # returns: frames, or None if X is not a list of frames; names, as align_frames returns them
     # Check one item of each type: looking up a missing attribute takes a microsecond, and there may be many items.
     if not is_listed(X) or not len(X) or not any(hasattr(x, "columns") for x in one_of_each_type(X).values()):
         return None, None
@@ -188,7 +188,7 @@ def _read_list(X, lattice_ndim):
                 f"X[{i}] is an Example, but X[0] is a {type(X[0]).__name__}: all examples must have the same type."
             )
         if is_sparse_matrix(x):
-            x = sound_csr(x, f"X[{i}]")
+            x = convert_to_csr(x, f"X[{i}]")
         else:
             try:
                 x = np.asarray(x)
@@ -196,7 +196,7 @@ def _read_list(X, lattice_ndim):
                 raise ValueError(f"X[{i}] is not a rectangular array: {error}.") from error
         ndim = items[0].ndim if lattice_ndim is None and items else 1 + (lattice_ndim or 0)
         if x.shape == (0,) and lattice_ndim is None:
-            raise ValueError(empty_example(i, x.shape))
+            raise ValueError(describe_empty_example(i, x.shape))
         if x.shape == (0,):
             x = x.reshape((0,) * ndim)
         if (items or lattice_ndim is not None) and x.ndim != ndim:
@@ -208,7 +208,7 @@ def _read_list(X, lattice_ndim):
     return items
 
 
-def empty_example(i, shape):
+def describe_empty_example(i, shape):
     """Return the error message for an example without nodes or features."""
     return (
         f"X[{i}] of shape {tuple(shape)} is empty: every example of fit needs a node and a feature, so leave it out "
@@ -241,10 +241,10 @@ def _require_axes(shape, lattice_ndim):
         )
 
 
-def validated_rows(estimator, X, **options):
+def validate_rows(estimator, X, **options):
     """Validate rows as scikit-learn does, but share the check for finite numbers among threads."""
     # estimator: passed to validate_data, which sets its attributes unless told otherwise
-    n_threads = thread_count(getattr(estimator, "n_jobs", 1))
+    n_threads = count_threads(getattr(estimator, "n_jobs", 1))
     if type(X) is not np.ndarray or X.dtype.kind != "f" or X.nbytes < _tuning.FEW_BYTES or n_threads == 1:
         return validate_data(estimator, X, **options)
     with config_context(assume_finite=True):
@@ -255,7 +255,7 @@ def validated_rows(estimator, X, **options):
         places = np.array([[found.ctypes.data + ends[0] * row]])
         return are_finite(places, np.array([(ends[1] - ends[0]) * n_features]), found.dtype)
 
-    if not all(map_tasks(is_sound, fixed_ranges(len(found), _tuning.PARTS_OF_A_TABLE), n_threads)):
+    if not all(map_tasks(is_sound, split_into_ranges(len(found), _tuning.PARTS_OF_A_TABLE), n_threads)):
         # Raises an error that says which value was found.
         validate_data(estimator, X, **options)
     return found
@@ -298,7 +298,7 @@ def require_rows(X):
     )
 
 
-def _classes_of(columns, classes, n_jobs):
+def _look_up_classes(columns, classes, n_jobs):
     """Convert the class indices of several batches to one array of classes, without intermediate arrays."""
     bounds = np.cumsum([0, *map(len, columns)])
     labels = np.empty((bounds[-1], *columns[0].shape[1:]), dtype=classes.dtype)
@@ -318,7 +318,7 @@ def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_job
     """Return the results of nodes in the layout of X."""
     # values: sequence of (N,) or (N, K); classes: (n_classes,)
     if encoded.layout in ("nodes", "array"):
-        stacked = np.concatenate(values) if classes is None else _classes_of(values, np.asarray(classes), n_jobs)
+        stacked = np.concatenate(values) if classes is None else _look_up_classes(values, np.asarray(classes), n_jobs)
         return stacked if encoded.layout == "nodes" else stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
     if classes is not None:
         values = [np.asarray(classes)[part] for part in values]

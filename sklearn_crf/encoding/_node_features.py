@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._numbers import column_sums, gram
+from sklearn_crf._numbers import gram, sum_columns
 
 
 class OperatorFeatures:
@@ -19,7 +19,7 @@ class OperatorFeatures:
     def __init__(self, operators, dtype=None, rows=None):
         self.operators = tuple(operators)
         self._rows = rows
-        self.dtype = _dtype_of(self.operators[0]) if dtype is None else np.dtype(dtype)
+        self.dtype = _get_operator_dtype(self.operators[0]) if dtype is None else np.dtype(dtype)
         # First row of each operator, then the total number of rows.
         self._ptr = np.cumsum([0, *(operator.shape[0] for operator in self.operators)])
         self.shape = int(self._ptr[-1]) if rows is None else len(rows), self.operators[0].shape[1]
@@ -31,7 +31,7 @@ class OperatorFeatures:
         shape = tuple(operator.shape)
         if len(shape) != 2:
             raise ValueError(f"{name} must have shape (n_nodes, n_features), got {shape}.")
-        kind = _dtype_of(operator)
+        kind = _get_operator_dtype(operator)
         if kind.kind == "c":
             raise ValueError(f"Complex data not supported: {name} must be a real operator, got {kind}.")
         features = cls([operator], np.float32 if kind == np.float32 else np.float64)
@@ -70,7 +70,7 @@ class OperatorFeatures:
         """The transposed operator, which can be multiplied by an array on its right."""
         return _Transposed(self)
 
-    def _times_statistics(self, statistics):
+    def _multiply_statistics(self, statistics):
         """Return ``A.T @ statistics``, (F, n), in float64."""
         statistics = np.asarray(statistics, dtype=np.float64)
         if self._rows is not None:
@@ -91,9 +91,9 @@ class OperatorFeatures:
             bounds = np.searchsorted(self._ptr, (first, stop))
             if first < stop and np.array_equal(self._ptr[bounds], (first, stop)):
                 return OperatorFeatures(self.operators[slice(*bounds)], self.dtype)
-        return OperatorFeatures(self.operators, self.dtype, self._known_rows()[rows])
+        return OperatorFeatures(self.operators, self.dtype, self._get_known_rows()[rows])
 
-    def _known_rows(self):
+    def _get_known_rows(self):
         return np.arange(self.shape[0]) if self._rows is None else self._rows
 
     def astype(self, dtype):
@@ -107,7 +107,7 @@ class OperatorFeatures:
         if all(part._rows is None for part in parts):
             return cls(operators, parts[0].dtype)
         first = np.cumsum([0, *(part._ptr[-1] for part in parts[:-1])])
-        rows = [start + part._known_rows() for start, part in zip(first, parts, strict=True)]
+        rows = [start + part._get_known_rows() for start, part in zip(first, parts, strict=True)]
         return cls(operators, parts[0].dtype, np.concatenate(rows))
 
 
@@ -118,10 +118,10 @@ class _Transposed:
         self._features = features
 
     def __matmul__(self, statistics):
-        return self._features._times_statistics(statistics)
+        return self._features._multiply_statistics(statistics)
 
 
-def _dtype_of(operator):
+def _get_operator_dtype(operator):
     """Return the precision of an operator, or float64 if it does not state one."""
     return np.dtype(getattr(operator, "dtype", None) or np.float64)
 
@@ -160,10 +160,10 @@ class SharedRows:
             start, stop, step = nodes.indices(len(self))
             bounds = divmod(start, self.n_sharing), divmod(max(start, stop), self.n_sharing)
             if step == 1 and not bounds[0][1] and not bounds[1][1]:
-                return self.with_rows(self.rows[bounds[0][0] : bounds[1][0]])
+                return self.replace_rows(self.rows[bounds[0][0] : bounds[1][0]])
         return self.rows[np.arange(len(self))[nodes] // self.n_sharing]
 
-    def with_rows(self, rows):
+    def replace_rows(self, rows):
         """Return features of the same nodes with other rows."""
         # rows: (n_rows, n_features)
         return SharedRows(rows, self.n_sharing)
@@ -181,9 +181,9 @@ class SharedRows:
         # returns: coef, (n_sharing, n_columns, n_features) float64; intercept, (n_sharing, n_columns) float64
         shape = self.n_sharing, columns.shape[1]
         of_rows = columns.reshape(len(self.rows), -1)
-        return gram(self.rows, of_rows).reshape(*shape, -1), column_sums(of_rows).reshape(shape)
+        return gram(self.rows, of_rows).reshape(*shape, -1), sum_columns(of_rows).reshape(shape)
 
     @classmethod
     def stacked(cls, parts):
         """Return the concatenated features of several examples."""
-        return parts[0].with_rows(np.concatenate([part.rows for part in parts]))
+        return parts[0].replace_rows(np.concatenate([part.rows for part in parts]))

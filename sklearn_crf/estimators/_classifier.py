@@ -10,15 +10,15 @@ from sklearn.utils.metaestimators import available_if
 
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._options import options
-from sklearn_crf._threads import map_coarse, single_threaded_blas
-from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
+from sklearn_crf._threads import limit_blas_threads, map_coarse
+from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
 from sklearn_crf.encoding import (
     decode,
-    object_array,
+    make_object_array,
     require_complete,
 )
 from sklearn_crf.estimators._field import TrainableField
-from sklearn_crf.estimators._fitted_field import FittedField, share_of_right
+from sklearn_crf.estimators._fitted_field import FittedField, compute_correct_share
 from sklearn_crf.estimators._joint_results import (
     Certificates,
     certificates_of,
@@ -36,23 +36,23 @@ from sklearn_crf.inference import (
     Inference,
     TreeBestLabelings,
     TreeInference,
-    able_inference,
-    conditional_scores,
+    compute_conditional_scores,
+    resolve_able_inference,
 )
 from sklearn_crf.inference._results import LogLikelihood
 from sklearn_crf.inference.automatic._cost import Budget
-from sklearn_crf.learning import given, kind_of_learning
-from sklearn_crf.metrics import continuations, entities
-from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms, with_table_of_each_edge
+from sklearn_crf.learning import given, resolve_learning_class
+from sklearn_crf.metrics import entities, find_continuations
+from sklearn_crf.models import FactorGraph, PairwiseModel, compute_score_terms, expand_edge_tables
 
 _Method = TypeVar("_Method", bound=Callable)
 
 
-def _requires_distribution(method: _Method) -> _Method:
+def _require_distribution(method: _Method) -> _Method:
     """Make a method available only if the estimator has a distribution over labelings."""
 
     def check(estimator):
-        if not kind_of_learning(estimator.learning, estimator.inference).has_distribution:
+        if not resolve_learning_class(estimator.learning, estimator.inference).has_distribution:
             raise AttributeError(
                 f"{type(estimator).__name__} has no distribution over labelings, so it has no {method.__name__}: use "
                 "TRWCRF or DRFClassifier, or an inference on its models(X)."
@@ -93,7 +93,7 @@ class FieldClassifier(TrainableField):
         set. See :ref:`weights`.
         """
         if isinstance(X, Shards):
-            return of_each_shard(self, "predict", X, evidence, inference=inference)
+            return call_on_each_shard(self, "predict", X, evidence, inference=inference)
         return FittedField.of(self).labels(X, evidence, inference)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
@@ -122,10 +122,12 @@ class FieldClassifier(TrainableField):
         Nodes whose label is not in ``classes_`` count as errors.
         """
         if isinstance(X, Shards):
-            right, total = map(sum, zip(*scored_shards(self, right_nodes_of, X, y, sample_weight), strict=True))
+            right, total = map(
+                sum, zip(*score_shards(self, weigh_nodes_by_estimator, X, y, sample_weight), strict=True)
+            )
         else:
-            right, total = right_nodes_of(self, X, y, sample_weight)
-        return share_of_right(right, total)
+            right, total = weigh_nodes_by_estimator(self, X, y, sample_weight)
+        return compute_correct_share(right, total)
 
     def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
         """Return the model of every example under the fitted weights.
@@ -151,7 +153,7 @@ class FieldClassifier(TrainableField):
         found = [labeler.model(potentials, weights, batch) for batch in batches]
         K = len(self.classes_)
         nothing = PairwiseModel(Graph(0, []), np.zeros((0, K)), np.zeros((1, K, K)))
-        return for_each_example(encoded, batches, found, lambda shape: nothing)
+        return gather_example_results(encoded, batches, found, lambda shape: nothing)
 
     def energy(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the energy of labelings, the negative of their score. Smaller energies are more probable.
@@ -175,7 +177,7 @@ class FieldClassifier(TrainableField):
         energies = np.zeros(encoded.n_examples)
         for batch in batches:
             labels = require_complete(batch, "energy", name)
-            terms = score_terms(potentials.model(weights, batch.example), labels)
+            terms = compute_score_terms(potentials.model(weights, batch.example), labels)
             energies[batch.members] = -np.add.reduceat(terms, batch.node_ptr[:-1])
         return energies
 
@@ -213,7 +215,9 @@ class FieldClassifier(TrainableField):
         even if inference is exact. The gap then shows how much lower its score is.
         """
         Budget.of(budget)
-        chosen = able_inference("auto" if inference is None else inference, "map", "certify()", AutoMap(budget=budget))
+        chosen = resolve_able_inference(
+            "auto" if inference is None else inference, "map", "certify()", AutoMap(budget=budget)
+        )
         field = FittedField.of(self)
         _, batches, columns = field.columns(X, evidence)
         labels = [
@@ -224,10 +228,10 @@ class FieldClassifier(TrainableField):
         # Prepare one example per batch, because inference bounds the score of a whole model.
         encoded, single, potentials, weights = field.prepare(X, evidence, max_nodes=1)
         models = [given(potentials.model(weights, batch.example), batch.labels) for batch in single]
-        with single_threaded_blas():
+        with limit_blas_threads():
             named = [batch.named_in_errors for batch in single]
             found = certificates_of(models, labels, chosen, named, self.n_jobs)
-        return Certificates(*(for_each_example(encoded, single, part, lambda shape: 0.0) for part in found))
+        return Certificates(*(gather_example_results(encoded, single, part, lambda shape: 0.0) for part in found))
 
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the exact k best labelings of every example, which must have no cycles.
@@ -263,14 +267,18 @@ class FieldClassifier(TrainableField):
             with batch.named_in_errors():
                 return inference.best(given(potentials.model(weights, batch.example), batch.labels))
 
-        with single_threaded_blas():
+        with limit_blas_threads():
             found = map_coarse(run, batches, self.n_jobs)
         shapes = [() if encoded.layout == "nodes" else encoded.label_shape(batch.members[0]) for batch in batches]
         labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
         scores = [best.scores for best in found]
         # An example without nodes has one labeling, of score 0.
-        labels = for_each_example(encoded, batches, labels, lambda shape: np.empty((1, *shape), self.classes_.dtype))
-        return object_array(labels), object_array(for_each_example(encoded, batches, scores, lambda shape: np.zeros(1)))
+        labels = gather_example_results(
+            encoded, batches, labels, lambda shape: np.empty((1, *shape), self.classes_.dtype)
+        )
+        return make_object_array(labels), make_object_array(
+            gather_example_results(encoded, batches, scores, lambda shape: np.zeros(1))
+        )
 
     def decision_function(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
@@ -304,15 +312,15 @@ class FieldClassifier(TrainableField):
 
         def run(batch, n_threads):
             model = labeler.model(potentials, weights, batch)
-            scores = conditional_scores(model, chosen.map(model, n_threads=n_threads).labels)
+            scores = compute_conditional_scores(model, chosen.map(model, n_threads=n_threads).labels)
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
-        with single_threaded_blas():
+        with limit_blas_threads():
             found = map_coarse(run, batches, self.n_jobs)
         n_columns = None if len(self.classes_) == 2 else len(self.classes_)
         return decode(encoded, found, batches, n_columns=n_columns)
 
-    @_requires_distribution
+    @_require_distribution
     def predict_proba(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Return the marginal probability of each class at every node.
 
@@ -332,13 +340,13 @@ class FieldClassifier(TrainableField):
             Probabilities in the form of the result of ``predict``, with an additional last axis of ``n_classes``.
         """
         if isinstance(X, Shards):
-            return of_each_shard(self, "predict_proba", X, evidence, inference=inference)
+            return call_on_each_shard(self, "predict_proba", X, evidence, inference=inference)
         field = FittedField.of(self)
         encoded, batches, marginals = field.marginals(X, evidence, inference)
         field.learning.warn_of_scale()
         return decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
-    @_requires_distribution
+    @_require_distribution
     def predict_log_proba(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
@@ -359,7 +367,7 @@ class FieldClassifier(TrainableField):
             Log-probabilities in the form of the result of ``predict_proba``.
         """
         if isinstance(X, Shards):
-            return of_each_shard(self, "predict_log_proba", X, evidence, inference=inference)
+            return call_on_each_shard(self, "predict_log_proba", X, evidence, inference=inference)
         field = FittedField.of(self)
         encoded, batches, marginals = field.marginals(X, evidence, inference)
         field.learning.warn_of_scale()
@@ -367,7 +375,7 @@ class FieldClassifier(TrainableField):
             logarithms = [np.log(probability) for probability in marginals]
         return decode(encoded, logarithms, batches, n_columns=len(self.classes_))
 
-    @_requires_distribution
+    @_require_distribution
     def predict_edge_proba(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
@@ -406,14 +414,14 @@ class FieldClassifier(TrainableField):
             with batch.named_in_errors():
                 if hasattr(chosen, "edge_marginals"):
                     return chosen.edge_marginals(model, n_threads=n_threads)
-                return chosen.marginals(with_table_of_each_edge(model), n_threads=n_threads).tables[:, 0]
+                return chosen.marginals(expand_edge_tables(model), n_threads=n_threads).tables[:, 0]
 
-        with single_threaded_blas():
+        with limit_blas_threads():
             parts = map_coarse(run, batches, self.n_jobs)
         nothing, found = np.zeros((0, len(self.classes_), len(self.classes_))), edges_of_members(batches, parts)
-        return object_array(for_each_example(encoded, batches, found, lambda shape: nothing))
+        return make_object_array(gather_example_results(encoded, batches, found, lambda shape: nothing))
 
-    @_requires_distribution
+    @_require_distribution
     def predict_entity_proba(
         self, X: Any, scheme: str = "IOB2", *, spans: Any = None, evidence: Any = None
     ) -> np.ndarray:
@@ -440,7 +448,7 @@ class FieldClassifier(TrainableField):
         ValueError
             If an example is not a chain, a class is not a label of the scheme, or an entity exceeds its example.
         """
-        kinds, goes_on = continuations(self.classes_.tolist(), scheme)
+        kinds, goes_on = find_continuations(self.classes_.tolist(), scheme)
         field = FittedField.of(self)
         if spans is None:
             spans = [entities(np.ravel(labels).tolist(), scheme) for labels in field.labels(X, evidence)]
@@ -456,11 +464,11 @@ class FieldClassifier(TrainableField):
                 own = [asked[i] for i in batch.members]
                 return entity_probabilities(batch, model, kinds, goes_on, own, n_threads)
 
-        with single_threaded_blas():
+        with limit_blas_threads():
             parts = [own for part in map_coarse(run, batches, self.n_jobs) for own in part]
-        return object_array(for_each_example(encoded, batches, parts, lambda shape: []))
+        return make_object_array(gather_example_results(encoded, batches, parts, lambda shape: []))
 
-    @_requires_distribution
+    @_require_distribution
     def log_likelihood(self, X: Any, y: Any = None, *, inference: str | Inference | None = None) -> LogLikelihood:
         """Return the log-probability of labelings, or of the known labels if labels are missing.
 
@@ -495,14 +503,14 @@ class FieldClassifier(TrainableField):
                 terms, bounds = log_likelihood_terms(model, batch.labels, len(self.classes_), chosen, n_threads)
             return np.add.reduceat(terms, batch.node_ptr[:-1]), bounds
 
-        with single_threaded_blas():
+        with limit_blas_threads():
             parts = map_coarse(run, batches, self.n_jobs)
         values = np.zeros(encoded.n_examples)
         for batch, (part, _) in zip(batches, parts, strict=True):
             values[batch.members] = part
         return LogLikelihood(values, common_bound({bound for _, bounds in parts for bound in bounds}))
 
-    @_requires_distribution
+    @_require_distribution
     def log_likelihood_ratio(self, X: Any, Y1: Any = None, Y2: Any = None) -> np.ndarray:
         r"""Return the logarithm of the ratio of the probabilities of two labelings.
 
@@ -524,7 +532,7 @@ class FieldClassifier(TrainableField):
         first, second = (self._energy(X, labels, name) for name, labels in (("Y1", Y1), ("Y2", Y2)))
         return second - first
 
-    @_requires_distribution
+    @_require_distribution
     def sample(
         self,
         X: Any,
@@ -567,21 +575,21 @@ class FieldClassifier(TrainableField):
             with batch.named_in_errors():
                 return chosen.sample(model, n_samples, random_state=int(seed), n_threads=n_threads)
 
-        with single_threaded_blas():
+        with limit_blas_threads():
             drawn = map_coarse(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
         # Decoding needs nodes on the first axis, so samples are moved to the last axis and back.
         decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_, n_columns=n_samples)
         if encoded.layout == "list":
-            return object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
+            return make_object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
         return np.moveaxis(decoded, -1, 0)
 
 
-def right_nodes_of(estimator, X, y, sample_weight):
+def weigh_nodes_by_estimator(estimator, X, y, sample_weight):
     """Return the total weight of the nodes that a fitted field labels correctly, and of all labelled nodes."""
-    return FittedField.of(estimator).right_nodes(X, y, sample_weight)
+    return FittedField.of(estimator).weigh_correct_nodes(X, y, sample_weight)
 
 
-def for_each_example(encoded, batches, found, of_nothing):
+def gather_example_results(encoded, batches, found, of_nothing):
     """Return the results of all examples in order: results of batches, and default results of examples without nodes.
 
     ``of_nothing`` computes the default from the shape of the example.

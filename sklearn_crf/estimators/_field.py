@@ -13,18 +13,18 @@ from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
-from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import record_input
 from sklearn_crf.estimators._fitted_field import FieldParameters
-from sklearn_crf.estimators._training import fitted_attributes, held_out_examples, partial_fit, train
-from sklearn_crf.inference import Inference, labeling_rule
+from sklearn_crf.estimators._training import build_fitted_attributes, partial_fit, split_held_out_examples, train
+from sklearn_crf.inference import Inference, resolve_labeling_rule
 from sklearn_crf.learning import (
     LEARNING_CONSTRAINTS,
     MARGIN_SOLVERS,
     SOLVERS,
     PlaneSolver,
     Solver,
-    kind_of_learning,
+    resolve_learning_class,
 )
 from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables
 
@@ -114,10 +114,10 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         multiplies marginals by the weights: see :ref:`weights`.
     pairwise : str or PairwiseTables, default="auto"
         Form of the pairwise tables: "auto", "ising", "potts", "symmetric" or "full", see
-        :func:`~sklearn_crf.potentials.pairwise_form`. A :class:`~sklearn_crf.potentials.PairwiseTables` can also set a
-        separate ``C`` for edges, forbid pairs of labels, and let tables of a lattice differ by direction. "auto" is
-        "full" on chains, and "symmetric" for margins on images and volumes of two classes; elsewhere it is "ising" for
-        two classes and "potts" for more. "associative" is "ising" or "potts" with nonnegative weights, for margins:
+        :func:`~sklearn_crf.potentials.make_pairwise_form`. A :class:`~sklearn_crf.potentials.PairwiseTables` can also
+        set a separate ``C`` for edges, forbid pairs of labels, and let tables of a lattice differ by direction. "auto"
+        is "full" on chains, and "symmetric" for margins on images and volumes of two classes; elsewhere it is "ising"
+        for two classes and "potts" for more. "associative" is "ising" or "potts" with nonnegative weights, for margins:
         equal labels are never penalised, and minimum cuts are exact throughout training. Edge features must then be
         nonnegative, too.
     edge_features : str or callable, default="auto"
@@ -253,7 +253,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Names of the features; only for data frames.
     """
 
-    __getstate__, __setstate__ = versioned_state, restore_versioned_state
+    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "C": [C_INTERVAL],
@@ -331,8 +331,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _validate_params(self):
         super()._validate_params()
-        labeling_rule(self.inference)
-        kind_of_learning(self.learning, self.inference)
+        resolve_labeling_rule(self.inference)
+        resolve_learning_class(self.learning, self.inference)
 
     # Fits ----------------------------------------------------------------------------------------------------------
 
@@ -381,12 +381,12 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _fit(self, X, y=None, *given):
         """Fit the estimator; return the interruption of training if it was interrupted but its weights are kept."""
         parameters = FieldParameters.of(self)
-        given, held_out = held_out_examples(parameters, X, y, *given)
+        given, held_out = split_held_out_examples(parameters, X, y, *given)
         data = parameters.read(*given)
         try:
             plan = data.pack(parameters.plan(data))
             record = train(parameters, data, plan, held_out, partial(fit_callbacks, self, X, y))
-            self._store(data.encoded, fitted_attributes(data, plan, record.coef) | record.fitted())
+            self._store(data.encoded, build_fitted_attributes(data, plan, record.coef) | record.fitted())
         finally:
             data.finish()
         return record.interrupted

@@ -16,8 +16,8 @@ from sklearn_crf.distributed import Shards, refuse_labels
 from sklearn_crf.estimators._sharded import ShardedExamples
 from sklearn_crf.estimators._training_examples import Reader, TrainingExamples
 from sklearn_crf.inference import Inference, NamedInference
-from sklearn_crf.learning import Facts, FitPlan, Labeler, Learning, resolve_learning, right_nodes
-from sklearn_crf.potentials import PairwiseTables, WeightLayout, pairwise_form
+from sklearn_crf.learning import Facts, FitPlan, Labeler, Learning, resolve_learning, weigh_correct_nodes
+from sklearn_crf.potentials import PairwiseTables, WeightLayout, make_pairwise_form
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +80,14 @@ class FieldParameters:
         learning.check_labels(data.labels)
         classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
         if given.cost is not None and learning.has_distribution:
-            self.decision_cost(learning.decoding(given.inference, Facts.of_fitted(given)), classes)
+            self.check_decision_cost(learning.decoding(given.inference, Facts.of_fitted(given)), classes)
         rng = check_random_state(given.random_state)
         return FitPlan.of(
             learning,
             given.solver,
             data.encoded,
             inference=given.inference,
-            layout=self.weight_layout(self._automatic_form(classes, lattice_ndim), classes, lattice_ndim),
+            layout=self.build_weight_layout(self._automatic_form(classes, lattice_ndim), classes, lattice_ndim),
             n_classes=len(classes),
             C=float(given.C),
             edge_C=self.tables.C,
@@ -113,14 +113,14 @@ class FieldParameters:
         is_lattice, is_margin = (lattice_ndim or 0) > 1, not self.learning.has_distribution
         return "symmetric" if is_lattice and is_margin and len(classes) == 2 else "auto"
 
-    def weight_layout(self, automatic_form: str, classes: np.ndarray, lattice_ndim: int | None) -> WeightLayout:
+    def build_weight_layout(self, automatic_form: str, classes: np.ndarray, lattice_ndim: int | None) -> WeightLayout:
         """Return the layout of the weights for examples with ``lattice_ndim`` axes, None for lists of Example."""
         tables, weights = self.tables, self.given.weights
         form = {"auto": automatic_form, "associative": "auto"}.get(tables.form, tables.form)
         if tables.segments is not None:
             tables.segments.check(lattice_ndim)
         return WeightLayout(
-            form=pairwise_form(form, len(classes)),
+            form=make_pairwise_form(form, len(classes)),
             fit_intercept=self.given.fit_intercept,
             forbidden=tables.forbidden_pairs(classes),
             forbidden_ends=tables.forbidden_ends(classes, lattice_ndim),
@@ -133,13 +133,13 @@ class FieldParameters:
             has_boundaries=self.has_boundaries,
         )
 
-    def decision_cost(self, decoding: NamedInference, classes: np.ndarray) -> np.ndarray:
+    def check_decision_cost(self, decoding: NamedInference, classes: np.ndarray) -> np.ndarray:
         """Return the costs of errors under which labels are predicted, (K, K), after checking them."""
         if decoding.rule == "map":
             raise ValueError(
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
             )
-        cost, n_classes = encoding.in_class_order(self.given.cost, self.given.classes), len(classes)
+        cost, n_classes = encoding.sort_cost_by_class(self.given.cost, self.given.classes), len(classes)
         cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
         if cost.shape != (n_classes, n_classes):
             raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
@@ -170,7 +170,7 @@ class FittedField(FieldParameters):
         check_is_fitted(estimator)
         return super().of(estimator)
 
-    def at_temperature(self, temperature: float) -> "FittedField":
+    def apply_temperature(self, temperature: float) -> "FittedField":
         """Return a copy of the field whose scores are divided by a temperature."""
         return replace(self, temperature=temperature)
 
@@ -187,13 +187,13 @@ class FittedField(FieldParameters):
     @cached_property
     def layout(self) -> WeightLayout:
         """Layout of the weights."""
-        return self.weight_layout(self._fitted_form, self.classes, self.given.lattice_ndim_)
+        return self.build_weight_layout(self._fitted_form, self.classes, self.given.lattice_ndim_)
 
     @property
     def _fitted_form(self) -> str:
         """Name of the form with as many weights as the fitted tables, which another version may have fitted."""
         edge_coef, n_classes = self.given.edge_coef_, len(self.classes)
-        names = {pairwise_form(name, n_classes).n_weights: name for name in ("full", "symmetric", "auto")}
+        names = {make_pairwise_form(name, n_classes).n_weights: name for name in ("full", "symmetric", "auto")}
         return names.get(edge_coef.shape[0 if sp.issparse(edge_coef) else -1], "auto")
 
     @property
@@ -212,7 +212,7 @@ class FittedField(FieldParameters):
 
     def potentials(self, encoded: Any = None) -> Any:
         """Return the potentials of the fitted weights for the features of an encoded X."""
-        return self.layout.fitted_potentials(self.given, encoded)
+        return self.layout.build_fitted_potentials(self.given, encoded)
 
     def weights(self, potentials: Any) -> np.ndarray:
         """Return the weights as the flat vector that potentials take."""
@@ -227,7 +227,7 @@ class FittedField(FieldParameters):
             len(self.classes),
             has_distribution=learning.has_distribution,
             temperature=learning.learned_temperature * self.temperature,
-            cost=self.decision_cost(own, self.classes) if decides else None,
+            cost=self.check_decision_cost(own, self.classes) if decides else None,
             class_weight=self.given.decision_weight_,
             n_jobs=self.given.n_jobs,
             fallback=learning.fallback(self.facts) if inference is None else None,
@@ -253,18 +253,18 @@ class FittedField(FieldParameters):
         # allow_unknown: whether labels that are not classes are encoded as n_classes
         # joined_by: inference for which graphs with cycles are joined as far as it supports, or None
         reader = self.reader()
-        encoded = reader.with_edge_features(reader.encode(X, reset=False), self.classes)
+        encoded = reader.replace_edge_features(reader.encode(X, reset=False), self.classes)
         potentials = self.potentials(encoded)
         potentials.check(encoded, type(self.given).__name__)
         known = None
         if labels is not None or name != "evidence":
             known = self.encode_y(labels, encoded, name, allow_unknown=allow_unknown)
-        prepare = potentials.prepared_once if potentials.by_columns else encoding.tie_constant_edges
-        options |= self._joined_packing(encoded, joined_by)
+        prepare = potentials.prepare_once if potentials.by_columns else encoding.tie_constant_edges
+        options |= self._choose_joined_packing(encoded, joined_by)
         batches = encoding.make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, self.weights(potentials)
 
-    def _joined_packing(self, encoded: Any, inference: Inference | None) -> dict[str, Any]:
+    def _choose_joined_packing(self, encoded: Any, inference: Inference | None) -> dict[str, Any]:
         """Return the options of batches that join graphs with cycles as far as an inference supports."""
         has_factors = encoded.has_factors or bool(getattr(self.given, "factor_coef_", {}))
         if inference is None or has_factors or encoded.has_sparse_edges or encoded.has_operators:
@@ -278,16 +278,16 @@ class FittedField(FieldParameters):
         labeler = self.labeler(inference)
         joined_by = labeler.joined_by()
         encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
-        return encoded, batches, labeler.columns(batches, potentials, self._voters(weights))
+        return encoded, batches, labeler.columns(batches, potentials, self._list_voters(weights))
 
     def marginals(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
         """Return the encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
         labeler = self.labeler(inference)
         joined_by = labeler.joined_by(labels=False)
         encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
-        return encoded, batches, labeler.marginals(batches, potentials, self._voters(weights))
+        return encoded, batches, labeler.marginals(batches, potentials, self._list_voters(weights))
 
-    def _voters(self, weights):
+    def _list_voters(self, weights):
         """Return the flat weight vectors that vote at prediction: one, unless training kept several."""
         voters = getattr(self.given, "voters_", None)
         return [weights] if voters is None else list(voters)
@@ -297,16 +297,18 @@ class FittedField(FieldParameters):
         encoded, batches, columns = self.columns(X, evidence, inference)
         return encoding.decode(encoded, columns, batches, classes=self.classes, n_jobs=self.given.n_jobs)
 
-    def right_nodes(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+    def weigh_correct_nodes(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         """Return the total weight of the correctly predicted nodes, and of all labelled nodes."""
         encoded, _, columns = self.columns(X)
         truth = self.encode_y(y, encoded)
         weight = encoding.validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
-        batches = encoding.make_batches(encoded, truth, **self._joined_packing(encoded, self.labeler().joined_by()))
-        return right_nodes(columns, batches, encoding.summable_weight(weight))
+        batches = encoding.make_batches(
+            encoded, truth, **self._choose_joined_packing(encoded, self.labeler().joined_by())
+        )
+        return weigh_correct_nodes(columns, batches, encoding.scale_sample_weight(weight))
 
 
-def share_of_right(right: float, total: float) -> float:
+def compute_correct_share(right: float, total: float) -> float:
     """Return the fraction of correctly predicted nodes, given their weight and the weight of all labelled nodes."""
     if not total:
         raise ValueError("y has no labelled node of positive weight: there is nothing to score.")

@@ -11,7 +11,7 @@ from sklearn_crf._numbers import as_integer
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.models import clamped, score, score_terms
+from sklearn_crf.models import clamped, compute_score_terms, score
 
 
 class Certificates(NamedTuple):
@@ -69,7 +69,7 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
         raise ValueError(f"{type(inference).__name__} does not compute a log-partition: use inference='bp' or 'trw'.")
     bounds = [_OPPOSITE.get(free.bound)]
     if np.all(labels >= 0):
-        truth = score_terms(model, labels)
+        truth = compute_score_terms(model, labels)
     else:
         fixed = inference.marginals(clamped(model, labels), n_threads=n_threads)
         truth = fixed.log_z_terms

@@ -11,10 +11,10 @@ from sklearn_crf import encoding
 from sklearn_crf.distributed import ClusterGoneError, Shards, require_one_vector_level
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
-    count_of_classes,
+    build_training_potentials,
+    fit_scaling,
     require_allowed,
-    scaling_for_training,
-    training_potentials,
+    sum_class_weights,
 )
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.learning import Facts, FitPlan
@@ -36,8 +36,8 @@ class ShardedExamples:
         found = shards.map(_survey, reader)
         names = [part.name for part in found]
         require_one_vector_level(found)
-        classes = encoding.sorted_classes([labels for part in found for labels in part.labels], field.classes)
-        self.encoded = reader.with_edge_features(
+        classes = encoding.sort_classes([labels for part in found for labels in part.labels], field.classes)
+        self.encoded = reader.replace_edge_features(
             encoding.Outline.joined([part.outline for part in found], names), classes
         )
         self.labels = encoding.EncodedLabels([], classes)
@@ -45,9 +45,9 @@ class ShardedExamples:
         if reader.class_weight is not None:
             one_of_each = encoding.EncodedLabels([np.arange(len(classes))], classes)
             if reader.class_weight == "balanced":
-                counts = np.sum(shards.map(_count_of_classes, (reader, classes)), axis=0)
+                counts = np.sum(shards.map(_sum_class_weights, (reader, classes)), axis=0)
                 one_of_each = one_of_each._replace(weights=[counts])
-            self.class_weight = encoding.class_weights(reader.class_weight, one_of_each)
+            self.class_weight = encoding.compute_class_weights(reader.class_weight, one_of_each)
             weights = dict(zip(classes.tolist(), self.class_weight.tolist(), strict=True))
             self._reader = replace(reader, class_weight=weights)
         self.first_examples = np.cumsum([0] + [part.outline.n_examples for part in found])
@@ -60,7 +60,7 @@ class ShardedExamples:
         if plan.layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
         classes = self.labels.classes_
-        self.potentials = training_potentials(plan.layout, self.encoded, classes, [])
+        self.potentials = build_training_potentials(plan.layout, self.encoded, classes, [])
         parts = _BatchPlan(self._reader, plan, plan, self.encoded, classes, self.potentials, FeatureScaling())
         facts, moments = zip(*self.shards.map(_summarise, parts), strict=True)
         plan = plan.on(Facts.joined(facts), self.encoded, self.potentials)
@@ -70,7 +70,7 @@ class ShardedExamples:
             found = self.shards.map(_measure_bulk, (parts, scaling))
             return tuple(map(FeatureBulk.joined, zip(*found, strict=True)))
 
-        self.scaling = scaling_for_training(plan, self.encoded, whole, self.potentials, bulk_of)
+        self.scaling = fit_scaling(plan, self.encoded, whole, self.potentials, bulk_of)
         if not self.scaling.is_identity:
             self.shards.map(_drop_all, None)
         self._parts = parts._replace(plan=plan, scaling=self.scaling)
@@ -78,12 +78,12 @@ class ShardedExamples:
 
     def risk(self, plan, objective):
         """Return the empirical risk, which the shards evaluate."""
-        make_risk = partial(_shard_risk, self._parts, objective)
+        make_risk = partial(_build_shard_risk, self._parts, objective)
         return ShardedRisk(self.shards, make_risk, objective, self.potentials, plan.seed)
 
-    def of_each(self, function):
+    def call_on_shards(self, function):
         """Return the results of ``function(encoded, batches)`` for every shard; call :meth:`pack` first."""
-        return self.shards.map(_of_shard, (self._parts, function))
+        return self.shards.map(_call_on_shard, (self._parts, function))
 
     def finish(self):
         """Release the memory of the shards that only training needs."""
@@ -118,19 +118,23 @@ def _survey(shard, reader):
     X, y, _ = shard.load()
     with shard.named_in_errors():
         encoded = reader.encode(X, reset=True)
-        labels = encoding.found_labels(y, encoded, missing_label=field.missing_label) if field.classes is None else []
+        labels = (
+            encoding.collect_distinct_labels(y, encoded, missing_label=field.missing_label)
+            if field.classes is None
+            else []
+        )
     distinct = [np.unique(np.concatenate(kind)) for kind in _split_by_kind(labels)]
     return _Survey(shard.name, encoding.Outline.of(encoded), distinct, VECTOR_LEVEL)
 
 
-def _count_of_classes(shard, request):
+def _sum_class_weights(shard, request):
     """Return the weight of the nodes of each class in a shard, (K,)."""
     reader, classes = request
     X, y, weight = shard.load()
     with shard.named_in_errors():
         encoded = reader.encode(X, reset=True)
         labels = encoding.encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
-        return count_of_classes(labels, encoding.validate_sample_weight(weight, encoded.n_examples))
+        return sum_class_weights(labels, encoding.validate_sample_weight(weight, encoded.n_examples))
 
 
 def _split_by_kind(labels):
@@ -140,7 +144,7 @@ def _split_by_kind(labels):
     return [found for found in (strings, others) if found]
 
 
-def _shard_batches(shard, plan):
+def _load_shard_batches(shard, plan):
     if "batches" not in shard.cache:
         X, y, weight = shard.load()
         with shard.named_in_errors():
@@ -153,9 +157,9 @@ def _shard_batches(shard, plan):
     return shard.cache["batches"]
 
 
-def _of_shard(shard, request):
+def _call_on_shard(shard, request):
     plan, function = request
-    batches = _shard_batches(shard, plan)
+    batches = _load_shard_batches(shard, plan)
     with shard.named_in_errors():
         return function(shard.cache["encoded"], batches)
 
@@ -163,17 +167,17 @@ def _of_shard(shard, request):
 def _summarise(shard, plan):
     # Remove batches of an earlier fit with other parameters.
     _drop_all(shard, None)
-    batches = _shard_batches(shard, plan)
-    return plan.draft.facts_of(batches, plan.potentials), FeatureScaling.moments(batches, plan.potentials)
+    batches = _load_shard_batches(shard, plan)
+    return plan.draft.collect_facts(batches, plan.potentials), FeatureScaling.moments(batches, plan.potentials)
 
 
 def _measure_bulk(shard, request):
     plan, scaling = request
-    return scaling.bulk(_shard_batches(shard, plan), plan.potentials)
+    return scaling.bulk(_load_shard_batches(shard, plan), plan.potentials)
 
 
-def _shard_risk(parts, objective, shard):
-    batches, plan = _shard_batches(shard, parts), parts.plan
+def _build_shard_risk(parts, objective, shard):
+    batches, plan = _load_shard_batches(shard, parts), parts.plan
     plan.learning.check_batches(batches, plan)
     if objective.of_examples:
         objective = objective.objective(shard.cache["encoded"], batches, parts.potentials, shard.number)

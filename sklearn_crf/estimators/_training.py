@@ -12,33 +12,33 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, check_random_state
 
-from sklearn_crf._numbers import first_of_equal, sound_csr
+from sklearn_crf._numbers import convert_to_csr, first_of_equal
 from sklearn_crf._reports import warn_caller
-from sklearn_crf._threads import single_threaded_blas, tasks_stay_here
+from sklearn_crf._threads import keep_tasks_in_process, limit_blas_threads
 from sklearn_crf.encoding import (
     make_batches,
     n_inputs,
-    partial_fit_classes,
-    summable_weight,
+    resolve_partial_fit_classes,
+    scale_sample_weight,
     take_examples,
     validate_sample_weight,
 )
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
-    least_size_of_differences,
+    build_training_potentials,
+    compute_least_difference_scale,
     require_allowed,
     require_node_losses,
-    training_potentials,
 )
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning import (
     ONLINE_BATCH_SIZE,
     Facts,
     HeldOutScores,
-    initial_weights,
-    online_pass,
+    compute_initial_weights,
+    make_online_pass,
     restore_units,
-    right_nodes,
+    weigh_correct_nodes,
 )
 from sklearn_crf.potentials import FeatureScaling
 
@@ -51,16 +51,16 @@ def train(parameters, data, plan, held_out, callbacks):
     risk = data.risk(plan, objective)
     if not risk.n_labelled:
         raise ValueError("y has no known label of positive weight: pass labels of some nodes.")
-    former = _former_weights(parameters, data.encoded, data.labels, potentials)
+    former = _get_former_weights(parameters, data.encoded, data.labels, potentials)
     iterations = callbacks(plan.learning.n_iterations(plan))
-    with single_threaded_blas(), tasks_stay_here(), iterations as iteration:
+    with limit_blas_threads(), keep_tasks_in_process(), iterations as iteration:
 
         def fitted_now(coef):
             of_input = {"n_features_in_": n_inputs(data.encoded), "lattice_ndim_": data.encoded.lattice_ndim}
-            return of_input | fitted_attributes(data, plan, scaling.outer(potentials, coef))
+            return of_input | build_fitted_attributes(data, plan, scaling.outer(potentials, coef))
 
         def make_start(init):
-            start = initial_weights(init if former is None else former, risk, run)
+            start = compute_initial_weights(init if former is None else former, risk, run)
             is_given = former is not None or isinstance(init, np.ndarray)
             return scaling.inner(potentials, start) if is_given else start
 
@@ -75,7 +75,7 @@ def train(parameters, data, plan, held_out, callbacks):
     return record
 
 
-def fitted_attributes(data, plan, coef):
+def build_fitted_attributes(data, plan, coef):
     """Return the fitted attributes that prediction needs."""
     in_the_loss = plan.learning.class_costs or data.encoded.lattice_ndim == 0 or plan.learning.weighs_nodes
     return {
@@ -97,7 +97,7 @@ _COUNTS = {
 }
 
 
-def _former_weights(parameters, encoded, labels, potentials):
+def _get_former_weights(parameters, encoded, labels, potentials):
     """Return the flat weights of the last fit for a warm start, or None for a cold start."""
     if not (parameters.given.warm_start and hasattr(parameters.given, "coef_")):
         return None
@@ -123,7 +123,7 @@ def _former_weights(parameters, encoded, labels, potentials):
 def partial_fit(parameters, X, y, classes, sample_weight):
     """Make one pass over X; return the encoded X of a first call (None for later calls) and the fitted attributes."""
     field = parameters.given
-    classes = partial_fit_classes(field, classes)
+    classes = resolve_partial_fit_classes(field, classes)
     is_first = not hasattr(field, "classes_")
     known = parameters.fitted()
     former = getattr(field, "partial_fit_state_", None)
@@ -142,14 +142,14 @@ def partial_fit(parameters, X, y, classes, sample_weight):
         what = "factors besides nodes and edges" if encoded.has_factors else "sparse edge features"
         raise ValueError(f"partial_fit of {type(field).__name__} does not support {what}: use fit.")
     if is_first:
-        potentials = training_potentials(layout, encoded, classes, examples.batches)
+        potentials = build_training_potentials(layout, encoded, classes, examples.batches)
     else:
-        potentials = layout.fitted_potentials(field, encoded)
+        potentials = layout.build_fitted_potentials(field, encoded)
         potentials.check(encoded, type(field).__name__)
         require_allowed(layout, examples.batches, classes)
     examples.potentials = potentials
     _count_differences(field, examples, potentials, layout.form)
-    facts = plan.facts_of(examples.batches, potentials)
+    facts = plan.collect_facts(examples.batches, potentials)
     plan = plan.on(facts if former is None else Facts.joined([Facts(*former["facts"]), facts]), encoded, None)
     plan.learning.check_batches(examples.batches, plan)
     objective = plan.learning.objective(plan, examples)
@@ -160,8 +160,8 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     start = np.zeros(potentials.n_coef) if is_first else known.weights(potentials)
     has_penalty = objective.smooth if plan.learning.has_penalty is None else plan.learning.has_penalty
     bounded = plan.bounded(potentials)
-    with single_threaded_blas():
-        state = online_pass(
+    with limit_blas_threads():
+        state = make_online_pass(
             risk,
             former,
             start,
@@ -172,7 +172,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
             rng=plan.rng,
             project=(lambda coef: np.where(bounded, np.maximum(coef, 0.0), coef)) if bounded.any() else None,
         )
-    attributes = fitted_attributes(examples, plan, state["average"])
+    attributes = build_fitted_attributes(examples, plan, state["average"])
     attributes["partial_fit_state_"] = {**state, "facts": tuple(plan.facts)}
     if hasattr(field, "voters_"):
         attributes["voters_"] = None
@@ -194,7 +194,7 @@ def _check_parameters(field, learning):
 def _count_differences(field, examples, potentials, form):
     """Set the scales by which the penalty divides edge differences, and warn of features that are far from 0."""
     moments = FeatureScaling.moments(examples.batches, potentials)
-    least_size = least_size_of_differences(examples.encoded, form)
+    least_size = compute_least_difference_scale(examples.encoded, form)
     scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, least_size=least_size)
     # Steps of adaptive length do not depend on the scale of features, so only the penalty is rescaled.
     FeatureScaling(edge_size=scaling.edge_size).rescale_penalty(potentials)
@@ -230,18 +230,18 @@ class HeldOutExamples(NamedTuple):
                 "y_val has no node with a label of the training classes: pass examples with such labels, by "
                 "which training can choose its weights."
             )
-        weight, labeler = summable_weight(self.weight), fitted.labeler()
+        weight, labeler = scale_sample_weight(self.weight), fitted.labeler()
 
         def score(coef):
             weights = parameters.fitted(encoded, fitted_now(coef)).weights(potentials)
             with convergence_left_to_caller():
-                right, total = right_nodes(labeler.columns(batches, potentials, [weights]), truth, weight)
+                right, total = weigh_correct_nodes(labeler.columns(batches, potentials, [weights]), truth, weight)
             return right / total
 
         return HeldOutScores(score, self.n_iter_no_change)
 
 
-def held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val):
+def split_held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val):
     """Return the training examples of a fit with their weights, and :class:`HeldOutExamples` or None."""
     learning = parameters.learning
     given = X, y, sample_weight, node_weight
@@ -306,7 +306,7 @@ def _keys_of_examples(X: Any, y: Any) -> np.ndarray:
 def _listed(values: Any) -> Any:
     """Return examples as an iterable of objects that are quick to pickle."""
     if sp.issparse(values):
-        rows = sound_csr(values, "X")
+        rows = convert_to_csr(values, "X")
         return [(rows.indices[start:stop], rows.data[start:stop]) for start, stop in pairwise(rows.indptr)]
     return values.to_numpy() if hasattr(values, "iloc") else values
 

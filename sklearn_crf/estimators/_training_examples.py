@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf import encoding
-from sklearn_crf.learning import checked_node_weights, with_node_weights
-from sklearn_crf.models import FactorGraph, runs_of, score_terms, too_short
+from sklearn_crf.learning import check_node_weights, set_node_weights
+from sklearn_crf.models import FactorGraph, compute_score_terms, find_label_runs, mark_short_runs
 from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
     FactorPotentials,
@@ -19,10 +19,10 @@ from sklearn_crf.potentials import (
     SparseEdgePotentials,
     SparsePotentials,
     check_factors,
-    factor_types,
-    warn_of_minute_features,
-    with_edge_columns,
-    with_feature_columns,
+    collect_factor_types,
+    convert_to_edge_columns,
+    convert_to_feature_columns,
+    warn_of_small_features,
 )
 
 # Maximum size of the node statistics of a batch with sparse features: 512 KB of float64 numbers.
@@ -68,19 +68,19 @@ class Reader:
             allow_factors=reset or self.takes_factors,
             allow_empty=not reset,
         )
-        return encoding.with_boundaries(encoded) if self.has_boundaries else encoded
+        return encoding.append_boundaries(encoded) if self.has_boundaries else encoded
 
     @property
     def _is_automatic(self):
         return isinstance(self.edge_features, str) and self.edge_features == "auto"
 
-    def with_edge_features(self, encoded, classes):
+    def replace_edge_features(self, encoded, classes):
         """Return encoded examples or their outline with the edge features that "auto" stands for."""
         if not self._is_automatic:
             return encoded
-        return encoded.with_edge_features(self.of_fit or self._automatic_edge_features(encoded, len(classes)))
+        return encoded.replace_edge_features(self.of_fit or self._choose_edge_features(encoded, len(classes)))
 
-    def _automatic_edge_features(self, encoded, n_classes):
+    def _choose_edge_features(self, encoded, n_classes):
         """Return the name of the edge features that "auto" stands for, given encoded examples or their outline."""
         if encoded.is_sparse or encoded.has_operators or encoded.lattice_ndim == 1:
             # In a sequence, neighbours are in order, so their labels are related even if their features differ.
@@ -109,19 +109,21 @@ class TrainingExamples:
     def __init__(self, reader, X, y, sample_weight, node_weight, classes, reset=True):
         encoded = reader.encode(X, reset=reset)
         labels = encoding.encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
-        self.encoded = reader.with_edge_features(encoded, labels.classes_)
+        self.encoded = reader.replace_edge_features(encoded, labels.classes_)
         self._weight = encoding.validate_sample_weight(sample_weight, encoded.n_examples)
         if self._weight is not None and self._weight.max() > _LARGEST_WEIGHT:
             raise ValueError(
                 f"sample_weight must be at most {_LARGEST_WEIGHT:g} in training, found {self._weight.max():g}: divide "
                 "all weights by the same number, and multiply C by it."
             )
-        self.node_weight = checked_node_weights(node_weight, encoded, _LARGEST_WEIGHT)
+        self.node_weight = check_node_weights(node_weight, encoded, _LARGEST_WEIGHT)
         self.labels = labels._replace(
-            weights=encoding.counts_of_nodes(labels.labels, encoding.summable_weight(self._weight), self.node_weight)
+            weights=encoding.compute_node_counts(
+                labels.labels, encoding.scale_sample_weight(self._weight), self.node_weight
+            )
         )
         self.class_weight = (
-            None if reader.class_weight is None else encoding.class_weights(reader.class_weight, self.labels)
+            None if reader.class_weight is None else encoding.compute_class_weights(reader.class_weight, self.labels)
         )
 
     def batch(self, plan, whole=None, packing=None):
@@ -138,9 +140,9 @@ class TrainingExamples:
                     of_nodes = [own * given for own, given in zip(of_nodes, node_weight, strict=True)]
                 node_weight = of_nodes
             else:
-                means = _means_of_labelled(of_nodes, self.labels.labels)
+                means = _average_labelled_weights(of_nodes, self.labels.labels)
                 weight = means if weight is None else weight * means
-            counts = encoding.counts_of_nodes(self.labels.labels, weight, node_weight)
+            counts = encoding.compute_node_counts(self.labels.labels, weight, node_weight)
             labels = _split_by_example(self.labels.labels)
             if whole is None and not any(np.any(own[known >= 0]) for own, known in zip(counts, labels, strict=True)):
                 raise ValueError("class_weight times sample_weight and node_weight is 0 for every labelled node.")
@@ -154,7 +156,7 @@ class TrainingExamples:
         batches = encoding.make_batches(
             self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=plan.n_jobs, **packing
         )
-        self.batches = batches if node_weight is None else with_node_weights(node_weight, batches)
+        self.batches = batches if node_weight is None else set_node_weights(node_weight, batches)
 
     def _packing(self, plan):
         """Return the maximum sizes of batches; with sparse features and many classes batches have fewer nodes."""
@@ -172,11 +174,11 @@ class TrainingExamples:
     def pack(self, plan):
         """Put the examples into batches, with scaled features; return the plan, completed by their properties."""
         self.batch(plan)
-        self.potentials = training_potentials(plan.layout, self.encoded, self.labels.classes_, self.batches)
-        plan = plan.on(plan.facts_of(self.batches, self.potentials), self.encoded, self.potentials)
+        self.potentials = build_training_potentials(plan.layout, self.encoded, self.labels.classes_, self.batches)
+        plan = plan.on(plan.collect_facts(self.batches, self.potentials), self.encoded, self.potentials)
         plan.learning.check_batches(self.batches, plan)
         moments = FeatureScaling.moments(self.batches, self.potentials, plan.n_jobs)
-        self.scaling = scaling_for_training(
+        self.scaling = fit_scaling(
             plan, self.encoded, moments, self.potentials, lambda scaling: scaling.bulk(self.batches, self.potentials)
         )
         self.batches = self.scaling.scaled(self.batches)
@@ -190,25 +192,25 @@ class TrainingExamples:
         """Do nothing; examples in shards release memory in their method of this name."""
 
 
-def scaling_for_training(plan, encoded, moments, potentials, bulk_of):
+def fit_scaling(plan, encoded, moments, potentials, bulk_of):
     """Return the scaling that suits the training examples, and rescale the penalty of the potentials to it."""
     # encoded: Encoded or Outline
     # bulk_of: function of a FeatureScaling that returns robust centres and spreads of the features that are scaled
     if moments is not None:
-        warn_of_minute_features(moments[0], plan.C)
+        warn_of_small_features(moments[0], plan.C)
     scaling = FeatureScaling.for_training(
         moments,
         plan.C,
         plan.layout.fit_intercept,
         plan.learning.penalises_intercept,
         bulk_of,
-        least_size_of_differences(encoded, plan.layout.form),
+        compute_least_difference_scale(encoded, plan.layout.form),
     )
     scaling.rescale_penalty(potentials)
     return scaling
 
 
-def least_size_of_differences(encoded, form):
+def compute_least_difference_scale(encoded, form):
     """Return the least scale by which the penalty divides edge differences, or None for other edge features."""
     # A table of one weight only says whether labels are equal, so its scale needs no lower limit.
     return float(form.n_weights > 1) if encoded.has_differences else None
@@ -229,16 +231,16 @@ def _split_by_example(labels):
     return [labels] if isinstance(labels, np.ndarray) else labels
 
 
-def count_of_classes(labels, weight):
+def sum_class_weights(labels, weight):
     """Return the total weight of the labelled nodes of each class, (K,)."""
     # labels: EncodedLabels; weight: (n_examples,) or None
     parts = _split_by_example(labels.labels)
-    counts = encoding.counts_of_nodes(labels.labels, weight, None) or [np.ones(len(own)) for own in parts]
+    counts = encoding.compute_node_counts(labels.labels, weight, None) or [np.ones(len(own)) for own in parts]
     columns, counts = np.concatenate(parts), np.concatenate(counts)
     return np.bincount(columns[columns >= 0], counts[columns >= 0], minlength=len(labels.classes_))
 
 
-def _means_of_labelled(of_nodes, labels):
+def _average_labelled_weights(of_nodes, labels):
     """Return the mean weight of the labelled nodes of each example, 1 if it has no labelled nodes: (n_examples,)."""
     if isinstance(labels, np.ndarray):
         return of_nodes[0]
@@ -262,15 +264,17 @@ def have_many_weights(encoded, n_classes, batches):
 def preparation(encoded):
     """Return the function that converts an example to the form that is fastest for many passes."""
     if encoded.has_sparse_edges:
-        return partial(with_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1))
+        return partial(
+            convert_to_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1)
+        )
     if encoded.is_sparse:
-        return partial(with_feature_columns, n_node_types=encoded.n_node_types)
+        return partial(convert_to_feature_columns, n_node_types=encoded.n_node_types)
     return encoding.tie_constant_edges
 
 
-def training_potentials(layout, encoded, classes, batches):
+def build_training_potentials(layout, encoded, classes, batches):
     """Return the potentials for training on prepared batches."""
-    pairwise = _pairwise_potentials(layout, encoded, classes, batches)
+    pairwise = _build_pairwise_potentials(layout, encoded, classes, batches)
     if layout.segments is not None:
         if encoded.has_factors:
             raise ValueError(
@@ -279,7 +283,7 @@ def training_potentials(layout, encoded, classes, batches):
         return SegmentPotentials(pairwise, layout.segments)
     if not encoded.has_factors:
         return pairwise
-    types = factor_types(encoded.items, batches, len(classes))
+    types = collect_factor_types(encoded.items, batches, len(classes))
     check_factors(encoded.items, types, len(classes))
     for batch in batches:
         _require_allowed_labels(batch, len(classes))
@@ -291,7 +295,7 @@ def _require_allowed_labels(batch: encoding.Batch, n_classes: int) -> None:
     labels, example = batch.counted_labels, batch.example
     known = [(nodes, table) for nodes, table in example.fixed_factors if (labels[np.asarray(nodes)] >= 0).all()]
     n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
-    terms = score_terms(FactorGraph.from_factors(n_states, known), np.maximum(labels, 0))
+    terms = compute_score_terms(FactorGraph.from_factors(n_states, known), np.maximum(labels, 0))
     forbidden = np.flatnonzero(np.isneginf(terms))
     if len(forbidden):
         i = batch.members[np.searchsorted(batch.node_ptr, forbidden[0], side="right") - 1]
@@ -301,7 +305,7 @@ def _require_allowed_labels(batch: encoding.Batch, n_classes: int) -> None:
         )
 
 
-def _pairwise_potentials(layout, encoded, classes, batches):
+def _build_pairwise_potentials(layout, encoded, classes, batches):
     n_classes, form = len(classes), layout.form
     require_allowed(layout, batches, classes)
     options = {
@@ -326,7 +330,7 @@ def _pairwise_potentials(layout, encoded, classes, batches):
         edge_pairs = _edge_pairs(layout, batches, options["n_edge_features"] * options["n_edge_types"])
         return SparseEdgePotentials(pairs, edge_pairs, encoded.n_features, n_classes, form, **options)
     if layout.seen_tables:
-        form = form.restricted(_seen_on_edges(batches, n_classes))
+        form = form.restricted(_mask_seen_pairs(batches, n_classes))
     return SparsePotentials(pairs, encoded.n_features, n_classes, form, **options)
 
 
@@ -334,20 +338,20 @@ def _edge_pairs(layout, batches, n_features):
     """Return the pairs of a sparse edge feature and a table weight that have weights."""
     if not layout.seen_only_on_edges:
         return FeaturePairs.all(n_features, layout.form.n_weights)
-    seen = ((batch.example.edge_features, _table_weights(batch, layout.form)) for batch in batches)
+    seen = ((batch.example.edge_features, _index_table_weights(batch, layout.form)) for batch in batches)
     return FeaturePairs.seen(n_features, layout.form.n_weights, seen)
 
 
-def _seen_on_edges(batches, n_classes):
+def _mask_seen_pairs(batches, n_classes):
     """Return a mask of the pairs of labels that occur on an edge, (K, K) bool."""
     seen = np.zeros((n_classes, n_classes), dtype=bool)
     for batch in batches:
-        tail, head, _ = batch.labelled_edges()
+        tail, head, _ = batch.find_labelled_edges()
         seen[tail, head] = True
     return seen
 
 
-def _table_weights(batch, form):
+def _index_table_weights(batch, form):
     """Return the index of the table weight that the labels of each edge select, or -1 if they select no weight."""
     tail, head = batch.counted_labels[batch.example.graph.edges.T]
     known = (tail >= 0) & (head >= 0) & (form.sign[tail, head] != 0)
@@ -357,18 +361,20 @@ def _table_weights(batch, form):
 def require_allowed(layout, batches, classes):
     """Raise ValueError if the labels of an edge or of an end of a chain are forbidden."""
     for batch in batches if layout.forbidden is not None else ():
-        tail, head, first_node = batch.labelled_edges()
+        tail, head, first_node = batch.find_labelled_edges()
         wrong = np.flatnonzero(layout.forbidden[tail, head])
         if len(wrong):
             pair = [classes[ends[wrong[0]]] for ends in (tail, head)]
-            raise _error_of_forbidden(layout, batch, first_node[wrong[0]], f"contains {pair[0]} followed by {pair[1]}")
+            raise _make_forbidden_error(
+                layout, batch, first_node[wrong[0]], f"contains {pair[0]} followed by {pair[1]}"
+            )
     for batch in batches if layout.forbidden_ends is not None else ():
         labels = batch.counted_labels
         for k, (nodes, verb) in enumerate(zip(batch.example.graph.ends, ("begins", "ends"), strict=True)):
             wrong = nodes[(labels[nodes] >= 0) & layout.forbidden_ends[k, labels[nodes]]]
             if len(wrong):
                 option = ("forbidden_first", "forbidden_last")[k] if layout.forbidden_by == "forbidden" else None
-                raise _error_of_forbidden(layout, batch, wrong[0], f"{verb} with {classes[labels[wrong[0]]]}", option)
+                raise _make_forbidden_error(layout, batch, wrong[0], f"{verb} with {classes[labels[wrong[0]]]}", option)
     if layout.segments is not None and layout.segments.min_duration > 1:
         for batch in batches:
             _require_durations(layout.segments.min_duration, batch, classes)
@@ -379,11 +385,11 @@ def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
     labels, ptr = batch.counted_labels, batch.example.graph.chain_ptr
     if ptr is None:
         return  # the model says that segments need chains
-    runs = runs_of(labels, ptr)
+    runs = find_label_runs(labels, ptr)
     # A run next to an unlabelled node may go on there.
     is_known = np.append(labels >= 0, False)
     is_known = (runs.label >= 0) & is_known[runs.first - 1] & is_known[runs.first + runs.length]
-    wrong = np.flatnonzero(is_known & too_short(runs, ptr, least))
+    wrong = np.flatnonzero(is_known & mark_short_runs(runs, ptr, least))
     if len(wrong):
         run = wrong[0]
         member = np.searchsorted(batch.node_ptr, runs.first[run], side="right") - 1
@@ -393,7 +399,7 @@ def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
         )
 
 
-def _error_of_forbidden(layout, batch, node, what, option=None):
+def _make_forbidden_error(layout, batch, node, what, option=None):
     """Return the error for forbidden labels of the sequence that contains a node."""
     member = np.searchsorted(batch.node_ptr, node, side="right") - 1
     return ValueError(f"Sequence {batch.members[member]} {what}, which {option or layout.forbidden_by} rules out.")

@@ -40,9 +40,9 @@ class ContrastiveCRF(FieldClassifier):
         "icm" better than max-product.
     pairwise : str or PairwiseTables, default="auto"
         Form of the pairwise tables: "auto", "ising", "potts", "symmetric" or "full", see
-        :func:`~sklearn_crf.potentials.pairwise_form`. A :class:`~sklearn_crf.potentials.PairwiseTables` can also set a
-        separate ``C`` for edges, forbid pairs of labels, and let tables of a lattice differ by direction. "auto" is
-        "full" on chains; elsewhere it is "ising" for two classes and "potts" for more.
+        :func:`~sklearn_crf.potentials.make_pairwise_form`. A :class:`~sklearn_crf.potentials.PairwiseTables` can also
+        set a separate ``C`` for edges, forbid pairs of labels, and let tables of a lattice differ by direction. "auto"
+        is "full" on chains; elsewhere it is "ising" for two classes and "potts" for more.
 
         The initial sets overrate edges. Therefore, if labelings of examples with cycles are generated in rounds and no
         ``C`` for edges is given, edges get between a thousandth and a millionth of ``C``: the value with which

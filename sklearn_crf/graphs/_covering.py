@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.graphs import _tuning
 from sklearn_crf.graphs._graph import Graph
-from sklearn_crf.graphs._trees import SpanningTrees, cheapest_tree
+from sklearn_crf.graphs._trees import SpanningTrees, find_cheapest_tree
 from sklearn_crf.kernels.graphs.graphs import covering_counts
 
 # Relative rounding error of sums over the edges of a tree.
@@ -30,14 +30,16 @@ def snakes(graph: Graph) -> SpanningTrees:
         raise ValueError("graph must be a lattice for snakes; covering_trees supports any graph.")
     index = np.arange(graph.n_nodes).reshape(graph.shape)
     axes = [axis for axis, length in enumerate(graph.shape) if length > 1]
-    number = _edge_numbers(graph)
+    number = _sort_edge_keys(graph)
     trees = []
     for k, axis in enumerate(axes):
         # Positions along the last axis change fastest.
         order = [*axes[k + 1 :], *axes[:k], axis]
         for mirrored in (False, True) if len(axes) > 1 else (False,):
             nodes = np.flip(index, axis) if mirrored else index
-            trees.append(_path_edges(_to_and_fro(nodes.squeeze().transpose(_places(order, axes))), number, graph))
+            trees.append(
+                _mark_path_edges(_walk_to_and_fro(nodes.squeeze().transpose(_places(order, axes))), number, graph)
+            )
     trees = np.array(trees) if trees else np.zeros((1, graph.n_edges), dtype=bool)
     if not trees.any(axis=0).all():
         e = int(np.argmin(trees.any(axis=0)))
@@ -52,17 +54,17 @@ def _places(order, axes):
     return [axes.index(axis) for axis in order]
 
 
-def _to_and_fro(nodes):
+def _walk_to_and_fro(nodes):
     """Return a path through all nodes whose steps are along one axis each: a reflected Gray code."""
     if nodes.ndim == 0:
         return nodes.reshape(1)
     if nodes.ndim == 1:
         return nodes
-    parts = [_to_and_fro(part) for part in nodes]
+    parts = [_walk_to_and_fro(part) for part in nodes]
     return np.concatenate([part[::-1] if k % 2 else part for k, part in enumerate(parts)])
 
 
-def _edge_numbers(graph):
+def _sort_edge_keys(graph):
     """Return the sorted keys of the edges, and the edge of each key."""
     low, high = np.sort(graph.edges, axis=1).T.astype(np.int64)
     key = low * graph.n_nodes + high
@@ -70,7 +72,7 @@ def _edge_numbers(graph):
     return key[order], order
 
 
-def _path_edges(path, number, graph):
+def _mark_path_edges(path, number, graph):
     keys, edges = number
     ends = np.sort(np.stack((path[:-1], path[1:]), axis=1), axis=1).astype(np.int64)
     wanted = ends[:, 0] * graph.n_nodes + ends[:, 1]
@@ -109,7 +111,7 @@ def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: A
     trees: list[np.ndarray] = []
     counts = np.zeros(graph.n_edges, dtype=np.int64)
     while True:
-        tree = cheapest_tree(graph, counts, rng.random_sample(graph.n_edges))
+        tree = find_cheapest_tree(graph, counts, rng.random_sample(graph.n_edges))
         if rule == "uniform" and trees and _is_even(counts, tree, len(trees)):
             break
         trees.append(tree)
@@ -138,7 +140,7 @@ def _is_even(counts, next_tree, n_trees):
     return gap <= (_tuning.EVEN_TOL * counts.mean() / n_trees) ** 2 * len(counts)
 
 
-def covering_probabilities(graph: Graph) -> np.ndarray:
+def compute_covering_probabilities(graph: Graph) -> np.ndarray:
     """Return the edge probabilities of ``covering_trees(graph)``, computed without storing the trees."""
     # returns: (E,), float64
     if not graph.n_edges:
@@ -217,7 +219,7 @@ class ComponentTrees:
     def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple["ComponentTrees", np.ndarray, np.ndarray]:
         """Keep the trees with positive weight and add the tree of largest gain in each component."""
         # weights: (n_trees,); gain: (E,); returns: the trees, their weights, and gap: (n_components,)
-        steepest = cheapest_tree(self.graph, -gain, ())
+        steepest = find_cheapest_tree(self.graph, -gain, ())
         component, new = _parts(self.graph, steepest[None])
         of_trees = np.bincount(self.component, weights * (self.trees @ gain), self.graph.n_components)
         of_new = np.bincount(component, new @ gain, self.graph.n_components)

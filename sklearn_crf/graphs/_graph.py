@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_reals, offsets_from_lengths, sound_csr
+from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_reals, convert_to_csr, offsets_from_lengths
 from sklearn_crf._own_methods import restoring
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import _tuning
@@ -122,7 +122,7 @@ class Graph:
         self.offsets = None if offsets is None else np.array(offsets, dtype=np.int64)
         if edges is None and self.offsets is not None:
             # The edges of a lattice follow from its offsets, and are only listed when they are first read.
-            self._n_edges = sum(_n_lattice_edges(shape, offset) for offset in self.offsets)
+            self._n_edges = sum(_count_lattice_edges(shape, offset) for offset in self.offsets)
         else:
             edges = edges.view()
             edges.flags.writeable = False
@@ -149,7 +149,7 @@ class Graph:
                 parts = state["_parts"]
                 if not isinstance(parts, tuple) or not all(isinstance(part, Graph) for part in parts):
                     raise TypeError("the parts of a union must be a tuple of graphs")
-                self.__dict__.update(disjoint_union(parts).__dict__)
+                self.__dict__.update(build_disjoint_union(parts).__dict__)
             elif state["edges"] is None:
                 shape = _as_shape(state["shape"])
                 self._set(as_integer(state["n_nodes"], "n_nodes"), None, shape, state["offsets"])
@@ -187,7 +187,7 @@ class Graph:
 
     @property
     def parts(self) -> "tuple[Graph, ...]":
-        """The graphs of which this is the :func:`disjoint_union`, or a tuple of the graph itself."""
+        """The graphs of which this is the :func:`build_disjoint_union`, or a tuple of the graph itself."""
         return self._parts or (self,)
 
     @cached_property
@@ -202,7 +202,7 @@ class Graph:
         # Only lattices get here; all other graphs have an instance attribute ``edges``.
         assert self.shape is not None
         assert self.offsets is not None
-        edges = _lattice_edges(self.shape, self.offsets)
+        edges = _build_lattice_edges(self.shape, self.offsets)
         edges.flags.writeable = False
         return edges
 
@@ -300,11 +300,11 @@ class Graph:
         """Index of the offset of each edge of a lattice, (E,) int32."""
         if self.offsets is None:
             raise ValueError("lattice_edge_type needs a graph made by lattice(), whose edges have offsets.")
-        counts = np.array([_n_lattice_edges(self.shape, offset) for offset in self.offsets], dtype=np.int64)
+        counts = np.array([_count_lattice_edges(self.shape, offset) for offset in self.offsets], dtype=np.int64)
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
 
-def trusted_graph(
+def build_trusted_graph(
     n_nodes: int,
     edges: np.ndarray | None,
     shape: tuple[int, ...] | None = None,
@@ -337,9 +337,9 @@ def _edge_pairs(edges, n_nodes):
                 f"edges is a sparse adjacency matrix of shape {edges.shape}, but {n_nodes} nodes need "
                 f"({n_nodes}, {n_nodes})."
             )
-        return _adjacent_pairs(edges)
+        return _find_adjacent_pairs(edges)
     if hasattr(edges, "adj") and hasattr(edges, "nodes"):
-        return _networkx_pairs(edges, n_nodes)
+        return _convert_networkx_edges(edges, n_nodes)
     try:
         edges = np.asarray(edges)
     except ValueError as error:
@@ -357,10 +357,10 @@ def _hint_form(edges, n_nodes):
     return " Sparse adjacency matrices and networkx graphs are accepted too."
 
 
-def _adjacent_pairs(adjacency):
+def _find_adjacent_pairs(adjacency):
     """Return the pairs that a sparse adjacency matrix joins, each once and smaller node first, sorted, int32."""
     if sp.issparse(adjacency):
-        adjacency = sound_csr(adjacency, "adjacency")
+        adjacency = convert_to_csr(adjacency, "adjacency")
     adjacency = sp.coo_matrix(adjacency)
     if np.isnan(as_reals(adjacency.data, "adjacency")).any():
         raise ValueError("adjacency must not hold NaN: leave out the entries of pairs that are not joined.")
@@ -372,7 +372,7 @@ def _adjacent_pairs(adjacency):
     return np.stack((key // max(n_nodes, 1), key % max(n_nodes, 1)), axis=1).astype(np.int32)
 
 
-def _networkx_pairs(graph, n_nodes):
+def _convert_networkx_edges(graph, n_nodes):
     names = list(graph.nodes)
     if len(names) != n_nodes:
         raise ValueError(f"edges is a graph of {len(names)} nodes, but there are {n_nodes}.")
@@ -490,7 +490,7 @@ def _drop_opposites(offsets: np.ndarray) -> np.ndarray:
     return np.array(list(kept), dtype=np.int64).reshape(len(kept), offsets.shape[1])
 
 
-def _n_lattice_edges(shape, offset):
+def _count_lattice_edges(shape, offset):
     return prod(max(length - abs(int(step)), 0) for length, step in zip(shape, offset, strict=True))
 
 
@@ -524,13 +524,13 @@ def lattice(shape: Sequence[int], connectivity: int | ArrayLike = 1) -> Graph:
     shape = _as_shape(shape)
     n_nodes = as_integer(prod(shape), "the number of nodes of shape")
     offsets = lattice_offsets(len(shape), connectivity) if shape else np.zeros((0, 0), dtype=np.int64)
-    _check_n_edges(sum(_n_lattice_edges(shape, offset) for offset in offsets))
-    return trusted_graph(n_nodes, None, shape, offsets)
+    _check_n_edges(sum(_count_lattice_edges(shape, offset) for offset in offsets))
+    return build_trusted_graph(n_nodes, None, shape, offsets)
 
 
-def _lattice_edges(shape, offsets):
+def _build_lattice_edges(shape, offsets):
     """Return the edges of a lattice, grouped by offset."""
-    counts = [_n_lattice_edges(shape, offset) for offset in offsets]
+    counts = [_count_lattice_edges(shape, offset) for offset in offsets]
     index = np.arange(prod(shape), dtype=np.int32).reshape(shape)
     edges = np.empty((sum(counts), 2), dtype=np.int32)
     start = 0
@@ -571,10 +571,10 @@ def from_adjacency(adjacency: Any) -> Graph:
     if adjacency.shape[0] != adjacency.shape[1]:
         raise ValueError(f"adjacency must be square, got shape {adjacency.shape}.")
     n_nodes = as_integer(adjacency.shape[0], "the number of rows of adjacency")
-    return trusted_graph(n_nodes, _adjacent_pairs(adjacency))
+    return build_trusted_graph(n_nodes, _find_adjacent_pairs(adjacency))
 
 
-def disjoint_union(graphs: Iterable[Graph]) -> Graph:
+def build_disjoint_union(graphs: Iterable[Graph]) -> Graph:
     """Return one graph with the nodes and edges of each given graph in turn."""
     graphs = list(graphs)
     if len(graphs) == 1:
@@ -587,6 +587,6 @@ def disjoint_union(graphs: Iterable[Graph]) -> Graph:
         edges = np.concatenate([g.edges + np.int32(s) for g, s in zip(graphs, starts[:-1], strict=True)])
     else:
         edges = np.zeros((0, 2), dtype=np.int32)
-    union = trusted_graph(int(starts[-1]), edges)
+    union = build_trusted_graph(int(starts[-1]), edges)
     union._parts = tuple(graphs)
     return union

@@ -38,7 +38,7 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike) -> Non
         e = int(np.argmax(outside))
         raise ValueError(f"edge_probabilities[{e}] must be a number from 0 to 1, got {probability[e]:.6g}.")
     _check_sums(graph, probability)
-    node = _violated_node(graph, np.clip(probability, 0, 1))
+    node = _find_violated_node(graph, np.clip(probability, 0, 1))
     if node >= 0:
         raise ValueError(
             "edge_probabilities do not come from a distribution over trees: within a set of nodes around node "
@@ -59,7 +59,7 @@ def _check_sums(graph, probability):
         )
 
 
-def _violated_node(graph, probability):
+def _find_violated_node(graph, probability):
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
     # Sums over all nodes must fit in 62 bits.
     unit = 2 ** (60 - int(np.ceil(np.log2(n_nodes + 2))))
@@ -68,7 +68,7 @@ def _violated_node(graph, probability):
         ptr,
         neighbor,
         half_edge,
-        _depth_first(graph),
+        _order_depth_first(graph),
         graph.component,
         np.floor(probability * (unit / (1 + _ROUNDING))).astype(np.int64),
         unit,
@@ -81,7 +81,7 @@ def _violated_node(graph, probability):
     )
 
 
-def _depth_first(graph):
+def _order_depth_first(graph):
     """Return all nodes in depth-first order, component by component, so that flow moves over short distances."""
     n_nodes = graph.n_nodes
     first = np.unique(graph.component, return_index=True)[1]
@@ -93,7 +93,7 @@ def _depth_first(graph):
     return order[1:].astype(np.int32)
 
 
-def uniform_edge_probabilities(graph: Graph) -> np.ndarray:
+def compute_uniform_edge_probabilities(graph: Graph) -> np.ndarray:
     """Return equal edge probabilities in each component, (nodes - 1) / edges, or raise ValueError if they are invalid.
 
     They are valid on grids, complete graphs and most regular graphs. They are invalid if a part of the graph is denser
@@ -137,7 +137,7 @@ def effective_resistances(graph: Graph) -> np.ndarray:
     tails, heads = graph.edges.T
     adjacency = sp.coo_matrix((np.ones(n_edges), (tails, heads)), shape=(n_nodes, n_nodes)).tocsr()
     laplacian = (sp.diags(graph.degree.astype(float)) - adjacency - adjacency.T).tocsc()[kept][:, kept]
-    inverse, new_place = _selected_inverse(laplacian)
+    inverse, new_place = _compute_selected_inverse(laplacian)
     place[kept] = new_place
     own = np.zeros(n_nodes)
     own[kept] = inverse.diagonal()[place[kept]]
@@ -151,7 +151,7 @@ def effective_resistances(graph: Graph) -> np.ndarray:
     return resistance
 
 
-def _selected_inverse(matrix):
+def _compute_selected_inverse(matrix):
     """Return the lower triangle of the inverse of a symmetric positive definite matrix, and the new index of each row.
 
     Only entries in the sparsity pattern of the Cholesky factor are computed; the pattern includes the matrix's own.
@@ -174,7 +174,7 @@ def _selected_inverse(matrix):
     return sp.csc_matrix((inverse, lower.indices, lower.indptr), shape=(n, n)), factors.perm_c
 
 
-def chain_probabilities(graph: Graph) -> np.ndarray:
+def compute_chain_probabilities(graph: Graph) -> np.ndarray:
     r"""Return even edge probabilities of a covering by chains along which node indices ascend.
 
     .. math::

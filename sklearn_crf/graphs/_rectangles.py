@@ -3,7 +3,7 @@
 from itertools import product
 from typing import NamedTuple
 
-from sklearn_crf._threads import fixed_ranges
+from sklearn_crf._threads import split_into_ranges
 
 
 class Rectangle(NamedTuple):
@@ -39,7 +39,7 @@ class Rectangle(NamedTuple):
         return rows, slice(columns, columns + self.shape[1])
 
 
-def tiles_of(shape: tuple[int, int], rows: int, columns: int) -> list[Rectangle]:
+def cut_tiles(shape: tuple[int, int], rows: int, columns: int) -> list[Rectangle]:
     """Return rectangles of at most ``rows`` by ``columns`` that cover a plane, row by row."""
-    ranges = (fixed_ranges(n, -(-n // size)) for n, size in zip(shape, (rows, columns), strict=True))
+    ranges = (split_into_ranges(n, -(-n // size)) for n, size in zip(shape, (rows, columns), strict=True))
     return [Rectangle(*down, *across) for down, across in product(*ranges)]

@@ -125,10 +125,10 @@ def minimum_spanning_tree(graph: Graph, cost: ArrayLike) -> np.ndarray:
     cost = as_reals(cost, "cost")
     if cost.shape != (graph.n_edges,) or not np.all(np.isfinite(cost)):
         raise ValueError(f"cost must be {graph.n_edges} finite numbers, got an array of shape {cost.shape}.")
-    return cheapest_tree(graph, cost, ())
+    return find_cheapest_tree(graph, cost, ())
 
 
-def cheapest_tree(graph, cost, ties):
+def find_cheapest_tree(graph, cost, ties):
     """Return the minimum spanning tree without checks; ``ties`` is a second cost that breaks ties, or empty."""
     tree = np.zeros(graph.n_edges, dtype=bool)
     if graph.n_edges:

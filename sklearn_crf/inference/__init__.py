@@ -8,24 +8,24 @@ from sklearn_crf.inference.automatic._marginals import AutoMarginals
 from sklearn_crf.inference.automatic._names import (
     NAMES,
     NamedInference,
-    able_inference,
-    labeling_rule,
+    resolve_able_inference,
     resolve_inference,
+    resolve_labeling_rule,
 )
 from sklearn_crf.inference.bounds._edge_entropy import (
     EdgeEntropyBP,
     best_couplings,
-    best_edge_shares,
     edge_shared_bound,
     nodes_of_edge_shares,
+    optimise_edge_shares,
 )
-from sklearn_crf.inference.bounds._shared_bound import SharedBound, nodes_of_shares, shared_bound
+from sklearn_crf.inference.bounds._shared_bound import SharedBound, compute_shared_bound, list_share_nodes
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound, mutual_information
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import fuse_labelings
 from sklearn_crf.inference.cuts._graph_cut import CutState, GraphCut
 from sklearn_crf.inference.exact._best_labelings import BestLabelings, TreeBestLabelings
-from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings, scored_labelings
+from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings, score_all_labelings
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._linear_program import LinearProgram
 from sklearn_crf.inference.exact._tree import TreeInference
@@ -36,7 +36,7 @@ from sklearn_crf.inference.gaussian._direct import GaussianDirect
 from sklearn_crf.inference.gaussian._gibbs import GaussianGibbs
 from sklearn_crf.inference.local._dense_mean_field import DenseMeanField
 from sklearn_crf.inference.local._gibbs import GibbsSampler, gibbs_sweeps
-from sklearn_crf.inference.local._icm import ICM, conditional_scores
+from sklearn_crf.inference.local._icm import ICM, compute_conditional_scores
 from sklearn_crf.inference.local._mean_field import MeanField
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing

@@ -11,7 +11,7 @@ from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._local_search import Climber, Descent, climbed, search_problem
 from sklearn_crf.inference._results import Refuted
 from sklearn_crf.kernels.local.constraint_search import ConstraintSearch
-from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, score, score_terms, states_of_cells
+from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, compute_score_terms, decode_cells, score
 
 
 class TooManyConstraints(Exception):
@@ -49,7 +49,7 @@ class Constraints(NamedTuple):
         """Total size of the arrays."""
         return sum(len(part) for part in self[1:-1])
 
-    def active_nodes(self, nodes):
+    def find_active_nodes(self, nodes):
         """Return a mask (M,) uint8 of the given nodes and of the auxiliary nodes of factors within them."""
         # nodes: (n_nodes,) bool
         return np.array([*nodes, *(nodes[scope].all() for scope in self.listed_factors)], dtype=np.uint8)
@@ -63,7 +63,7 @@ class Constraints(NamedTuple):
         return nodes
 
 
-def constraints_of(model):
+def build_constraints(model):
     """Return the constraints of a PairwiseModel or a FactorGraph."""
     builder = _Builder(model)
     (builder.add_factors if isinstance(model, FactorGraph) else builder.add_edges)()
@@ -180,15 +180,15 @@ class _Builder:
         if len(n_states) == 2:
             self._reserve(n_joint_states(n_states))
             pairs = np.full(n_states, default)
-            pairs[tuple(states_of_cells(cells, n_states).T)] = scores
+            pairs[tuple(decode_cells(cells, n_states).T)] = scores
             self._add_pairs(scopes, pairs)
         elif not lists_all or (kind != SPARSE and 2 * is_allowed.sum() > len(is_allowed)):
-            joint_states = states_of_cells(cells[~is_allowed], n_states)  # (n, arity)
+            joint_states = decode_cells(cells[~is_allowed], n_states)  # (n, arity)
             self._reserve(len(scopes) * joint_states.size)
             self.clauses.append(self.first[scopes][:, None, :] + joint_states)
             self.clause_lengths.append(np.full(len(scopes) * len(joint_states), scopes.shape[1]))
         else:
-            self._add_listed(scopes, states_of_cells(cells[is_allowed], n_states), scores[is_allowed], n_states)
+            self._add_listed(scopes, decode_cells(cells[is_allowed], n_states), scores[is_allowed], n_states)
 
     def _add_pairs(self, scopes, scores):
         self.relation.append(np.full(len(scopes), self._add_relation(scores)))
@@ -234,18 +234,18 @@ class _Builder:
 
 def is_feasible(model, labels):
     """Return whether no node, edge or factor has score -inf for a labeling."""
-    return not np.isneginf(score_terms(model, labels)).any()
+    return not np.isneginf(compute_score_terms(model, labels)).any()
 
 
-def allowed_labels(model, labels):
+def search_allowed_labels(model, labels):
     """Return labels with a score above -inf, near the given labels, or None if the search gave up."""
     # labels: (N,) int32
     # returns (N,) int32 or None; raises Refuted if there are no allowed labels
-    found = nearest_allowed(model, labels)
+    found = find_nearest_allowed(model, labels)
     return found if is_feasible(model, found) else None
 
 
-def nearest_allowed(model, labels):
+def find_nearest_allowed(model, labels):
     """Return allowed labels or, if none are found, labels that violate as few constraints as possible.
 
     Labels of a pairwise model are first repaired node by node. Then a search with constraint propagation and clause
@@ -265,12 +265,12 @@ def nearest_allowed(model, labels):
         if is_feasible(model, labels):
             return labels
     try:
-        constraints = constraints_of(model)
+        constraints = build_constraints(model)
     except TooManyConstraints:
-        return _with_fewest_violations(model, [labels])
+        return _minimise_violations(model, [labels])
     first, found, n_steps = _search(constraints, labels, _tuning.MOST_STEPS)
     if not found:
-        return _with_fewest_violations(model, [labels, first])
+        return _minimise_violations(model, [labels, first])
     second, found, _ = _search(constraints, labels, 2 * n_steps + _tuning.STEPS_OF_SCORES, by_scores=True)
     candidates = [climbed(model, part) for part in ([first, second] if found else [first])]
     return max(candidates, key=lambda labels: score(model, labels))
@@ -290,7 +290,7 @@ def _search(constraints: Constraints, guide: np.ndarray, most_steps: float, by_s
     search, labels, involved = _run(constraints, guide, None, most_steps, by_scores)
     status = search.finish(labels, involved)
     if status == _REFUTED:
-        raise Refuted(np.flatnonzero(_core(constraints, involved, search.work)).tolist())
+        raise Refuted(np.flatnonzero(_find_conflict_core(constraints, involved, search.work)).tolist())
     return labels[: constraints.n_nodes], status == _FOUND, search.work
 
 
@@ -302,7 +302,7 @@ def _run(constraints, guide, nodes, most_steps, by_scores=False):
     n_all = len(constraints.first) - 1
     start = np.zeros(n_all, dtype=np.int32)
     start[: constraints.n_nodes] = guide
-    active = np.ones(n_all, dtype=np.uint8) if nodes is None else constraints.active_nodes(nodes)
+    active = np.ones(n_all, dtype=np.uint8) if nodes is None else constraints.find_active_nodes(nodes)
     search = ConstraintSearch(constraints, start, active, by_scores)
     while not search.advance(min(_tuning.STEPS_OF_A_CALL, int(most_steps - search.work) + 1)):
         if search.work >= most_steps:
@@ -311,7 +311,7 @@ def _run(constraints, guide, nodes, most_steps, by_scores=False):
     return search, start, np.zeros(n_all, dtype=np.uint8)
 
 
-def _core(constraints, involved, n_steps):
+def _find_conflict_core(constraints, involved, n_steps):
     """Return a mask (N,) bool of a small set of nodes without a joint allowed labeling."""
     nodes = constraints.nodes_of(involved)
     left = _tuning.STEPS_OF_A_PROOF - constraints.n_entries
@@ -338,18 +338,18 @@ def _core(constraints, involved, n_steps):
     return nodes
 
 
-def _with_fewest_violations(model, candidates):
+def _minimise_violations(model, candidates):
     """Improve labelings by hill climbing; return the labeling with the fewest violations."""
     descent = Descent(model)
     found: list[Any] = []
     for labels in candidates:
         labels = np.array(labels, dtype=np.int32)
         descent.climb(labels)
-        found.append((_n_violations(model, labels), len(found), labels))
+        found.append((_count_violations(model, labels), len(found), labels))
     return min(found)[2]
 
 
-def _n_violations(model, labels):
+def _count_violations(model, labels):
     """Return the number of nodes and edges, or of factors, with score -inf."""
     if isinstance(model, FactorGraph):
         groups = model.by_arity()

@@ -14,9 +14,9 @@ from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._reports import warn_unconverged, without_convergence
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference._allowed_labels import nearest_allowed
+from sklearn_crf.inference._allowed_labels import find_nearest_allowed
 from sklearn_crf.inference._local_search import climbed
-from sklearn_crf.inference._proofs import Proof, moved, near_zero
+from sklearn_crf.inference._proofs import Proof, moved, shift_near_zero
 from sklearn_crf.inference._results import CHECKS, Infeasible, Labeling, Marginals, Refuted
 from sklearn_crf.models import FactorGraph, PairwiseModel, check_allowed_states, models_of_parts, score
 
@@ -50,7 +50,7 @@ def convergence_left_to_caller() -> Any:
 
 
 @contextmanager
-def conflict_named(model: Any) -> Any:
+def name_conflict(model: Any) -> Any:
     """Context that adds the conflicting nodes to the error for an infeasible model, if a search finds them."""
     try:
         yield
@@ -58,7 +58,7 @@ def conflict_named(model: Any) -> Any:
     except Infeasible as error:
         claim = error
     if not isinstance(claim, Refuted):
-        nearest_allowed(model, None)
+        find_nearest_allowed(model, None)
     raise claim
 
 
@@ -176,7 +176,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             that no labeling has a score above -inf; the message then names nodes without a joint allowed labeling.
         """
         self._require("map", model, init, n_threads)
-        close, taken = near_zero(model)
+        close, taken = shift_near_zero(model)
         found = self._best(close, init, n_threads)
         return found if close is model else moved(found, score(model, found.labels), taken)
 
@@ -184,7 +184,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """Return the algorithm's labeling, repaired if forbidden, with a tightened bound."""
         found = claim = None
         try:
-            found = self._with_name(self._map(model, init=init, n_threads=n_threads))
+            found = self._attach_method_name(self._map(model, init=init, n_threads=n_threads))
         except Refuted:
             raise
         except Infeasible as error:
@@ -224,8 +224,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             finds them.
         """
         self._require("marginals", model, init, n_threads)
-        with conflict_named(model):
-            return self._with_name(self._bounded_marginals(model, init=init, n_threads=n_threads))
+        with name_conflict(model):
+            return self._attach_method_name(self._compute_bounded_marginals(model, init=init, n_threads=n_threads))
 
     def marginals_for_learning(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
         """Return marginals that are, up to small errors, the derivative of their ``log_z``, as learning requires.
@@ -247,7 +247,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Marginals
         """
         self._require("marginals", model, init, n_threads)
-        return self._with_name(self._marginals(model, init=init, n_threads=n_threads))
+        return self._attach_method_name(self._marginals(model, init=init, n_threads=n_threads))
 
     def node_marginals(self, model: Any, *, n_threads: int = 1) -> np.ndarray:
         """Return the marginals of nodes only, as needed for prediction; faster if tables can be skipped.
@@ -265,9 +265,9 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             ``marginals(model).unary``.
         """
         if self.joined_nodes > 1 and has_parts(model):
-            return node_marginals_of_parts(self, self._settled_nodes, model, n_threads)
+            return compute_part_marginals(self, self._marginalise_graphs_jointly, model, n_threads)
         self._require("marginals", model, n_threads=n_threads)
-        with conflict_named(model):
+        with name_conflict(model):
             return self._node_marginals(model, n_threads)
 
     @property
@@ -311,13 +311,13 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """
         return None
 
-    def _bounded_marginals(self, model, *, init=None, n_threads=1):
+    def _compute_bounded_marginals(self, model, *, init=None, n_threads=1):
         return self._marginals(model, init=init, n_threads=n_threads)
 
     def _node_marginals(self, model, n_threads):
         return self._marginals(model, n_threads=n_threads).unary
 
-    def _settled_nodes(self, model, n_threads):
+    def _marginalise_graphs_jointly(self, model, n_threads):
         """Return node marginals of several graphs, and a mask of nodes whose graph must be processed separately."""
         raise NotImplementedError(type(self).__name__)
 
@@ -339,7 +339,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """
         self._require("sample", model, n_threads=n_threads)
         n_samples = as_integer(n_samples, "n_samples")
-        with conflict_named(model):
+        with name_conflict(model):
             return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
     def for_learning(self) -> "Inference":
@@ -378,7 +378,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
                 return found._replace(labels=labels, score=value, bound=proof.bound(value, max(bound, value)))
         return found if bound == found.bound else found._replace(bound=bound)
 
-    def _with_name(self, found):
+    def _attach_method_name(self, found):
         return found._replace(method=type(self).__name__) if getattr(found, "method", "") is None else found
 
     def _require(self, task, model, init=None, n_threads=1):
@@ -388,7 +388,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             raise ValueError(f"{name} cannot do task {task!r}; it can do: {able}.")
         if not isinstance(model, self.takes):
             taken = " or ".join(kind.__name__ for kind in self.takes)
-            others = ", ".join(_takers(type(model), task))
+            others = ", ".join(_list_supporting_algorithms(type(model), task))
             advice = (
                 f"These algorithms accept it for task {task!r}: {others}."
                 if others
@@ -425,7 +425,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     def _allowed(self, model, found, claim):
         """Return the result with allowed labels; warn if none were found."""
         # found: result with forbidden labels, or None if the algorithm claims that there are no allowed labels
-        labels = nearest_allowed(model, None if found is None else found.labels)
+        labels = find_nearest_allowed(model, None if found is None else found.labels)
         value = score(model, labels)
         if np.isneginf(value):
             if claim is not None and claim.proven:
@@ -435,7 +435,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
                 "exists. The labels returned break the fewest constraints found."
             )
         if found is None:
-            found = self._with_name(Labeling(labels, value, converged=False))
+            found = self._attach_method_name(Labeling(labels, value, converged=False))
         # A bound of -inf from an inexact algorithm is not a proof, so it is discarded.
         bound = np.inf if np.isneginf(found.bound) else max(found.bound, value)
         found = found._replace(labels=labels, score=value, bound=bound)
@@ -449,17 +449,17 @@ def check_model(algorithm: Inference, model: Any) -> None:
     algorithm._check_model(model)
 
 
-def labeling_as_found(algorithm: Inference, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
+def run_map_unchecked(algorithm: Inference, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
     """Return the labeling of an algorithm, without the checks and improvements of :meth:`Inference.map`."""
     return algorithm._map(model, init=init, n_threads=n_threads)
 
 
-def marginals_as_found(algorithm: Inference, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
+def run_marginals_unchecked(algorithm: Inference, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
     """Return the marginals of an algorithm, without the checks and bounds of :meth:`Inference.marginals`."""
     return algorithm._marginals(model, init=init, n_threads=n_threads)
 
 
-def _takers(kind, task):
+def _list_supporting_algorithms(kind, task):
     """Return the names of the package's algorithms that support a task and a type of model, sorted."""
     found, classes = [], [Inference]
     while classes:
@@ -478,7 +478,7 @@ def has_parts(model):
     return not any(part.is_forest for part in model.graph.parts)
 
 
-def node_marginals_of_parts(inference, settled_nodes, model, n_threads):
+def compute_part_marginals(inference, settled_nodes, model, n_threads):
     """Return ``inference.node_marginals`` of all graphs of a joint model, concatenated."""
     # settled_nodes: callable(model, n_threads); returns node marginals, and a mask of nodes to process separately
     try:

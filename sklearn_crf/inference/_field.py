@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import highest_of_rows
-from sklearn_crf._threads import own_workspace, run_fixed_ranges
+from sklearn_crf._numbers import compute_row_maxima
+from sklearn_crf._threads import allocate_workspace, run_fixed_ranges
 from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._results import Infeasible, Marginals
 from sklearn_crf.kernels.factors import (
@@ -27,7 +27,7 @@ from sklearn_crf.kernels.messages.odds import (
     renew_odds,
     send_odds,
 )
-from sklearn_crf.models import Statistics, kept_with_layout
+from sklearn_crf.models import Statistics, cache_with_layout
 
 # Kinds of message updates, numbered as in the kernels: sums of probabilities, sums of scores, maxima of scores.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
@@ -84,7 +84,7 @@ class Field(NamedTuple):
 
     def workspace(self) -> np.ndarray:
         """Return the workspace of a kernel, one for each thread."""
-        return own_workspace((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
+        return allocate_workspace((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
 
     def send(self, messages, *how):
         """Send the messages of nodes one after another; the kernel describes the arguments."""
@@ -110,7 +110,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     if maximum or as_scores:
         semiring, dtype, largest = MAX_SCORE if maximum else SUM_SCORE, model.dtype, np.inf
     else:
-        semiring, dtype, largest = _kind_of_sum(model, model.graph.largest_degree, unbounded)
+        semiring, dtype, largest = _choose_sum_kind(model, model.graph.largest_degree, unbounded)
         # Messages are raised to the power of the probability by which scores were divided.
         largest *= 1.0 if appearance is None else float(np.max(appearance, initial=0.0))
     scores: dict[str, Any] = {
@@ -121,7 +121,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
             ("appearance", appearance, ()),
         )
     }
-    unary, unary_shift = padded_unary(model.unary, semiring, dtype)
+    unary, unary_shift = pad_unary(model.unary, semiring, dtype)
     ptr, neighbor, half_edge, reverse = incidence
     field = Field(
         semiring,
@@ -142,7 +142,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
         **scores,
     )
     is_potts = model.is_potts and model.n_columns > 1
-    field = _with_potts_factors(field) if is_potts else _with_factors(field, model)
+    field = _store_potts_factors(field) if is_potts else _store_factors(field, model)
     if field.shift.min(initial=0.0) == -np.inf:
         edges = np.flatnonzero(np.isneginf(field.shift[field.factor]))
         if len(edges):
@@ -150,14 +150,14 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     return field, unary_shift
 
 
-def _kind_of_sum(model, largest_degree, unbounded):
+def _choose_sum_kind(model, largest_degree, unbounded):
     """Return the semiring and data type for sums, and the largest range of the scores of a message."""
     if model.graph.n_edges == 0:
         return SUM_PROBABILITY, model.dtype, 0.0
-    forbids, spread = _ranges_of_tables(model)
+    forbids, spread = _compute_table_ranges(model)
     double = np.dtype(np.float64)
     candidates = () if forbids and not unbounded else (double,) if forbids else (model.dtype, double)
-    largest = _largest_range(model, spread)
+    largest = _compute_largest_range(model, spread)
     together = largest_degree * (largest + np.log(model.n_columns)) + largest
     for dtype in candidates:
         if together <= LARGEST_RANGE[dtype]:
@@ -165,7 +165,7 @@ def _kind_of_sum(model, largest_degree, unbounded):
     return SUM_SCORE, model.dtype, np.inf
 
 
-def _ranges_of_tables(model):
+def _compute_table_ranges(model):
     """Return whether tables forbid pairs, and the range of the finite scores of each table, (T, R)."""
     n_types, n_features, n_columns, _ = model.tables.shape
     spread = np.empty(n_types * n_features)
@@ -173,30 +173,30 @@ def _ranges_of_tables(model):
     return forbids, spread.reshape(n_types, n_features)
 
 
-def largest_range_of_factors(model):
+def compute_largest_factor_range(model):
     """Return the largest range of the finite scores of an edge."""
-    return _largest_range(model, _ranges_of_tables(model)[1])
+    return _compute_largest_range(model, _compute_table_ranges(model)[1])
 
 
-def _largest_range(model, spread):
+def _compute_largest_range(model, spread):
     """Return the largest range of the scores of an edge, given the ranges of tables (T, R)."""
     if model.edge_weight is None:
         return spread.max()
     if spread.shape[1] > 1:
         return largest_range_of_edges(model.edge_weight, model.edge_type, spread)
     return (
-        kept_with_layout(model, "largest weights", partial(_largest_weights, model, len(spread))) * spread[:, 0]
+        cache_with_layout(model, "largest weights", partial(_find_largest_weights, model, len(spread))) * spread[:, 0]
     ).max()
 
 
-def _largest_weights(model, n_types):
+def _find_largest_weights(model, n_types):
     """Return the largest absolute edge weight of each type, for edges with a single weight."""
     largest = np.zeros(n_types, dtype=model.edge_weight.dtype)
     np.maximum.at(largest, model.edge_type, np.abs(model.edge_weight[:, 0]))
     return largest
 
 
-def padded_unary(scores, semiring, dtype):
+def pad_unary(scores, semiring, dtype):
     """Return the unary rows of a field, and the score subtracted from each, (N,) float64."""
     scores = np.ascontiguousarray(scores, dtype=dtype)
     n_nodes, n_columns = scores.shape
@@ -213,13 +213,13 @@ def padded_unary(scores, semiring, dtype):
     return unary, np.zeros(n_nodes)
 
 
-def _with_factors(field, model):
+def _store_factors(field, model):
     """Return the field with stored factors, one for each kind of edge, unless they would need too much memory."""
     if len(field.edge_type) == 0:
         return field
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
     # For one data type, kinds only depend on types and weights of edges, so they are cached with the layout.
-    kept, factor, own = kept_with_layout(model, ("kinds of edges", dtype), lambda: _kinds_of_edges(field))
+    kept, factor, own = cache_with_layout(model, ("kinds of edges", dtype), lambda: _classify_edges(field))
     kinds, n = field._replace(**kept), len(kept["factor"])
     # Storing a factor once requires reading it along columns, which suits long rows and nodes with few edges only.
     once = own and width * dtype.itemsize > _SHORT_ROW and model.graph.largest_degree <= n_columns
@@ -228,14 +228,14 @@ def _with_factors(field, model):
         return field._replace(factor=factor)
     # A forest needs a single sweep, which takes less time than sorting.
     in_order = own and size > _tuning.LARGEST_CACHED and not model.graph.is_forest
-    place = _places_of_factors(field, factor, n, once, in_order)
+    place = _locate_factor_rows(field, factor, n, once, in_order)
     factors = np.empty((n if once else 2 * n, n_columns, width), dtype=dtype)
     shift = np.empty(n)
     fill_factors(kinds, factors, place, shift)
     return field._replace(factor=factor, factors=factors, place=place, shift=shift)
 
 
-def _places_of_factors(field: Field, factor: np.ndarray, n: int, once: bool, in_order: bool) -> np.ndarray:
+def _locate_factor_rows(field: Field, factor: np.ndarray, n: int, once: bool, in_order: bool) -> np.ndarray:
     """Return the rows at which factors are stored, (n, 2). With ``in_order``, factors follow the order of sending.
 
     Processors prefetch consecutive memory, which doubles the speed of sweeps over tables larger than the cache.
@@ -255,20 +255,20 @@ def _places_of_factors(field: Field, factor: np.ndarray, n: int, once: bool, in_
     return np.ascontiguousarray(np.broadcast_to(place, (n, 2)))
 
 
-def _kinds_of_edges(field: Field) -> tuple:
+def _classify_edges(field: Field) -> tuple:
     """Return arrays for one edge of each kind, the kind of every edge, and whether each edge has its own kind."""
-    some, factor = _some_of_each_kind(field)
+    some, factor = _pick_kind_examples(field)
     n = len(some["factor"])
     return some, factor, n == len(factor) and np.bincount(factor, minlength=n).max() == 1
 
 
-def _some_of_each_kind(field: Field) -> tuple:
+def _pick_kind_examples(field: Field) -> tuple:
     if field.is_tied:
         kinds = np.arange(len(field.tables), dtype=np.int32)
         return {"factor": kinds, "edge_type": kinds}, field.edge_type
     n_edges = len(field.edge_type)
     weight = field.edge_weight[:, 0]
-    if field.edge_weight.shape[1] == 1 and _recurs(weight):
+    if field.edge_weight.shape[1] == 1 and _has_recurring_weights(weight):
         # Weights recur, for example, as inverse appearance probabilities of edges in a few trees.
         order = np.lexsort((field.edge_type, weight))
         new = np.ones(n_edges, dtype=bool)
@@ -282,7 +282,7 @@ def _some_of_each_kind(field: Field) -> tuple:
     return {"factor": factor}, factor
 
 
-def _recurs(weight: np.ndarray) -> bool:
+def _has_recurring_weights(weight: np.ndarray) -> bool:
     """Return whether edge weights recur, judged by the first few weights."""
     return len(set(weight[: _tuning.TRIED_EDGES].tolist())) < min(_tuning.TRIED_EDGES, len(weight))
 
@@ -308,13 +308,13 @@ def _are_read_alike(field, graph):
         return not {graph.n_edges, *(part.n_edges for part in graph.parts)} & {len(field.tables)}
     if field.edge_weight.shape[1] == 1:
         # With several types, each edge may have its own kind even if weights recur.
-        recur = (_recurs(field.edge_weight[slice(*of_part), 0]) for of_part in pairwise(ends))
+        recur = (_has_recurring_weights(field.edge_weight[slice(*of_part), 0]) for of_part in pairwise(ends))
         return len(field.tables) == 1 and all(recur)
     are_few = [part.largest_degree <= n_columns for part in graph.parts]
     return all(are_few) or not any(are_few)
 
 
-def _with_potts_factors(field: Field) -> Field:
+def _store_potts_factors(field: Field) -> Field:
     """Return the field with two values for each kind of edge instead of a factor."""
     if len(field.edge_type) == 0:
         return field
@@ -327,7 +327,7 @@ def _with_potts_factors(field: Field) -> Field:
     return field._replace(on=on, off=off, shift=shift)
 
 
-def takes_odds(field: Field) -> bool:
+def can_use_log_odds(field: Field) -> bool:
     """Return whether messages of a field can be stored as log-odds, and are faster that way.
 
     Plain belief propagation on probabilities needs no exponentials and is faster without log-odds.
@@ -354,7 +354,7 @@ class OddsField(NamedTuple):
 
     @classmethod
     def of(cls, field, share=None):
-        """Convert the scores of a field to log-odds of two states, see :func:`takes_odds`."""
+        """Convert the scores of a field to log-odds of two states, see :func:`can_use_log_odds`."""
         # share: (N,) or None for 1, factor of each node's log-odds with all messages
         dtype, (n_nodes, n_edges) = field.unary.dtype, (len(field.unary), len(field.edge_type))
         unary, coupling, offset = np.empty(n_nodes, dtype), np.empty(n_edges), np.empty(2 * n_edges)
@@ -369,7 +369,7 @@ class OddsField(NamedTuple):
 
     def workspace(self) -> np.ndarray:
         """Return the workspace of the kernel, one for each thread."""
-        return own_workspace(self.largest_degree + _PADDING, self.unary.dtype)
+        return allocate_workspace(self.largest_degree + _PADDING, self.unary.dtype)
 
     def send(self, odds, *how):
         """Send the messages of nodes one after another; the kernel describes the arguments."""
@@ -379,7 +379,7 @@ class OddsField(NamedTuple):
         """Send the messages of nodes in ranges, forwards and backwards; the kernel describes the arguments."""
         renew_odds(self, odds, *how)
 
-    def odds_of(self, messages: np.ndarray) -> np.ndarray:
+    def compute_log_odds(self, messages: np.ndarray) -> np.ndarray:
         """Return the log-odds of messages given as probabilities."""
         odds = np.empty(len(messages) + _PADDING, messages.dtype)
         odds_of_probabilities(messages, self.offset, odds)
@@ -397,7 +397,7 @@ class Messages(NamedTuple):
     as_scores: bool
 
 
-def initial_messages(field, init=None):
+def build_initial_messages(field, init=None):
     """Return uniform messages, or the messages of a former result, in the layout and data type of a field."""
     n_slots, n_columns = len(field.neighbor), field.tables.shape[3]
     as_scores = field.semiring != SUM_PROBABILITY
@@ -423,32 +423,32 @@ def initial_messages(field, init=None):
         raise ValueError("init must not hold NaN.")
     with np.errstate(divide="ignore"):
         scores = init.values if init.as_scores else np.log(init.values)
-    scores = np.maximum(scores - highest_of_rows(scores), _tuning.LEAST_INITIAL_SCORE)
+    scores = np.maximum(scores - compute_row_maxima(scores), _tuning.LEAST_INITIAL_SCORE)
     values[:, :n_columns] = scores if as_scores else np.exp(scores)
     return values
 
 
-def infeasible_at_node(node):
+def make_infeasible_error(node):
     """Return the error for a node without any possible state."""
     return Infeasible(
         "model is infeasible: the scores around node {nodes} forbid all of its states.", nodes=[int(node)]
     )
 
 
-def beliefs_of(field, messages, run):
+def compute_beliefs(field, messages, run):
     """Return node beliefs (logarithms if the field stores scores) and the logarithm of each node's normaliser."""
     # messages: (2E, width); returns beliefs: (N, width), log_z_terms: (N,) float64
-    # run: function returned by :func:`~sklearn_crf._threads.range_runner`
+    # run: function returned by :func:`~sklearn_crf._threads.open_range_runner`
     beliefs = np.empty_like(field.unary)
     log_z_terms = np.empty(len(beliefs))
     failed, work_size = [], field.workspace().size
 
     def part(start, stop):
-        failed.append(node_beliefs(field, messages, beliefs, log_z_terms, start, stop, own_workspace(work_size)))
+        failed.append(node_beliefs(field, messages, beliefs, log_z_terms, start, stop, allocate_workspace(work_size)))
 
     run(part, len(beliefs))
     if max(failed) >= 0:
-        raise infeasible_at_node(max(failed))
+        raise make_infeasible_error(max(failed))
     return beliefs, log_z_terms
 
 
@@ -457,16 +457,16 @@ def marginals_of(field, dtype, unary_shift, messages, run, exact=False, **fields
     # dtype: data type of the result; messages: (2E, width); **fields: other fields of the result
     # unary_shift: (N,), as :func:`~sklearn_crf.inference._field.make_field` returns it
     # exact: whether messages are a fixed point up to rounding, which saves work
-    beliefs, log_z_terms = beliefs_of(field, messages, run)
+    beliefs, log_z_terms = compute_beliefs(field, messages, run)
     log_z_terms += unary_shift
     tables = _sum_pairs(field, messages, beliefs, log_z_terms, run, exact)
     unary = _probabilities(field, beliefs, dtype)
     return Marginals(unary, Statistics(unary, tables), float(log_z_terms.sum()), log_z_terms, **fields)
 
 
-def node_marginals_of(field, dtype, messages, run):
+def compute_node_marginals(field, dtype, messages, run):
     """Return the marginals of nodes, (N, K)."""
-    beliefs, _ = beliefs_of(field, messages, run)
+    beliefs, _ = compute_beliefs(field, messages, run)
     return _probabilities(field, beliefs, dtype)
 
 
@@ -487,11 +487,11 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     # For tied and stored factors without powers, multiply by the factor once, after summing over its edges.
     stored = len(field.factors) + len(field.on) > 0
     without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and stored and len(field.appearance) == 0
-    row_totals = row_totals_of(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)
+    row_totals = sum_factor_rows(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)
     failed, work_size = [], field.workspace().size
 
     def part(k, start, stop):
-        work = own_workspace(work_size)
+        work = allocate_workspace(work_size)
         failed.append(
             pair_statistics(
                 field, messages, beliefs, partial[k], without_factor, row_totals, log_z_terms, start, stop, work
@@ -512,30 +512,30 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
         step = max(1, _tuning.GATHERED // n_columns**2)
         for start in range(0, n_types, step):
             types = slice(start, start + step)
-            total[types, 0] *= _tied_factors(field, types)
+            total[types, 0] *= _gather_tied_factors(field, types)
     return total
 
 
-def row_totals_of(field: Field) -> np.ndarray:
+def sum_factor_rows(field: Field) -> np.ndarray:
     """Return the sums of the rows of each stored factor, (n, width)."""
     if len(field.factors):
         totals = np.zeros((len(field.place), field.width), dtype=field.unary.dtype)
-        totals[:, : field.factors.shape[1]] = _stored_factors(field, slice(None)).sum(axis=2)
+        totals[:, : field.factors.shape[1]] = _gather_stored_factors(field, slice(None)).sum(axis=2)
         return totals
     total = field.on + (field.tables.shape[3] - 1) * field.off
     return np.ascontiguousarray(np.broadcast_to(total[:, None], (len(total), field.width)))
 
 
-def _tied_factors(field, types):
+def _gather_tied_factors(field, types):
     """Return the factors of some types, (n, K, K)."""
     n_columns = field.tables.shape[3]
     if len(field.factors):
-        return _stored_factors(field, types)[:, :, :n_columns]
+        return _gather_stored_factors(field, types)[:, :, :n_columns]
     on, off = field.on[types, None, None], field.off[types, None, None]
     return np.where(np.eye(n_columns, dtype=bool), on, off)
 
 
-def _stored_factors(field, types):
+def _gather_stored_factors(field, types):
     """Return the factors of some types for the first end, (n, K, width), as a view if they are stored in order."""
     place = field.place[types, 0]
     first, step = place[0], len(field.factors) // len(field.place)

@@ -19,8 +19,8 @@ from sklearn_crf.kernels.local.neighborhood_search import (
 )
 from sklearn_crf.kernels.local.updates import icm_update
 from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel, check_labels, score
-from sklearn_crf.models._pairwise import stored_weights
-from sklearn_crf.models._row_models import row_ranges, stored_rows
+from sklearn_crf.models._pairwise import get_kernel_weights
+from sklearn_crf.models._row_models import split_row_ranges, stored_rows
 
 SCHEDULES = ("sequential", "checkerboard")
 
@@ -37,10 +37,10 @@ class LocalEdges(NamedTuple):
     half_edge: np.ndarray
 
 
-def local_arguments(model):
+def build_local_arguments(model):
     """Return the unary scores and the :class:`LocalEdges` of a model."""
     ptr, neighbor, half_edge, _ = model.graph.incidence
-    kinds = model.tables, _agreement(model), model.edge_type, stored_weights(model)
+    kinds = model.tables, _agreement(model), model.edge_type, get_kernel_weights(model)
     edges = LocalEdges(*kinds, ptr, neighbor, half_edge)
     return model.unary, edges
 
@@ -80,7 +80,7 @@ def sweep(run, groups, update, unary, *arguments):
     return returned
 
 
-def table_buffers(model, n_items):
+def allocate_table_buffers(model, n_items):
     """Return zeros for partial sums of tables, (n_ranges, T, R, K, K) float64.
 
     The number of ranges only depends on the model, so that sums do not depend on the number of threads.
@@ -96,7 +96,7 @@ def random_labels(model, rng):
     return np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1).astype(np.int32)
 
 
-def best_alone(model):
+def label_nodes_independently(model):
     """Return the best label of each node without its neighbours, (N,) int32."""
     return np.argmax(model.unary, axis=1).astype(np.int32)
 
@@ -142,7 +142,7 @@ class SearchProblem(NamedTuple):
         cells_of_labels(self, unary, labels, cells)
         return cells
 
-    def mean_cost_of_change(self, unary, labels, cells, workspace=None):
+    def compute_mean_change_cost(self, unary, labels, cells, workspace=None):
         """Return the mean absolute score difference of the best change of one label, over nodes with several states."""
         cost = np.empty(len(labels))
         workspace = workspace or SearchWorkspace(len(unary), len(cells), unary.shape[1])
@@ -155,11 +155,11 @@ class SearchProblem(NamedTuple):
 
 def search_problem(model: PairwiseModel | FactorGraph) -> tuple[SearchProblem, np.ndarray]:
     """Return a model in the layout of search kernels, and its unary scores, (N, K)."""
-    arrays, unary = _problem_of_factors(model) if isinstance(model, FactorGraph) else _problem_of_edges(model)
-    return arrays._replace(forbidden=_forbidden_score(arrays, unary)), unary
+    arrays, unary = _build_factor_problem(model) if isinstance(model, FactorGraph) else _build_edge_problem(model)
+    return arrays._replace(forbidden=_compute_forbidden_score(arrays, unary)), unary
 
 
-def _problem_of_edges(model):
+def _build_edge_problem(model):
     graph, n_columns = model.graph, model.n_columns
     ptr, _, half_edge, _ = graph.incidence
     n_types, size = len(model.tables), model.tables[0].size if len(model.tables) else 0
@@ -179,13 +179,13 @@ def _problem_of_edges(model):
         fallback=np.full(n_types, -np.inf),
         listed=np.zeros(0, dtype=np.int64),
         values=model.tables.reshape(-1),
-        weight=stored_weights(model),
+        weight=get_kernel_weights(model),
         forbidden=0.0,
     )
     return arrays, model.unary
 
 
-def _problem_of_factors(model):
+def _build_factor_problem(model):
     joint = np.flatnonzero(model.arity >= 2)
     lengths = model.arity[joint]
     slot_ptr = offsets_from_lengths(lengths)
@@ -234,7 +234,7 @@ def _steps(n_states, slot_ptr):
     return steps
 
 
-def _forbidden_score(arrays: SearchProblem, unary: np.ndarray) -> float:
+def _compute_forbidden_score(arrays: SearchProblem, unary: np.ndarray) -> float:
     """Return a score so low that any labeling with it is worse than all labelings without it."""
     scores = [unary, arrays.values, arrays.fallback[arrays.kind != DENSE]]
     if all(part.min(initial=0.0) > -np.inf for part in scores):
@@ -264,7 +264,7 @@ class Climber(Sweeps):
     """Sweeps over a pairwise model."""
 
     def __init__(self, model, schedule="sequential", run=run_alone):
-        self.arguments, self.groups, self.run = local_arguments(model), visits(model.graph, schedule), run
+        self.arguments, self.groups, self.run = build_local_arguments(model), visits(model.graph, schedule), run
 
     def sweeps(self, labels):
         pending = np.ones(len(labels), dtype=np.uint8)
@@ -284,16 +284,16 @@ class RowsClimber(Sweeps):
     def start(self):
         """Return the best state of each node without its neighbours, (N,) int32."""
         labels = np.empty(self.rows.graph.n_nodes, dtype=np.int32)
-        for start, stop in row_ranges(self.rows.graph, _tuning.NODES_AT_ONCE):
+        for start, stop in split_row_ranges(self.rows.graph, _tuning.NODES_AT_ONCE):
             checkpoint()
-            labels[self.rows.nodes(start, stop)] = best_alone(self.rows.between(start, stop))
+            labels[self.rows.nodes(start, stop)] = label_nodes_independently(self.rows.between(start, stop))
         return labels
 
     def sweeps(self, labels):
         pending = np.ones(len(labels), dtype=np.uint8)
         while True:
             n_changed = 0
-            for start, stop in row_ranges(self.rows.graph, _tuning.NODES_AT_ONCE):
+            for start, stop in split_row_ranges(self.rows.graph, _tuning.NODES_AT_ONCE):
                 if pending[self.rows.nodes(start, stop)].any():
                     n_changed += self._sweep(labels, pending, start, stop)
             yield n_changed
@@ -305,7 +305,7 @@ class RowsClimber(Sweeps):
         width, around = self.rows.width, self.rows.nodes(low, high)
         nodes = np.arange((start - low) * width, (stop - low) * width, dtype=np.int32)
         state = labels[around], pending[around]
-        return icm_update(nodes, 0, len(nodes), *local_arguments(model), *state, np.empty(model.n_columns))
+        return icm_update(nodes, 0, len(nodes), *build_local_arguments(model), *state, np.empty(model.n_columns))
 
 
 class Descent(Sweeps):
@@ -335,7 +335,7 @@ class FactorClimber(Descent):
         return labels
 
 
-def climber_of(model):
+def choose_climber(model):
     """Return the sweeps for a model: by rows for large lattices, to save memory."""
     if isinstance(model, FactorGraph):
         return FactorClimber(model)
@@ -346,4 +346,4 @@ def climber_of(model):
 def climbed(model, labels):
     """Improve labels by hill climbing; return labels that no change of a single node improves."""
     # labels: (N,) int32, with a finite score; returns (N,) int32
-    return climber_of(model).climb(labels.copy())
+    return choose_climber(model).climb(labels.copy())

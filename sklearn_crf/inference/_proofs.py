@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._numbers import highest_of_rows
+from sklearn_crf._numbers import compute_row_maxima
 from sklearn_crf._threads import cached_property
 from sklearn_crf.inference import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel
@@ -74,7 +74,7 @@ class Proof:
         step, largest = 0.0, 0.0
         for values, _, _ in self._differences():
             for some in (values[: _tuning.TRIED_SCORES], values):
-                step = _common_step(some, step, self.rounding)
+                step = _compute_common_step(some, step, self.rounding)
                 if np.isnan(step):
                     return 0.0
             largest = max(largest, float(values.max(initial=0.0)))
@@ -103,7 +103,7 @@ class Proof:
         """Yield scores of factors, the start of each factor's scores, and the number of factors that share them."""
         model = self.model
         if isinstance(model, FactorGraph):
-            yield from _groups_of_factors(model)
+            yield from _group_factor_scores(model)
         elif isinstance(model, PairwiseModel):
             if len(model.unary):
                 yield _rows(model.unary)
@@ -116,7 +116,7 @@ class Proof:
                     yield _rows(model.edge_tables(slice(first, first + most)))
 
 
-def near_zero(model: Any) -> tuple[Any, float]:
+def shift_near_zero(model: Any) -> tuple[Any, float]:
     """Subtract the largest score of each factor if needed; return the model and the sum of the subtracted scores.
 
     The model is returned unchanged, with 0, unless its scores are so large that sums would lose their differences.
@@ -133,13 +133,13 @@ def near_zero(model: Any) -> tuple[Any, float]:
         spread += float(counts[known] @ (highest[known] - lowest[known]))
     if size <= _tuning.FAR_FROM_ZERO * spread:
         return model, 0.0
-    return _factors_near_zero(model) if isinstance(model, FactorGraph) else _pairs_near_zero(model)
+    return _shift_factors_near_zero(model) if isinstance(model, FactorGraph) else _shift_pairs_near_zero(model)
 
 
 def _differ_at_nodes(model: PairwiseModel) -> bool:
     """Return whether node scores vary enough for sums to be accurate, a quick test that ignores edges."""
-    highest = highest_of_rows(model.unary)
-    lowest = -highest_of_rows(np.where(np.isneginf(model.unary), -np.inf, -model.unary))
+    highest = compute_row_maxima(model.unary)
+    lowest = -compute_row_maxima(np.where(np.isneginf(model.unary), -np.inf, -model.unary))
     spread = float(np.subtract(highest, lowest, dtype=np.float64).sum())
     weight = 1.0 if model.edge_weight is None else float(np.abs(model.edge_weight).sum(axis=1).max(initial=0.0))
     tables = float(np.abs(model.tables).max(where=np.isfinite(model.tables), initial=0))
@@ -148,15 +148,15 @@ def _differ_at_nodes(model: PairwiseModel) -> bool:
 
 
 def moved(found: Any, value: float, taken: float) -> Any:
-    """Convert a labeling of a model changed by :func:`near_zero` to a labeling of the original model."""
+    """Convert a labeling of a model changed by :func:`shift_near_zero` to a labeling of the original model."""
     # value: score of the labels in the original model; taken: sum of the subtracted scores
     # Keep a proof of optimality, but do not let rounding of the sum create one.
     bound = value if found.bound <= found.score else max(found.bound + taken, np.nextafter(value, np.inf))
     return found._replace(score=value, bound=float(bound))
 
 
-def _pairs_near_zero(model: PairwiseModel) -> tuple[PairwiseModel, float]:
-    """Subtract the largest scores of a pairwise model, see :func:`near_zero`."""
+def _shift_pairs_near_zero(model: PairwiseModel) -> tuple[PairwiseModel, float]:
+    """Subtract the largest scores of a pairwise model, see :func:`shift_near_zero`."""
     unary = model.unary
     if model.n_states is not None:
         unary = np.where(np.arange(model.n_columns) < model.n_states[:, np.newaxis], unary, -np.inf)
@@ -169,8 +169,8 @@ def _pairs_near_zero(model: PairwiseModel) -> tuple[PairwiseModel, float]:
     return close, float(of_nodes.sum(dtype=np.float64) + taken.sum())
 
 
-def _factors_near_zero(model: FactorGraph) -> tuple[FactorGraph, float]:
-    """Subtract the largest scores of a factor graph, see :func:`near_zero`."""
+def _shift_factors_near_zero(model: FactorGraph) -> tuple[FactorGraph, float]:
+    """Subtract the largest scores of a factor graph, see :func:`shift_near_zero`."""
     entries = np.insert(model.log_table, model.table_ptr[1:], model.table_default)
     highest = np.maximum.reduceat(entries, model.table_ptr[:-1] + np.arange(model.n_tables))
     highest = np.where(np.isfinite(highest), highest, 0.0).astype(entries.dtype)
@@ -185,7 +185,7 @@ def _rows(scores: np.ndarray, counts: np.ndarray | None = None) -> tuple:
     return scores.ravel(), np.arange(len(scores)) * scores.shape[1], counts
 
 
-def _groups_of_factors(model):
+def _group_factor_scores(model):
     used = np.bincount(model.table_id, minlength=model.n_tables).astype(np.float64)
     # The score of unlisted joint states follows the listed scores of each table.
     scores = np.insert(model.log_table.astype(np.float64), model.table_ptr[1:], model.table_default)
@@ -193,7 +193,7 @@ def _groups_of_factors(model):
         yield scores, model.table_ptr[:-1] + np.arange(len(used)), used
 
 
-def _common_step(values: np.ndarray, step: float, rounding: float) -> float:
+def _compute_common_step(values: np.ndarray, step: float, rounding: float) -> float:
     """Return the greatest common divisor of ``step`` and values, up to rounding; NaN if it is not above rounding."""
     # values: (n,), non-negative
     values = np.unique(np.append(values, step))

@@ -7,13 +7,13 @@ import numpy as np
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference import _tuning
-from sklearn_crf.inference._field import SUM_PROBABILITY, infeasible_at_node
+from sklearn_crf.inference._field import SUM_PROBABILITY, make_infeasible_error
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference._results import Infeasible, scored_labeling
+from sklearn_crf.inference._results import Infeasible, score_labeling
 from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 
-def in_double_precision(model):
+def convert_to_double(model):
     """Return a model with scores in float64, so that bounds are reliable. Factor graphs are returned unchanged."""
     if model.dtype == np.float64 or isinstance(model, FactorGraph):
         return model
@@ -22,7 +22,7 @@ def in_double_precision(model):
     return PairwiseModel(model.graph, unary, tables, model.edge_type, weight, model.n_states)
 
 
-def table_blocks(model):
+def iterate_table_blocks(model):
     """Yield slices of edges with their tables, in blocks, since all tables may not fit into memory."""
     step = max(1, _tuning.TABLES_AT_ONCE // model.n_columns**2)
     for first in range(0, model.graph.n_edges, step):
@@ -41,7 +41,7 @@ def consistent(model):
     possible = ~np.isneginf(model.unary)
     n_before = -1
     while n_before != (n_before := int(possible.sum())):
-        for edges, tables in table_blocks(model):
+        for edges, tables in iterate_table_blocks(model):
             allowed = ~np.isneginf(tables)
             tails, heads = model.graph.edges[edges].T
             supported = (allowed & possible[heads][:, None, :]).any(axis=2)
@@ -57,16 +57,16 @@ def consistent(model):
     return PairwiseModel(model.graph, unary, model.tables, model.edge_type, model.edge_weight, model.n_states)
 
 
-def least_score(model: PairwiseModel) -> float:
+def compute_least_score(model: PairwiseModel) -> float:
     """Return a lower bound on the score of every allowed labeling: the sum of the smallest finite scores."""
-    parts = [model.unary, *(tables.reshape(len(tables), -1) for _, tables in table_blocks(model))]
+    parts = [model.unary, *(tables.reshape(len(tables), -1) for _, tables in iterate_table_blocks(model))]
     return float(sum(np.where(np.isneginf(part), np.inf, part).min(axis=1).sum() for part in parts))
 
 
-def spread_of_scores(model: PairwiseModel) -> float:
+def compute_score_spread(model: PairwiseModel) -> float:
     """Return the standard deviation of all finite scores of nodes and edges, or 1 if they do not vary."""
     n, total, square = 0, 0.0, 0.0
-    for part in [model.unary, *(tables for _, tables in table_blocks(model))]:
+    for part in [model.unary, *(tables for _, tables in iterate_table_blocks(model))]:
         finite = part[np.isfinite(part)]
         n, total, square = n + finite.size, total + finite.sum(), square + np.dot(finite, finite)
     variance = square / max(n, 1) - (total / max(n, 1)) ** 2
@@ -80,7 +80,7 @@ def check_not_below(bound: float, least: float) -> None:
         raise Infeasible("model is infeasible: an upper bound lies below the least score of an allowed labeling.")
 
 
-def rise_to_bound(field, beliefs, messages, fresh, along_chains):
+def compute_bound_rise(field, beliefs, messages, fresh, along_chains):
     r"""Return each node's contribution to the difference between an upper bound and the value of messages.
 
     For any messages, the scores are exactly
@@ -122,7 +122,7 @@ def rise_to_bound(field, beliefs, messages, fresh, along_chains):
     )
     most = change.max(axis=1, initial=-np.inf)
     if np.isneginf(most).any():
-        raise infeasible_at_node(int(receiver[np.argmin(most)]))
+        raise make_infeasible_error(int(receiver[np.argmin(most)]))
     below = most[:, None] - change
     below /= power[:, None]
     share = beliefs[receiver]
@@ -145,10 +145,10 @@ def rise_to_bound(field, beliefs, messages, fresh, along_chains):
 _LEAST_MEAN = 1e-300
 
 
-def reweighted_bound_terms(model, messages, probabilities, *, along_chains=False):
+def compute_reweighted_bound_terms(model, messages, probabilities, *, along_chains=False):
     r"""Return each node's contribution to an upper bound on the best score.
 
-    It is the bound of :func:`rise_to_bound` with maxima instead of sums. Constants are subtracted so that
+    It is the bound of :func:`compute_bound_rise` with maxima instead of sums. Constants are subtracted so that
     :math:`\max_a \beta_s(a) = 0`. The bound is the average over trees of the largest contributions of their edges.
     """
     # probabilities: (E,)
@@ -164,9 +164,9 @@ def reweighted_bound_terms(model, messages, probabilities, *, along_chains=False
     np.add.at(nodes, np.repeat(np.arange(graph.n_nodes), graph.degree), messages)
     terms = np.max(nodes, axis=1)
     if np.isneginf(terms).any():
-        raise infeasible_at_node(int(np.argmin(terms)))
+        raise make_infeasible_error(int(np.argmin(terms)))
     nodes -= terms[:, None]
-    for edges, tables in table_blocks(model):
+    for edges, tables in iterate_table_blocks(model):
         ends, numbers, pair = graph.edges[edges].T, np.arange(graph.n_edges)[edges], tables.astype(np.float64)
         for side in (0, 1):
             message = messages[slot_of_half_edge[2 * numbers + side]]
@@ -198,7 +198,7 @@ class RecentFall:
         return self._bounds[-1 - _tuning.PATIENCE] - bound if len(self._bounds) > _tuning.PATIENCE else np.inf
 
 
-def labeling_by_descent(algorithm, model, run):
+def descend_to_labeling(algorithm, model, run):
     """Lower the bound until it converges or a labeling attains it, and return the best labeling of all iterations."""
     # algorithm: object with ``max_iter`` and ``tol``, which is relative to the size of the bound
     # run: ``run.lower()`` makes an iteration and returns the decrease of ``run.bound``; ``run.labels()`` returns the
@@ -218,12 +218,12 @@ def labeling_by_descent(algorithm, model, run):
         size = max(1.0, abs(run.bound))
         converged = recent.after(run.bound) <= algorithm.tol * size or proof.closes(best_score, run.bound)
     if not converged:
-        warn_unconverged(still_falling(algorithm, fall))
-    result = scored_labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)
+        warn_unconverged(make_still_falling_warning(algorithm, fall))
+    result = score_labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)
     return result._replace(bound=max(run.bound, result.score))
 
 
-def still_falling(algorithm, fall):
+def make_still_falling_warning(algorithm, fall):
     """Return the warning that a bound has not converged, given its decrease in the last iteration."""
     stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations"
     if np.isinf(fall):
@@ -234,7 +234,7 @@ def still_falling(algorithm, fall):
     )
 
 
-def marginals_by_descent(algorithm, run, bound):
+def descend_to_marginals(algorithm, run, bound):
     """Lower the bound until messages converge, and return the marginals there."""
     # algorithm: object with ``max_iter`` and ``tol``, the largest change of a message at convergence
     # run: ``run.iterate()`` makes an iteration and returns the largest change; ``run.marginals(**fields)`` returns the
@@ -259,9 +259,9 @@ def is_coarse(model):
     if model.dtype == np.float64:
         return False
     most = 1.0 if model.edge_weight is None else float(np.abs(model.edge_weight).max(initial=1.0))
-    largest = max(_largest_score(model.unary), most * _largest_score(model.tables))
+    largest = max(_compute_largest_score(model.unary), most * _compute_largest_score(model.tables))
     return largest * np.finfo(np.float32).eps > 1
 
 
-def _largest_score(scores: np.ndarray) -> float:
+def _compute_largest_score(scores: np.ndarray) -> float:
     return float(np.abs(scores).max(where=np.isfinite(scores), initial=0.0))

@@ -14,7 +14,7 @@ from sklearn_crf.models import (
     SegmentStatistics,
     Statistics,
     check_labels,
-    pairwise_statistics,
+    convert_to_pairwise_statistics,
     score,
 )
 
@@ -161,7 +161,7 @@ class Labeling(NamedTuple):
         return bool(np.isfinite(self.score) and self.bound <= self.score)
 
 
-def marginals_by_factors(
+def convert_factor_marginals(
     model: PairwiseModel | FactorGraph,
     terms: np.ndarray,
     unary: np.ndarray,
@@ -176,7 +176,7 @@ def marginals_by_factors(
         return Marginals(unary.astype(model.dtype), FactorStatistics(log_table, table_default), **fields)
     padded = np.zeros(model.unary.shape, dtype=model.dtype)
     padded[:, : unary.shape[1]] = unary
-    return Marginals(padded, Statistics(padded, pairwise_statistics(model, log_table)), **fields)
+    return Marginals(padded, Statistics(padded, convert_to_pairwise_statistics(model, log_table)), **fields)
 
 
 class LogLikelihood(NamedTuple):
@@ -193,7 +193,7 @@ class LogLikelihood(NamedTuple):
     bound: str | None
 
 
-def scored_labeling(model: Any, labels: np.ndarray, **fields: Any) -> Labeling:
+def score_labeling(model: Any, labels: np.ndarray, **fields: Any) -> Labeling:
     """Return a labeling with its score computed from the model."""
     return Labeling(labels=labels, score=score(model, labels), **fields)
 
@@ -211,9 +211,9 @@ class Infeasible(ValueError):
     def __init__(self, text, proven=False, nodes=()):
         # text: message with a placeholder {nodes} for the list of nodes
         self.text, self.proven, self.nodes = text, proven, nodes
-        super().__init__(self.text_from(0))
+        super().__init__(self.format_message(0))
 
-    def text_from(self, first):
+    def format_message(self, first):
         """Return the message with ``first`` subtracted from node indices, for a model that is part of another model."""
         listed = ", ".join(str(node - first) for node in self.nodes[:_NAMED])
         more = f" and {len(self.nodes) - _NAMED} more" if len(self.nodes) > _NAMED else ""
@@ -252,7 +252,7 @@ def as_finite(values: Any, name: str, shape: tuple[int, ...], dtype: Any = np.fl
     return values
 
 
-def checked_labeling(found: Any, model: Any, *arguments: Any, **options: Any) -> Any:
+def check_model_labeling(found: Any, model: Any, *arguments: Any, **options: Any) -> Any:
     """Check a labeling of a model; return it with labels in int32."""
     _require_type(found, "a labeling", Labeling)
     for name in ("score", "bound"):
@@ -263,12 +263,12 @@ def checked_labeling(found: Any, model: Any, *arguments: Any, **options: Any) ->
     return found._replace(labels=check_labels(model, found.labels), fractional=fractional)
 
 
-def checked_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -> Any:
+def check_model_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -> Any:
     """Check marginals of a model; return them with node marginals in the data type of the model."""
     _require_type(found, "marginals", Marginals)
     kind = next((kind for of_model, kind in _STATISTICS.items() if isinstance(model, of_model)), Statistics)
     _require_type(found.statistics, "Marginals.statistics", kind)
-    unary = checked_node_marginals(found.unary, model)
+    unary = check_node_marginals(found.unary, model)
     changed = {
         name: as_finite(value, name, getattr(model, name).shape)
         for name, value in found.statistics._asdict().items()
@@ -284,7 +284,7 @@ def checked_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -
     return found.with_values(unary, **changed)
 
 
-def checked_node_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -> np.ndarray:
+def check_node_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -> np.ndarray:
     """Check node marginals; return them in the data type of the model."""
     shape = (model.n_nodes, model.n_columns)
     found = as_finite(found, "marginals of nodes", shape, model.dtype)
@@ -293,7 +293,7 @@ def checked_node_marginals(found: Any, model: Any, *arguments: Any, **options: A
     return found
 
 
-def checked_samples(found: Any, model: Any, n_samples: Any = 1, *arguments: Any, **options: Any) -> np.ndarray:
+def check_samples(found: Any, model: Any, n_samples: Any = 1, *arguments: Any, **options: Any) -> np.ndarray:
     """Check samples of the labelings of a model; return them in int32."""
     shape = (n_samples, model.n_nodes)
     found = as_integers(found, "samples", shape=shape, lowest=0, highest=model.n_columns - 1, kinds="iub")
@@ -304,14 +304,14 @@ def checked_samples(found: Any, model: Any, n_samples: Any = 1, *arguments: Any,
 
 #: Check of the result of each method of an algorithm.
 CHECKS = {
-    "map": checked_labeling,
-    "_map": checked_labeling,
-    "marginals": checked_marginals,
-    "_marginals": checked_marginals,
-    "node_marginals": checked_node_marginals,
-    "_node_marginals": checked_node_marginals,
-    "sample": checked_samples,
-    "_sample": checked_samples,
+    "map": check_model_labeling,
+    "_map": check_model_labeling,
+    "marginals": check_model_marginals,
+    "_marginals": check_model_marginals,
+    "node_marginals": check_node_marginals,
+    "_node_marginals": check_node_marginals,
+    "sample": check_samples,
+    "_sample": check_samples,
 }
 
 

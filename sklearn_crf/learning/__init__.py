@@ -2,7 +2,7 @@
 
 from sklearn_crf.learning._batch_labels import given
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
-from sklearn_crf.learning._labeler import Labeler, right_nodes
+from sklearn_crf.learning._labeler import Labeler, weigh_correct_nodes
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import (
     Exact,
@@ -31,8 +31,8 @@ from sklearn_crf.learning._margins import (
     ReparameterizedMargin,
     SmoothedMargin,
 )
-from sklearn_crf.learning._names import LEARNING_CONSTRAINTS, LEARNINGS, kind_of_learning, resolve_learning
-from sklearn_crf.learning._online import ONLINE_BATCH_SIZE, online_pass
+from sklearn_crf.learning._names import LEARNING_CONSTRAINTS, LEARNINGS, resolve_learning, resolve_learning_class
+from sklearn_crf.learning._online import ONLINE_BATCH_SIZE, make_online_pass
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._relaxations import (
     DualAscent,
@@ -47,11 +47,11 @@ from sklearn_crf.learning._steps import ContrastiveDivergenceTraining, MaximumMa
 from sklearn_crf.learning._training import (
     HeldOutScores,
     PenalisedRisk,
-    checked_node_weights,
+    check_node_weights,
+    compute_initial_weights,
     cost_matrix,
-    initial_weights,
     restore_units,
-    with_node_weights,
+    set_node_weights,
 )
 from sklearn_crf.learning._truncated import TruncatedInference
 

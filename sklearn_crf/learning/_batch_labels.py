@@ -12,10 +12,10 @@ from sklearn_crf.models import (
     PairwiseModel,
     SegmentModel,
     clamped,
+    compute_score_terms,
+    extract_components,
     factor_graph_of,
-    model_of_components,
-    score_terms,
-    union_of_factors,
+    unite_factors,
 )
 from sklearn_crf.models._row_models import RowModels
 
@@ -61,7 +61,7 @@ def marginals_of(labeler, potentials, weights, batch, inference, n_threads):
     return model, unary.astype(np.float64, copy=False)
 
 
-def weighed_marginals(marginals, class_weight, sizes):
+def weigh_marginals(marginals, class_weight, sizes):
     """Return the marginals multiplied by the class weights.
 
     The marginals of single-node examples are left unchanged, because training already weights these examples by class.
@@ -85,42 +85,42 @@ def labels_of_most_gain(model, gain, n_threads=1):
     # model: only its scores of -inf matter; None allows all labelings
     # gain: (N, n_classes) float64; returns: (N,) int32
     if isinstance(model, SegmentModel):
-        return _labels_of_segments(model, gain, n_threads)
+        return _label_segments(model, gain, n_threads)
     is_pairwise = isinstance(model, PairwiseModel)
     if is_pairwise and model.unary.min(initial=0.0) == -np.inf:
         gain = np.where(np.isneginf(model.unary), -np.inf, gain[:, : model.n_columns])
     elif model is not None and not is_pairwise:
         gain = np.where(np.arange(gain.shape[1]) < model.n_states[:, None], gain, -np.inf)
-    labels = of_largest(gain)
+    labels = find_largest_gain(gain)
     if model is None or not _forbids_tuples(model):
         return labels
     topology = model.graph if is_pairwise else model
     component, n_components, is_forest = topology.component, topology.n_components, is_pairwise and topology.is_forest
     is_broken = np.zeros(n_components, dtype=bool)
-    is_broken[component[np.isneginf(score_terms(model, labels))]] = True
+    is_broken[component[np.isneginf(compute_score_terms(model, labels))]] = True
     if not is_broken.any():
         return labels
-    constraints = _with_gains(model, gain)
+    constraints = _replace_scores_by_gains(model, gain)
     # Components with cycles are solved one by one, so that the result of AutoMap does not depend on other components.
     lots = [is_broken] if is_forest else np.eye(n_components, dtype=bool)[is_broken]
     for lot in lots:
-        part, nodes = (constraints, slice(None)) if lot.all() else model_of_components(constraints, lot)
+        part, nodes = (constraints, slice(None)) if lot.all() else extract_components(constraints, lot)
         # Training needs many such labelings. A full search by AutoMap takes a hundred times as long for 2 % more gain.
         inference = TreeInference() if is_forest else AutoMap(bounded=True)
         labels[nodes] = inference.map(part, n_threads=n_threads).labels
     return labels
 
 
-def _labels_of_segments(model: SegmentModel, gain: np.ndarray, n_threads: int) -> np.ndarray:
+def _label_segments(model: SegmentModel, gain: np.ndarray, n_threads: int) -> np.ndarray:
     """Return :func:`labels_of_most_gain` for chains that score the durations of runs."""
     gain = np.where(np.isneginf(model.unary), -np.inf, gain)
-    labels = of_largest(gain)
-    is_broken = np.isneginf(score_terms(model, labels))
+    labels = find_largest_gain(gain)
+    is_broken = np.isneginf(compute_score_terms(model, labels))
     if not is_broken.any():
         return labels
     graph = model.graph
     durations = np.where(np.isneginf(model.durations), -np.inf, 0.0)
-    constraints = replace(model, pairwise=_with_gains(model.pairwise, gain), durations=durations)
+    constraints = replace(model, pairwise=_replace_scores_by_gains(model.pairwise, gain), durations=durations)
     allowed = SegmentInference().map(constraints, n_threads=n_threads).labels
     in_broken = np.bincount(graph.component, is_broken, graph.n_components)[graph.component] > 0
     return np.where(in_broken, allowed, labels)
@@ -133,7 +133,7 @@ def _forbids_tuples(model):
     return bool(min(model.log_table.min(initial=0.0), model.table_default.min(initial=0.0)) == -np.inf)
 
 
-def of_largest(gain):
+def find_largest_gain(gain):
     """Return the state with the largest gain of each node, the first of equal gains."""
     if gain.shape[1] == 2:
         # Many times faster than argmax. Both choose the first of equal gains.
@@ -141,7 +141,7 @@ def of_largest(gain):
     return np.argmax(gain, axis=1).astype(np.int32)
 
 
-def _with_gains(model, gain):
+def _replace_scores_by_gains(model, gain):
     """Return a model with gains as node scores, and with all table scores other than -inf set to 0."""
     if isinstance(model, PairwiseModel):
         tables = np.where(np.isneginf(model.tables).any(axis=1, keepdims=True), -np.inf, 0.0)
@@ -153,7 +153,7 @@ def _with_gains(model, gain):
     )
     n_columns, no_edges = gain.shape[1], Graph(len(gain), np.zeros((0, 2), dtype=np.int32))
     tables, n_states = np.zeros((1, n_columns, n_columns)), model.n_states
-    return union_of_factors(factor_graph_of(PairwiseModel(no_edges, gain, tables, n_states=n_states)), constraints)
+    return unite_factors(factor_graph_of(PairwiseModel(no_edges, gain, tables, n_states=n_states)), constraints)
 
 
 def given(model, labels):

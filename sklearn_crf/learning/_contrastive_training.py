@@ -10,27 +10,27 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
-from sklearn_crf.encoding import in_class_order
+from sklearn_crf.encoding import sort_cost_by_class
 from sklearn_crf.inference import (
     ICM,
     AutoMap,
     Inference,
     LoopyBP,
     NamedInference,
-    able_inference,
     convergence_left_to_caller,
+    resolve_able_inference,
 )
 from sklearn_crf.learning._growing_sets import (
     PlannedSets,
     choose_edge_penalty,
+    collect_observed_labelings,
     extend_sets,
-    joined_labelings,
-    observed_labelings,
+    join_labelings,
     train_by_rounds,
 )
-from sklearn_crf.learning._labeler import right_nodes
+from sklearn_crf.learning._labeler import weigh_correct_nodes
 from sklearn_crf.learning._learning import Learning
-from sklearn_crf.learning._likelihood import require_known_surroundings, trees_of_layout
+from sklearn_crf.learning._likelihood import choose_layout_trees, require_known_surroundings
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, TrainingRecord, cost_matrix
@@ -140,8 +140,8 @@ class ContrastiveTraining(Learning):
     # Choices -------------------------------------------------------------------------------------------------------
 
     def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
-        for item in self._with_costs():
-            item.set_params(cost=in_class_order(item.cost, classes))
+        for item in self._iterate_violated_generators():
+            item.set_params(cost=sort_cost_by_class(item.cost, classes))
         return self
 
     def depends_on_width(self, inference: str | Inference) -> bool:
@@ -152,10 +152,10 @@ class ContrastiveTraining(Learning):
             return NamedInference(AutoMap(bounded=True), "map")
         if facts.exact_is_affordable:
             return super().automatic_inference(facts, in_training)
-        return trees_of_layout(facts)
+        return choose_layout_trees(facts)
 
     def fallback(self, facts: Facts) -> Inference | None:
-        return trees_of_layout(facts).inference if facts.chosen == "map" else None
+        return choose_layout_trees(facts).inference if facts.chosen == "map" else None
 
     def solver(self, solver: Any, plan: FitPlan, encoded: Any, potentials: Any = None) -> Any:
         found = LBFGS() if solver == "auto" else super().solver(solver, plan, encoded)
@@ -191,19 +191,19 @@ class ContrastiveTraining(Learning):
     def check_shards(self, solver: Any) -> None:
         if isinstance(solver, SGD) or solver == "sgd":
             raise ValueError("solver='sgd' visits examples one by one, which Shards do not support: use 'lbfgs'.")
-        if any(isinstance(item.cost, str) and item.cost == "weighted" for item in self._with_costs()):
+        if any(isinstance(item.cost, str) and item.cost == "weighted" for item in self._iterate_violated_generators()):
             raise ValueError(
                 "MostViolated(cost='weighted') is only supported for X and y in memory: with Shards, pass the matrix "
                 "of costs."
             )
 
-    def _items(self):
+    def _list_generators(self):
         several = self.generator if isinstance(self.generator, list) else [self.generator]
         return [item for item in several if item is not None]
 
-    def _with_costs(self) -> Iterator[MostViolated]:
+    def _iterate_violated_generators(self) -> Iterator[MostViolated]:
         """Yield all generators of violated constraints, including nested generators."""
-        for item in self._items():
+        for item in self._list_generators():
             while isinstance(item, MostViolated):
                 yield item
                 item = item.generator
@@ -211,7 +211,7 @@ class ContrastiveTraining(Learning):
     @property
     def weighs_nodes(self) -> bool:
         # Generators of violated constraints add the cost of errors at each node.
-        return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._items())
+        return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._list_generators())
 
     def generators(self, labels: Any) -> list[Generator]:
         """Return the generators of further labelings as objects.
@@ -224,7 +224,7 @@ class ContrastiveTraining(Learning):
         -------
         list of Generator
         """
-        return [_generator(item, labels) for item in self._items()]
+        return [_generator(item, labels) for item in self._list_generators()]
 
     # Training ------------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class ContrastiveTraining(Learning):
         encoded, labels = data.encoded, data.labels
         if not data.are_sharded:
             return PlannedSets(self, encoded.n_examples, labels).objective(encoded, data.batches, data.potentials)
-        observed = joined_labelings(data.of_each(observed_labelings)) if self.init == "observed" else None
+        observed = join_labelings(data.call_on_shards(collect_observed_labelings)) if self.init == "observed" else None
         return PlannedSets(self, encoded.n_examples, labels, data.first_examples, observed)
 
     def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord:
@@ -280,13 +280,13 @@ def _score_of_training(risk, labeler):
     """Return a function that computes the training accuracy at flat weights, on the first nodes of each shard."""
 
     def score(coef):
-        right, total = risk.summed(_weight_of_correct_nodes, labeler, coef, risk.n_nodes)
+        right, total = risk.summed(_sum_correct_weight, labeler, coef, risk.n_nodes)
         return right / total if total else 1.0
 
     return score
 
 
-def _weight_of_correct_nodes(risk, labeler, coef, n_nodes):
+def _sum_correct_weight(risk, labeler, coef, n_nodes):
     """Return the total weight of the correctly labelled nodes, and of all nodes, among the first nodes of a risk."""
     # n_nodes: number of nodes of all shards; every shard labels an equal fraction of its nodes
     most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
@@ -299,7 +299,7 @@ def _weight_of_correct_nodes(risk, labeler, coef, n_nodes):
     labeler = replace(labeler, n_jobs=risk.n_jobs)
     with convergence_left_to_caller():
         columns = labeler.columns([replace(batch, labels=None) for batch in truth], risk.potentials, [coef])
-    return np.array(right_nodes(columns, truth, weight))
+    return np.array(weigh_correct_nodes(columns, truth, weight))
 
 
 def _generator(item, labels):
@@ -307,7 +307,7 @@ def _generator(item, labels):
         generator = _generator(item.generator, labels)
         return clone(item).set_params(generator=generator, cost=cost_matrix(item.cost, None, labels))
     if isinstance(item, MapGenerator):
-        return clone(item).set_params(inference=_generating_inference(item.inference))
+        return clone(item).set_params(inference=_choose_generating_inference(item.inference))
     if isinstance(item, Generator):
         return item
     if item not in _GENERATORS:
@@ -317,6 +317,6 @@ def _generator(item, labels):
     return _generator(MostViolated(generator, "hamming") if violated else generator, labels)
 
 
-def _generating_inference(inference):
+def _choose_generating_inference(inference):
     # The paper uses residual scheduling.
-    return able_inference(inference, "map", "a generator of labelings", LoopyBP(schedule="residual"))
+    return resolve_able_inference(inference, "map", "a generator of labelings", LoopyBP(schedule="residual"))

@@ -55,7 +55,7 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
     ndarray of shape (n_coef,), bool
     """
     tails = problem.risk.potentials.tails
-    slope = problem.least_subgradient(x)
+    slope = problem.compute_least_subgradient(x)
     steep = np.abs(slope) * tails > tol
     if among is not None:
         steep &= among
@@ -72,7 +72,7 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
             continue
         step = decrease / slope[group]
         moved[group] -= step
-        there = problem.least_subgradient(moved)
+        there = problem.compute_least_subgradient(moved)
         if not np.all(np.isfinite(there)):
             left[group] = True
             continue
@@ -172,11 +172,11 @@ def _minimize_in_units(minimize, problem, x, units, *, callback, project=None, l
         options["l1"] = l1 * units
     if curvature is not None:
         options["curvature"] = curvature * units**2
-    found = minimize(evaluate, x / units, callback=lambda point: callback(_in_weights(point, units)), **options)
-    return _in_weights(found, units)
+    found = minimize(evaluate, x / units, callback=lambda point: callback(_restore_weights(point, units)), **options)
+    return _restore_weights(found, units)
 
 
-def _in_weights(point, units):
+def _restore_weights(point, units):
     return OptimizeResult(point | {"x": units * point.x, "jac": point.jac / units})
 
 
@@ -186,7 +186,7 @@ def warn_unconverged(message, problem):
     warn_caller(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning)
 
 
-def slope_left(problem, coef, tol, n_most):
+def check_remaining_slope(problem, coef, tol, n_most):
     """Check whether gradient steps have converged, by a descent from their final weights.
 
     Return None if they have. Otherwise return the stop reason; with a loss, warn as well.
@@ -196,7 +196,7 @@ def slope_left(problem, coef, tol, n_most):
     if not (objective.smooth and problem.has_value(coef)):
         # Without a loss, only a zero gradient is a sign of convergence. If labelings are drawn at random, the gradient
         # may be zero by chance.
-        steepest = np.abs(problem.least_subgradient(coef)).max(initial=0.0)
+        steepest = np.abs(problem.compute_least_subgradient(coef)).max(initial=0.0)
         is_over = not objective.draws and steepest <= (tol if objective.smooth else 0.0)
         return None if is_over else AT_LIMIT
     value, n_left = problem.value(coef), n_most

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf.encoding import Batch, trusted_example
-from sklearn_crf.graphs import lattice, trusted_graph
+from sklearn_crf.encoding import Batch, make_trusted_example
+from sklearn_crf.graphs import build_trusted_graph, lattice
 from sklearn_crf.objectives import EmpiricalRisk
 
 # Default maximum number of nodes of an example that training uses.
@@ -23,7 +23,7 @@ _LEAST_REACH = 4
 _EDGE_POWER = 0.5
 
 
-def risk_of_few_labels(
+def reduce_risk_to_labels(
     risk: EmpiricalRisk, reach: int | None = None, max_nodes: int | None = MAX_NODES
 ) -> EmpiricalRisk:
     """Return a risk of coarser lattices, restricted to the nodes near labels, if few nodes are labelled.
@@ -35,11 +35,11 @@ def risk_of_few_labels(
     # example has max_nodes nodes
     # max_nodes: None is no limit
     if max_nodes is not None:
-        risk = risk.derived(partial(coarse_risk, max_nodes=max_nodes))
-    return risk.derived(partial(risk_near_labels, reach=reach, max_nodes=max_nodes))
+        risk = risk.derived(partial(coarsen_risk, max_nodes=max_nodes))
+    return risk.derived(partial(restrict_risk_to_labels, reach=reach, max_nodes=max_nodes))
 
 
-def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
+def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     """Return a risk in which large lattices with few labels are reduced to a coarser scale."""
     # max_nodes: maximum number of nodes of a reduced lattice
     # returns the given risk itself if it has no such lattices
@@ -49,7 +49,7 @@ def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     if not any(can_be_coarse):
         return risk
     lengths = [
-        _length(batch.example.graph.shape, max_nodes) if possible else 1
+        _choose_block_length(batch.example.graph.shape, max_nodes) if possible else 1
         for batch, possible in zip(risk.batches, can_be_coarse, strict=True)
     ]
     potentials, power = risk.potentials, _EDGE_POWER
@@ -61,7 +61,7 @@ def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
             potentials = copy.copy(potentials)
             potentials.form = potentials.form.softened(lengths[0] ** _EDGE_POWER)
     batches = [
-        batch if length == 1 else _coarse(batch, length, power)
+        batch if length == 1 else _coarsen_batch(batch, length, power)
         for batch, length in zip(risk.batches, lengths, strict=True)
     ]
     return risk.having(potentials=potentials, batches=batches)
@@ -83,35 +83,35 @@ def _can_be_coarse(batch, max_nodes):
     )
 
 
-def _length(shape, max_nodes):
+def _choose_block_length(shape, max_nodes):
     """Return the smallest block length at which a lattice has at most `max_nodes` blocks."""
     length = 2
-    while np.prod(_in_blocks(shape, length)) > max_nodes:
+    while np.prod(_count_blocks(shape, length)) > max_nodes:
         length += 1
     return length
 
 
-def _in_blocks(shape, length):
+def _count_blocks(shape, length):
     return tuple(-(-n // length) for n in shape)
 
 
-def _coarse(batch, length, power):
+def _coarsen_batch(batch, length, power):
     """Return a lattice of blocks of nodes, with the mean features and the most common label of each block."""
     graph = batch.example.graph
-    shape = _in_blocks(graph.shape, length)
+    shape = _count_blocks(graph.shape, length)
     places = np.meshgrid(*(np.arange(n) // length for n in graph.shape), indexing="ij")
     block = np.ravel_multi_index(places, shape).ravel()
     blocks = lattice(shape, graph.offsets)
-    example = trusted_example(
+    example = make_trusted_example(
         _means(batch.example.node_features, block, blocks.n_nodes),
         blocks,
-        **_coarse_edges(batch.example, block, blocks, length**power),
+        **_coarsen_edges(batch.example, block, blocks, length**power),
     )
-    labels = _commonest(batch.labels, block, blocks.n_nodes)
+    labels = _find_commonest_labels(batch.labels, block, blocks.n_nodes)
     return Batch(example, batch.members, np.array([0, blocks.n_nodes]), labels, batch.weight)
 
 
-def _coarse_edges(example, block, blocks, divisor):
+def _coarsen_edges(example, block, blocks, divisor):
     """Return the features and types of edges between blocks.
 
     Features are means over all original edges that join the two blocks along one offset.
@@ -136,7 +136,7 @@ def _coarse_edges(example, block, blocks, divisor):
     }
 
 
-def _commonest(labels, group, n_groups):
+def _find_commonest_labels(labels, group, n_groups):
     """Return the most common label of each group, the lowest in a tie, or -1 for a group without labels."""
     known = labels >= 0
     n_labels = int(labels.max(initial=0)) + 1
@@ -151,12 +151,12 @@ def _means(values, group, n_groups):
     return np.asarray(sums / np.bincount(group, minlength=n_groups)[:, None], dtype=values.dtype)
 
 
-def risk_near_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | None = None) -> EmpiricalRisk:
+def restrict_risk_to_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | None = None) -> EmpiricalRisk:
     """Return the risk of the nodes near labels, if this leaves out at least half of the nodes."""
     # returns the given risk itself if labels reach most nodes, or if features are stored by column
     if risk.potentials.by_columns:
         return risk
-    near = [_near_labels(batch, reach, max_nodes) for batch in risk.batches]
+    near = [_mask_near_labels(batch, reach, max_nodes) for batch in risk.batches]
     if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):
         return risk
     batches = [subgraph(batch, kept) for batch, kept in zip(risk.batches, near, strict=True)]
@@ -164,15 +164,15 @@ def risk_near_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | No
     return risk.having(batches=batches, potentials=risk.potentials.without_ends())
 
 
-def of_labelled_components(risk: EmpiricalRisk) -> EmpiricalRisk:
+def keep_labelled_components(risk: EmpiricalRisk) -> EmpiricalRisk:
     """Return the risk of the components with a labelled node. Other components have zero loss for any weights."""
-    parts = [_labelled_components(batch) for batch in risk.batches]
+    parts = [_keep_labelled_components(batch) for batch in risk.batches]
     return risk.having(batches=[part for part in parts if part is not None])
 
 
-def _labelled_components(batch: Batch) -> Batch | None:
+def _keep_labelled_components(batch: Batch) -> Batch | None:
     """Return the part of a batch in components with a labelled node, or None if no node is labelled."""
-    kept = _near_labels(batch, None, None)
+    kept = _mask_near_labels(batch, None, None)
     if kept.all():
         return batch
     has_labels = np.add.reduceat(kept, batch.node_ptr[:-1]) > 0
@@ -192,7 +192,7 @@ def _labelled_components(batch: Batch) -> Batch | None:
     )
 
 
-def _near_labels(batch, reach, max_nodes):
+def _mask_near_labels(batch, reach, max_nodes):
     """Return a mask of the nodes near labels: all nodes connected to a label, if there are not too many."""
     # returns (N,) bool
     near = batch.labels >= 0
@@ -222,9 +222,9 @@ def subgraph(batch: Batch, kept: np.ndarray) -> Batch:
     def of(values, chosen):
         return None if values is None else values[chosen]
 
-    part = trusted_example(
+    part = make_trusted_example(
         example.node_features[kept],
-        trusted_graph(int(np.count_nonzero(kept)), edges),
+        build_trusted_graph(int(np.count_nonzero(kept)), edges),
         of(example.edge_features, inside),
         of(example.node_type, kept),
         of(example.edge_type, inside),

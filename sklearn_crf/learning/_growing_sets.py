@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._reports import progress_reporter
+from sklearn_crf._reports import open_progress_reporter
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.graphs import Graph
@@ -25,10 +25,10 @@ from sklearn_crf.objectives import (
     Objective,
     Pseudolikelihood,
     SetsOfBatches,
-    with_known_surroundings,
+    mask_known_surroundings,
 )
-from sklearn_crf.objectives._risk import model_by_weight
-from sklearn_crf.objectives.contrastive._block_likelihood import checked_block
+from sklearn_crf.objectives._risk import build_model_by_weight
+from sklearn_crf.objectives.contrastive._block_likelihood import check_block
 from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
 
 
@@ -56,7 +56,7 @@ class Member(NamedTuple):
         )
 
 
-def members_of(batch, encoded):
+def split_into_members(batch, encoded):
     """Return the parts of a batch on which inference has to run separately."""
     # returns list of Member, in the order of the nodes
     graph = batch.example.graph
@@ -125,7 +125,7 @@ class PlannedSets(Objective):
         """Return the objective of the examples of one shard."""
         options, first = self.options, self.first[place]
         zeros = np.zeros(potentials.n_coef)
-        models = [model_by_weight(potentials, zeros, batch) for batch in batches]
+        models = [build_model_by_weight(potentials, zeros, batch) for batch in batches]
         sets = [
             AssignmentSets(
                 model,
@@ -136,20 +136,20 @@ class PlannedSets(Objective):
             )
             for model, batch in zip(models, batches, strict=True)
         ]
-        kept = [with_known_surroundings(batch.example, batch.labels) for batch in batches]
+        kept = [mask_known_surroundings(batch.example, batch.labels) for batch in batches]
         families = [[Pseudolikelihood()] if options.init in ("pl", "observed") else [] for _ in batches]
         if options.init == "gpl":
-            blocks = [_blocks_of_batch(options.blocks, encoded, batch, first) for batch in batches]
+            blocks = [_build_batch_blocks(options.blocks, encoded, batch, first) for batch in batches]
             families = [
                 [BlockLikelihood(batch.example.graph, [block[of_batch[block]] for block in own])]
                 for batch, own, of_batch in zip(batches, blocks, kept, strict=True)
             ]
-        members = [members_of(batch, encoded) for batch in batches]
-        grows = [_nodes_of_growing_sets(batch, options.init) & own for batch, own in zip(batches, kept, strict=True)]
+        members = [split_into_members(batch, encoded) for batch in batches]
+        grows = [_mask_growing_nodes(batch, options.init) & own for batch, own in zip(batches, kept, strict=True)]
         node_costs = [batch.node_weight for batch in batches]
         objective = ContrastiveObjective(families, sets, members, self, node_costs, grows)
         if options.init == "observed":
-            observed = observed_labelings(encoded, batches) if self.observed is None else self.observed
+            observed = collect_observed_labelings(encoded, batches) if self.observed is None else self.observed
             if not len(observed):
                 raise ValueError(
                     "init='observed' needs an example whose nodes are all labelled, but y has none: use init='pl'."
@@ -164,7 +164,7 @@ class PlannedSets(Objective):
         return objective
 
 
-def _nodes_of_growing_sets(batch, init):
+def _mask_growing_nodes(batch, init):
     """Return a mask of the nodes of examples whose contrastive sets may grow: with edges, or all if init is "empty".
 
     In an example without edges the initial objective already is the likelihood.
@@ -184,10 +184,10 @@ def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_
     zeros = np.zeros(potentials.n_coef)
     weight = np.broadcast_to(weight, (len(given), encoded.n_examples))
     for batch, sets, own in zip(batches, objective.sets, kept, strict=True):
-        model = model_by_weight(potentials, zeros, batch)
+        model = build_model_by_weight(potentials, zeros, batch)
         for member, i in enumerate(batch.members):
             for labelings, weight_of_set, drawn in zip(given, weight[:, i], log_proposal, strict=True):
-                if labelings.shape[1:] == _label_shape(encoded, i):
+                if labelings.shape[1:] == _get_label_shape(encoded, i):
                     nodes = slice(*batch.node_ptr[member : member + 2])
                     rows = np.where(own[nodes], labelings.reshape(len(labelings), -1), sets.labels[nodes])
                     sets.add_set(model, rows, member=member, weight=weight_of_set, log_proposal=drawn)
@@ -215,14 +215,14 @@ def _check_sets(sets, set_weight, classes, n_examples):
     return columns, weight
 
 
-def _label_shape(encoded, i):
+def _get_label_shape(encoded, i):
     return () if encoded.layout == "nodes" else encoded.label_shape(i)
 
 
-def observed_labelings(encoded, batches):
+def collect_observed_labelings(encoded, batches):
     """Return the distinct complete labelings of the training examples with a positive weight."""
     # returns (m, *lattice) int32
-    shapes = {_label_shape(encoded, i) for batch in batches for i in batch.members}
+    shapes = {_get_label_shape(encoded, i) for batch in batches for i in batch.members}
     _require_one_lattice(shapes)
     rows = np.concatenate([batch.counted_labels.reshape(len(batch.members), -1) for batch in batches])
     rows = rows[(rows >= 0).all(axis=1)]
@@ -230,7 +230,7 @@ def observed_labelings(encoded, batches):
     return rows.reshape(len(rows), *shapes.pop())
 
 
-def joined_labelings(parts):
+def join_labelings(parts):
     """Return the distinct labelings of several arrays of labelings."""
     # parts: list of (m, *lattice) int32
     _require_one_lattice({part.shape[1:] for part in parts})
@@ -243,22 +243,22 @@ def _require_one_lattice(shapes):
         raise ValueError(f"init='observed' needs examples of one lattice, found labels of shapes {a} and {b}.")
 
 
-def _blocks_of_batch(blocks, encoded, batch, first_example):
+def _build_batch_blocks(blocks, encoded, batch, first_example):
     """Return the blocks of the examples of a batch as arrays of its node numbers."""
     # first_example: position in the list `blocks` of the first encoded example
     found: list[np.ndarray] = []
     for (first, stop), i in zip(pairwise(batch.node_ptr), batch.members, strict=True):
         given = isinstance(blocks, list)
         number = first_example + i
-        of_example = blocks[number] if given else _blocks_of_lattice(blocks, _label_shape(encoded, i), i)
+        of_example = blocks[number] if given else _build_lattice_blocks(blocks, _get_label_shape(encoded, i), i)
         # Node numbers have to be checked: a number that is too large would denote a node of the next example.
         found.extend(
-            checked_block(part, stop - first, f"blocks[{number}][{k}]") + first for k, part in enumerate(of_example)
+            check_block(part, stop - first, f"blocks[{number}][{k}]") + first for k, part in enumerate(of_example)
         )
     return found
 
 
-def _blocks_of_lattice(blocks, shape, i):
+def _build_lattice_blocks(blocks, shape, i):
     index = np.arange(np.prod(shape, dtype=np.int64)).reshape(shape)
     if isinstance(blocks, str):
         if len(shape) < 2:
@@ -314,7 +314,7 @@ def _extend(risk, i, coef, n_threads):
     grows = objective.grows[i]
     if not grows.any():
         return 0
-    model, _ = risk.model_by_weight(i, coef)
+    model, _ = risk.build_model_by_weight(i, coef)
     truth, known = objective.sets[i].labels, batch.labels >= 0
     if not known.all():
         # All neighbours of the nodes that may change are labelled.
@@ -323,7 +323,7 @@ def _extend(risk, i, coef, n_threads):
     n_new = 0
     for number, generator in enumerate(objective.generators):
         for repetition in range(objective.n_new):
-            rng = _random_state(risk.seed, i, objective.n_visits[i], number, repetition)
+            rng = _make_random_state(risk.seed, i, objective.n_visits[i], number, repetition)
             with convergence_left_to_caller(), batch.named_in_errors():
                 latest = objective.latest[i].get((number, repetition))
                 labels = _generate(generator, truth, objective.node_costs[i], parts, rng, n_threads, latest)
@@ -355,11 +355,11 @@ def _generate(generator, truth, cost, parts, rng, n_threads, latest):
     )
 
 
-def _n_assignments(risk):
+def _count_assignments(risk):
     return sum(part.n_assignments for part in risk.objective.sets)
 
 
-def _random_state(*key):
+def _make_random_state(*key):
     return np.random.RandomState(np.random.SeedSequence([int(part) for part in key]).generate_state(4))
 
 
@@ -383,8 +383,8 @@ def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: Training
     problem = PenalisedRisk(risk, run.C, n_visits, run.edge_C, run.outer_gradient)
     problem.record = record = RoundsRecord(risk.path, coef=np.array(start))
     train = _train_by_epochs if by_epochs else _train_in_rounds
-    n_given = risk.summed(_n_assignments)
-    with progress_reporter(run.verbose, n_steps, "contrastive") as show:
+    n_given = risk.summed(_count_assignments)
+    with open_progress_reporter(run.verbose, n_steps, "contrastive") as show:
 
         def report(coef):
             n_new = f", {record.n_generated[-1]} new" if record.n_generated else ""

@@ -5,18 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._threads import map_coarse, single_threaded_blas
-from sklearn_crf.encoding import made_batch
+from sklearn_crf._threads import limit_blas_threads, map_coarse
+from sklearn_crf.encoding import complete_batch
 from sklearn_crf.inference import AutoMarginals, Inference, NamedInference
 from sklearn_crf.learning._batch_labels import (
     given,
     labels_of,
     labels_of_most_gain,
     marginals_of,
-    weighed_marginals,
+    weigh_marginals,
 )
 from sklearn_crf.learning._prediction_paths import PREDICTION_PATHS
-from sklearn_crf.objectives import at_temperature
+from sklearn_crf.objectives import apply_temperature
 from sklearn_crf.objectives.fast_paths import applying
 
 
@@ -51,7 +51,7 @@ class Labeler:
 
     def scores(self, potentials: Any, weights: np.ndarray, batch: Any) -> Any:
         """Return the model of a batch at the temperature, without clamping known labels."""
-        return at_temperature(potentials.inference_model(weights, batch.example), self.temperature)
+        return apply_temperature(potentials.build_inference_model(weights, batch.example), self.temperature)
 
     def model(self, potentials: Any, weights: np.ndarray, batch: Any) -> Any:
         """Return the model of a batch clamped to its known labels."""
@@ -64,7 +64,7 @@ class Labeler:
     def columns(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
         """Return the label of every node as a column, by batch, by a vote of one or several weight vectors."""
         if self.by_marginals:
-            return self._labels_by_marginals(batches, potentials, voters)
+            return self._label_by_marginals(batches, potentials, voters)
         chosen = self.decoding.inference
 
         def run(batch, n_threads):
@@ -79,35 +79,37 @@ class Labeler:
             model = self.model(potentials, voters[0], batch) if may_forbid else None
             return labels_of_most_gain(model, votes, n_threads)
 
-        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "map"), batches)
+        return self._fill_missing(run, self._find_by_fast_path(batches, potentials, voters, chosen, "map"), batches)
 
     def marginals(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
         """Return the node marginals of every batch, averaged over the weight vectors `voters`."""
         chosen = self.able("marginals")
 
         def run(batch, n_threads):
-            return self._mean_of_voters(potentials, voters, batch, chosen, n_threads)[1]
+            return self._average_voters(potentials, voters, batch, chosen, n_threads)[1]
 
-        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "marginals"), batches)
+        return self._fill_missing(
+            run, self._find_by_fast_path(batches, potentials, voters, chosen, "marginals"), batches
+        )
 
-    def _labels_by_marginals(self, batches, potentials, voters):
+    def _label_by_marginals(self, batches, potentials, voters):
         """Label every batch by its node marginals, without keeping the marginals of all batches in memory."""
         chosen = self.able("marginals")
 
         def run(batch, n_threads):
-            model, marginals = self._mean_of_voters(potentials, voters, batch, chosen, n_threads)
+            model, marginals = self._average_voters(potentials, voters, batch, chosen, n_threads)
             with batch.named_in_errors():
                 return labels_of_most_gain(model, self.gain(marginals, batch.node_ptr), n_threads)
 
-        return self._fill_missing(run, self._find_at_once(batches, potentials, voters, chosen, "mpm"), batches)
+        return self._fill_missing(run, self._find_by_fast_path(batches, potentials, voters, chosen, "mpm"), batches)
 
-    def _mean_of_voters(self, potentials, voters, batch, inference, n_threads):
+    def _average_voters(self, potentials, voters, batch, inference, n_threads):
         """Return the model of a batch under the first voter, and the node marginals averaged over all voters."""
         found = [marginals_of(self, potentials, voter, batch, inference, n_threads) for voter in voters]
         model, marginals = found[0]
         return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
 
-    def _find_at_once(self, batches, potentials, voters, inference, rule):
+    def _find_by_fast_path(self, batches, potentials, voters, inference, rule):
         """Return the result of the first applicable fast path for each batch, or None for a batch without result."""
         found = [None] * len(batches)
         for path in applying(PREDICTION_PATHS, self, batches, potentials, voters, rule):
@@ -123,10 +125,10 @@ class Labeler:
         missing = [i for i, part in enumerate(found) if part is None]
 
         def run_pending(i, n_threads):
-            return run(made_batch(batches[i]), n_threads)
+            return run(complete_batch(batches[i]), n_threads)
 
         if missing:
-            with single_threaded_blas():
+            with limit_blas_threads():
                 made = map_coarse(run_pending, missing, self.n_jobs)
             for i, part in zip(missing, made, strict=True):
                 found[i] = part
@@ -139,11 +141,11 @@ class Labeler:
 
     def gain(self, probability, node_ptr):
         """Return the gain of each label of a node: its weighted probability, or its negative expected cost."""
-        probability = weighed_marginals(probability, self.class_weight, np.diff(node_ptr))
+        probability = weigh_marginals(probability, self.class_weight, np.diff(node_ptr))
         return probability if self.cost is None else -(probability @ self.cost.T)
 
 
-def right_nodes(columns: list, batches: list, weight: np.ndarray | None = None) -> tuple[float, float]:
+def weigh_correct_nodes(columns: list, batches: list, weight: np.ndarray | None = None) -> tuple[float, float]:
     """Return the total weight of the correctly predicted nodes, and the total weight of all labelled nodes."""
     right = total = 0.0
     for batch, predicted in zip(batches, columns, strict=True):

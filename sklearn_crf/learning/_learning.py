@@ -11,9 +11,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._options import options
 from sklearn_crf._own_methods import ChecksOwnMethods, must_be
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import in_class_order, require_complete
+from sklearn_crf.encoding import require_complete, sort_cost_by_class
 from sklearn_crf.inference import AutoMarginals, Inference, NamedInference, resolve_inference
-from sklearn_crf.learning._few_labels import risk_of_few_labels
+from sklearn_crf.learning._few_labels import reduce_risk_to_labels
 from sklearn_crf.learning._margin_training import MarginRecord, PlaneSolver
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import REMEDY, SOLVERS, AutoSolver, Solver
@@ -118,7 +118,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         -------
         Learning
         """
-        self.cost = in_class_order(self.cost, classes)
+        self.cost = sort_cost_by_class(self.cost, classes)
         return self
 
     def depends_on_width(self, inference: str | Inference) -> bool:
@@ -287,14 +287,15 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         """
         if not self.takes_factors and have_factors(batches):
             raise ValueError(
-                f"learning={self.name!r} supports only nodes and edges{self._because('factors')}, but examples have "
-                "other factors: use 'exact', 'relaxation', 'loopy', 'piecewise', 'pseudolikelihood' or 'max_margin'."
+                f"learning={self.name!r} supports only nodes and edges{self._format_reason('factors')}, but examples "
+                "have other factors: use 'exact', 'relaxation', 'loopy', 'piecewise', 'pseudolikelihood' or "
+                "'max_margin'."
             )
         if self.needs_labels:
             for batch in batches:
-                require_complete(batch, f"learning={self.name!r}{self._because('missing labels')}")
+                require_complete(batch, f"learning={self.name!r}{self._format_reason('missing labels')}")
 
-    def _because(self, what: str) -> str:
+    def _format_reason(self, what: str) -> str:
         return f" ({self.why_not[what]})" if what in self.why_not else ""
 
     # Training ------------------------------------------------------------------------------------------------------
@@ -545,4 +546,4 @@ class SmoothLearning(DescentLearning):
     def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
         if not risk.has_unlabelled or (self.reach is None and self.max_nodes is None):
             return risk
-        return risk_of_few_labels(risk, self.reach, self.max_nodes)
+        return reduce_risk_to_labels(risk, self.reach, self.max_nodes)

@@ -38,8 +38,8 @@ from sklearn_crf.objectives import (
     Pseudolikelihood,
     RelaxedLikelihood,
     SharedPieces,
-    at_best_shares,
-    with_known_surroundings,
+    mask_known_surroundings,
+    set_best_edge_shares,
 )
 
 # Changes of messages at which tree-reweighted inference stops. The line search of training needs a small tolerance. In
@@ -47,7 +47,7 @@ from sklearn_crf.objectives import (
 _TRAINING_TOL, _PREDICTION_TOL = 1e-3, 1e-2
 
 
-def trees_of_layout(facts, in_training=False):
+def choose_layout_trees(facts, in_training=False):
     """Return tree-reweighted message passing with trees that suit the layout of the examples."""
     tol = _TRAINING_TOL if in_training else _PREDICTION_TOL
     # On lattices, edge probabilities of uniform trees are close to those of chains but slow to compute.
@@ -179,7 +179,7 @@ class PseudoMarginalTraining(SmoothLearning):
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         if facts.exact_is_affordable or facts.have_factors:
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
-        return trees_of_layout(facts, in_training)
+        return choose_layout_trees(facts, in_training)
 
     def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
         if self.depends_on_width(inference):
@@ -269,7 +269,7 @@ class SharedPiecesTraining(PiecewiseTraining):
         if self.shares == "even" or not record.converged or record.n_iter > run.max_iter:
             return record
         assert record.coef is not None, "training has ended"
-        risk = problem.risk.derived(partial(at_best_shares, coef=record.coef))
+        risk = problem.risk.derived(partial(set_best_edge_shares, coef=record.coef))
         again = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
         again.record = record
         return super().minimize(again, record.coef, plan, run)
@@ -333,7 +333,7 @@ def require_known_surroundings(batches, name):
     if all(np.min(batch.labels, initial=0) >= 0 for batch in batches):
         return
     # Only edges are checked here. The objective checks factors, which requires their model.
-    kept = (with_known_surroundings(batch.example, batch.labels).any() for batch in batches)
+    kept = (mask_known_surroundings(batch.example, batch.labels).any() for batch in batches)
     if not any(kept):
         raise ValueError(
             f"y has no labelled node whose neighbours are all labelled, but learning={name!r} needs such nodes: use "

@@ -9,11 +9,11 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._reports import progress_reporter, warn_caller
-from sklearn_crf._threads import map_tasks, ordered_map, thread_count
+from sklearn_crf._reports import open_progress_reporter, warn_caller
+from sklearn_crf._threads import count_threads, map_tasks, open_ordered_map
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, CountingNumbers, Inference, convergence_left_to_caller
-from sklearn_crf.learning._few_labels import of_labelled_components
+from sklearn_crf.learning._few_labels import keep_labelled_components
 from sklearn_crf.learning._smoothed_margins import minimize_smoothed
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import TrainingRecord, TrainingRun
@@ -24,7 +24,7 @@ from sklearn_crf.objectives import (
     RelaxedHinge,
     ShardedRisk,
     ShardPlanes,
-    completed_labels,
+    complete_labels,
     make_blocks,
     plane_oracle,
 )
@@ -62,7 +62,7 @@ def maximize_dual(risk, value_grad, setting, run, callback):
         nonlocal best, best_dual, closed
         if point.fun < best.fun:
             best = OptimizeResult(x=point.x, fun=point.fun)
-        best_dual = max(best_dual, DualBlock.feasible_dual(blocks, point.parameters))
+        best_dual = max(best_dual, DualBlock.compute_feasible_dual(blocks, point.parameters))
         curves[0].append(best.fun)
         curves[1].append(best_dual)
         closed = best.fun - best_dual <= run.tol * abs(best.fun)
@@ -322,11 +322,11 @@ def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: Train
     """Minimise half the squared norm of the weights plus C times the sum of the structured hinge losses."""
     # start: (n_coef,), used by the bundle method; block-wise solvers begin at zero
     train = _train_by_planes if setting.problem in ("planes", "dual") else _train_smoothed
-    with progress_reporter(run.verbose, run.max_iter, _name_of(setting)) as show:
+    with open_progress_reporter(run.verbose, run.max_iter, _get_solver_name(setting)) as show:
         return train(risk, start, setting, run, show)
 
 
-def _name_of(setting):
+def _get_solver_name(setting):
     return setting.problem if setting.solver is None else type(setting.solver).__name__
 
 
@@ -342,7 +342,7 @@ def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
             better = "an inference that proves more of its labelings, such as TRWS(max_iter=200)"
             remedy = f"increase tol, decrease C, or take {better}"
         warn_caller(
-            f"{_name_of(setting)} ended with {found.message!r} at a duality gap of {gap:.2g} of the objective: "
+            f"{_get_solver_name(setting)} ended with {found.message!r} at a duality gap of {gap:.2g} of the objective: "
             f"{remedy}.",
             ConvergenceWarning,
         )
@@ -371,8 +371,8 @@ def _train_smoothed(risk, start, setting, run, show):
 
 
 def _train_by_planes(risk, start, setting, run, show):
-    with ordered_map(thread_count(run.n_jobs)) as map_in_threads:
-        oracle = _oracle_of(risk, setting, run, map_in_threads)
+    with open_ordered_map(count_threads(run.n_jobs)) as map_in_threads:
+        oracle = _build_oracle(risk, setting, run, map_in_threads)
         record = MarginRecord(risk.path if setting.problem == "dual" else oracle.path)
 
         def callback(point):
@@ -392,7 +392,7 @@ def _train_by_planes(risk, start, setting, run, show):
     return record
 
 
-def _oracle_of(risk, setting, run, map_in_threads):
+def _build_oracle(risk, setting, run, map_in_threads):
     """Return the oracle that computes the planes of the losses."""
     if setting.problem == "dual":
         # The relaxed quadratic programme is the dual problem of the relaxed hinge loss.
@@ -414,7 +414,7 @@ _MOST_UNPROVEN = 0.25
 STILL_FALLING = "STOP: max_rounds reached while completed labels still lowered the objective"
 
 
-def train_by_turns(
+def train_by_alternation(
     risk,
     first: np.ndarray,
     train: Callable[[EmpiricalRisk, np.ndarray | None], MarginRecord],
@@ -435,10 +435,10 @@ def train_by_turns(
     # first: (n_coef,), weights that complete the labels of the first round
     # train(risk, start): trains with complete labels, from the weights of the previous round
     # tol: relative decrease of the objective that a round must exceed for another round to follow
-    risk = risk.derived(of_labelled_components)
+    risk = risk.derived(keep_labelled_components)
 
     def learned(coef, start):
-        return train(risk.derived(partial(with_completed_labels, coef=coef, inference=inference)), start)
+        return train(risk.derived(partial(complete_risk_labels, coef=coef, inference=inference)), start)
 
     best = learned(first, None)
     n_rounds, n_calls, is_last = 1, best.n_inference_calls, best.is_stopped or not risk.has_unlabelled
@@ -464,7 +464,7 @@ def warn_of_rounds(record: MarginRecord) -> None:
         )
 
 
-def with_completed_labels(risk: EmpiricalRisk, coef: np.ndarray, inference: Inference) -> EmpiricalRisk:
+def complete_risk_labels(risk: EmpiricalRisk, coef: np.ndarray, inference: Inference) -> EmpiricalRisk:
     """Return the risk with missing labels completed by the best labels under the weights, found without costs of
     errors.
     """
@@ -473,7 +473,7 @@ def with_completed_labels(risk: EmpiricalRisk, coef: np.ndarray, inference: Infe
         batch = risk.batches[i]
         model = risk.potentials.model(coef, batch.example)
         with convergence_left_to_caller(), batch.named_in_errors():
-            labels, weight = completed_labels(model, batch.labels, batch.node_weight, inference, n_threads)
+            labels, weight = complete_labels(model, batch.labels, batch.node_weight, inference, n_threads)
         return replace(batch, labels=labels, node_weight=np.ones(len(labels)) if weight is None else weight)
 
     return risk.having(batches=map_tasks(completed, range(len(risk.batches)), risk.n_jobs))

@@ -18,7 +18,7 @@ from sklearn_crf.inference import (
     IncMP,
     Inference,
     NamedInference,
-    able_inference,
+    resolve_able_inference,
 )
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._margin_training import (
@@ -30,15 +30,15 @@ from sklearn_crf.learning._margin_training import (
     MarginSetting,
     OneSlack,
     PlaneSolver,
+    train_by_alternation,
     train_by_margins,
-    train_by_turns,
     warn_of_margins,
     warn_of_rounds,
 )
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._relaxations import ENTROPIES, JointRelaxation, Relaxation, Reparameterization
 from sklearn_crf.learning._solvers import LBFGS
-from sklearn_crf.learning._training import penalty_factors, require_associative
+from sklearn_crf.learning._training import compute_penalty_factors, require_associative
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
 # Limits of tree-reweighted max-product in training. More iterations, or a smaller tolerance of the bound, give no
@@ -150,7 +150,7 @@ class MarginLearning(Learning):
             found = super().decoding(inference, facts, in_training)
             # An inference without the MAP task predicts by its marginals.
             return found._replace(rule="map") if "map" in found.inference.tasks else found
-        found = able_inference(inference, "map", f"learning={self.name!r}")
+        found = resolve_able_inference(inference, "map", f"learning={self.name!r}")
         if self.needs_fractional and not found.has_fractional:
             raise ValueError(
                 f"learning={self.name!r} needs an inference with fractional solutions, AD3(), IncMP() or "
@@ -160,7 +160,7 @@ class MarginLearning(Learning):
 
     def solver(self, solver: Any, plan: FitPlan, encoded: Any, potentials: Any = None) -> Any:
         if solver == "auto":
-            return self._automatic_solver(plan, encoded, potentials)
+            return self._choose_solver(plan, encoded, potentials)
         if isinstance(solver, str) and solver not in MARGIN_SOLVERS:
             raise ValueError(
                 f"solver={solver!r} is not supported with learning={self.name!r}: use one of "
@@ -175,7 +175,7 @@ class MarginLearning(Learning):
             )
         return found
 
-    def _automatic_solver(self, plan, encoded, potentials):
+    def _choose_solver(self, plan, encoded, potentials):
         """Choose the solver; return None for a learning method with its own steps."""
         if not self.by_planes:
             return LBFGS() if self.is_smooth else None
@@ -285,7 +285,7 @@ class MarginLearning(Learning):
 
             # Completing labels needs weights that distinguish labels. The weights of the field without edges do.
             first = make_start("independent")
-            record = train_by_turns(risk, first, train, plan.decoding.inference, self.max_rounds, tol)
+            record = train_by_alternation(risk, first, train, plan.decoding.inference, self.max_rounds, tol)
             warn_of_rounds(record)
         else:
             record = train_by_margins(risk, start, setting, run)
@@ -300,7 +300,7 @@ class MarginLearning(Learning):
         # by_examples: whether the solver processes examples one by one
         potentials, penalty = risk.potentials, risk.potentials.penalty
         is_penalised = penalty > 0
-        factors = np.where(is_penalised, penalty_factors(potentials, run.C, run.edge_C), 1.0)
+        factors = np.where(is_penalised, compute_penalty_factors(potentials, run.C, run.edge_C), 1.0)
         if by_examples:
             least = min(1.0, _LEAST_PENALTY_OF_EXAMPLES * run.C * risk.n_labelled / risk.n_examples)
             units = np.where(is_penalised, penalty, 1.0)
@@ -400,7 +400,7 @@ class SoftMargin(MarginLearning):
     max_iter: int = 500
     tol: float = 1e-6
 
-    def _softmax_margin(self, cost, facts, temperature):
+    def _make_softmax_margin(self, cost, facts, temperature):
         relaxation = self.likelihood(entropy=self.entropy, max_iter=self.max_iter, tol=self.tol)
         return SoftmaxMargin(relaxation.bound(facts), cost, temperature)
 
@@ -435,7 +435,7 @@ class DualMargin(SoftMargin):
 
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         # The dual has no temperature. Temperature 1 only serves to compute marginals as in a likelihood.
-        return self._softmax_margin(cost, facts, 1.0)
+        return self._make_softmax_margin(cost, facts, 1.0)
 
 
 @options
@@ -490,7 +490,7 @@ class SmoothedMargin(SoftMargin):
                 "entropy=CountingNumbers(...) must have one number for all nodes and one for all factors, neither of "
                 f"them negative, got {self.entropy!r}."
             )
-        return self._softmax_margin(cost, facts, self.temperature)
+        return self._make_softmax_margin(cost, facts, self.temperature)
 
 
 @options

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.random import RandomState
 
-from sklearn_crf.learning._training import penalty_factors
+from sklearn_crf.learning._training import compute_penalty_factors
 from sklearn_crf.objectives import EmpiricalRisk
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
@@ -16,7 +16,7 @@ ONLINE_BATCH_SIZE = 8
 _STEP_SIZE = 0.3
 
 
-def online_pass(
+def make_online_pass(
     risk: EmpiricalRisk,
     former: dict | None,
     start: np.ndarray,
@@ -47,10 +47,10 @@ def online_pass(
     if former is None:
         former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0}
     n_nodes = former["n_nodes"] + risk.n_labelled
-    penalty = np.zeros(len(start)) if C is None else penalty_factors(risk.potentials, C, edge_C) / (C * n_nodes)
+    penalty = np.zeros(len(start)) if C is None else compute_penalty_factors(risk.potentials, C, edge_C) / (C * n_nodes)
 
     def gradient(members, coef):
-        n_labelled = risk.labelled_share(members) * risk.n_labelled
+        n_labelled = risk.compute_labelled_share(members) * risk.n_labelled
         if not n_labelled:
             return np.zeros(len(coef))
         before_step(risk, coef, members)

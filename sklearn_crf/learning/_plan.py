@@ -132,7 +132,7 @@ class FitPlan(FitLimits):
         """The tolerance of training."""
         return self.learning.tolerance(self.solver) if isinstance(self.asked_tol, str) else self.asked_tol
 
-    def facts_of(self, batches: Sequence, potentials: Any) -> Facts:
+    def collect_facts(self, batches: Sequence, potentials: Any) -> Facts:
         """Return the :class:`Facts` of examples that are packed into batches."""
         asks = self.asked.depends_on_width(self.inference)
         return self.facts._replace(

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._threads import map_coarse, map_tasks, single_threaded_blas, thread_count, workers_elsewhere
+from sklearn_crf._threads import count_external_workers, count_threads, limit_blas_threads, map_coarse, map_tasks
 from sklearn_crf.encoding import chain_features
-from sklearn_crf.graphs import trusted_graph
+from sklearn_crf.graphs import build_trusted_graph
 from sklearn_crf.inference.cuts._lattice_cuts import LatticeCuts
 from sklearn_crf.inference.exact._chains import BestTransitions, Transitions
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._swept_graphs import LinearScores, SweptGraphs, are_swept
 from sklearn_crf.kernels.chains.inference import predict_chains
-from sklearn_crf.learning._batch_labels import marginals_of, of_largest
+from sklearn_crf.learning._batch_labels import find_largest_gain, marginals_of
 from sklearn_crf.models import EdgeLayout, PairwiseModel
-from sklearn_crf.objectives.likelihood._pass_over_chains import cuts_of_blocks
-from sklearn_crf.objectives.likelihood._pass_over_graphs import messages_of, supports_sweeps, sweeps_to_try
+from sklearn_crf.objectives.likelihood._pass_over_chains import compute_block_starts
+from sklearn_crf.objectives.likelihood._pass_over_graphs import count_trial_sweeps, get_message_passing, supports_sweeps
 from sklearn_crf.objectives.margin._pass_of_cuts import cut_scores, is_cut, supports_cuts
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
@@ -51,7 +51,7 @@ class ChainLabels:
         self._transitions = None
         if _are_alike(self._features):
             self._transitions = inference.transitions_of_chains(
-                self._model_of_table(), "map" if rule == "map" else "mpm"
+                self._build_table_model(), "map" if rule == "map" else "mpm"
             )
 
     @staticmethod
@@ -65,7 +65,7 @@ class ChainLabels:
         is_plain = len(voters) == 1 and labeler.temperature == 1
         return is_plain and has_one_table and bool(batches) and batches[0].labels is None
 
-    def _model_of_table(self):
+    def _build_table_model(self):
         """Return a model without nodes that holds the table shared by all edges."""
         potentials, dtype = self._potentials, self._features[0].dtype
         table = np.zeros((1, 1, potentials.n_classes, potentials.n_classes))
@@ -78,16 +78,16 @@ class ChainLabels:
         if self._transitions is None:
             return [None] * len(self._batches)
         found: list[np.ndarray | None] = []
-        for lot in self._lots():
-            labels, marginals = self._predict(lot, thread_count(n_jobs))
+        for lot in self._split_into_lots():
+            labels, marginals = self._predict(lot, count_threads(n_jobs))
             for batch, own, part in zip(self._batches[lot], labels, marginals, strict=True):
                 if own is None or self._rule == "marginals":
                     found.append(part)
                 else:
-                    found.append(own if self._gain is None else of_largest(self._gain(part, batch.node_ptr)))
+                    found.append(own if self._gain is None else find_largest_gain(self._gain(part, batch.node_ptr)))
         return found
 
-    def _lots(self) -> Iterator[slice]:
+    def _split_into_lots(self) -> Iterator[slice]:
         """Yield ranges of batches to predict together: all, or as many as the limit on marginals in memory allows."""
         if self._gain is None:
             yield slice(0, len(self._batches))
@@ -111,11 +111,11 @@ class ChainLabels:
         ends = potentials.forbidden_ends
         best = chosen if isinstance(chosen, BestTransitions) else BestTransitions(*np.empty((2, 0, 0), dtype))
         transitions = chosen if isinstance(chosen, Transitions) else Transitions.of(np.zeros((n_classes, n_classes)))
-        with single_threaded_blas():
+        with limit_blas_threads():
             predict_chains(
                 fields,
                 _blocks(pointers, starts, n_classes),
-                *self._weights_of_features(dtype),
+                *self._gather_feature_weights(dtype),
                 self._weights.intercept[0] if potentials.fit_intercept else np.zeros(potentials.n_columns),
                 np.zeros((0, n_classes)) if ends is None else np.where(ends, -np.inf, 0.0),
                 transitions,
@@ -132,7 +132,7 @@ class ChainLabels:
         wide = marginals.astype(np.float64, copy=False)
         return of_nodes, [None if part is None else wide[part] for part in parts]
 
-    def _weights_of_features(self, dtype):
+    def _gather_feature_weights(self, dtype):
         """Return the weights of dense features, then the pairs of sparse features with their weights."""
         coef, potentials = self._weights.coef, self._potentials
         if potentials.by_columns:
@@ -141,7 +141,7 @@ class ChainLabels:
         return np.ascontiguousarray(coef[0], dtype=dtype), none.astype(np.int64), none, np.zeros(0)
 
 
-_NO_NODES = trusted_graph(0, np.zeros((0, 2), dtype=np.int32))
+_NO_NODES = build_trusted_graph(0, np.zeros((0, 2), dtype=np.int32))
 
 
 def _are_rows(batches):
@@ -157,7 +157,7 @@ def _are_alike(features):
 def _blocks(pointers, starts, n_classes):
     """Return the batch, the range of chains and the first node of each block, the unit of work of a thread."""
     blocks = []
-    for batch, (ptr, cuts) in enumerate(zip(pointers, cuts_of_blocks(pointers, n_classes), strict=True)):
+    for batch, (ptr, cuts) in enumerate(zip(pointers, compute_block_starts(pointers, n_classes), strict=True)):
         own = np.empty((len(cuts) - 1, 4), dtype=np.int64)
         own[:, 0], own[:, 1], own[:, 2], own[:, 3] = batch, cuts[:-1], cuts[1:], starts[batch] + ptr[cuts[:-1]]
         blocks.append(own)
@@ -186,18 +186,20 @@ class GraphLabels:
         """Return whether this path can predict: marginals by undamped messages, no labels known, one weight vector."""
         if rule == "map" or len(voters) > 1 or labeler.temperature != 1 or not batches:
             return False
-        algorithm = messages_of(labeler.able("marginals"))
+        algorithm = get_message_passing(labeler.able("marginals"))
         if batches[0].labels is not None or not supports_sweeps(potentials, algorithm):
             return False
         return any(_is_swept(batch, algorithm) for batch in batches)
 
     def found(self, n_jobs: int | None) -> list[np.ndarray | None]:
         """Return the labels or marginals of every batch, with None for each batch that the kernel does not support."""
-        algorithm = messages_of(self._inference)
+        algorithm = get_message_passing(self._inference)
         found: list[np.ndarray | None] = [None] * len(self._batches)
         chosen = [i for i, batch in enumerate(self._batches) if _is_swept(batch, algorithm)]
-        if len(chosen) > 1 and workers_elsewhere(n_jobs) > 1:
-            alone = partial(_predicted, self._labeler, self._potentials, self._weights, self._inference, self._rule)
+        if len(chosen) > 1 and count_external_workers(n_jobs) > 1:
+            alone = partial(
+                _predict_on_worker, self._labeler, self._potentials, self._weights, self._inference, self._rule
+            )
             for i, part in zip(chosen, map_coarse(alone, [self._batches[i] for i in chosen], n_jobs), strict=True):
                 found[i] = part
             return found
@@ -209,11 +211,11 @@ class GraphLabels:
     def _predict(self, lot: list[int], algorithm: Any, n_jobs: int | None) -> list[np.ndarray]:
         """Return the labels or marginals of some batches."""
         batches = [self._batches[i] for i in lot]
-        with single_threaded_blas():
-            edges = map_tasks(partial(_edges_of, self._potentials), batches, n_jobs)
+        with limit_blas_threads():
+            edges = map_tasks(partial(_lay_out_edges, self._potentials), batches, n_jobs)
             graphs = SweptGraphs(batches, edges, algorithm, n_jobs)
             scores = LinearScores.of(self._potentials, self._weights, graphs.dtype)
-            found = graphs.marginals(scores, algorithm.tol, sweeps_to_try(algorithm), thread_count(n_jobs))
+            found = graphs.marginals(scores, algorithm.tol, count_trial_sweeps(algorithm), count_threads(n_jobs))
             parts = [(batch, *found[k]) for k, batch in enumerate(batches)]
             return map_tasks(self._completed, parts, n_jobs)
 
@@ -227,7 +229,7 @@ class GraphLabels:
             marginals[nodes] = marginals_of(*model, n_threads)[1][nodes]
         if self._rule == "marginals":
             return marginals
-        return of_largest(self._labeler.gain(marginals, batch.node_ptr))
+        return find_largest_gain(self._labeler.gain(marginals, batch.node_ptr))
 
 
 class CutLabels:
@@ -254,7 +256,7 @@ class CutLabels:
     def found(self, n_jobs: int | None) -> list[np.ndarray | None]:
         """Return the labels of every batch, with None for each batch that the kernel does not support."""
         found: list[np.ndarray | None] = [None] * len(self._batches)
-        if workers_elsewhere(n_jobs) > 1:
+        if count_external_workers(n_jobs) > 1:
             return found
         chosen = [i for i, batch in enumerate(self._batches) if _has_cut(batch, self._inference)]
         for lot in _lots_of_nodes(self._batches, chosen):
@@ -266,16 +268,16 @@ class CutLabels:
         """Return the labels of some batches."""
         lattices, dtype = LatticeCuts(), batches[0].example.node_features.dtype
         labels = [np.empty(batch.example.n_nodes, dtype=np.int32) for batch in batches]
-        with single_threaded_blas():
-            edges = map_tasks(partial(_edges_of, self._potentials), batches, n_jobs)
+        with limit_blas_threads():
+            edges = map_tasks(partial(_lay_out_edges, self._potentials), batches, n_jobs)
             for batch, own, part in zip(batches, edges, labels, strict=True):
                 lattices.append(batch.example.graph, batch.example.node_features, own, found=part)
             scores = cut_scores(self._potentials, self._weights, dtype)
-            value = lattices.solve(list(range(len(batches))), scores, thread_count(n_jobs)).value
+            value = lattices.solve(list(range(len(batches))), scores, count_threads(n_jobs)).value
         return [None if failed else part for failed, part in zip(np.isnan(value), labels, strict=True)]
 
 
-def _predicted(
+def _predict_on_worker(
     labeler: Any, potentials: Any, weights: np.ndarray, inference: Any, rule: str, batch: Any, n_threads: int
 ) -> np.ndarray | None:
     """Return the labels or marginals of a batch on a worker of the user's joblib backend."""
@@ -300,10 +302,10 @@ def _lots_of_nodes(batches: list, chosen: list[int]) -> Iterator[list[int]]:
         yield chosen[start:stop]
 
 
-def _edges_of(potentials: Any, batch: Any, n_threads: int) -> EdgeLayout:
+def _lay_out_edges(potentials: Any, batch: Any, n_threads: int) -> EdgeLayout:
     """Return the layout of the edges of a batch."""
     example = batch.example
-    (n_types, n_features), edge_type, edge_weight = potentials.edge_layout(example)
+    (n_types, n_features), edge_type, edge_weight = potentials.compute_edge_layout(example)
     n_edges, dtype = example.graph.n_edges, example.node_features.dtype
     return EdgeLayout.of(edge_type, edge_weight, n_edges, n_types, n_features, dtype)
 

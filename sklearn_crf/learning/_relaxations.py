@@ -20,7 +20,7 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning._convergence import minimize_in_bulk, warn_unconverged
-from sklearn_crf.learning._few_labels import of_labelled_components
+from sklearn_crf.learning._few_labels import keep_labelled_components
 from sklearn_crf.learning._learning import Learning, SmoothLearning
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import REMEDY, SGD, Solver, warn_of_inner_problem
@@ -36,8 +36,8 @@ from sklearn_crf.objectives import (
     RelaxedLikelihood,
     RiskLessObserved,
     Tangent,
-    observed_risk,
-    with_likelihood,
+    build_observed_risk,
+    replace_likelihood,
 )
 from sklearn_crf.optimize import SHARE_LEFT, exponentiated_gradient, minimize_pqn
 
@@ -152,7 +152,7 @@ class Relaxation(SmoothLearning):
                 return NormProductBP(self.entropy, **self._limits)
             return EdgeEntropyBP(entropy=self.entropy, **self._limits)
         if not facts.have_factors:
-            return self._tree_reweighted()
+            return self._make_tree_reweighted()
         if not facts.have_cycles:
             # On forests the tree-reweighted entropy equals the Bethe entropy, for factors of any arity.
             return NormProductBP("bethe", **self._limits)
@@ -162,7 +162,7 @@ class Relaxation(SmoothLearning):
     def _is_tree_reweighted(self):
         return isinstance(self.entropy, str) and self.entropy == "trw"
 
-    def _tree_reweighted(self):
+    def _make_tree_reweighted(self):
         return MarginalsWithFallback(TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits))
 
     @property
@@ -204,7 +204,7 @@ class Reparameterization(Relaxation):
     why_not: ClassVar[dict[str, str]] = {"factors": "it shares scores out among spanning trees of edges"}
     cyclic_nodes = 1
 
-    def _tree_reweighted(self):
+    def _make_tree_reweighted(self):
         return TightenBound(**self._limits)
 
 
@@ -231,9 +231,9 @@ class OneProblem(Relaxation):
 
     def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
         risk = super().restricted(risk)
-        return of_labelled_components(risk) if risk.has_unlabelled else risk
+        return keep_labelled_components(risk) if risk.has_unlabelled else risk
 
-    def _precise(self, facts: Facts) -> Inference:
+    def _make_precise_inference(self, facts: Facts) -> Inference:
         """Return the inference of the relaxation, with a tolerance tight enough for all steps of the outer problem."""
         inference = self._marginals(facts)
         inference.tol = min(inference.tol, _LEAST_TOL)
@@ -242,7 +242,7 @@ class OneProblem(Relaxation):
     @staticmethod
     def _observed(risk: EmpiricalRisk, inference: Inference) -> EmpiricalRisk | None:
         """Return the risk of relaxed log-partitions given the known labels, or None if all labels are known."""
-        return observed_risk(risk, with_likelihood(risk.objective, ObservedLogPartition(inference)))
+        return build_observed_risk(risk, replace_likelihood(risk.objective, ObservedLogPartition(inference)))
 
 
 @options
@@ -294,7 +294,7 @@ class OptimalEdgeProbabilities(OneProblem):
             raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        observed = self._observed(problem.risk, self._precise(plan.facts))
+        observed = self._observed(problem.risk, self._make_precise_inference(plan.facts))
         return _TreesByTurns(self._limits, observed).train(problem, start, self._tighten(run), self.remedy)
 
 
@@ -391,7 +391,7 @@ class JointRelaxation(OneProblem):
             )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        observed, n_weights = self._observed(problem.risk, self._precise(plan.facts)), len(start)
+        observed, n_weights = self._observed(problem.risk, self._make_precise_inference(plan.facts)), len(start)
         joint = JointRisk(problem.risk, self.entropy, observed)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
@@ -490,12 +490,12 @@ class DualRelaxation(OneProblem):
             )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        precise = self._precise(plan.facts)
+        precise = self._make_precise_inference(plan.facts)
         observed = self._observed(problem.risk, precise)
         if observed is None:
             return DualAscent().train(problem, start, run, self.remedy)
         free = copy.copy(problem.risk)
-        free.objective = with_likelihood(free.objective, FreeLikelihood(precise))
+        free.objective = replace_likelihood(free.objective, FreeLikelihood(precise))
         # The log-partition given the known labels is convex. Replacing it by its tangent gives an upper bound on the
         # objective, which is equal to it at the point of contact. A round that ends at its start has found a stationary
         # point.

@@ -61,7 +61,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     curves: tuple[list, list] = [], []
     passes: list = []
     best_dual, message = 0.0, None
-    entropy = run.C * risk.summed(_largest_entropy, setting.entropy)
+    entropy = run.C * risk.summed(_compute_largest_entropy, setting.entropy)
 
     def visit(point):
         nonlocal best_dual, message
@@ -82,7 +82,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
 
     limits = {"lower_bounded": problem.bounded, "max_iter": run.max_iter, "tol": 0.0, "callback": visit}
     try:
-        for temperature in _falling(last):
+        for temperature in _build_temperature_schedule(last):
             x[problem.n_weights :] *= objective.temperature / temperature
             objective.temperature = temperature
             # Messages of another temperature are a poor start.
@@ -97,7 +97,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     # Evaluate the weights alone at the last temperature: training may have stopped earlier, and joint gradients include
     # shares.
     value, gradient = plain.value_grad(own)
-    entropy = run.C * risk.summed(_entropy, setting.entropy, setting.scale * own)
+    entropy = run.C * risk.summed(_bound_entropy, setting.entropy, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
     curves[0].append(value)
     curves[1].append(best_dual)
@@ -117,7 +117,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     )
 
 
-def _falling(last):
+def _build_temperature_schedule(last):
     """Return decreasing temperatures from one to the last temperature."""
     temperatures = []
     temperature = 1.0
@@ -131,7 +131,7 @@ def _falling(last):
 _FACTOR = 10.0
 
 
-def _entropy(risk, entropy, coef):
+def _bound_entropy(risk, entropy, coef):
     """Return an upper bound on the total entropy of the relaxation, from the node marginals of training."""
     unweighted = [replace(batch, weight=None) for batch in risk.batches]
     plain = risk.having(batches=unweighted)
@@ -142,23 +142,23 @@ def _entropy(risk, entropy, coef):
         part = plain.oracle(i, coef, n_threads=n_threads, pulls_back=False)
         share = part.statistics.unary.astype(np.float64)
         share[np.arange(len(share)), batch.labels] += 1.0
-        return float(_entropy_weights(batch, entropy) @ entr(np.clip(share, 0.0, 1.0)).sum(axis=1))
+        return float(_compute_node_entropy_weights(batch, entropy) @ entr(np.clip(share, 0.0, 1.0)).sum(axis=1))
 
     return sum(map_tasks(of_batch, range(len(risk.batches)), risk.n_jobs))
 
 
-def _largest_entropy(risk, entropy):
+def _compute_largest_entropy(risk, entropy):
     """Return the largest possible total entropy: the weighted sum over nodes of the log-number of states."""
     total = 0.0
     for batch in risk.batches:
         counts = batch.example.n_states
         if counts is None:
             counts = np.full(batch.example.n_nodes, risk.potentials.n_classes)
-        total += float(_entropy_weights(batch, entropy) @ np.log(counts))
+        total += float(_compute_node_entropy_weights(batch, entropy) @ np.log(counts))
     return total
 
 
-def _entropy_weights(batch, entropy):
+def _compute_node_entropy_weights(batch, entropy):
     """Return the factor of each node's entropy in an upper bound on the total entropy.
 
     The entropy of an edge is at most the sum of the entropies of its two nodes.

@@ -9,16 +9,16 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
-from sklearn_crf._reports import progress_reporter
+from sklearn_crf._reports import open_progress_reporter
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.distributed import ClusterGoneError
-from sklearn_crf.learning._convergence import minimize_in_bulk, slope_left, warn_of_lbfgs, warn_unconverged
+from sklearn_crf.learning._convergence import check_remaining_slope, minimize_in_bulk, warn_of_lbfgs, warn_unconverged
 from sklearn_crf.learning._training import (
     PenalisedRisk,
     Selection,
     TrainingRecord,
     TrainingRun,
-    scaling_at,
+    choose_scaling,
 )
 from sklearn_crf.optimize import (
     SHARE_LEFT,
@@ -91,7 +91,7 @@ class Solver(HoldsOptions):
         problem.remedy = remedy
         problem.l1_ratio = self.l1_ratio
         problem.held_out = run.held_out
-        with progress_reporter(run.verbose, run.max_iter, type(self).__name__) as show:
+        with open_progress_reporter(run.verbose, run.max_iter, type(self).__name__) as show:
 
             def report(coef):
                 show(record.summary)
@@ -165,7 +165,7 @@ class LBFGS(Solver):
                 history_size = _LONG_HISTORY if len(start) <= _FEW_WEIGHTS else _SHORT_HISTORY
                 minimize, options = minimize_lbfgs, {"history_size": history_size, "noise": objective.noise}
                 if objective.gains_from_scaling:
-                    options["scaling"] = scaling_at(problem, start)
+                    options["scaling"] = choose_scaling(problem, start)
             options.update(tol=run.tol, most_left=SHARE_LEFT, callback=callback)
             result = minimize(problem.evaluate, start, max_iter=run.max_iter + 1 - record.n_iter, **options)
             while (
@@ -287,7 +287,7 @@ class GradientSteps(Solver):
             is_fixed, draws = not np.any(result.jac), problem.risk.objective.draws
             record.stop_reason = result.message
             if result.success and not record.stopped:
-                left = slope_left(problem, result.x, run.tol, record.n_iter)
+                left = check_remaining_slope(problem, result.x, run.tol, record.n_iter)
                 record.converged, record.stop_reason = left is None, left or result.message
             if is_fixed and draws:
                 record.stop_reason = "STOP: the gradient by the labelings drawn is zero"
@@ -419,7 +419,7 @@ class SGD(Solver):
                 problem,
             )
         else:
-            left = slope_left(problem, result.x, run.tol, record.n_iter)
+            left = check_remaining_slope(problem, result.x, run.tol, record.n_iter)
             result.success, result.message = left is None, left or "CONVERGENCE: little of the objective is left"
         return result
 
@@ -487,7 +487,7 @@ class AnchoredBundle(Solver):
             )
             record.coef = start + along(found.x)
             record.best_iter = int(np.argmin(found.loss_curve))
-            record.gap = found.gap + run.C * problem.inference_gap(record.coef)
+            record.gap = found.gap + run.C * problem.compute_inference_gap(record.coef)
             record.stop_reason = found.message
             record.converged = bool(found.success and record.gap <= 2 * self.tol * abs(found.fun))
             if not found.success:
@@ -530,7 +530,7 @@ _CLEARLY = 0.99
 
 def _gets_better(errors):
     """Return whether the minimum of the errors in the last iterations is clearly below the earlier minimum."""
-    before, last = _least_before_and_last(errors)
+    before, last = _find_recent_minima(errors)
     return last < _CLEARLY * before
 
 
@@ -538,11 +538,11 @@ def _falls(losses, most):
     """Return whether the minimum of the losses fell by more than a limit in the last iterations."""
     if None in losses:
         return False
-    before, last = _least_before_and_last(losses)
+    before, last = _find_recent_minima(losses)
     return before - last > most
 
 
-def _least_before_and_last(values):
+def _find_recent_minima(values):
     n_last = max(1, int(_LAST * len(values)))
     return min(values[:-n_last], default=np.inf), min(values[-n_last:])
 

@@ -9,13 +9,13 @@ from numpy.random import RandomState
 from sklearn.utils.validation import check_array
 
 from sklearn_crf._numbers import as_reals
-from sklearn_crf.encoding import Batch, class_weights, number_of_examples, trusted_example
-from sklearn_crf.graphs import trusted_graph
+from sklearn_crf.encoding import Batch, compute_class_weights, count_examples, make_trusted_example
+from sklearn_crf.graphs import build_trusted_graph
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.learning._convergence import minimize_in_bulk
 from sklearn_crf.learning._few_labels import subgraph
 from sklearn_crf.objectives import Likelihood, Piecewise
-from sklearn_crf.optimize import least_subgradient, minimize_lbfgs, scaling_by_differences
+from sklearn_crf.optimize import compute_least_subgradient, minimize_lbfgs, scaling_by_differences
 from sklearn_crf.potentials import FeatureScaling, SegmentPotentials
 
 
@@ -29,12 +29,12 @@ def have_factors(batches) -> bool:
     return any(batch.example.has_factors for batch in batches)
 
 
-def checked_node_weights(node_weight, encoded, most):
+def check_node_weights(node_weight, encoded, most):
     """Check node weights; return an array (n_nodes,) of float64 for each example, or None if there are none."""
     # node_weight: for each example an array of the shape of its labels, or None; most: the largest allowed weight
     if node_weight is None:
         return None
-    n_examples = number_of_examples(node_weight, "node_weight")
+    n_examples = count_examples(node_weight, "node_weight")
     if n_examples != encoded.n_examples:
         raise ValueError(f"node_weight holds arrays for {n_examples} examples, but X has {encoded.n_examples}.")
     weights = [as_reals(part, f"node_weight[{i}]", np.float64) for i, part in enumerate(node_weight)]
@@ -49,7 +49,7 @@ def checked_node_weights(node_weight, encoded, most):
     return [np.ravel(part) for part in weights]
 
 
-def with_node_weights(weights, batches):
+def set_node_weights(weights, batches):
     """Return the batches with the given node weights."""
     # weights: list of ndarray of shape (n_nodes,), one for each example
     return [replace(batch, node_weight=np.concatenate([weights[i] for i in batch.members])) for batch in batches]
@@ -62,7 +62,7 @@ def cost_matrix(cost, class_weight, labels):
     n_classes = len(labels.classes_)
     matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _check_cost(cost, n_classes)
     if isinstance(cost, str) and cost == "weighted":
-        matrix = matrix * class_weights("balanced", labels)
+        matrix = matrix * compute_class_weights("balanced", labels)
     return matrix if class_weight is None else matrix * class_weight
 
 
@@ -196,7 +196,7 @@ def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None
     record.coef_path = [scaling.outer(potentials, coef) for coef in record.coef_path]
 
 
-def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
+def compute_penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
     """Return the factor of each weight in the penalty: 0 for intercepts, 1 for nodes, C / edge_C for other weights."""
     # returns (n_coef,) float64
     factors = potentials.penalty
@@ -234,7 +234,7 @@ class PenalisedRisk:
         self.record = TrainingRecord(risk.path)
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
         self.l1_ratio = 0.0
-        factors = penalty_factors(risk.potentials, C, edge_C)
+        factors = compute_penalty_factors(risk.potentials, C, edge_C)
         # Zeros and ones take an eighth of the memory as booleans.
         self._penalty = factors.astype(bool) if np.all((factors == 0) | (factors == 1)) else factors
         self._keeps_coef = risk.potentials.n_coef * max_iter <= _RECORD_LIMIT
@@ -270,9 +270,9 @@ class PenalisedRisk:
         """Return the value of f, including its L1 penalty."""
         return self._at(coef)[1] + float(np.sum(self.l1 * np.abs(coef)))
 
-    def least_subgradient(self, coef):
+    def compute_least_subgradient(self, coef):
         """Return the subgradient of f with the smallest norm, (n_coef,), which is the gradient without L1 penalty."""
-        return least_subgradient(coef, self._at(coef)[2], np.asarray(self.l1, dtype=np.float64))
+        return compute_least_subgradient(coef, self._at(coef)[2], np.asarray(self.l1, dtype=np.float64))
 
     @property
     def curvature(self):
@@ -294,7 +294,7 @@ class PenalisedRisk:
         # Free the previous result first, to save memory.
         self._last = None
         result = self.risk.value_grad(coef, members)
-        share = 1.0 if members is None else self.risk.labelled_share(members)
+        share = 1.0 if members is None else self.risk.compute_labelled_share(members)
         n_nodes = self.n_nodes * share
         strength = (1 - self.l1_ratio) * self._strength
         # Add the penalty in place and in parts, without copies, because there may be many million weights.
@@ -316,7 +316,7 @@ class PenalisedRisk:
         """Return whether a loss is defined at the given weights, rather than only a direction."""
         return self._at(coef)[1] is not None
 
-    def inference_gap(self, coef):
+    def compute_inference_gap(self, coef):
         """Return a bound on the error of the sum of losses, which is positive if maxima are not proven optimal."""
         return self._at(coef)[3].gap
 
@@ -443,7 +443,7 @@ class HeldOutScores:
             record.stop_reason = f"STOP: no better validation score in {self._n_iter_no_change} iterations"
 
 
-def initial_weights(init, risk, run):
+def compute_initial_weights(init, risk, run):
     """Return the start weights of training.
 
     ``"auto"`` is zero for convex problems, whose solution does not depend on the start. Otherwise it stands for the
@@ -460,7 +460,7 @@ def initial_weights(init, risk, run):
         return np.broadcast_to(0.0, n_coef)
     # Learn logistic regression on the nodes; pairwise weights stay zero. Learning methods without a smooth loss have no
     # penalty, but their start needs a penalty to be finite.
-    problem = PenalisedRisk(risk.derived(_risk_of_nodes), run.C if risk.objective.smooth else 1.0, run.max_iter)
+    problem = PenalisedRisk(risk.derived(_build_node_risk), run.C if risk.objective.smooth else 1.0, run.max_iter)
     n_left = run.max_iter
 
     def count(point):
@@ -472,7 +472,7 @@ def initial_weights(init, risk, run):
     return minimize_in_bulk(minimize_lbfgs, problem, found, lambda: n_left, **options).x
 
 
-def _risk_of_nodes(risk):
+def _build_node_risk(risk):
     batches = [_labelled_nodes(batch) for batch in risk.batches]
     # Without edges every node would be the first and the last of a chain.
     potentials = risk.potentials.without_ends()
@@ -493,7 +493,7 @@ _MOST_DIFFERENCES_OF_PIECES = 256
 _SHARE_OF_BATCHES = 4
 
 
-def scaling_at(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
+def choose_scaling(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
     """Return the scaling of weights by the curvature at the start, or None for many weights.
 
     If inference becomes more accurate during training, the curvature for many weights is the piecewise curvature.
@@ -504,16 +504,16 @@ def scaling_at(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
         return scaling_by_differences(problem.evaluate, start)
     if len(start) > _MOST_DIFFERENCES_OF_PIECES:
         return None
-    risk = problem.risk.derived(_risk_of_pieces if has_inner_problem else _risk_of_some)
+    risk = problem.risk.derived(_build_piecewise_risk if has_inner_problem else _build_subset_risk)
     part = PenalisedRisk(risk, problem.scale / max(risk.n_labelled, 1.0), max_iter=0)
     return scaling_by_differences(part.evaluate, start)
 
 
-def _risk_of_some(risk: Any) -> Any:
+def _build_subset_risk(risk: Any) -> Any:
     return risk.having(batches=risk.batches[::_SHARE_OF_BATCHES])
 
 
-def _risk_of_pieces(risk):
+def _build_piecewise_risk(risk):
     # Piecewise training needs labels, but the curvature does not depend on them.
     batches = [
         replace(batch, labels=np.maximum(batch.labels, 0), node_weight=None)
@@ -525,9 +525,9 @@ def _risk_of_pieces(risk):
 def _labelled_nodes(batch):
     """Return the labelled nodes of a batch without edges, in which unlabelled nodes do not contribute to the loss."""
     example = batch.example
-    nodes = trusted_example(
+    nodes = make_trusted_example(
         example.node_features,
-        trusted_graph(example.n_nodes, np.zeros((0, 2), dtype=np.int32)),
+        build_trusted_graph(example.n_nodes, np.zeros((0, 2), dtype=np.int32)),
         node_type=example.node_type,
         edge_type=np.zeros(0, dtype=np.int32),
         n_states=example.n_states,

@@ -78,12 +78,12 @@ class TruncatedInference(DescentLearning):
         return self.loss != "clique"
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
-        return NamedInference(self._sweeps(facts), "mpm")
+        return NamedInference(self._make_sweeps(facts), "mpm")
 
     def objective(self, plan: FitPlan, data: Any) -> Objective:
-        return TruncatedLoss(self._sweeps(plan.facts), self.loss)
+        return TruncatedLoss(self._make_sweeps(plan.facts), self.loss)
 
-    def _sweeps(self, facts: Facts) -> FixedSweeps:
+    def _make_sweeps(self, facts: Facts) -> FixedSweeps:
         # On large lattices, edge probabilities of uniform trees are slow to compute, and those of chains are as good.
         trees = "auto" if facts.lattice_ndim is None else "chains"
         return FixedSweeps(method=self.inference, n_sweeps=self.n_sweeps, edge_probabilities=trees)

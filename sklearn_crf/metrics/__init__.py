@@ -3,11 +3,11 @@
 from sklearn_crf.metrics._entities import (
     Entity,
     EntityScore,
-    continuations,
     entities,
     entity_f1_score,
     entity_labels,
     entity_scores,
+    find_continuations,
     sequence_classification_report,
 )
 from sklearn_crf.metrics._nodes import (

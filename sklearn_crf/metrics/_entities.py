@@ -73,8 +73,8 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
     prefixes: list[str] = []
     start, before = 0, ("O", "")
     for t, label in enumerate([*labels, "O"]):
-        here = _parts_of(label, f"labels[{t}]", scheme)
-        goes_on = _goes_on(before, here)
+        here = _split_entity_label(label, f"labels[{t}]", scheme)
+        goes_on = _continues_entity(before, here)
         if before[0] != "O" and not goes_on:
             found.append(Entity(before[1], start, t))
         if here[0] != "O" and not goes_on:
@@ -83,11 +83,11 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
         prefixes.append(here[0])
     if mode == "lenient":
         return found
-    wanted = ENTITY_SCHEMES[scheme].prefixes_of(found)
+    wanted = ENTITY_SCHEMES[scheme].list_prefixes(found)
     return [each for each, own in zip(found, wanted, strict=True) if prefixes[each.start : each.stop] == own]
 
 
-def _parts_of(label, name, scheme):
+def _split_entity_label(label, name, scheme):
     """Return the prefix and the kind of a label; an error calls it by name."""
     parts = ENTITY_SCHEMES[scheme].parts_of(label)
     if parts is None:
@@ -96,18 +96,18 @@ def _parts_of(label, name, scheme):
     return parts
 
 
-def _goes_on(before, here):
+def _continues_entity(before, here):
     """Return whether two successive labels, given as (prefix, kind), belong to the same entity."""
     return here[0] not in "O" + _BEGINS and before[0] not in "O" + _ENDS and here[1] == before[1]
 
 
-def continuations(classes, scheme):
+def find_continuations(classes, scheme):
     """Return the entity kind of each class (None for "O"), and the pairs of classes that continue an entity."""
     # classes: sequence of K labels; returns (K,) of object and (K, K) of bool
     _require_scheme(scheme)
-    parts = [_parts_of(label, f"classes_[{k}]", scheme) for k, label in enumerate(classes)]
+    parts = [_split_entity_label(label, f"classes_[{k}]", scheme) for k, label in enumerate(classes)]
     kinds = np.array([None if prefix == "O" else kind for prefix, kind in parts], dtype=object)
-    return kinds, np.array([[_goes_on(before, here) for here in parts] for before in parts], dtype=bool)
+    return kinds, np.array([[_continues_entity(before, here) for here in parts] for before in parts], dtype=bool)
 
 
 def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: str = "IOB2") -> list[str]:
@@ -151,7 +151,7 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
                 f"{entity} begins inside the entity before it, which ends at {stop}: entities must not overlap."
             )
         stop = entity.stop
-    for entity, prefixes in zip(ordered, ENTITY_SCHEMES[scheme].prefixes_of(ordered), strict=True):
+    for entity, prefixes in zip(ordered, ENTITY_SCHEMES[scheme].list_prefixes(ordered), strict=True):
         ending = f"-{entity.kind}" if entity.kind else ""
         labels[entity.start : entity.stop] = [prefix + ending for prefix in prefixes]
     return labels

@@ -13,20 +13,20 @@ from sklearn_crf import encoding
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     """Return the true and the predicted labels of all labelled nodes as flat arrays, for metrics of flat labels."""
     # returns: y_true: (n_nodes,), y_pred: (n_nodes,) or (n_nodes, n_columns), sample_weight: (n_nodes,) or None
-    true = _per_example(y_true, "y_true")
+    true = _separate_examples(y_true, "y_true")
     # Plain labels form one array: an array for each example would cost more time than the metric.
     plain = len(true) == 1 and np.ndim(y_true[0]) == 0
-    pred = [np.asarray(y_pred)] if plain else _per_example(y_pred, "y_pred")
+    pred = [np.asarray(y_pred)] if plain else _separate_examples(y_pred, "y_pred")
     if len(true) != len(pred):
         raise ValueError(f"y_true has {len(true)} examples, but y_pred has {len(pred)}.")
     n_trailing = pred[0].ndim - true[0].ndim if true else 0
     for i, (a, b) in enumerate(zip(true, pred, strict=True)):
         if n_trailing not in (0, 1) or b.shape[: b.ndim - n_trailing] != a.shape:
             raise ValueError(f"y_pred[{i}] has shape {b.shape}, but y_true[{i}] has shape {a.shape}.")
-    keep = [~encoding.missing_nodes(a, missing_label) for a in true]
+    keep = [~encoding.mask_missing_nodes(a, missing_label) for a in true]
     if not any(mask.any() for mask in keep):
         raise ValueError("y_true holds no label at all: there is nothing to score.")
-    weight = None if sample_weight is None else _per_node_weight(sample_weight, true)
+    weight = None if sample_weight is None else _spread_node_weight(sample_weight, true)
     true, pred = _concatenate(true, keep, "y_true"), _concatenate(pred, keep, "y_pred")
     if not n_trailing:
         encoding.require_same_kind(true, pred, "y_true", "the labels of y_pred")
@@ -36,16 +36,16 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     return true, pred, None if weight is None else _concatenate(weight, keep, "sample_weight")
 
 
-def _per_example(y, name):
+def _separate_examples(y, name):
     """Return one array per example, or a single array of all labels if y is flat."""
-    y = y if isinstance(y, list | tuple) else encoding.label_array(y)
-    if encoding.number_of_examples(y, name) and np.ndim(y[0]) == 0:
-        return [encoding.label_array(y)]
-    return [encoding.label_array(part) for part in y]
+    y = y if isinstance(y, list | tuple) else encoding.convert_to_label_array(y)
+    if encoding.count_examples(y, name) and np.ndim(y[0]) == 0:
+        return [encoding.convert_to_label_array(y)]
+    return [encoding.convert_to_label_array(part) for part in y]
 
 
-def _per_node_weight(sample_weight, true):
-    weight = _per_example(sample_weight, "sample_weight")
+def _spread_node_weight(sample_weight, true):
+    weight = _separate_examples(sample_weight, "sample_weight")
     if len(true) > 1 and len(weight) == 1 and weight[0].ndim == 1:
         weight = list(weight[0])
     if len(weight) != len(true):
@@ -58,7 +58,7 @@ def _per_node_weight(sample_weight, true):
 
 def _concatenate(parts, keep, name):
     values = np.concatenate([part[mask] for part, mask in zip(parts, keep, strict=True)])
-    values = encoding.labels_from_objects(values, name) if values.dtype == object else values
+    values = encoding.convert_object_labels(values, name) if values.dtype == object else values
     if values.dtype.kind not in "biufUS":
         raise ValueError(f"{name} must hold numbers or strings, got {values.dtype}.")
     return values
@@ -87,7 +87,7 @@ def node_accuracy_score(y_true: Any, y_pred: Any, *, missing_label: Any = None, 
     >>> round(float(node_accuracy_score(y_true, y_pred)), 3)
     0.8
     """
-    return _flat_score(accuracy_score, y_true, y_pred, missing_label, sample_weight)
+    return _score_flat_nodes(accuracy_score, y_true, y_pred, missing_label, sample_weight)
 
 
 def node_f1_score(
@@ -121,7 +121,7 @@ def node_f1_score(
     >>> round(float(node_f1_score(y_true, y_pred)), 3)
     0.8
     """
-    return _flat_score(f1_score, y_true, y_pred, missing_label, sample_weight, average=average, **options)
+    return _score_flat_nodes(f1_score, y_true, y_pred, missing_label, sample_weight, average=average, **options)
 
 
 def node_jaccard_score(
@@ -157,10 +157,10 @@ def node_jaccard_score(
     >>> round(float(node_jaccard_score(y_true, y_pred)), 3)
     0.667
     """
-    return _flat_score(jaccard_score, y_true, y_pred, missing_label, sample_weight, average=average, **options)
+    return _score_flat_nodes(jaccard_score, y_true, y_pred, missing_label, sample_weight, average=average, **options)
 
 
-def _flat_score(metric, y_true, y_pred, missing_label, sample_weight, **options):
+def _score_flat_nodes(metric, y_true, y_pred, missing_label, sample_weight, **options):
     true, pred, weight = flatten_nodes(y_true, y_pred, missing_label=missing_label, sample_weight=sample_weight)
     return metric(true, pred, sample_weight=_check_weights(weight), **options)
 
@@ -176,7 +176,7 @@ def _check_weights(weight):
     if np.any(weight < 0) or not np.any(weight):
         found = "a negative weight" if np.any(weight < 0) else "zero for every labelled node"
         raise ValueError(f"sample_weight must not be negative, and positive for some labelled node, found {found}.")
-    return encoding.summable_weight(weight)
+    return encoding.scale_sample_weight(weight)
 
 
 def node_classification_report(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.kernels.mfa.mixtures import weighted_moments
-from sklearn_crf.mfa._densities import score_forms
+from sklearn_crf.mfa._densities import compute_score_forms
 from sklearn_crf.mfa._parameters import MixtureParameters
 
 
@@ -46,16 +46,16 @@ class Moments:
         return cls(np.zeros_like(forms.linear), np.zeros_like(forms.inverse_noise))
 
 
-def group_sums(values, group):
+def sum_noise_groups(values, group):
     """Return the sums of the rows of ``values`` in each noise group, where groups are runs of equal numbers."""
     if group[0] == group[-1]:
         return values.sum(axis=0, keepdims=True)
     return np.add.reduceat(values, np.searchsorted(group, np.arange(group[0], group[-1] + 1)), axis=0)
 
 
-def pattern_moments(params, pattern, criterion, n_threads=1):
+def compute_pattern_moments(params, pattern, criterion, n_threads=1):
     """Return the criterion, forms and moments of all samples of one missing-value pattern."""
-    forms = score_forms(params)
+    forms = compute_score_forms(params)
     moments = Moments.zeros(forms)
     n_own, sums = params.log_weights.shape[1], (moments.projected, moments.squares)
     value = weighted_moments(
@@ -64,7 +64,7 @@ def pattern_moments(params, pattern, criterion, n_threads=1):
     return value, forms, moments
 
 
-def density_gradients(params, forms, moments):
+def compute_density_gradients(params, forms, moments):
     """Compute the gradients of Eq. (15) to (17), summed over samples, from the moments.
 
     With ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``; all products are of size d x p.
@@ -84,14 +84,14 @@ def density_gradients(params, forms, moments):
     low_rank = -np.einsum("sjp,sjp->sj", excess + scaled[:, :, :-1], V)
     centring = (2 * SV[:, :, -1] + counts[:, None] * params.means) * params.means
     groups = params.noise_group
-    scatter = moments.squares - group_sums(centring, groups)
+    scatter = moments.squares - sum_noise_groups(centring, groups)
     noise = np.exp(params.log_noise)
-    total = group_sums(counts, groups)[:, None]
-    log_noise = 0.5 * (scatter / noise - total + noise * group_sums(low_rank, groups))
+    total = sum_noise_groups(counts, groups)[:, None]
+    log_noise = 0.5 * (scatter / noise - total + noise * sum_noise_groups(low_rank, groups))
     return counts, means, loadings, log_noise
 
 
-def value_gradient(params, data, criterion, n_threads=1):
+def compute_value_gradient(params, data, criterion, n_threads=1):
     """Return a criterion, which is to be maximised, and its gradient."""
     value = -criterion.classes * float(data.class_weight @ params.log_prior)
     log_weights = np.zeros_like(params.log_weights)
@@ -99,8 +99,8 @@ def value_gradient(params, data, criterion, n_threads=1):
     log_noise = np.zeros_like(params.log_noise)
     for pattern in data.patterns:
         restricted = params.restrict(pattern.features)
-        part, forms, moments = pattern_moments(restricted, pattern, criterion, n_threads)
-        counts, d_means, d_loadings, d_noise = density_gradients(restricted, forms, moments)
+        part, forms, moments = compute_pattern_moments(restricted, pattern, criterion, n_threads)
+        counts, d_means, d_loadings, d_noise = compute_density_gradients(restricted, forms, moments)
         value += part
         log_weights += counts.reshape(log_weights.shape)
         means[:, pattern.features] += d_means

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import fixed_ranges, map_tasks, single_threaded_blas, thread_count
+from sklearn_crf._threads import count_threads, limit_blas_threads, map_tasks, split_into_ranges
 from sklearn_crf.kernels.mfa.mixtures import class_scores
 from sklearn_crf.mfa._tuning import BLOCK_NUMBERS, NUMBERS_OF_A_TASK
 
@@ -66,7 +66,7 @@ class ScoreForms(NamedTuple):
         return self.linear, self.inverse_noise, self.noise_group
 
 
-def score_forms(params):
+def compute_score_forms(params):
     """Compute the coefficients of the joint log-densities of a model."""
     prec = precisions(params)
     n_all, n_features, n_factors = params.loadings.shape
@@ -82,7 +82,7 @@ def score_forms(params):
     return ScoreForms(linear, np.ascontiguousarray(np.exp(-params.log_noise)), params.noise_group, prec)
 
 
-def blocks_of_columns(n_samples, n_rows_per_sample):
+def split_into_column_blocks(n_samples, n_rows_per_sample):
     """Return slices that split samples into blocks whose temporary arrays are small.
 
     The blocks depend on the two arguments and not on the number of threads, so sums over blocks are reproducible.
@@ -94,7 +94,7 @@ def blocks_of_columns(n_samples, n_rows_per_sample):
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def with_ones(X):
+def append_ones(X):
     """Return the transpose of ``X`` (n, d) with a row of ones appended, (d + 1, n) float64."""
     block = np.empty((X.shape[1] + 1, X.shape[0]))
     block[:-1] = X.T
@@ -102,14 +102,14 @@ def with_ones(X):
     return block
 
 
-def missing_patterns(X, n_jobs=1):
+def group_missing_patterns(X, n_jobs=1):
     """Group the rows of ``X`` by their observed features.
 
     Return a list of pairs: the indices of the observed features, and the indices of the rows that observe them. If no
     value is missing, the features are a full slice.
     """
     # X: (n, d)
-    ranges = fixed_ranges(len(X), max(1, X.size // NUMBERS_OF_A_TASK))
+    ranges = split_into_ranges(len(X), max(1, X.size // NUMBERS_OF_A_TASK))
     found = map_tasks(lambda ends, n_threads: bool(np.isnan(X[slice(*ends)]).any()), ranges, n_jobs)
     if not any(found):
         return [(slice(None), np.arange(len(X)))]
@@ -120,7 +120,7 @@ def missing_patterns(X, n_jobs=1):
     return [(np.flatnonzero(~pattern), r) for pattern, r in zip(patterns, rows, strict=True)]
 
 
-def centred_forms(params, X, n_jobs=1):
+def compute_centred_forms(params, X, n_jobs=1):
     """Yield score forms, rows, observed features and shift of each group of rows with equal observed features.
 
     The score forms apply to ``samples - shift``, where the shift is the weighted mean of the component means. Without
@@ -129,8 +129,8 @@ def centred_forms(params, X, n_jobs=1):
     # rows: index array; observed features: index array, or a full slice if no value is missing
     shift = np.einsum("s,sj->j", np.exp(params.log_prior[:, None] + params.log_weights).ravel(), params.means)
     centred = params.rescale(-shift, np.ones_like(shift))
-    for observed, rows in missing_patterns(X, n_jobs) if len(X) else ():
-        yield score_forms(centred.restrict(observed)), rows, observed, shift[observed]
+    for observed, rows in group_missing_patterns(X, n_jobs) if len(X) else ():
+        yield compute_score_forms(centred.restrict(observed)), rows, observed, shift[observed]
 
 
 def scan(params, X, visit, n_jobs, rows):
@@ -141,28 +141,28 @@ def scan(params, X, visit, n_jobs, rows):
     # rows of scan: indices of rows of X; rows of visit: the indices of a block
     # samples: (n_rows, n_observed), the observed features of the block
     n_all, n_features, n_factors = params.loadings.shape
-    for forms, members, observed, shift in centred_forms(params, X[rows], n_jobs):
+    for forms, members, observed, shift in compute_centred_forms(params, X[rows], n_jobs):
 
         def visit_block(part, n_threads, forms=forms, members=rows[members], observed=observed, shift=shift):
             visit(members[part], forms, X[members[part]][:, observed], shift)
 
-        with single_threaded_blas():
-            map_tasks(visit_block, blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features), n_jobs)
+        with limit_blas_threads():
+            map_tasks(visit_block, split_into_column_blocks(len(members), n_all * (n_factors + 2) + n_features), n_jobs)
 
 
-def joint_log_density(params, X, n_jobs=None):
+def compute_joint_log_density(params, X, n_jobs=None):
     """Compute the logarithm of ``P(c, x) = sum_s P(c) P(s | c) N(x; mu_s, Sigma_s)``, over the components s of c."""
     # X: (n, d); returns: (n, n_classes)
     out = np.empty((len(X), len(params.log_weights)))
-    for forms, rows, observed, shift in centred_forms(params, X, n_jobs):
+    for forms, rows, observed, shift in compute_centred_forms(params, X, n_jobs):
         # The Cython function reads None as all rows, or as all features.
         some = (None, None) if isinstance(observed, slice) else (rows, observed)
-        with single_threaded_blas():
-            class_scores(X, *some, shift, *forms.arrays, out, thread_count(n_jobs))
+        with limit_blas_threads():
+            class_scores(X, *some, shift, *forms.arrays, out, count_threads(n_jobs))
     return out
 
 
-def _posteriors(forms, samples, shift):
+def _compute_posteriors(forms, samples, shift):
     """Return the posterior ``P(c, s | x)`` of every component, (S, n), and the projected samples, (S, p + 1, n).
 
     The projected samples are ``V'(x - mu)`` in the first p rows, and the linear term of the log-density in the last.
@@ -170,7 +170,7 @@ def _posteriors(forms, samples, shift):
     linear = forms.linear
     # Squares of extremely distant samples overflow to infinity, which ends in NaN; the caller checks for NaN.
     with np.errstate(over="ignore", invalid="ignore"):
-        block = with_ones(samples - shift)
+        block = append_ones(samples - shift)
         projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)
         factors = projected[:, :-1]
         scores = 0.5 * np.einsum("spn,spn->sn", factors, factors)
@@ -182,13 +182,13 @@ def _posteriors(forms, samples, shift):
     return posteriors, projected
 
 
-def factor_means(params, X, n_jobs=None):
+def compute_factor_means(params, X, n_jobs=None):
     """Compute the mean of the factors, ``E[z | x] = sum_s P(s | x) (I + L_s' D_s L_s)^-1 L_s' D_s (x - mu_s)``."""
     # X: (n, d); returns: (n, p)
     out = np.empty((len(X), params.loadings.shape[2]))
 
     def visit(rows, forms, samples, shift):
-        posteriors, projected = _posteriors(forms, samples, shift)
+        posteriors, projected = _compute_posteriors(forms, samples, shift)
         means = np.swapaxes(forms.precisions.rotations, 1, 2) @ projected[:, :-1]
         out[rows] = np.einsum("sn,spn->np", posteriors, means)
 
@@ -196,13 +196,13 @@ def factor_means(params, X, n_jobs=None):
     return out
 
 
-def conditional_means(params, X, n_jobs=None):
+def impute_conditional_means(params, X, n_jobs=None):
     """Replace missing values by ``E[x_missing | x_observed] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m``."""
     # X: (n, d); returns: (n, d)
     out = X.copy()
 
     def visit(rows, forms, samples, shift):
-        posteriors, projected = _posteriors(forms, samples, shift)
+        posteriors, projected = _compute_posteriors(forms, samples, shift)
         factors = np.swapaxes(forms.precisions.rotations, 1, 2) @ projected[:, :-1]
         missing = np.flatnonzero(np.isnan(X[rows[0]]))
         means = params.means[:, missing, None] + params.loadings[:, missing] @ factors

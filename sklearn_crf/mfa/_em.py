@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.kernels.mfa.mixtures import class_moments, second_moments
-from sklearn_crf.mfa._criteria import Criterion, group_sums, pattern_moments
-from sklearn_crf.mfa._densities import LOG_2PI, precisions, score_forms
+from sklearn_crf.mfa._criteria import Criterion, compute_pattern_moments, sum_noise_groups
+from sklearn_crf.mfa._densities import LOG_2PI, compute_score_forms, precisions
 from sklearn_crf.mfa._tuning import MAX_CLASS_MOMENTS, MAX_FEATURES_FOR_SECOND_MOMENTS, N_FACTOR_STEPS
 
 
@@ -27,7 +27,7 @@ class Scatter(NamedTuple):
     projected: np.ndarray | None  # T V (S, d, p), with V from the posteriors
 
 
-def em_steps(params, data, prior, n_threads=1):
+def choose_em_step(params, data, prior, n_threads=1):
     """Return a function from parameters to their log-likelihood and the next parameters, for complete data."""
     n_classes, n_components = params.log_weights.shape
     n_features = data.n_features
@@ -35,30 +35,30 @@ def em_steps(params, data, prior, n_threads=1):
     is_small = n_classes * n_features**2 <= MAX_CLASS_MOMENTS
     are_many = data.total_weight >= n_classes * n_features
     if is_fixed and is_small and are_many and n_features > MAX_FEATURES_FOR_SECOND_MOMENTS:
-        return partial(_class_step, moments=moments_of_classes(data, n_threads), data=data, prior=prior)
-    return partial(em_step, data=data, prior=prior, n_threads=n_threads)
+        return partial(_make_class_step, moments=compute_class_moments(data, n_threads), data=data, prior=prior)
+    return partial(make_em_step, data=data, prior=prior, n_threads=n_threads)
 
 
-def moments_of_classes(data, n_threads=1):
+def compute_class_moments(data, n_threads=1):
     """Compute the moments of the complete samples of every class in one pass."""
     # returns weights: (C,); means: (C, d); scatter matrices about the means: (C, d, d)
-    sums = data.total_of(_class_squares, None, n_threads=n_threads)
+    sums = data.total_of(_sum_class_squares, None, n_threads=n_threads)
     counts, first = sums[:, -1, -1], sums[:, -1, :-1]
     safe = np.where(counts > 0, counts, 1.0)
     means = first / safe[:, None]
     scatter = sums[:, :-1, :-1] / safe[:, None, None]
-    scatter -= _outer(means, means)
+    scatter -= _multiply_outer(means, means)
     return counts, means, scatter
 
 
-def _class_squares(params, data, n_threads):
+def _sum_class_squares(params, data, n_threads):
     """Return the weighted sums of ``(x, 1)(x, 1)'`` over the samples of every class."""
     sums = np.zeros((len(data.class_weight), data.n_features + 1, data.n_features + 1))
     class_moments(data.patterns[0].blocks, sums, n_threads)
     return sums
 
 
-def _class_step(params, moments, data, prior):
+def _make_class_step(params, moments, data, prior):
     """Make one iteration from the moments of the classes, and return the log-likelihood and the next parameters."""
     counts, averages, scatter = moments
     precision = precisions(params)
@@ -72,14 +72,14 @@ def _class_step(params, moments, data, prior):
     safe = np.where(alive, counts, 1.0)
     means = np.where(alive[:, None], _means(params, safe, averages, prior), params.means)
     if prior.mean_precision:
-        scatter = scatter + _outer(averages - means, averages - means)
+        scatter = scatter + _multiply_outer(averages - means, averages - means)
         TV = scatter @ V
-    loadings = np.where(alive[:, None, None], _subspace_loadings(params, scatter, TV), params.loadings)
+    loadings = np.where(alive[:, None, None], _fit_subspace_loadings(params, scatter, TV), params.loadings)
     kept = replace(params, **_probabilities(counts, params, data), means=means, loadings=loadings)
-    return value, _factor_step(kept, counts, alive, Scatter(np.einsum("sjj->sj", scatter), scatter, None), prior)
+    return value, _make_factor_step(kept, counts, alive, Scatter(np.einsum("sjj->sj", scatter), scatter, None), prior)
 
 
-def _subspace_loadings(params, scatter, TV):
+def _fit_subspace_loadings(params, scatter, TV):
     """Return the most likely loadings for given noise in the span of the current loadings and their image.
 
     The image is under the scatter matrix. Let ``T~ = Psi^-1/2 T Psi^-1/2`` have the Ritz pairs ``(l_k, u_k)`` in this
@@ -89,7 +89,7 @@ def _subspace_loadings(params, scatter, TV):
     root = np.exp(0.5 * params.log_noise)[params.noise_group][:, :, None]
     present, image = params.loadings / root, TV / root
     n_factors = present.shape[2]
-    basis, _ = np.linalg.qr(np.concatenate([_unit_columns(present), _unit_columns(image)], axis=2))
+    basis, _ = np.linalg.qr(np.concatenate([_normalise_columns(present), _normalise_columns(image)], axis=2))
     values, vectors = np.linalg.eigh(np.swapaxes(basis, 1, 2) @ ((scatter @ (basis / root)) / root))
     values, vectors = values[:, -n_factors:], vectors[:, :, -n_factors:]
     # Loadings of exactly 0 are a stationary point: later changes of the noise could not move them.
@@ -99,20 +99,20 @@ def _subspace_loadings(params, scatter, TV):
     return root * (found @ (left @ right))
 
 
-def _unit_columns(columns):
+def _normalise_columns(columns):
     lengths = np.linalg.norm(columns, axis=1, keepdims=True)
     return columns / np.where(lengths > 0, lengths, 1.0)
 
 
-def em_step(params, data, prior, n_threads=1):
+def make_em_step(params, data, prior, n_threads=1):
     """Make one iteration of expectation-maximisation on complete data; return log-likelihood and next parameters."""
     if data.n_features <= MAX_FEATURES_FOR_SECOND_MOMENTS:
-        value, counts, first, second = data.total_of(_second_moments, params, n_threads=n_threads)
+        value, counts, first, second = data.total_of(_compute_second_moments, params, n_threads=n_threads)
         squares = np.einsum("sjj->sj", second)
         z_first = old = None
         n_steps = N_FACTOR_STEPS
     else:
-        value, moments = data.total_of(_joint_moments, params, n_threads=n_threads)
+        value, moments = data.total_of(_compute_joint_moments, params, n_threads=n_threads)
         counts, first = moments.projected[:, -1, -1], moments.projected[:, -1, :-1]
         squares, second = moments.squares, None
         z_first, old = moments.projected[:, :-1], precisions(params)
@@ -124,17 +124,17 @@ def em_step(params, data, prior, n_threads=1):
     # A component without samples keeps its density, while its weight goes to 0.
     kept = replace(params, **_probabilities(counts, params, data), means=means)
     if second is not None:
-        full = second / safe[:, None, None] - _outer(first / safe[:, None], means)
-        full = full - _outer(means, first / safe[:, None]) + _outer(means, means)
+        full = second / safe[:, None, None] - _multiply_outer(first / safe[:, None], means)
+        full = full - _multiply_outer(means, first / safe[:, None]) + _multiply_outer(means, means)
         scatter = Scatter(np.einsum("sjj->sj", full), full, None)
     else:
         scatter = Scatter(
-            squares + group_sums((counts[:, None] * means - 2 * first) * means, params.noise_group),
+            squares + sum_noise_groups((counts[:, None] * means - 2 * first) * means, params.noise_group),
             None,
-            _projected_scatter(params, old, z_first, first, counts, safe, means),
+            _project_scatter(params, old, z_first, first, counts, safe, means),
         )
     for _ in range(n_steps):
-        kept = _factor_step(kept, counts, alive, scatter, prior)
+        kept = _make_factor_step(kept, counts, alive, scatter, prior)
     return value, kept
 
 
@@ -144,21 +144,21 @@ def _probabilities(counts, params, data):
     return {"log_prior": np.log(data.class_weight / data.total_weight), "log_weights": weights}
 
 
-def _outer(a, b):
+def _multiply_outer(a, b):
     return a[:, :, None] * b[:, None, :]
 
 
-def _joint_moments(params, data, n_threads):
+def _compute_joint_moments(params, data, n_threads):
     """Return the log-likelihood and the moments of complete samples."""
-    value, _, moments = pattern_moments(params, data.patterns[0], Criterion.joint_likelihood(), n_threads)
+    value, _, moments = compute_pattern_moments(params, data.patterns[0], Criterion.joint_likelihood(), n_threads)
     return value, moments
 
 
-def _second_moments(params, data, n_threads):
+def _compute_second_moments(params, data, n_threads):
     """Return the log-likelihood, and counts, sums and second moments weighted by posteriors within the class."""
     size = data.n_features + 1
     moments = np.zeros((len(params.means), size, size))
-    forms, n_own = score_forms(params).arrays, params.log_weights.shape[1]
+    forms, n_own = compute_score_forms(params).arrays, params.log_weights.shape[1]
     value = second_moments(data.patterns[0].blocks, *forms, n_own, moments, n_threads)
     return value, moments[:, -1, -1], moments[:, -1, :-1], moments[:, :-1, :-1]
 
@@ -178,15 +178,15 @@ def _means(params, counts, averages, prior):
     return first + (scaled @ np.linalg.solve(core, V_t @ first[:, :, None]))[:, :, 0]
 
 
-def _projected_scatter(params, precision, z_moments, first, counts, safe, means):
+def _project_scatter(params, precision, z_moments, first, counts, safe, means):
     """Return ``T V`` about the new means, from moments of ``z = V'(x - old mean)``."""
     moved = np.einsum("sjp,sj->sp", precision.projections, params.means - means)
-    z_x = np.swapaxes(z_moments[:, :, :-1], 1, 2) + _outer(first, moved)
+    z_x = np.swapaxes(z_moments[:, :, :-1], 1, 2) + _multiply_outer(first, moved)
     z_sum = z_moments[:, :, -1] + counts[:, None] * moved
-    return (z_x - _outer(means, z_sum)) / safe[:, None, None]
+    return (z_x - _multiply_outer(means, z_sum)) / safe[:, None, None]
 
 
-def _factor_step(params, counts, alive, scatter, prior):
+def _make_factor_step(params, counts, alive, scatter, prior):
     """Maximise the expected log-likelihood over loadings and noise, for fixed posteriors of the factors.
 
     With ``B = Sigma^-1 L`` the posterior of the factors has mean ``B'(x - mu)`` and covariance ``R'R``. Hence
@@ -198,22 +198,22 @@ def _factor_step(params, counts, alive, scatter, prior):
     TV = scatter.full @ V if scatter.full is not None else scatter.projected
     TB = TV @ R
     second = R_t @ R + R_t @ (np.swapaxes(V, 1, 2) @ TB)
-    loadings = _loadings(TB, second, counts, params, prior)
+    loadings = _solve_loadings(TB, second, counts, params, prior)
     loadings = np.where(alive[:, None, None], loadings, params.loadings)
     explained = np.einsum("sjp,sjp->sj", loadings @ second - 2 * TB, loadings) * counts[:, None]
     group = params.noise_group
     if scatter.full is not None:
-        residual = group_sums(counts[:, None] * scatter.diagonal + explained, group)
+        residual = sum_noise_groups(counts[:, None] * scatter.diagonal + explained, group)
     else:
-        residual = scatter.diagonal + group_sums(explained, group)
-    total = group_sums(counts, group)[:, None]
+        residual = scatter.diagonal + sum_noise_groups(explained, group)
+    total = sum_noise_groups(counts, group)[:, None]
     low, high = prior.log_noise_bounds
     noise = np.maximum(residual / np.maximum(total, 1e-300), np.exp(low))
     log_noise = np.where(total > 0, np.minimum(np.log(noise), high), params.log_noise)
     return replace(params, loadings=loadings, log_noise=log_noise)
 
 
-def _loadings(TB, second, counts, params, prior):
+def _solve_loadings(TB, second, counts, params, prior):
     """Return the loadings, whose rows solve ``l_j (E[zz'] + psi_j t / n I) = (T B)_j``."""
     if prior.loading_precision == 0:
         return TB @ np.linalg.inv(second)

@@ -14,19 +14,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from sklearn_crf._fits import fits
-from sklearn_crf._numbers import without_mask
+from sklearn_crf._numbers import replace_masked_values
 from sklearn_crf._parameters import require_objects
-from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, open_progress_reporter, warn_caller
 from sklearn_crf.distributed import Shards, refuse_labels
-from sklearn_crf.encoding import partial_fit_classes
-from sklearn_crf.mfa._fitted import FittedMixture, asked_of, chosen_before, fitted_attributes
+from sklearn_crf.encoding import resolve_partial_fit_classes
+from sklearn_crf.mfa._fitted import FittedMixture, build_fitted_attributes, get_auto_parameters, get_previous_choice
 from sklearn_crf.mfa._input import PARAMETER_CONSTRAINTS, SampleReading, check_counts, check_features
 from sklearn_crf.mfa._parameters import Priors
-from sklearn_crf.mfa._plan import Choice, MixturePlan, check_init, chosen_solver, n_given_components, planned_family
+from sklearn_crf.mfa._plan import Choice, MixturePlan, check_init, choose_solver, count_given_components, plan_family
 from sklearn_crf.mfa._samples import TrainingData, Units
 from sklearn_crf.mfa._sharded import survey
 from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD, ignore_iterations
-from sklearn_crf.mfa._training import best_of, choose, find_starts, online_pass, train
+from sklearn_crf.mfa._training import choose, choose_best_restart, find_starts, make_online_pass, train
 
 
 @dataclass(eq=False, repr=False)
@@ -229,24 +229,24 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     def _train(self, data, X, y, starts=None):
         """Train from the starts of the plan, or from given starts, and return the ends of all restarts."""
-        prior = self._family(asked_of(self).without_auto)[0].prior
+        prior = self._plan_family(get_auto_parameters(self).without_auto)[0].prior
         check_features(data.samples.X, data.constant, prior.noise_floor, self.objective == "joint")
         choice = self._choice(data)
         plan = self._plan(data, choice)
-        with self._reporting(X, y, data, plan, choice) as on_iteration:
+        with self._report_iterations(X, y, data, plan, choice) as on_iteration:
             ends = train(data, plan, on_iteration, starts)
         self._store(data, plan, ends, choice)
         return ends
 
     def _choice(self, data: Any) -> Choice:
         """Return the choice of the parameters that are "auto"."""
-        asked = asked_of(self)
+        asked = get_auto_parameters(self)
         if not asked.is_open:
             return asked
         if self.warm_start and hasattr(self, "means_"):
-            return chosen_before(self)
+            return get_previous_choice(self)
         if not isinstance(self.init, str):
-            return asked.completed(Choice(n_given_components(self.init)))
+            return asked.completed(Choice(count_given_components(self.init)))
         return choose(data, asked, lambda choice: self._plan(data, choice, n_restarts=1), self.n_jobs)
 
     @fits
@@ -301,19 +301,19 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         True
         """
         is_first, former = not hasattr(self, "classes_"), getattr(self, "partial_fit_state_", None)
-        classes = partial_fit_classes(self, classes, least=1)
+        classes = resolve_partial_fit_classes(self, classes, least=1)
         if isinstance(self.class_weight, str):
             raise ValueError(
                 "class_weight='balanced' is not supported by partial_fit, which sees only part of the samples at a "
                 "time: pass a dict of weights."
             )
         if not is_first:
-            validate_data(self, without_mask(X), reset=False, skip_check_array=True)
+            validate_data(self, replace_masked_values(X), reset=False, skip_check_array=True)
         units = None if former is None else Units(former["mean"], former["scale"])
         read = self._reading(classes).read(X, y, sample_weight)
         data = TrainingData.of(*read, units=units, present=np.ones(len(classes), dtype=bool))
-        choice = asked_of(self).without_auto if is_first else chosen_before(self)
-        family, _ = self._family(choice)
+        choice = get_auto_parameters(self).without_auto if is_first else get_previous_choice(self)
+        family, _ = self._plan_family(choice)
         if former is None:
             check_features(data.samples.X, data.constant, family.prior.noise_floor, self.objective == "joint")
 
@@ -329,11 +329,11 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             return data.samples.units.to_standard(self._parameters)
 
         rng = check_random_state(self.random_state)
-        params, state = online_pass(data.samples, family, len(classes), start, former, rng)
+        params, state = make_online_pass(data.samples, family, len(classes), start, former, rng)
         if former is not None:
             count = getattr(self, "class_count_", former["weight"] * self.class_prior_)
             data = replace(data, class_count=data.class_count + count)
-        self.__dict__.update(fitted_attributes(params, data, family, choice))
+        self.__dict__.update(build_fitted_attributes(params, data, family, choice))
         self.partial_fit_state_ = {**state, **data.samples.units._asdict()}
         return self
 
@@ -341,7 +341,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         """Read and check the samples of a fit."""
         if isinstance(X, Shards):
             refuse_labels(y, sample_weight)
-            if isinstance(chosen_solver(self.solver, self.objective, False), ScaledSGD):
+            if isinstance(choose_solver(self.solver, self.objective, False), ScaledSGD):
                 raise ValueError(
                     "solver='sgd' visits single samples in memory, which Shards do not support: use 'em' or 'lbfgs'."
                 )
@@ -350,14 +350,18 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     def _reading(self, classes):
         return SampleReading(
-            asked_of(self).without_auto.n_components, self.n_factors, classes, self.class_weight, self.allow_nan
+            get_auto_parameters(self).without_auto.n_components,
+            self.n_factors,
+            classes,
+            self.class_weight,
+            self.allow_nan,
         )
 
     def _plan(self, data, choice=None, n_restarts=None):
         """Resolve all parameters of training into a plan; a choice replaces parameters that are "auto"."""
-        choice = asked_of(self).without_auto if choice is None else choice
-        solver = chosen_solver(self.solver, self.objective, data.has_missing)
-        family, factor = self._family(choice)
+        choice = get_auto_parameters(self).without_auto if choice is None else choice
+        solver = choose_solver(self.solver, self.objective, data.has_missing)
+        family, factor = self._plan_family(choice)
         check_counts(data.samples.labels, data.classes[data.present].tolist(), choice.n_components)
         init, seeds = self._init(data.present, len(data.constant), choice), self._seeds()
         # With one component all starts are equal.
@@ -366,12 +370,12 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         limits = MixturePlan.limits(self)
         return MixturePlan(family=family, factor=factor, solver=solver, init=init, seeds=seeds, tol=self.tol, **limits)
 
-    def _family(self, choice):
+    def _plan_family(self, choice):
         sizes = choice.n_components, self.n_factors, choice.noise
         priors = self.priors
-        if priors is None and self.objective != "joint" and asked_of(self).is_open:
+        if priors is None and self.objective != "joint" and get_auto_parameters(self).is_open:
             priors = Priors(mean_scale=1.0, loading_scale=1.0, noise_floor=0.1)
-        return planned_family(*sizes, objective=self.objective, alpha=choice.alpha, priors=priors)
+        return plan_family(*sizes, objective=self.objective, alpha=choice.alpha, priors=priors)
 
     def _seeds(self):
         return check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()
@@ -380,11 +384,11 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         """Return the name of a strategy, a dict of given initial values, or the parameters of the previous fit."""
         shape = len(present), choice.n_components, n_features, self.n_factors
         noise_shape = {"tied": shape[2:3], "class": (shape[0], shape[2]), "component": shape[:3]}[choice.noise]
-        if self.warm_start and hasattr(self, "means_") and self._fits_into(shape, noise_shape, present):
+        if self.warm_start and hasattr(self, "means_") and self._check_warm_start(shape, noise_shape, present):
             return self._parameters
         return check_init(self.init, present, shape, noise_shape)
 
-    def _fits_into(self, shape, noise_shape, present):
+    def _check_warm_start(self, shape, noise_shape, present):
         if self.loadings_.shape != shape or self.noise_variance_.shape != noise_shape:
             raise ValueError(
                 "warm_start=True needs a previous fit whose parameters have the same shapes; set "
@@ -393,7 +397,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return np.array_equal(self.class_prior_ > 0, present)
 
     @contextmanager
-    def _reporting(self, X, y, data, plan, choice):
+    def _report_iterations(self, X, y, data, plan, choice):
         """Yield a function that reports an iteration to callbacks and the progress bar, from any thread."""
         if not plan.verbose and not hasattr(self, "_skl_callbacks"):
             yield ignore_iterations
@@ -402,24 +406,24 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         lock = threading.Lock()
         with (
             fit_callbacks(self, X, y, n_iterations) as iteration,
-            progress_reporter(plan.verbose, n_iterations, type(self).__name__) as report,
+            open_progress_reporter(plan.verbose, n_iterations, type(self).__name__) as report,
         ):
 
             def on_iteration(loss, params):
                 with lock:
                     report(lambda: f"loss {loss:.6g}")
-                    return iteration(lambda: fitted_attributes(params(), data, plan.family, choice))
+                    return iteration(lambda: build_fitted_attributes(params(), data, plan.family, choice))
 
             yield on_iteration
 
     def _store(self, data, plan, ends, choice):
         """Warn of problems that the user can fix, and set the fitted attributes."""
-        best, criterion = best_of(ends), plan.family.criterion
+        best, criterion = choose_best_restart(ends), plan.family.criterion
         _warn(data, plan, best)
         offset = (criterion.joint - criterion.features) * data.log_volume
         for name in ("partial_fit_state_", "feature_names_in_"):
             self.__dict__.pop(name, None)
-        self.__dict__.update(fitted_attributes(best.params, data, plan.family, choice))
+        self.__dict__.update(build_fitted_attributes(best.params, data, plan.family, choice))
         self.loss_curve_ = plan.factor * (best.losses + offset)
         self.restart_losses_ = plan.factor * (np.array([end.losses.min() for end in ends]) + offset)
         self.n_iter_ = max(len(best.losses) - 1, 1)

@@ -11,11 +11,11 @@ from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from sklearn_crf._numbers import without_mask
-from sklearn_crf._threads import range_runner, thread_count
-from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import require_rows, summable_weight
-from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
+from sklearn_crf._numbers import replace_masked_values
+from sklearn_crf._threads import count_threads, open_range_runner
+from sklearn_crf._versions import get_versioned_state, restore_versioned_state
+from sklearn_crf.encoding import require_rows, scale_sample_weight
+from sklearn_crf.mfa._densities import compute_factor_means, compute_joint_log_density, impute_conditional_means
 from sklearn_crf.mfa._input import ARRAYS, require_complete
 from sklearn_crf.mfa._parameters import MixtureParameters
 from sklearn_crf.mfa._plan import Choice
@@ -30,13 +30,13 @@ def _maximises_the_joint_likelihood(estimator):
     )
 
 
-def asked_of(estimator: Any) -> Choice:
+def get_auto_parameters(estimator: Any) -> Choice:
     """Return the parameters of an estimator that may be "auto"; the joint likelihood does not use ``alpha``."""
     alpha = Choice().alpha if estimator.objective == "joint" else estimator.alpha
     return Choice(estimator.n_components, estimator.noise, alpha)
 
 
-def chosen_before(estimator: Any) -> Choice:
+def get_previous_choice(estimator: Any) -> Choice:
     """Return the choice of the previous fit; parameters that are not "auto" keep their present values."""
     shape, noise = estimator.means_.shape, np.ndim(estimator.noise_variance_)
     # Models of older versions have no such attributes.
@@ -46,10 +46,10 @@ def chosen_before(estimator: Any) -> Choice:
         getattr(estimator, "alpha_", Choice().alpha),
         getattr(estimator, "temperature_", 1.0),
     )
-    return asked_of(estimator).completed(former)
+    return get_auto_parameters(estimator).completed(former)
 
 
-def fitted_attributes(params, data, family, choice):
+def build_fitted_attributes(params, data, family, choice):
     """Return the fitted attributes, given standardised parameters of the classes that have samples."""
     units, present = data.samples.units, data.present
     params = units.to_original(params).canonical()
@@ -81,7 +81,7 @@ def fitted_attributes(params, data, family, choice):
 class FittedMixture(ClassifierMixin, BaseEstimator):
     """Base class with the methods that need only the fitted attributes of `MultiConditionalMFA`."""
 
-    __getstate__, __setstate__ = versioned_state, restore_versioned_state
+    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -96,9 +96,9 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
     def _parameters(self):
         """Parameters of the classes that have samples, with the trained prior of classes."""
         # Models of older versions have only class_prior_.
-        return self._parameters_with(getattr(self, "discriminative_prior_", self.class_prior_))
+        return self._replace_prior(getattr(self, "discriminative_prior_", self.class_prior_))
 
-    def _parameters_with(self, prior):
+    def _replace_prior(self, prior):
         """Return the parameters of the classes that have samples, with a given prior of classes."""
         present = self.class_prior_ > 0
         if present.shape != (len(self.classes_),) or not present.any():
@@ -122,7 +122,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
     def _check_samples(self, X, allow_nan=False):
         check_is_fitted(self)
         require_rows(X)
-        X = validate_data(self, without_mask(X), reset=False, **ARRAYS)
+        X = validate_data(self, replace_masked_values(X), reset=False, **ARRAYS)
         if not (allow_nan or self.allow_nan):
             require_complete(X)
         return np.asarray(X, dtype=np.float64)
@@ -137,10 +137,10 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
             raise ValueError(f"X[{row}] is so far from the samples of fit that its density underflows.")
         return found
 
-    def _log_joint(self, X, params):
+    def _compute_log_joint(self, X, params):
         """Return the log of prior times density of each class, (n, n_classes); -inf for classes without samples."""
         samples = self._check_samples(X)
-        found, present = self._evaluate(joint_log_density, samples, params), self.class_prior_ > 0
+        found, present = self._evaluate(compute_joint_log_density, samples, params), self.class_prior_ > 0
         if present.all():
             return found
         out = np.full((len(samples), len(self.classes_)), -np.inf)
@@ -163,7 +163,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
             Joint log-likelihoods, -inf for classes that had no samples.
         """
         check_is_fitted(self)
-        return self._log_joint(X, self._parameters_with(self.class_prior_))
+        return self._compute_log_joint(X, self._replace_prior(self.class_prior_))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return the fraction of samples classified correctly; classes not in ``classes_`` count as wrong.
@@ -186,7 +186,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if y is None:
             raise ValueError("score needs y, the class of each sample, got None.")
-        return super().score(X, y, summable_weight(sample_weight))
+        return super().score(X, y, scale_sample_weight(sample_weight))
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Compute ``log p(x)``, the log-density of each sample over all classes.
@@ -213,7 +213,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
         """
         check_is_fitted(self)
-        joint = self._log_joint(X, self._parameters) / getattr(self, "temperature_", 1.0)
+        joint = self._compute_log_joint(X, self._parameters) / getattr(self, "temperature_", 1.0)
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
@@ -241,9 +241,9 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        joint = self._log_joint(X, self._parameters)
+        joint = self._compute_log_joint(X, self._parameters)
         best = np.empty(len(joint), dtype=np.intp)
-        with range_runner(thread_count(self.n_jobs)) as run:
+        with open_range_runner(count_threads(self.n_jobs)) as run:
             run(lambda start, stop: joint[start:stop].argmax(axis=1, out=best[start:stop]), len(joint))
         return self.classes_[best]
 
@@ -259,7 +259,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_factors)
         """
         samples = self._check_samples(X)
-        return self._evaluate(factor_means, samples, self._parameters)
+        return self._evaluate(compute_factor_means, samples, self._parameters)
 
     def impute(self, X: ArrayLike) -> np.ndarray:
         """Replace missing values by their conditional means over all classes.
@@ -288,7 +288,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         array([[1., 2.]])
         """
         samples = self._check_samples(X, allow_nan=True)
-        return self._evaluate(conditional_means, samples, self._parameters_with(self.class_prior_))
+        return self._evaluate(impute_conditional_means, samples, self._replace_prior(self.class_prior_))
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
@@ -334,7 +334,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         loadings = n_features * n_factors - n_factors * (n_factors - 1) // 2
         noise = (
             n_features
-            * {"tied": 1, "class": n_classes, "component": n_classes * n_components}[chosen_before(self).noise]
+            * {"tied": 1, "class": n_classes, "component": n_classes * n_components}[get_previous_choice(self).noise]
         )
         return n_classes * n_components * (1 + n_features + loadings) - 1 + noise
 

@@ -10,11 +10,11 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError, Str
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _get_feature_names
 
-from sklearn_crf._numbers import without_mask
+from sklearn_crf._numbers import replace_masked_values
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import missing_nodes, named_classes, require_rows, summable_weight
+from sklearn_crf.encoding import check_named_classes, mask_missing_nodes, require_rows, scale_sample_weight
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
-from sklearn_crf.mfa._samples import without_isolated
+from sklearn_crf.mfa._samples import remove_isolated_values
 from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
 
 OBJECTIVES = ("multi_conditional", "joint")
@@ -56,12 +56,12 @@ PARAMETER_CONSTRAINTS = {
 }
 
 
-def class_weights(class_weight, y, sample_weight):
+def compute_class_weights(class_weight, y, sample_weight):
     """Return the weight of each sample by its class, or raise InvalidParameterError for invalid weights."""
     # sample_weight: (n_samples,), weight of each sample in the counts of "balanced"
     if isinstance(class_weight, str):
         _, column = np.unique(y, return_inverse=True)
-        counts = np.bincount(column, summable_weight(sample_weight))
+        counts = np.bincount(column, scale_sample_weight(sample_weight))
         return (counts.sum() / (len(counts) * counts))[column]
     try:
         weight = compute_sample_weight(class_weight, y).astype(float)
@@ -113,7 +113,7 @@ def require_labels(y):
             "of labels, MultiLabelField for sets of labels."
         )
     if labels.dtype == object:
-        missing = np.flatnonzero(missing_nodes(labels.ravel(), np.nan))
+        missing = np.flatnonzero(mask_missing_nodes(labels.ravel(), np.nan))
         if len(missing):
             raise ValueError(f"y[{missing[0]}] is missing: leave out samples without a label.")
 
@@ -163,7 +163,7 @@ def validated(X, y):
     require_rows(X)
     if y is not None:
         require_labels(y)
-    X, y = check_X_y(without_mask(X), without_mask(y), estimator="MultiConditionalMFA", **ARRAYS)
+    X, y = check_X_y(replace_masked_values(X), replace_masked_values(y), estimator="MultiConditionalMFA", **ARRAYS)
     attributes = {"n_features_in_": X.shape[1]}
     return X, y, attributes if names is None else attributes | {"feature_names_in_": names}
 
@@ -190,10 +190,10 @@ class SampleReading:
                 "many factors as features."
             )
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        X, y, weight = _of_positive_weight(weight, X, y, weight)
+        X, y, weight = _keep_positive_weights(weight, X, y, weight)
         X = np.asarray(X, dtype=np.float64)
         try:
-            classes = np.unique(y) if self.classes is None else named_classes(self.classes, least=1)
+            classes = np.unique(y) if self.classes is None else check_named_classes(self.classes, least=1)
         except ValueError as error:
             raise InvalidParameterError(str(error)) from error
         labels = np.searchsorted(classes, y).clip(max=len(classes) - 1)
@@ -202,13 +202,13 @@ class SampleReading:
             label = y[unknown].tolist()[0]
             raise ValueError(f"y has the label {label!r}, which is not among classes={classes.tolist()}.")
         if self.class_weight is not None:
-            weight = weight * class_weights(self.class_weight, y, weight)
-            labels, X, weight = _of_positive_weight(weight, labels, X, weight)
+            weight = weight * compute_class_weights(self.class_weight, y, weight)
+            labels, X, weight = _keep_positive_weights(weight, labels, X, weight)
         check_magnitudes(X)
-        return attributes, classes, labels, weight, without_isolated(X, labels)
+        return attributes, classes, labels, weight, remove_isolated_values(X, labels)
 
 
-def _of_positive_weight(weight, *arrays):
+def _keep_positive_weights(weight, *arrays):
     kept = weight > 0
     if kept.all():
         return arrays

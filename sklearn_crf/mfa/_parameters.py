@@ -142,7 +142,7 @@ class MixtureParameters:
         return replace(self, loadings=loadings * np.where(signs == 0, 1.0, signs))
 
 
-def n_noise_groups(noise, n_classes, n_components):
+def count_noise_groups(noise, n_classes, n_components):
     """Return the number of distinct diagonal matrices ``Psi``."""
     return {"tied": 1, "class": n_classes, "component": n_classes * n_components}[noise]
 
@@ -157,7 +157,7 @@ class ParameterVector:
             (n_classes, n_components),
             (n_all, n_features),
             (n_all, n_features, n_factors),
-            (n_noise_groups(noise, n_classes, n_components), n_features),
+            (count_noise_groups(noise, n_classes, n_components), n_features),
         )
         ends = np.cumsum([0] + [int(np.prod(shape)) for shape in self.shapes]).tolist()
         self._parts = [slice(a, b) for a, b in pairwise(ends)]

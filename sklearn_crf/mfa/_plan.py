@@ -59,7 +59,7 @@ class MixtureFamily(NamedTuple):
         return ParameterVector(n_classes, self.n_components, n_features, self.n_factors, self.noise)
 
 
-def planned_family(
+def plan_family(
     n_components: int, n_factors: int, noise: str, *, objective: str, alpha: float, priors: Priors | None
 ) -> tuple[MixtureFamily, float]:
     """Return the family with the scaled criterion and prior, and the factor by which the criterion was divided."""
@@ -83,7 +83,7 @@ class MixturePlan(FitLimits):
     tol: float
 
 
-def chosen_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolver:
+def choose_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolver:
     """Return the solver of a parameter as an object, after checking its options."""
     joint = objective == "joint"
     if isinstance(solver, str):
@@ -97,7 +97,7 @@ def chosen_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolv
     return clone(solver)
 
 
-def n_given_components(init: Any) -> int:
+def count_given_components(init: Any) -> int:
     """Return the number of components of initial means, or 1 if they have no valid shape."""
     try:
         shape = np.shape(np.asarray(init.get("means") if isinstance(init, dict) else init))

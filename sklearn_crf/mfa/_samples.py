@@ -9,7 +9,7 @@ import numpy as np
 
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.mfa import _tuning
-from sklearn_crf.mfa._densities import missing_patterns
+from sklearn_crf.mfa._densities import group_missing_patterns
 
 
 class Units(NamedTuple):
@@ -32,7 +32,7 @@ class Units(NamedTuple):
         return params.rescale(self.mean, self.scale)
 
 
-def without_isolated(X, labels):
+def remove_isolated_values(X, labels):
     """Replace isolated values by NaN, and warn of them.
 
     Isolated values are so extreme that no component holds them together with other values. A single one, such as a
@@ -41,7 +41,7 @@ def without_isolated(X, labels):
     found = np.zeros(X.shape, dtype=bool)
     for c in range(labels.max() + 1):
         rows = np.flatnonzero(labels == c)
-        found[rows] = _isolated(X[rows])
+        found[rows] = _mask_isolated_values(X[rows])
     if not found.any():
         return X
     row, feature = np.argwhere(found)[0]
@@ -53,15 +53,15 @@ def without_isolated(X, labels):
     return np.where(found, np.nan, X)
 
 
-def _isolated(X):
+def _mask_isolated_values(X):
     """Return a mask of the isolated values among samples of one class."""
     if len(X) < _tuning.LEAST_VALUES:
         return np.zeros(X.shape, dtype=bool)
     some = X[:: -(-len(X) // _tuning.MOST_VALUES)]
-    median = _lower_quantile(some, 0.5)
+    median = _compute_lower_quantile(some, 0.5)
     distances = np.abs(some - median)
     # If most values are equal, as in sparse counts, the other values are rare but not isolated.
-    reach = np.where(_lower_quantile(distances, 0.5) > 0, _lower_quantile(distances, 0.9), np.inf)
+    reach = np.where(_compute_lower_quantile(distances, 0.5) > 0, _compute_lower_quantile(distances, 0.9), np.inf)
     distance = X - median
     np.abs(distance, out=distance)
     isolated = distance > _tuning.TIMES_AS_FAR * reach
@@ -75,7 +75,7 @@ def _isolated(X):
     return isolated
 
 
-def _lower_quantile(X, share):
+def _compute_lower_quantile(X, share):
     """Return the ``share`` quantile of the observed values of each feature, without interpolation."""
     ordered, n_observed = np.sort(X, axis=0), np.count_nonzero(~np.isnan(X), axis=0)
     return ordered[(share * np.maximum(n_observed - 1, 0)).astype(int), np.arange(X.shape[1])]
@@ -94,10 +94,10 @@ def measure(X, weight):
         centred = np.where(observed, X - mean, 0.0)
     # Correct the rounding of the mean, which would give constant features a tiny variance instead of zero.
     mean = mean + weight @ centred / np.where(total > 0, total, 1.0)
-    return units_of(mean, weight @ np.square(centred, out=centred) / np.where(total > 0, total, 1.0))
+    return compute_units(mean, weight @ np.square(centred, out=centred) / np.where(total > 0, total, 1.0))
 
 
-def units_of(mean, variance):
+def compute_units(mean, variance):
     """Return mean and scale of features with a mean and variance, and a mask of constant features."""
     constant = variance <= (100 * np.finfo(float).eps * np.abs(mean)) ** 2
     return Units(mean, np.sqrt(np.where(constant, 1.0, variance))), constant
@@ -136,8 +136,8 @@ class SampleBlocks:
         # Threads share the blocks, whose size does not depend on the number of threads.
         size = int(np.clip(len(X) // 64, *_tuning.BLOCK_SAMPLES))
         self.patterns = [
-            MissingPattern(features, _blocks_of_rows(X, features, rows, labels, weight, size))
-            for features, rows in missing_patterns(X)
+            MissingPattern(features, _copy_into_blocks(X, features, rows, labels, weight, size))
+            for features, rows in group_missing_patterns(X)
         ]
 
     def total_of(self, function, params, *arguments, n_threads=1):
@@ -145,7 +145,7 @@ class SampleBlocks:
         return function(params, self, *arguments, n_threads)
 
 
-def _blocks_of_rows(X, features, rows, labels, weight, size):
+def _copy_into_blocks(X, features, rows, labels, weight, size):
     """Copy some rows into blocks of about ``size`` samples of one class each."""
     own = labels[rows]
     rows = rows[np.argsort(own, kind="stable")]

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._threads import limit_blas_threads
 from sklearn_crf.distributed import KeptObjects, Shards
-from sklearn_crf.encoding import sorted_classes
-from sklearn_crf.mfa._input import SampleReading, class_weights
-from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, TrainingData, numbered, units_of
+from sklearn_crf.encoding import sort_classes
+from sklearn_crf.mfa._input import SampleReading, compute_class_weights
+from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, TrainingData, compute_units, numbered
 from sklearn_crf.mfa._tuning import START_SAMPLES
 
 
@@ -66,7 +66,7 @@ class ShardedData(TrainingData):
 def survey(shards: Shards, reading: SampleReading) -> ShardedData:
     """Collect the classes, the means and scales of features, and some samples of all shards."""
     if reading.class_weight is not None:
-        reading = _with_weights_of_classes(shards, reading)
+        reading = _set_class_weights(shards, reading)
     per_class = max(-(-START_SAMPLES // len(shards)), reading.n_components)
     found = shards.map(_survey, (reading, per_class))
     first = found[0]
@@ -76,13 +76,13 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
             raise ValueError(
                 f"All shards need the same number of features: {first['name']} has {before}, {part['name']} has {now}."
             )
-    names = sorted_classes([part["classes"] for part in found])
+    names = sort_classes([part["classes"] for part in found])
     classes = names if reading.classes is None else found[0]["all_classes"]
     count = np.zeros(len(classes))
     for part in found:
         count[np.searchsorted(classes, part["classes"])] += part["class_count"]
     joined = reduce(ShardMoments.joined, [part["moments"] for part in found])
-    units, constant = units_of(joined.mean, joined.squares / np.where(joined.total > 0, joined.total, 1.0))
+    units, constant = compute_units(joined.mean, joined.squares / np.where(joined.total > 0, joined.total, 1.0))
     X, y, weight = (np.concatenate([part["samples"][k] for part in found]) for k in range(3))
     labels = np.searchsorted(classes, y)
     # Scale the weights so that each class keeps the total weight of its samples.
@@ -102,14 +102,14 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
     )
 
 
-def _with_weights_of_classes(shards, reading):
+def _set_class_weights(shards, reading):
     """Return a reading with the weights of classes over all shards, because a shard may lack classes."""
     found = shards.map(_count_classes, replace(reading, class_weight=None))
-    names = sorted_classes([classes for classes, _ in found])
+    names = sort_classes([classes for classes, _ in found])
     count = np.zeros(len(names))
     for classes, own in found:
         count[np.searchsorted(names, classes)] += own
-    weights = class_weights(reading.class_weight, names, count).tolist()
+    weights = compute_class_weights(reading.class_weight, names, count).tolist()
     # A class of weight zero stays among the classes, although none of its samples counts.
     classes = names if reading.classes is None else reading.classes
     return replace(reading, classes=classes, class_weight=dict(zip(names.tolist(), weights, strict=True)))
@@ -126,7 +126,7 @@ def _count_classes(shard, reading):
 def _survey(shard, request):
     reading, per_class = request
     shard.cache.clear()
-    with shard.named_in_errors(), single_threaded_blas():
+    with shard.named_in_errors(), limit_blas_threads():
         # Cache the samples that were checked, to save a second load unless memory is short or the shard moves.
         shard.cache["samples"] = attributes, classes, labels, weight, X = reading.read(*shard.load())
         rng, rows = np.random.default_rng(shard.number), []

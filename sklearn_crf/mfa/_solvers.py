@@ -17,9 +17,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._threads import checkpoint
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.mfa._criteria import group_sums, value_gradient
+from sklearn_crf.mfa._criteria import compute_value_gradient, sum_noise_groups
 from sklearn_crf.mfa._densities import precisions
-from sklearn_crf.mfa._em import em_steps
+from sklearn_crf.mfa._em import choose_em_step
 from sklearn_crf.mfa._parameters import MixtureParameters
 from sklearn_crf.mfa._samples import SampleBlocks
 from sklearn_crf.mfa._tuning import N_CLOSED, N_FLAT, N_STALE, SHARE_LEFT
@@ -49,7 +49,7 @@ class NegativeCriterion:
         checkpoint()
         data = self.data if data is None else data
         params = self.packing.unpack(vector)
-        value, gradient = data.total_of(value_gradient, params, self.criterion, n_threads=self.n_threads)
+        value, gradient = data.total_of(compute_value_gradient, params, self.criterion, n_threads=self.n_threads)
         flat = self.packing.pack_gradient(params, gradient) / data.total_weight
         share = self.prior_share
         _, _, means, loadings, _ = self.packing.split(flat)
@@ -81,7 +81,7 @@ class ScaledCriterion:
         packing.split(self.lower_bounded)[4][...] = True
         if lengths is None:
             data = objective.data
-            lengths = standard_errors(packing, start, data.class_weight / data.total_weight)
+            lengths = compute_standard_errors(packing, start, data.class_weight / data.total_weight)
         self.lengths = lengths
         self.start = self.coordinates(packing.pack(start))
 
@@ -125,7 +125,7 @@ class ScaledCriterion:
         return value, gradient * self.lengths
 
 
-def fisher_information(params, class_share):
+def compute_fisher_information(params, class_share):
     """Return the diagonal of the Fisher information per sample, if labels and components of samples are known.
 
     For a Gaussian the entry is ``Sigma^-1_jj`` for a mean, ``Sigma^-1_jj (L' Sigma^-1 L)_kk`` for a loading (without
@@ -144,13 +144,13 @@ def fisher_information(params, class_share):
         log_weights=share,
         means=n * inverse,
         loadings=n[:, :, None] * inverse[:, :, None] * explained[:, None, :],
-        log_noise=group_sums(0.5 * n * np.square(noise * inverse), params.noise_group),
+        log_noise=sum_noise_groups(0.5 * n * np.square(noise * inverse), params.noise_group),
     )
 
 
-def standard_errors(packing, params, class_share):
+def compute_standard_errors(packing, params, class_share):
     """Return the standard errors of the entries of the flat vector for a single sample, limited to a range."""
-    information = packing.pack(fisher_information(params, class_share))
+    information = packing.pack(compute_fisher_information(params, class_share))
     return 1 / np.sqrt(np.maximum(information, 1e-6 * information.max()))
 
 
@@ -298,7 +298,7 @@ class _EMSteps:
 
     def __init__(self, objective, start, max_iter, on_iteration):
         self._objective, self._on_iteration = objective, on_iteration
-        self._step = em_steps(start, objective.data, objective.prior, objective.n_threads)
+        self._step = choose_em_step(start, objective.data, objective.prior, objective.n_threads)
         self._n_left = max_iter + 1  # the first step computes the loss of the start
         self.was_stopped = False
         self.losses = []
@@ -326,7 +326,7 @@ class _Extrapolation:
     def __init__(self, objective, start):
         self._objective, self._packing = objective, objective.packing
         data = objective.data
-        self._scale = standard_errors(self._packing, start, data.class_weight / data.total_weight)
+        self._scale = compute_standard_errors(self._packing, start, data.class_weight / data.total_weight)
         self._longest = 4.0
 
     def factor(self, previous, current, following):
@@ -488,11 +488,11 @@ class ScaledSGD(MixtureSolver):
             project=problem.project,
             callback=epochs,
         )
-        converged = epochs.n_stale == N_STALE and self._leaves_little(problem, epochs, max_iter, tol)
+        converged = epochs.n_stale == N_STALE and self._is_near_optimum(problem, epochs, max_iter, tol)
         return Ascent(problem.params(epochs.best), np.array(epochs.losses), converged, epochs.was_stopped)
 
     @staticmethod
-    def _leaves_little(problem: Any, epochs: Any, max_iter: int, tol: float) -> bool:
+    def _is_near_optimum(problem: Any, epochs: Any, max_iter: int, tol: float) -> bool:
         """Return whether L-BFGS from the best parameters gains little: small gains of epochs alone prove nothing."""
         least = min(epochs.losses)
         floor = least - max(tol, SHARE_LEFT * (epochs.losses[0] - least))

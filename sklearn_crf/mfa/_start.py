@@ -10,10 +10,10 @@ from sklearn.utils.extmath import randomized_svd
 
 from sklearn_crf.kernels.mfa.mixtures import k_means
 from sklearn_crf.mfa import _tuning
-from sklearn_crf.mfa._parameters import MixtureParameters, n_noise_groups
+from sklearn_crf.mfa._parameters import MixtureParameters, count_noise_groups
 
 
-def start_of_class(c, X, labels, weight, assign, *, n_components, n_factors, seed):
+def find_class_start(c, X, labels, weight, assign, *, n_components, n_factors, seed):
     """Return the weight, mean, loadings and residual variances of each cluster of a class."""
     # X: (n, d); labels: (n,); weight: (n,); assign: function of c, samples and weights that returns clusters of samples
     rows = np.flatnonzero(labels == c)
@@ -28,9 +28,9 @@ def _fit_cluster(X, weight, own, n_factors, seed):
     # A cluster that is too small to have its own directions uses the directions of its class.
     n_own = own.sum()
     of_class, of_cluster = (X, weight), _rows(own, X, weight)
-    mean = _weighted_mean(*(of_cluster if n_own else of_class))
+    mean = _compute_weighted_mean(*(of_cluster if n_own else of_class))
     some, of_some = of_cluster if n_own > n_factors else of_class
-    return of_cluster[1].sum(), mean, *principal_loadings(some, of_some, n_factors, seed)
+    return of_cluster[1].sum(), mean, *compute_principal_loadings(some, of_some, n_factors, seed)
 
 
 def _rows(chosen, X, weight):
@@ -38,20 +38,20 @@ def _rows(chosen, X, weight):
     return (X, weight) if chosen.all() else (X.compress(chosen, axis=0), weight[chosen])
 
 
-def _weighted_mean(X, weight):
+def _compute_weighted_mean(X, weight):
     # np.average would make a weighted copy of all samples. ``@`` holds the interpreter's lock if a factor is a row.
     return weight.dot(X) / weight.sum()
 
 
-def start_parameters(classes, noise, floor):
-    """Combine the results of :func:`start_of_class` for all classes into parameters."""
+def combine_class_starts(classes, noise, floor):
+    """Combine the results of :func:`find_class_start` for all classes into parameters."""
     n_classes = len(classes)
     clusters = (cluster for clusters in classes for cluster in clusters)
     counts, means, loadings, residual = map(np.array, zip(*clusters, strict=True))
     n_all = len(counts)
     counts = np.maximum(counts.reshape(n_classes, -1), 1e-3 * counts.sum() / n_all)
     per_class = counts.sum(axis=1)
-    group = np.arange(n_all) * n_noise_groups(noise, n_classes, n_all // n_classes) // n_all
+    group = np.arange(n_all) * count_noise_groups(noise, n_classes, n_all // n_classes) // n_all
     pooled = np.zeros((group[-1] + 1, means.shape[1]))
     np.add.at(pooled, group, counts.reshape(-1, 1) * residual)
     pooled /= np.bincount(group, weights=counts.ravel())[:, None]
@@ -71,7 +71,7 @@ def filled(X, weight):
     return np.where(missing, sums / np.where(total > 0, total, 1.0), X)
 
 
-def principal_loadings(X, weight, n_factors, seed):
+def compute_principal_loadings(X, weight, n_factors, seed):
     """Compute probabilistic principal components: loadings, and the residual variance of each feature.
 
     The loadings are ``u sqrt(e - r)``, where ``e`` are the leading eigenvalues of the weighted covariance and ``r`` is
@@ -79,7 +79,7 @@ def principal_loadings(X, weight, n_factors, seed):
     criterion.
     """
     total = weight.sum()
-    centred = X - _weighted_mean(X, weight)
+    centred = X - _compute_weighted_mean(X, weight)
     centred *= np.sqrt(weight / total)[:, None]
     variances = np.einsum("ij,ij->j", centred, centred)
     n_features = X.shape[1]
@@ -103,7 +103,7 @@ def principal_loadings(X, weight, n_factors, seed):
     return loadings, np.maximum(variances - np.square(loadings).sum(axis=1), 0)
 
 
-def kmeans_partition(n_components, seed):
+def make_kmeans_partition(n_components, seed):
     """Return a function that partitions the samples of a class by one run of k-means.
 
     In a large class the run starts from the best of three runs on a subset of samples. This is cheaper than one run
@@ -118,13 +118,13 @@ def kmeans_partition(n_components, seed):
             return np.arange(len(X)) % n_components
         rng = np.random.RandomState((seed + c) % 2**32)
         if len(X) <= _tuning.START_SAMPLES:
-            return _lloyd(X, weight, _seeds(X, weight, n_components, rng))[1]
+            return _run_kmeans(X, weight, _seeds(X, weight, n_components, rng))[1]
         rows = rng.choice(len(X), _tuning.START_SAMPLES, replace=False)
         some = X[rows], weight[rows]
-        runs = [_lloyd(*some, _seeds(*some, n_components, rng)) for _ in range(3)]
+        runs = [_run_kmeans(*some, _seeds(*some, n_components, rng)) for _ in range(3)]
         # Choose the first of the runs that found equal clusters, whatever the rounding.
         least = min(inertia for inertia, _, _ in runs) * (1 + 1e-9)
-        return _lloyd(X, weight, next(centres for inertia, _, centres in runs if inertia <= least))[1]
+        return _run_kmeans(X, weight, next(centres for inertia, _, centres in runs if inertia <= least))[1]
 
     return assign
 
@@ -133,7 +133,7 @@ def _seeds(X, weight, n_components, rng):
     return kmeans_plusplus(X, n_components, sample_weight=weight, random_state=rng)[0]
 
 
-def _lloyd(X, weight, centres):
+def _run_kmeans(X, weight, centres):
     """Run k-means and return the weighted sum of squared distances, the partition and the centres."""
     mean = np.full(len(X), 1 / len(X)).dot(X)
     spread = np.einsum("ij,ij->", X, X) / len(X) - mean @ mean

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threaded_blas, split_threads, thread_count
+from sklearn_crf._threads import count_threads, limit_blas_threads, map_coarse, map_tasks, open_even_map, split_threads
 from sklearn_crf.mfa import _start, _tuning
-from sklearn_crf.mfa._densities import joint_log_density
+from sklearn_crf.mfa._densities import compute_joint_log_density
 from sklearn_crf.mfa._parameters import MixtureParameters
 from sklearn_crf.mfa._plan import Choice, MixturePlan
 from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, TrainingData
@@ -36,18 +36,22 @@ def find_starts(samples, family, init, seeds, n_jobs=None):
         elif init == "random":
             assign = partial(_start.nearest_centres, n_components=family.n_components, seed=(seed, c))
         else:
-            assign = _start.kmeans_partition(family.n_components, seed)
+            assign = _start.make_kmeans_partition(family.n_components, seed)
         shape = {"n_components": family.n_components, "n_factors": family.n_factors}
-        return _start.start_of_class(c, samples.X, samples.labels, samples.weight, assign, **shape, seed=seed)
+        return _start.find_class_start(c, samples.X, samples.labels, samples.weight, assign, **shape, seed=seed)
 
-    with single_threaded_blas(), _singular_covariances_named(), even_map(thread_count(n_jobs)) as run:
+    with limit_blas_threads(), _explain_singular_covariances(), open_even_map(count_threads(n_jobs)) as run:
         found = list(run(of_class, [(seed, c) for seed in seeds for c in range(n_classes)]))
     of_seeds = [found[first : first + n_classes] for first in range(0, len(found), n_classes)]
-    starts = [_start.start_parameters(classes, family.noise, family.prior.noise_floor) for classes in of_seeds]
-    return [_with_given(start, init, samples.units) for start in starts] if isinstance(init, dict) else starts
+    starts = [_start.combine_class_starts(classes, family.noise, family.prior.noise_floor) for classes in of_seeds]
+    return (
+        [_replace_given_parameters(start, init, samples.units) for start in starts]
+        if isinstance(init, dict)
+        else starts
+    )
 
 
-def _with_given(start, given, units):
+def _replace_given_parameters(start, given, units):
     params = units.to_original(start)
     shapes = {"means": params.means.shape, "loadings": params.loadings.shape}
     parts = {name: given[name].reshape(shape) for name, shape in shapes.items() if name in given}
@@ -77,7 +81,7 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
 
         def restart(task, n_threads):
             start, seed = task
-            with _singular_covariances_named():
+            with _explain_singular_covariances():
                 objective = NegativeCriterion(data.samples, blocks, family.criterion, family.prior, packing, n_threads)
                 limits = {"max_iter": plan.max_iter, "tol": plan.tol, "seed": seed}
                 return plan.solver.minimize(objective, start, **limits, on_iteration=on_iteration)
@@ -85,7 +89,7 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
         # If fewer restarts are left than threads, several threads share each of these restarts.
         n_together = len(starts) - len(starts) % split_threads(n_jobs, len(starts))[0]
         lots = starts[:n_together], starts[n_together:]
-        with single_threaded_blas():
+        with limit_blas_threads():
             return [end for lot in lots for end in map_restarts(restart, lot, n_jobs)]
 
 
@@ -113,7 +117,7 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
         # Start as the fit does: after few iterations, discriminative training still depends on its start.
         plan = replace(plan_of(candidate), n_jobs=1)
         try:
-            return joint_log_density(train(part, plan)[0].params, held_out, 1)
+            return compute_joint_log_density(train(part, plan)[0].params, held_out, 1)
         except ValueError:  # a singular covariance
             return np.full((len(held_out), len(counts)), np.nan)
 
@@ -126,7 +130,7 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
         losses = []
         for i, each in enumerate(candidates):
             of_folds = np.concatenate(found[i * _tuning.FOLDS : (i + 1) * _tuning.FOLDS])
-            loss, temperature = _cooled(of_folds, truth, weight)
+            loss, temperature = _fit_temperature(of_folds, truth, weight)
             losses.append((loss, each._replace(temperature=temperature)))
         return min(losses, key=itemgetter(0))
 
@@ -150,7 +154,7 @@ def _ranks(samples: StandardisedSamples) -> tuple[np.ndarray, np.ndarray]:
     return place.ravel() - (np.cumsum(counts) - counts)[samples.labels], counts
 
 
-def _cooled(log_joint: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+def _fit_temperature(log_joint: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     """Return the least log-loss of probabilities at a temperature of at least 1, and the temperature."""
 
     def loss(log_temperature: float) -> float:
@@ -164,7 +168,7 @@ def _cooled(log_joint: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> tup
     return min((loss(0.0), 1.0), (float(found.fun), float(np.exp(found.x))))
 
 
-def best_of(ends):
+def choose_best_restart(ends):
     """Return the restart with the smallest loss, or raise ValueError if no loss is finite."""
     losses = np.array([end.losses.min() for end in ends])
     if not np.isfinite(losses).any():
@@ -175,7 +179,7 @@ def best_of(ends):
     return ends[int(np.nanargmin(losses))]
 
 
-def online_pass(samples, family, n_classes, find_start, former, rng):
+def make_online_pass(samples, family, n_classes, find_start, former, rng):
     """Make a step for each mini-batch of samples in random order, and return the averaged parameters and the state."""
     # find_start: function without arguments that returns the parameters before the first step
     # former: state after the previous pass, None for the first pass; rng: RandomState that determines the order
@@ -195,7 +199,7 @@ def online_pass(samples, family, n_classes, find_start, former, rng):
     objective.prior_share = 1.0 / weight
     order = rng.permutation(len(samples.X))
     batches = [order[first : first + BATCH_SIZE] for first in range(0, len(order), BATCH_SIZE)]
-    with single_threaded_blas(), _singular_covariances_named():
+    with limit_blas_threads(), _explain_singular_covariances():
         options: dict[str, Any] = {"step_size": STEP_SIZE, "project": problem.project}
         state = adagrad_steps(lambda rows, z: problem.of_rows(rows, z)[1], state, batches, **options)
     following = {
@@ -210,7 +214,7 @@ def online_pass(samples, family, n_classes, find_start, former, rng):
 
 
 @contextmanager
-def _singular_covariances_named():
+def _explain_singular_covariances():
     try:
         yield
     except np.linalg.LinAlgError as error:

@@ -1,18 +1,18 @@
 """Models that score the labelings of a graph: pairwise, dense and Gaussian models, and factor graphs."""
 
 from sklearn_crf.models._conversion import (
+    convert_to_pairwise_statistics,
+    extract_components,
+    extract_nodes,
     factor_graph_of,
-    model_of_components,
-    model_of_nodes,
     models_of_parts,
     pairwise_model_of,
-    pairwise_statistics,
 )
 from sklearn_crf.models._dense import DenseModel
-from sklearn_crf.models._differences import difference_of_labelings, excess_over_labels, pair_counts
+from sklearn_crf.models._differences import compute_label_excess, compute_labeling_difference, count_pair_states
 from sklearn_crf.models._edge_layout import EdgeLayout
 from sklearn_crf.models._factor_graph import FactorGraph
-from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, scores_given_others, union_of_factors
+from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, compute_changed_scores, unite_factors
 from sklearn_crf.models._factor_tables import (
     COUNT,
     DENSE,
@@ -21,29 +21,35 @@ from sklearn_crf.models._factor_tables import (
     SparseTable,
     at_least_one,
     at_most_one,
+    decode_cells,
     exactly_one,
     numbers_of_states,
-    states_of_cells,
 )
 from sklearn_crf.models._gaussian import GaussianModel
 from sklearn_crf.models._pairwise import (
     PairwiseModel,
     Statistics,
     are_potts,
+    build_model_with_layout,
+    cache_with_layout,
     check_allowed_states,
     check_labels,
     clamped,
-    kept_with_layout,
-    labeling_statistics,
-    model_with_layout,
+    compute_labeling_statistics,
+    compute_score_terms,
+    expand_edge_tables,
+    replace_edge_weight,
+    replace_unary,
     score,
-    score_terms,
-    with_edge_weight,
-    with_table_of_each_edge,
-    with_unary,
 )
-from sklearn_crf.models._permutohedral import PermutohedralFilter, padded_rows
-from sklearn_crf.models._segments import SegmentModel, SegmentStatistics, duration_counts, runs_of, too_short
+from sklearn_crf.models._permutohedral import PermutohedralFilter, pad_rows
+from sklearn_crf.models._segments import (
+    SegmentModel,
+    SegmentStatistics,
+    count_durations,
+    find_label_runs,
+    mark_short_runs,
+)
 
 __all__ = [
     "CountTable",

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf.graphs import Graph, trusted_graph
-from sklearn_crf.models._factor_graph import FactorGraph, trusted_factor_graph
+from sklearn_crf.graphs import Graph, build_trusted_graph
+from sklearn_crf.models._factor_graph import FactorGraph, build_trusted_factor_graph
 from sklearn_crf.models._pairwise import PairwiseModel
 
 
@@ -43,9 +43,9 @@ def factor_graph_of(model: PairwiseModel | FactorGraph) -> FactorGraph:
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
     n_states = _states(model)
     listed = np.arange(model.n_columns) < n_states[:, None]
-    first, inverse, shapes = _distinct_tables(model)
+    first, inverse, shapes = _find_distinct_tables(model)
     length = np.concatenate((n_states, np.prod(shapes, axis=1))).astype(np.int64)
-    return trusted_factor_graph(
+    return build_trusted_factor_graph(
         n_states=n_states.astype(np.int32),
         scope=np.concatenate((np.arange(n_nodes, dtype=np.int32), graph.edges.ravel())),
         scope_ptr=np.concatenate((np.arange(n_nodes), n_nodes + 2 * np.arange(n_edges + 1))),
@@ -59,7 +59,7 @@ def _states(model):
     return np.full(model.graph.n_nodes, model.n_columns) if model.n_states is None else model.n_states
 
 
-def _distinct_tables(model):
+def _find_distinct_tables(model):
     """Return the first edge of each table of the factor graph, the table of each edge, and the tables' shapes."""
     tails, heads = model.graph.edges.T
     n_states = _states(model)
@@ -71,10 +71,10 @@ def _distinct_tables(model):
     return first, inverse, np.stack((distinct // radix % radix, distinct % radix), axis=1)
 
 
-def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarray:
+def convert_to_pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarray:
     """Convert the derivative by the tables of a factor graph to the derivative by the tables of its pairwise model."""
     # log_table: (n_cells,); returns: (T, R, K, K), float64
-    first, _, shapes = _distinct_tables(model)
+    first, _, shapes = _find_distinct_tables(model)
     pairs = np.zeros((len(first), model.n_columns, model.n_columns))
     start = int(_states(model).sum())
     # Tables of additional factors may follow the tables of the edges.
@@ -177,29 +177,29 @@ def _edges(model, factors, scope):
     return scope[first], edge_type.ravel(), tables
 
 
-def model_of_components(
+def extract_components(
     model: PairwiseModel | FactorGraph, chosen: np.ndarray
 ) -> tuple[PairwiseModel | FactorGraph, np.ndarray]:
     """Return the part of a model in the chosen connected components, and the indices of its nodes."""
     # chosen: (n_components,) of bool
     component = model.component if isinstance(model, FactorGraph) else model.graph.component
     inside = chosen[component]
-    return model_of_nodes(model, inside), np.flatnonzero(inside)
+    return extract_nodes(model, inside), np.flatnonzero(inside)
 
 
-def model_of_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> PairwiseModel | FactorGraph:
+def extract_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> PairwiseModel | FactorGraph:
     """Return the submodel on some nodes: the scores of these nodes, and the factors that have no other node."""
     # inside: (N,) of bool
     nodes = np.flatnonzero(inside)
     number = np.cumsum(inside) - 1
     if isinstance(model, FactorGraph):
-        return _factors_inside(model, inside, number)
+        return _select_factors_inside(model, inside, number)
     edges = (
         np.flatnonzero(inside[model.graph.edges].all(axis=1)) if model.graph.n_edges else np.zeros(0, dtype=np.int64)
     )
     return replace(
         model,
-        graph=trusted_graph(len(nodes), number[model.graph.edges[edges]].astype(np.int32).reshape(-1, 2)),
+        graph=build_trusted_graph(len(nodes), number[model.graph.edges[edges]].astype(np.int32).reshape(-1, 2)),
         unary=model.unary[nodes],
         edge_type=model.edge_type[edges],
         edge_weight=None if model.edge_weight is None else model.edge_weight[edges],
@@ -228,7 +228,7 @@ def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
     return models
 
 
-def _factors_inside(model, inside, number):
+def _select_factors_inside(model, inside, number):
     owner = np.repeat(np.arange(model.n_factors), model.arity)
     is_inside = np.bincount(owner, ~inside[model.scope], model.n_factors) == 0
     # Factors without nodes go with the first node.

@@ -6,7 +6,7 @@ import numpy as np
 
 from sklearn_crf._numbers import as_scores
 from sklearn_crf._own_methods import ChecksPickles
-from sklearn_crf.models._pairwise import check_labels, score_terms
+from sklearn_crf.models._pairwise import check_labels, compute_score_terms
 from sklearn_crf.models._permutohedral import PermutohedralFilter
 
 
@@ -108,8 +108,8 @@ def _check_compatibility(compatibility, n_filters, n_states):
     return compatibility
 
 
-@score_terms.register
-def _score_terms(model: DenseModel, labels):
+@compute_score_terms.register
+def _compute_score_terms(model: DenseModel, labels):
     labels = check_labels(model, labels)
     nodes = np.arange(model.n_nodes)
     certain = np.zeros(model.unary.shape, model.dtype)

@@ -12,33 +12,33 @@ from sklearn_crf.models._pairwise import (
     PairwiseModel,
     Statistics,
     check_labels,
-    labeling_statistics,
-    score_terms,
-    stored_weights,
+    compute_labeling_statistics,
+    compute_score_terms,
+    get_kernel_weights,
 )
 
 
 @singledispatch
-def difference_of_labelings(model: Any, labels: ArrayLike, others: ArrayLike) -> tuple[np.ndarray, Any]:
+def compute_labeling_difference(model: Any, labels: ArrayLike, others: ArrayLike) -> tuple[np.ndarray, Any]:
     """Return the score terms and statistics of ``labels`` minus the score terms and statistics of ``others``."""
     # labels: (N,) of int; others: (N,) of int; returns: terms: (N,), float64, and statistics
-    statistics = labeling_statistics(model, labels).minus(labeling_statistics(model, others))
-    return score_terms(model, labels) - score_terms(model, others), statistics
+    statistics = compute_labeling_statistics(model, labels).minus(compute_labeling_statistics(model, others))
+    return compute_score_terms(model, labels) - compute_score_terms(model, others), statistics
 
 
-@difference_of_labelings.register
-def _difference_in_one_pass(
+@compute_labeling_difference.register
+def _subtract_in_one_pass(
     model: PairwiseModel, labels: np.ndarray, others: np.ndarray
 ) -> tuple[np.ndarray, Statistics]:
     labels, others = check_labels(model, labels), check_labels(model, others)
     terms = np.empty(len(labels))
     unary, tables = np.zeros(model.unary.shape, dtype=model.dtype), np.zeros(model.tables.shape)
-    edges = model.graph.edges, model.edge_type, stored_weights(model)
+    edges = model.graph.edges, model.edge_type, get_kernel_weights(model)
     changes_of_labelings(model.unary, model.tables, *edges, labels, others, terms, unary, tables)
     return terms, Statistics(unary, tables)
 
 
-def excess_over_labels(
+def compute_label_excess(
     model: PairwiseModel, labels: np.ndarray, statistics: Statistics, log_z_terms: np.ndarray
 ) -> tuple[np.ndarray, Statistics, np.ndarray] | None:
     """Return log-partition terms and expected statistics minus the score terms and statistics of labels.
@@ -57,14 +57,14 @@ def excess_over_labels(
         )
     excess, counts = np.empty_like(model.unary), np.zeros(model.tables.shape)
     terms, predicted = np.empty(len(excess)), np.empty(len(excess), dtype=np.int32)
-    edges = model.graph.edges, model.edge_type, stored_weights(model)
+    edges = model.graph.edges, model.edge_type, get_kernel_weights(model)
     given = labels, marginals, log_z_terms
     if not marginals_less_labels(model.unary, model.tables, *edges, *given, excess, counts, terms, predicted):
         return None
     return terms, Statistics(excess, statistics.tables - counts), predicted
 
 
-def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
+def count_pair_states(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
     """Return the derivative of the score of a labeling by the tables, separately for each group of edges."""
     # labels: (N,) of int; edge_group: (E,) of int; returns: (n_groups, T, R, K, K), float64
     n_types = max(len(model.tables), 1)
@@ -72,5 +72,5 @@ def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, 
     edge_group = as_integers(edge_group, "edge_group", shape=(model.graph.n_edges,), lowest=0, highest=n_groups - 1)
     counts = np.zeros((n_groups * len(model.tables), *model.tables.shape[1:]))
     kind = model.edge_type + np.int32(n_types) * edge_group
-    count_pairs(model.graph.edges, kind, stored_weights(model), check_labels(model, labels), counts)
+    count_pairs(model.graph.edges, kind, get_kernel_weights(model), check_labels(model, labels), counts)
     return counts.reshape(n_groups, *model.tables.shape)

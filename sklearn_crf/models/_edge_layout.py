@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integers, as_scores, check_product, sum_of_squares
+from sklearn_crf._numbers import as_integers, as_scores, check_product, sum_squares
 
 
 class EdgeLayout:
@@ -17,7 +17,7 @@ class EdgeLayout:
         self.edge_type = edge_type
         self.edge_weight = edge_weight
         self.kept: dict[Hashable, Any] = {}
-        self._squares = None if edge_weight is None else sum_of_squares(edge_weight)
+        self._squares = None if edge_weight is None else sum_squares(edge_weight)
 
     @classmethod
     def of(cls, edge_type, edge_weight, n_edges, n_types, n_features, dtype):

@@ -13,10 +13,10 @@ from sklearn_crf._numbers import as_integers, as_scores, n_joint_states
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
 from sklearn_crf.models import _tuning
-from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, arrays_of_factors
+from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, build_factor_arrays
 
 
-def normalised_fields(given):
+def normalise_fields(given):
     """Return the fields of a factor graph as arrays of the right types, after checking their lengths."""
     log_table = as_scores(given.log_table, "log_table")
     if log_table.ndim != 1:
@@ -42,10 +42,10 @@ def normalised_fields(given):
         "table_id": table_id,
         "log_table": np.ascontiguousarray(log_table),
         "table_ptr": table_ptr,
-        "table_kind": _per_table(given.table_kind, "table_kind", n_tables, DENSE, np.int8),
+        "table_kind": _check_per_table(given.table_kind, "table_kind", n_tables, DENSE, np.int8),
         "table_cell": cell,
         "table_default": np.ascontiguousarray(default),
-        "table_state": _per_table(given.table_state, "table_state", n_tables, 1, np.int32),
+        "table_state": _check_per_table(given.table_state, "table_state", n_tables, 1, np.int32),
     }
 
 
@@ -63,7 +63,7 @@ def _as_offsets(values, name, length, of):
     return values
 
 
-def _per_table(values, name, n_tables, default, dtype):
+def _check_per_table(values, name, n_tables, default, dtype):
     if values is None:
         return np.full(n_tables, default, dtype=dtype)
     values = _as_vector(values, name, dtype)
@@ -214,7 +214,7 @@ class FactorGraph(ChecksPickles):
     table_state: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self):
-        for name, value in normalised_fields(self).items():
+        for name, value in normalise_fields(self).items():
             object.__setattr__(self, name, value)
         check_fields(self)
 
@@ -236,7 +236,7 @@ class FactorGraph(ChecksPickles):
         FactorGraph
             Its scores are float32 if all tables are, otherwise float64.
         """
-        return cls(**arrays_of_factors(n_states, factors))
+        return cls(**build_factor_arrays(n_states, factors))
 
     @property
     def n_nodes(self) -> int:
@@ -324,7 +324,7 @@ class FactorGraph(ChecksPickles):
         if not listed.all():
             rows = np.flatnonzero(~listed)
             scope = self.scope[self.scope_ptr[factors[rows]][:, None] + np.arange(states.shape[1])]
-            cells[rows] = _cell_numbers(states[rows], self.n_states[scope])
+            cells[rows] = _compute_cell_numbers(states[rows], self.n_states[scope])
             dense = rows[kind[rows] == DENSE]
             cells[dense] += self.table_ptr[tables[dense]]
             for table in np.unique(tables[kind == SPARSE]):
@@ -400,7 +400,7 @@ class FactorGraph(ChecksPickles):
         return dense
 
 
-def trusted_factor_graph(
+def build_trusted_factor_graph(
     n_states: np.ndarray,
     scope: np.ndarray,
     scope_ptr: np.ndarray,
@@ -425,7 +425,7 @@ def trusted_factor_graph(
     return graph
 
 
-def _cell_numbers(states: np.ndarray, shape: np.ndarray) -> np.ndarray:
+def _compute_cell_numbers(states: np.ndarray, shape: np.ndarray) -> np.ndarray:
     """Return the cell number, in C order, of each row of states in a table of the shape in the same row."""
     numbers = np.zeros(len(states), dtype=np.int64)
     for axis in range(states.shape[1]):

@@ -7,10 +7,16 @@ import numpy as np
 from sklearn_crf._numbers import as_integers
 from sklearn_crf.models._factor_graph import FactorGraph
 from sklearn_crf.models._factor_tables import DENSE
-from sklearn_crf.models._pairwise import check_allowed_states, check_labels, clamped, labeling_statistics, score_terms
+from sklearn_crf.models._pairwise import (
+    check_allowed_states,
+    check_labels,
+    clamped,
+    compute_labeling_statistics,
+    compute_score_terms,
+)
 
 
-def union_of_factors(*graphs):
+def unite_factors(*graphs):
     """Return a factor graph with the factors of several graphs on the same nodes, so that scores add up."""
     first = graphs[0]
     for graph in graphs[1:]:
@@ -21,10 +27,10 @@ def union_of_factors(*graphs):
     return FactorGraph(
         n_states=first.n_states,
         scope=np.concatenate([graph.scope for graph in graphs]),
-        scope_ptr=_joined_offsets([graph.scope_ptr for graph in graphs]),
+        scope_ptr=_join_offsets([graph.scope_ptr for graph in graphs]),
         table_id=np.concatenate([graph.table_id + n for graph, n in zip(graphs, n_tables[:-1], strict=True)]),
         log_table=np.concatenate([graph.log_table.astype(first.dtype, copy=False) for graph in graphs]),
-        table_ptr=_joined_offsets([graph.table_ptr for graph in graphs]),
+        table_ptr=_join_offsets([graph.table_ptr for graph in graphs]),
         table_kind=np.concatenate([graph.table_kind for graph in graphs]),
         table_cell=np.concatenate([_cells(graph) for graph in graphs]) if is_sparse else None,
         table_default=np.concatenate([graph.table_default.astype(first.dtype, copy=False) for graph in graphs]),
@@ -32,7 +38,7 @@ def union_of_factors(*graphs):
     )
 
 
-def _joined_offsets(pointers):
+def _join_offsets(pointers):
     ends = np.cumsum([0, *(ptr[-1] for ptr in pointers)])
     return np.concatenate([[0], *(ptr[1:] + end for ptr, end in zip(pointers, ends[:-1], strict=True))])
 
@@ -89,8 +95,8 @@ def _check_allowed_states(model: FactorGraph) -> None:
         raise ValueError(f"model is infeasible: factor {factors[0]} forbids every joint state of its nodes.")
 
 
-@score_terms.register
-def _score_terms(model: FactorGraph, labels: np.ndarray) -> np.ndarray:
+@compute_score_terms.register
+def _compute_score_terms(model: FactorGraph, labels: np.ndarray) -> np.ndarray:
     labels = check_labels(model, labels)
     terms = np.zeros(model.n_nodes)
     for factors, scope in model.by_arity():
@@ -99,8 +105,8 @@ def _score_terms(model: FactorGraph, labels: np.ndarray) -> np.ndarray:
     return terms
 
 
-@labeling_statistics.register
-def _labeling_statistics(model: FactorGraph, labels):
+@compute_labeling_statistics.register
+def _compute_labeling_statistics(model: FactorGraph, labels):
     labels = check_labels(model, labels)
     log_table = np.zeros(model.log_table.size)
     table_default = np.zeros(model.n_tables)
@@ -135,7 +141,7 @@ def _clamp(model: FactorGraph, labels):
         log_table=np.concatenate([*tables, np.zeros(0)]),
         table_ptr=np.cumsum([0, *map(len, tables)]),
     )
-    return union_of_factors(model, observed)
+    return unite_factors(model, observed)
 
 
 class _Changed(NamedTuple):
@@ -147,20 +153,20 @@ class _Changed(NamedTuple):
     cells: np.ndarray  # (n,), cells of the changed labelings
 
 
-def scores_given_others(model: FactorGraph, labels: np.ndarray) -> tuple[list[_Changed], np.ndarray]:
+def compute_changed_scores(model: FactorGraph, labels: np.ndarray) -> tuple[list[_Changed], np.ndarray]:
     r"""Return the score of every state of every node given the labels of all other nodes, and the factors involved.
 
     .. math:: f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """
     # labels: (N,), state of every node; returns: changes, and scores: (N, K), -inf beyond the states of a node
-    changed = list(_changes(model, labels))
+    changed = list(_iterate_changes(model, labels))
     scores = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
     for part in changed:
-        np.add.at(scores, (part.node, part.state), _scores_of(model, part))
+        np.add.at(scores, (part.node, part.state), _gather_changed_scores(model, part))
     return changed, scores
 
 
-def _changes(model, labels):
+def _iterate_changes(model, labels):
     for factors, scope in model.by_arity():
         for d in range(scope.shape[1]):
             counts = model.n_states[scope[:, d]].astype(np.int64)
@@ -171,7 +177,7 @@ def _changes(model, labels):
             yield _Changed(factors[row], scope[row, d], state, model.cells(factors[row], states))
 
 
-def _scores_of(model, part):
+def _gather_changed_scores(model, part):
     scores = model.table_default[model.table_id[part.factors]].astype(np.float64)
     stored = part.cells >= 0
     scores[stored] = model.log_table[part.cells[stored]]

@@ -129,7 +129,7 @@ def at_least_one(state: int = 1) -> CountTable:
     return CountTable(np.array([-np.inf]), 0.0, state)
 
 
-def pairs_of_factors(factors, name):
+def iterate_factor_pairs(factors, name):
     """Yield each item as a pair of nodes and a table, or raise ValueError for an item that is not such a pair."""
     if not np.iterable(factors):
         raise ValueError(f"{name} must be a list of pairs of nodes and a table, got {factors!r}.")
@@ -141,14 +141,14 @@ def pairs_of_factors(factors, name):
         yield scope, table
 
 
-def arrays_of_factors(n_states, factors):
+def build_factor_arrays(n_states, factors):
     """Return the fields of a FactorGraph for a list of pairs (scope, table)."""
     n_states = as_integers(n_states, "n_states", lowest=1)
     if n_states.ndim != 1:
         raise ValueError(f"n_states must be a 1-D array of integers, got shape {n_states.shape}.")
     scopes, table_id, number = [], [], {}
     tables: list[Any] = []
-    for f, (scope, table) in enumerate(pairs_of_factors(factors, "factors")):
+    for f, (scope, table) in enumerate(iterate_factor_pairs(factors, "factors")):
         scope = as_integers(scope, f"the scope of factors[{f}]", lowest=0, highest=len(n_states) - 1).ravel()
         # The list keeps every table alive, so that no id is reused for another table.
         if id(table) not in number:
@@ -218,7 +218,7 @@ def _number_cells(table, shape, f):
     return numbers_of_states(states, shape)
 
 
-def _strides(shape):
+def _compute_strides(shape):
     """Return the step in cell numbers between neighbouring states of each node.
 
     ``numpy.ravel_multi_index`` is limited to 32 or 64 nodes, depending on the version.
@@ -228,15 +228,15 @@ def _strides(shape):
 
 
 def numbers_of_states(states, shape):
-    """Return the cell numbers of joint states in C order: the inverse of :func:`states_of_cells`."""
+    """Return the cell numbers of joint states in C order: the inverse of :func:`decode_cells`."""
     # states: (n_cells, arity); returns: (n_cells,), int64
-    return states.astype(np.int64, copy=False) @ _strides(shape)
+    return states.astype(np.int64, copy=False) @ _compute_strides(shape)
 
 
-def states_of_cells(cells, shape):
+def decode_cells(cells, shape):
     """Return the joint states of table cells, given the cells' numbers in C order."""
     # cells: (n_cells,), int64; returns: (n_cells, arity), int64
-    return cells[:, None] // _strides(shape) % np.asarray(shape, dtype=np.int64)
+    return cells[:, None] // _compute_strides(shape) % np.asarray(shape, dtype=np.int64)
 
 
 def _require_shape(table, shape, f):

@@ -14,7 +14,7 @@ from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph, check_graph
 from sklearn_crf.kernels.gaussian.gaussian import graph_product, stencil_product
 from sklearn_crf.models._edge_layout import check_edge_type
-from sklearn_crf.models._pairwise import score_terms
+from sklearn_crf.models._pairwise import compute_score_terms
 
 # Tolerance for asymmetry, relative to the largest entry.
 _SYMMETRY = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-10}
@@ -200,7 +200,7 @@ class _GraphProduct:
         graph_product(self.diagonal, self.edge_type, self.blocks, *halves, vector, start, stop, out)
 
 
-@score_terms.register
+@compute_score_terms.register
 def _(model: GaussianModel, values):
     values = as_reals(values, "values", np.float64)
     values = values[:, None] if values.ndim == 1 and model.n_values == 1 else values

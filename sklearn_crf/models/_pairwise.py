@@ -33,14 +33,14 @@ class Statistics(NamedTuple):
     --------
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, labeling_statistics
+    >>> from sklearn_crf.models import PairwiseModel, compute_labeling_statistics
     >>> model = PairwiseModel(
     ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
     ... )
-    >>> counted = labeling_statistics(model, [1, 1, 0])
+    >>> counted = compute_labeling_statistics(model, [1, 1, 0])
     >>> counted.unary.tolist()
     [[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]]
-    >>> counted.minus(labeling_statistics(model, [1, 1, 1])).unary.tolist()
+    >>> counted.minus(compute_labeling_statistics(model, [1, 1, 1])).unary.tolist()
     [[0.0, 0.0], [0.0, 0.0], [1.0, -1.0]]
     """
 
@@ -228,13 +228,13 @@ class PairwiseModel(ChecksPickles):
         return np.einsum("er,erab->eab", self.edge_weight[edges], tables)
 
 
-def with_table_of_each_edge(model: PairwiseModel) -> PairwiseModel:
+def expand_edge_tables(model: PairwiseModel) -> PairwiseModel:
     """Return a model with equal scores and a table for each edge, so that statistics of tables are pair marginals."""
     edge_type = np.arange(model.graph.n_edges, dtype=np.int32)
     return replace(model, tables=model.edge_tables(), edge_type=edge_type, edge_weight=None)
 
 
-def model_with_layout(graph: Graph, unary: Any, tables: Any, edges: EdgeLayout) -> PairwiseModel:
+def build_model_with_layout(graph: Graph, unary: Any, tables: Any, edges: EdgeLayout) -> PairwiseModel:
     """Build a model from scores whose shapes and precision fit an :class:`EdgeLayout` of the graph."""
     model = object.__new__(PairwiseModel)
     object.__setattr__(model, "graph", graph)
@@ -246,7 +246,7 @@ def model_with_layout(graph: Graph, unary: Any, tables: Any, edges: EdgeLayout) 
     return model
 
 
-def kept_with_layout(model: PairwiseModel, key: Hashable, make: Callable[[], Any]) -> Any:
+def cache_with_layout(model: PairwiseModel, key: Hashable, make: Callable[[], Any]) -> Any:
     """Return the result of ``make``, cached for all models that share an :class:`EdgeLayout`.
 
     The result must depend on the graph and on the types and weights of edges only.
@@ -256,14 +256,14 @@ def kept_with_layout(model: PairwiseModel, key: Hashable, make: Callable[[], Any
 
 
 @singledispatch
-def with_unary(model: Any, unary: Any) -> Any:
+def replace_unary(model: Any, unary: Any) -> Any:
     """Return a copy of a model with other unary scores, of the same shape and precision."""
     model = _copy(model)
     object.__setattr__(model, "unary", np.ascontiguousarray(as_scores(unary, "unary")))
     return model
 
 
-def with_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[[], Any]) -> PairwiseModel:
+def replace_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[[], Any]) -> PairwiseModel:
     """Return a copy of a model with other edge weights, which must be finite and of shape (E, R): they are not checked.
 
     ``make`` returns the weights, from data that models of the same :class:`EdgeLayout` share. They are cached under
@@ -273,7 +273,7 @@ def with_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[
     def made():
         return EdgeLayout(model.edge_type, np.ascontiguousarray(make(), dtype=model.dtype))
 
-    edges = made() if key is None else kept_with_layout(model, key, made)
+    edges = made() if key is None else cache_with_layout(model, key, made)
     changed = _copy(model)
     object.__setattr__(changed, "edge_weight", edges.edge_weight)
     object.__setattr__(changed, "_kept", edges.kept)
@@ -318,7 +318,7 @@ def check_allowed_states(model: Any) -> None:
 
 
 @singledispatch
-def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
+def compute_score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
     """Return the score of a labeling split by node: the node's unary score and the scores of its edges or factors.
 
     An edge or factor counts for its first node. The terms of a connected component sum to the component's score.
@@ -326,17 +326,19 @@ def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
     # labels: (N,) of int; returns: (N,), float64
     labels = check_labels(model, labels)
     terms = np.empty(model.graph.n_nodes)
-    labeling_terms(model.unary, model.tables, model.graph.edges, model.edge_type, stored_weights(model), labels, terms)
+    labeling_terms(
+        model.unary, model.tables, model.graph.edges, model.edge_type, get_kernel_weights(model), labels, terms
+    )
     return terms
 
 
-def stored_weights(model: PairwiseModel) -> np.ndarray:
+def get_kernel_weights(model: PairwiseModel) -> np.ndarray:
     """Return edge weights in the form that kernels expect: an empty array if every weight is one."""
     return np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
 
 
 def score(model: Any, labels: ArrayLike) -> float:
-    """Return the score of a labeling, the sum of :func:`score_terms`.
+    """Return the score of a labeling, the sum of :func:`compute_score_terms`.
 
     Parameters
     ----------
@@ -358,11 +360,11 @@ def score(model: Any, labels: ArrayLike) -> float:
     >>> score(model, [1, 1, 1]), score(model, [1, 0, 1])
     (3.0, 2.2)
     """
-    return float(score_terms(model, labels).sum())
+    return float(compute_score_terms(model, labels).sum())
 
 
 @singledispatch
-def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
+def compute_labeling_statistics(model: Any, labels: ArrayLike) -> Any:
     """Return the derivative of the score of a labeling by the scores of the model."""
     # labels: (N,) of int
     labels = check_labels(model, labels)
@@ -370,7 +372,7 @@ def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
     # Twice as fast as put_along_axis, which checks more.
     unary.reshape(-1)[np.arange(0, unary.size, unary.shape[1]) + labels] = 1
     tables = np.zeros(model.tables.shape)
-    count_pairs(model.graph.edges, model.edge_type, stored_weights(model), labels, tables)
+    count_pairs(model.graph.edges, model.edge_type, get_kernel_weights(model), labels, tables)
     return Statistics(unary, tables)
 
 

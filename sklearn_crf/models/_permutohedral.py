@@ -159,7 +159,7 @@ class PermutohedralFilter:
         values = np.asarray(values)
         if values.ndim != 2 or len(values) != self.n_points:
             raise ValueError(f"values must have shape ({self.n_points}, n_channels), got {values.shape}.")
-        padded = padded_rows(values, self.dtype)
+        padded = pad_rows(values, self.dtype)
         filter_rows(self.lattice(padded.shape[1]), padded, adjoint, padded, n_threads)
         return np.ascontiguousarray(padded[:, : values.shape[1]])
 
@@ -183,7 +183,7 @@ class PermutohedralFilter:
         Parameters
         ----------
         width : int
-            Length of the rows, as returned by :func:`padded_rows`.
+            Length of the rows, as returned by :func:`pad_rows`.
 
         Returns
         -------
@@ -221,9 +221,9 @@ class PermutohedralFilter:
         self._require_memory(self.memory)
         self._neighbors = np.empty((d + 1, self.n_vertices, 2), np.int32)
         vertices.find_neighbors(self._neighbors, n_threads)
-        self.weight *= self._scale_of_points(normalization, n_threads)
+        self.weight *= self._compute_point_scale(normalization, n_threads)
 
-    def _scale_of_points(self, normalization, n_threads):
+    def _compute_point_scale(self, normalization, n_threads):
         """Return the factors of the rows and columns of the matrix, shape (N, 1) or a number."""
         d = self.n_axes
         # In units of the bandwidths, a cell has volume (3/2)^(d/2) / sqrt(d+1) and the Gaussian integrates to
@@ -258,7 +258,7 @@ def _check_features(features):
     return np.ascontiguousarray(features)
 
 
-def padded_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
+def pad_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
     """Pad rows of values to a multiple of the vector length, or to a power of two if they are shorter."""
     # values: (n_rows, n_channels); returns: (n_rows, width)
     lanes = _VECTOR_BYTES // np.dtype(dtype).itemsize
@@ -276,13 +276,13 @@ def _digits(features: np.ndarray) -> tuple:
     # Blur has a variance of (d+1)^2 / 2; splat and slice together have a variance of (d+1)^2 / 6.
     scale = np.sqrt(2 / 3) * (d + 1) / np.sqrt(i * (i + 1))
     embedding = np.vstack([np.ones(d), np.triu(np.ones((d, d)), k=1) - np.diag(i)])[:d] * scale / (d + 1)
-    sizes, low = _digit_ranges(_box(features), embedding)
-    if not _log2_cells(sizes) < 63:
-        sizes, low = _digit_ranges(features, embedding)
-    if not _log2_cells(sizes) < 63 or np.abs(low).max() > 2**52:
+    sizes, low = _compute_digit_ranges(_box(features), embedding)
+    if not _compute_log2_cells(sizes) < 63:
+        sizes, low = _compute_digit_ranges(features, embedding)
+    if not _compute_log2_cells(sizes) < 63 or np.abs(low).max() > 2**52:
         raise ValueError(
-            f"The lattice has 2**{_log2_cells(sizes):.0f} cells, more than 2**63: the ranges of the {d} features are "
-            "too large for their bandwidths; use larger bandwidths."
+            f"The lattice has 2**{_compute_log2_cells(sizes):.0f} cells, more than 2**63: the ranges of the {d} "
+            "features are too large for their bandwidths; use larger bandwidths."
         )
     stride = np.concatenate([[1], np.cumprod(sizes[:-1].astype(np.int64), dtype=np.int64)]) * (d + 1)
     return scale, low.astype(np.int64), stride
@@ -304,7 +304,7 @@ def _reduce_columns(features, function, initial):
     return function.reduce(np.vstack([reduced, features[n // 64 * 64 :]]), axis=0).astype(np.float64)
 
 
-def _digit_ranges(points: np.ndarray, embedding: np.ndarray) -> tuple:
+def _compute_digit_ranges(points: np.ndarray, embedding: np.ndarray) -> tuple:
     """Return the number of values of each digit of a key, and the smallest value of each digit."""
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = np.array_split(points, -(-len(points) // 65536))
@@ -315,5 +315,5 @@ def _digit_ranges(points: np.ndarray, embedding: np.ndarray) -> tuple:
     return high - low + 1, low
 
 
-def _log2_cells(sizes: np.ndarray) -> float:
+def _compute_log2_cells(sizes: np.ndarray) -> float:
     return np.log2(sizes).sum() + np.log2(len(sizes) + 1)

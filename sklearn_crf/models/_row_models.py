@@ -2,20 +2,20 @@
 
 import numpy as np
 
-from sklearn_crf.graphs import lists_edges, trusted_graph
+from sklearn_crf.graphs import build_trusted_graph, lists_edges
 from sklearn_crf.models import PairwiseModel, _tuning
 
 # A direction is stored in one byte, and two of the 256 values have other meanings.
 _MOST_DIRECTIONS = 254
 
 
-def ordered_offsets(graph):
+def find_ordered_offsets(graph):
     """Return node steps, offsets and edge counts of the offsets that have edges, or () if edges are not ordered."""
     # Cached, because predictions request it hundreds of times for one graph.
-    return graph.keep("lattice offsets", lambda: _ordered_offsets(graph))
+    return graph.keep("lattice offsets", lambda: _find_ordered_offsets(graph))
 
 
-def _ordered_offsets(graph):
+def _find_ordered_offsets(graph):
     if graph.offsets is None or not graph.n_edges:
         return ()
     strides = np.concatenate((np.cumprod(graph.shape[:0:-1])[::-1], [1])).astype(np.int64)
@@ -31,7 +31,7 @@ def _ordered_offsets(graph):
     return steps, offsets, counts.tolist()
 
 
-def row_ranges(graph, n_nodes):
+def split_row_ranges(graph, n_nodes):
     """Split the rows of a lattice into ranges (start, stop) of about ``n_nodes`` nodes, at least one row each."""
     length = graph.shape[0]
     height = max(1, n_nodes * length // graph.n_nodes)
@@ -57,7 +57,7 @@ class RowModels:
         """Return the slice of the nodes in some rows."""
         return slice(low * self.width, high * self.width)
 
-    def rows_around(self, rows):
+    def find_rows_around(self, rows):
         """Return disjoint ranges of rows that contain the given rows and all rows in reach of their edges."""
         ranges: list[tuple[int, int]] = []
         for row in rows.tolist():
@@ -71,9 +71,9 @@ class RowModels:
 
 def stored_rows(model):
     """Return the rows of a model that is in memory, or None unless its edges are ordered and of few types."""
-    if not ordered_offsets(model.graph) or len(model.tables) > _tuning.FEW_TYPES:
+    if not find_ordered_offsets(model.graph) or len(model.tables) > _tuning.FEW_TYPES:
         return None
-    _, offsets, counts = ordered_offsets(model.graph)
+    _, offsets, counts = find_ordered_offsets(model.graph)
     length, *sides = model.graph.shape
     # Edges are sorted by offset and then by row; each row has equally many edges of an offset.
     first, per_row = np.cumsum([0, *counts[:-1]]), counts // (length - offsets[:, 0])
@@ -81,7 +81,7 @@ def stored_rows(model):
 
     def between(low, high):
         if high - low not in graphs:
-            graphs[high - low] = trusted_graph((high - low) * rows.width, None, (high - low, *sides), offsets)
+            graphs[high - low] = build_trusted_graph((high - low) * rows.width, None, (high - low, *sides), offsets)
         # An offset that reaches beyond these rows has no edge among them.
         edges = [
             slice(start + low * count, start + max(high - step, low) * count)

@@ -13,9 +13,9 @@ from sklearn_crf.models._pairwise import (
     PairwiseModel,
     check_labels,
     clamped,
-    labeling_statistics,
-    score_terms,
-    with_unary,
+    compute_labeling_statistics,
+    compute_score_terms,
+    replace_unary,
 )
 
 
@@ -44,7 +44,7 @@ class Runs(NamedTuple):
     length: np.ndarray  # (n_runs,) number of nodes
 
 
-def runs_of(labels: np.ndarray, ptr: np.ndarray) -> Runs:
+def find_label_runs(labels: np.ndarray, ptr: np.ndarray) -> Runs:
     """Return the runs of labels of all chains, in order."""
     # labels: (N,); ptr: (n_chains + 1,) first node of each chain, then N
     begins = np.ones(len(labels), dtype=bool)
@@ -55,7 +55,7 @@ def runs_of(labels: np.ndarray, ptr: np.ndarray) -> Runs:
     return Runs(first, chain, labels[first], np.diff(first, append=len(labels)))
 
 
-def too_short(runs: Runs, ptr: np.ndarray, min_duration: int) -> np.ndarray:
+def mark_short_runs(runs: Runs, ptr: np.ndarray, min_duration: int) -> np.ndarray:
     """Return a mask of the runs below ``min_duration`` that do not touch an end of their chain, (n_runs,) bool."""
     is_inside = (runs.first > ptr[runs.chain]) & (runs.first + runs.length < ptr[runs.chain + 1])
     return is_inside & (runs.length < min_duration)
@@ -150,40 +150,40 @@ class SegmentModel(ChecksPickles):
         """Precision of the scores, float32 or float64."""
         return self.pairwise.dtype
 
-    def duration_cells(self, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
+    def locate_duration_cells(self, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
         """Return the state and the column of the duration of each run."""
         return runs.label, np.minimum(runs.length, self.durations.shape[2]) - 1
 
 
-def duration_counts(model: SegmentModel, labels: np.ndarray, group: np.ndarray, n_groups: int) -> np.ndarray:
+def count_durations(model: SegmentModel, labels: np.ndarray, group: np.ndarray, n_groups: int) -> np.ndarray:
     """Return the number of runs by state and duration, separately for each group of chains."""
     # labels: (N,); group: (n_chains,); returns: (n_groups, K, D), float64
     counts = np.zeros((n_groups, *model.durations.shape[1:]))
-    runs = runs_of(labels, model.chain_ptr)
-    np.add.at(counts, (group[runs.chain], *model.duration_cells(runs)), 1.0)
+    runs = find_label_runs(labels, model.chain_ptr)
+    np.add.at(counts, (group[runs.chain], *model.locate_duration_cells(runs)), 1.0)
     return counts
 
 
-@with_unary.register
-def _with_unary(model: SegmentModel, unary: Any) -> SegmentModel:
-    return replace(model, pairwise=with_unary(model.pairwise, unary))
+@replace_unary.register
+def _replace_unary(model: SegmentModel, unary: Any) -> SegmentModel:
+    return replace(model, pairwise=replace_unary(model.pairwise, unary))
 
 
-@score_terms.register
-def _score_terms(model: SegmentModel, labels: ArrayLike) -> np.ndarray:
+@compute_score_terms.register
+def _compute_score_terms(model: SegmentModel, labels: ArrayLike) -> np.ndarray:
     labels = check_labels(model, labels)
-    terms = score_terms(model.pairwise, labels)
-    runs = runs_of(labels, model.chain_ptr)
-    scores = model.durations[(model.duration_type[runs.chain], *model.duration_cells(runs))]
-    terms[runs.first] += np.where(too_short(runs, model.chain_ptr, model.min_duration), -np.inf, scores)
+    terms = compute_score_terms(model.pairwise, labels)
+    runs = find_label_runs(labels, model.chain_ptr)
+    scores = model.durations[(model.duration_type[runs.chain], *model.locate_duration_cells(runs))]
+    terms[runs.first] += np.where(mark_short_runs(runs, model.chain_ptr, model.min_duration), -np.inf, scores)
     return terms
 
 
-@labeling_statistics.register
-def _labeling_statistics(model: SegmentModel, labels: ArrayLike) -> SegmentStatistics:
+@compute_labeling_statistics.register
+def _compute_labeling_statistics(model: SegmentModel, labels: ArrayLike) -> SegmentStatistics:
     labels = check_labels(model, labels)
-    durations = duration_counts(model, labels, model.duration_type, len(model.durations))
-    counted = labeling_statistics(model.pairwise, labels)
+    durations = count_durations(model, labels, model.duration_type, len(model.durations))
+    counted = compute_labeling_statistics(model.pairwise, labels)
     return SegmentStatistics(counted.unary, counted.tables, durations)
 
 

@@ -15,7 +15,7 @@ from sklearn_crf.objectives.likelihood._joint_risk import (
     JointRisk,
     RiskLessObserved,
     Tangent,
-    observed_risk,
+    build_observed_risk,
 )
 from sklearn_crf.objectives.likelihood._likelihood import (
     FreeLikelihood,
@@ -23,19 +23,19 @@ from sklearn_crf.objectives.likelihood._likelihood import (
     ObservedLogPartition,
     RelaxedLikelihood,
 )
-from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, at_best_shares
-from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, with_known_surroundings
+from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, set_best_edge_shares
+from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, mask_known_surroundings
 from sklearn_crf.objectives.likelihood._truncated import TruncatedLoss
 from sklearn_crf.objectives.margin._costs import (
     SoftmaxMargin,
-    at_temperature,
-    completed_labels,
+    apply_temperature,
+    complete_labels,
     loss_augmented,
-    with_likelihood,
+    replace_likelihood,
 )
 from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
 from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge
-from sklearn_crf.objectives.margin._planes import PlaneOracle, ShardPlanes, make_blocks, risk_in_blocks
+from sklearn_crf.objectives.margin._planes import PlaneOracle, ShardPlanes, make_blocks, split_risk_into_blocks
 from sklearn_crf.objectives.margin._slack_rescaling import SlackRescaledHinge
 
 __all__ = [

@@ -12,7 +12,7 @@ from sklearn_crf.inference._results import as_finite
 from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, Statistics, check_labels, clamped
 
 
-def checked_loss(found, model, labels, *arguments, **options):
+def check_loss(found, model, labels, *arguments, **options):
     """Return a Loss after checks of its types and shapes, with int32 predicted labels."""
     if not hasattr(found, "statistics") or not hasattr(found, "_replace"):
         raise TypeError(f"a Loss is needed, got {type(found).__name__}.")
@@ -36,7 +36,7 @@ def checked_loss(found, model, labels, *arguments, **options):
     )
 
 
-def checked_model(found, model, *arguments, **options):
+def check_model_type(found, model, *arguments, **options):
     """Return ``found`` after a check that it has the type and shape of ``model``."""
     shape = model.n_nodes, model.n_columns
     if not isinstance(found, type(model)) or (found.n_nodes, found.n_columns) != shape:
@@ -44,7 +44,7 @@ def checked_model(found, model, *arguments, **options):
     return found
 
 
-def checked_assignment(found, model, *arguments, **options):
+def check_assignment(found, model, *arguments, **options):
     """Return ``found`` as int32 after a check that it holds labels of the model."""
     return check_labels(model, found)
 
@@ -144,7 +144,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     weighs_nodes = False
     of_examples = False
     grown: object = None
-    _returns: ClassVar[dict] = {"loss_statistics": checked_loss, "augmented": checked_model}
+    _returns: ClassVar[dict] = {"loss_statistics": check_loss, "augmented": check_model_type}
 
     def is_exact_for(self, model: Any) -> bool:
         """Return whether the gradient is exactly the gradient of the value, for models with the graph of ``model``.
@@ -261,6 +261,6 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         return self
 
 
-def observed_model(model, labels):
+def clamp_known_labels(model, labels):
     """Return the model clamped to the known labels, or None if all labels are known."""
     return None if np.all(labels >= 0) else clamped(model, labels)

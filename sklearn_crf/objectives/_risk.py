@@ -16,7 +16,7 @@ from sklearn_crf.models import (
     SegmentModel,
     SegmentStatistics,
     Statistics,
-    model_with_layout,
+    build_model_with_layout,
 )
 from sklearn_crf.potentials import SparsePotentials
 
@@ -48,14 +48,16 @@ class RiskValue(NamedTuple):
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.objectives import EmpiricalRisk, Likelihood
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> encoded = encode_X(
     ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
     ...     edge_features="constant",
     ...     edge_types="tied",
     ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
     >>> found = risk.value_grad(np.zeros(potentials.n_coef))
     >>> round(found.value, 3), found.gradient.shape, found.converged
@@ -73,13 +75,13 @@ class RiskValue(NamedTuple):
 
 def weighted_loss(batch, loss, by_weight=None):
     """Return the RiskValue of a batch before the pullback, given the loss before weighting of examples."""
-    # by_weight: result of tables_by_weight for the model
+    # by_weight: result of group_tables_by_weight for the model
     wrong = None if loss.predicted is None else (loss.predicted != batch.labels) & (batch.labels >= 0)
     if batch.weight is None:
         n_errors = None if wrong is None else float(np.count_nonzero(wrong))
         value = None if loss.terms is None else float(loss.terms.sum())
         return RiskValue(value, None, n_errors, loss.converged, loss.n_nonsubmodular, loss.gap, loss.statistics)
-    node_weight = weight_of_nodes(batch)
+    node_weight = expand_weights_to_nodes(batch)
     if by_weight is None:
         statistics = loss.statistics.scaled(node_weight[:, None], batch.weight[0])
     else:
@@ -127,14 +129,16 @@ class EmpiricalRisk:
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.objectives import EmpiricalRisk, Likelihood
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> encoded = encode_X(
     ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
     ...     edge_features="constant",
     ...     edge_types="tied",
     ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
     >>> found = risk.value_grad(np.zeros(potentials.n_coef))
     >>> round(found.value, 3), found.gradient.round(3).tolist()
@@ -154,7 +158,7 @@ class EmpiricalRisk:
         self.carried: list[Any] = [None] * len(batches)
         self._edges, self._by_weight = {}, {}
         self.n_passes = 0
-        self._labelled = np.array([weight_of_nodes(batch)[batch.labels >= 0].sum() for batch in batches])
+        self._labelled = np.array([expand_weights_to_nodes(batch)[batch.labels >= 0].sum() for batch in batches])
         self.n_labelled = float(self._labelled.sum())
 
     @property
@@ -193,7 +197,7 @@ class EmpiricalRisk:
         if not isinstance(self.potentials, SparsePotentials):
             return None
         examples = [self.potentials.prepared(batch.example) for batch in self.batches]
-        return self.potentials.curvature(examples, [weight_of_nodes(batch) for batch in self.batches])
+        return self.potentials.curvature(examples, [expand_weights_to_nodes(batch) for batch in self.batches])
 
     @cached_property
     def is_exact(self):
@@ -209,7 +213,9 @@ class EmpiricalRisk:
         counts = np.zeros(self.potentials.n_classes)
         for batch in self.batches:
             labelled = batch.labels >= 0
-            counts += np.bincount(batch.labels[labelled], weight_of_nodes(batch)[labelled], minlength=len(counts))
+            counts += np.bincount(
+                batch.labels[labelled], expand_weights_to_nodes(batch)[labelled], minlength=len(counts)
+            )
         return counts
 
     @property
@@ -282,7 +288,7 @@ class EmpiricalRisk:
         RiskValue
         """
         batch = self.batches[i]
-        (model, by_weight), objective = self.model_by_weight(i, coef), self.objective.of_batch(i)
+        (model, by_weight), objective = self.build_model_by_weight(i, coef), self.objective.of_batch(i)
         seed = 0
         if objective.draws:
             seed = int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
@@ -311,10 +317,10 @@ class EmpiricalRisk:
         EdgeLayout or None
         """
         if i not in self._edges:
-            self._edges[i] = self.potentials.kept_edges(self.batches[i].example)
+            self._edges[i] = self.potentials.prepare_edges(self.batches[i].example)
         return self._edges[i]
 
-    def model_by_weight(self, i, coef):
+    def build_model_by_weight(self, i, coef):
         """Return the model of a batch, with separate tables for each weight if its examples differ in weight.
 
         Parameters
@@ -330,7 +336,7 @@ class EmpiricalRisk:
         """
         model = self.potentials.model(coef, self.batches[i].example, self.edges_of(i))
         if i not in self._by_weight:
-            self._by_weight[i] = tables_by_weight(self.batches[i], model)
+            self._by_weight[i] = group_tables_by_weight(self.batches[i], model)
         return by_weights(model, self._by_weight[i]), self._by_weight[i]
 
     def value_grad(self, coef, members=None):
@@ -355,7 +361,7 @@ class EmpiricalRisk:
         parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs)
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 
-    def labelled_share(self, members):
+    def compute_labelled_share(self, members):
         """Return the weighted fraction of all labelled nodes that the given batches hold.
 
         Parameters
@@ -376,18 +382,18 @@ class EmpiricalRisk:
 # Batches of examples with different weights -------------------------------------------------------------------------
 
 
-def weight_of_nodes(batch):
+def expand_weights_to_nodes(batch):
     """Return the weight of the example of each node, (N,) float64."""
     sizes = np.diff(batch.node_ptr)
     return np.repeat(np.ones(len(sizes)) if batch.weight is None else batch.weight, sizes)
 
 
-def weight_of_edges(batch):
+def expand_weights_to_edges(batch):
     """Return the weight of the example of each edge, (E,) float64."""
-    return weight_of_nodes(batch)[batch.example.graph.edges[:, 0]]
+    return expand_weights_to_nodes(batch)[batch.example.graph.edges[:, 0]]
 
 
-def tables_by_weight(batch, model):
+def group_tables_by_weight(batch, model):
     """Return the tables by weight for a model of the batch, or None if they are not needed."""
     if batch.weight is None or not np.ptp(batch.weight):
         return None
@@ -398,10 +404,10 @@ def tables_by_weight(batch, model):
     return EdgesByWeight(batch, model) if batch.example.graph.n_edges else None
 
 
-def model_by_weight(potentials, coef, batch):
+def build_model_by_weight(potentials, coef, batch):
     """Return the model of a batch, with separate tables for each weight if its examples differ in weight."""
     model = potentials.model(coef, batch.example)
-    return by_weights(model, tables_by_weight(batch, model))
+    return by_weights(model, group_tables_by_weight(batch, model))
 
 
 def by_weights(model, by_weight):
@@ -420,7 +426,7 @@ class EdgesByWeight:
     """
 
     def __init__(self, batch, model):
-        values, index = np.unique(weight_of_edges(batch), return_inverse=True)
+        values, index = np.unique(expand_weights_to_edges(batch), return_inverse=True)
         # The new edge types are the pairs of an edge type and a weight that occur.
         pairs, edge_type = np.unique(model.edge_type.astype(np.int64) * len(values) + index, return_inverse=True)
         self._type, self._shape = pairs // len(values), model.tables.shape
@@ -433,7 +439,7 @@ class EdgesByWeight:
         tables = self.tables(model.tables)
         if model.n_states is not None:
             return replace(model, tables=tables, edge_type=self._layout.edge_type)
-        return model_with_layout(model.graph, model.unary, tables, self._layout)
+        return build_model_with_layout(model.graph, model.unary, tables, self._layout)
 
     def tables(self, tables):
         """Return the tables for each edge type and weight."""
@@ -460,7 +466,7 @@ class SegmentsByWeight:
     def __init__(self, batch: Any, model: SegmentModel) -> None:
         self._edges = EdgesByWeight(batch, model.pairwise) if model.graph.n_edges else None
         first = model.chain_ptr[:-1]
-        self._values, self._duration_type = np.unique(weight_of_nodes(batch)[first], return_inverse=True)
+        self._values, self._duration_type = np.unique(expand_weights_to_nodes(batch)[first], return_inverse=True)
 
     def model(self, model: SegmentModel) -> SegmentModel:
         """Return the model with separate tables and durations for each weight. Scores do not change."""
@@ -488,7 +494,7 @@ class FactorsByWeight:
     def __init__(self, batch, model):
         # Factors without nodes are constants and belong to no example, so any weight will do.
         first = np.append(model.scope, 0)[model.scope_ptr[:-1]]
-        values, index = np.unique(weight_of_nodes(batch)[first], return_inverse=True)
+        values, index = np.unique(expand_weights_to_nodes(batch)[first], return_inverse=True)
         pairs, self._table_id = np.unique(model.table_id * len(values) + index, return_inverse=True)
         self._table, weight = pairs // len(values), values[pairs % len(values)]
         sizes = np.diff(model.table_ptr)[self._table]

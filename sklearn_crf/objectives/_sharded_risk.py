@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf.distributed import KeptObjects, Shard, Shards, tree_sum
+from sklearn_crf.distributed import KeptObjects, Shard, Shards, sum_in_tree_order
 from sklearn_crf.objectives._base import Objective
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 
@@ -19,8 +19,8 @@ class ShardedRisk:
     .. math:: R(w) = \sum_p R_p(w), \qquad \nabla R = \sum_p \nabla R_p
 
     Here :math:`R_p` is the :class:`EmpiricalRisk` of shard p. Sums are computed by
-    :func:`~sklearn_crf.distributed.tree_sum`. For each evaluation the weights are sent to the workers, and each worker
-    returns the sum over its shards.
+    :func:`~sklearn_crf.distributed.sum_in_tree_order`. For each evaluation the weights are sent to the workers, and
+    each worker returns the sum over its shards.
 
     Warm starts of inference stay with the shard, and so does the data that an objective collects during training, such
     as sets of labelings. This state is a function of all weights that the shard was evaluated at. If a worker is lost,
@@ -44,8 +44,10 @@ class ShardedRisk:
     >>> from sklearn_crf import Shards
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.objectives import EmpiricalRisk, Pseudolikelihood, ShardedRisk
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> def make_risk(shard):
     ...     X, y, _ = shard.load()
     ...     encoded = encode_X(X, edge_features="constant", edge_types="tied")
@@ -81,14 +83,17 @@ class ShardedRisk:
         known = self._kept.each(_RiskOfShard.described, changes=False)
         values = {name: [part[name] for part in known] for name in known[0]}
         self.objective = values["objective"][0] if objective is None else objective
-        self.n_labelled = float(tree_sum(values["n_labelled"]))
+        self.n_labelled = float(sum_in_tree_order(values["n_labelled"]))
         self.n_examples, self.n_nodes, self.n_edges = (
             sum(values[name]) for name in ("n_examples", "n_nodes", "n_edges")
         )
         self.has_unlabelled = any(values["has_unlabelled"])
         self.is_forest, self.is_exact = all(values["is_forest"]), all(values["is_exact"])
         self.path = " and ".join(sorted(set(values["path"])))
-        self.label_counts, self.curvature = tree_sum(values["label_counts"]), tree_sum(values["curvature"])
+        self.label_counts, self.curvature = (
+            sum_in_tree_order(values["label_counts"]),
+            sum_in_tree_order(values["curvature"]),
+        )
 
     edges_per_node = EmpiricalRisk.edges_per_node
     n_constant_errors = EmpiricalRisk.n_constant_errors
@@ -116,7 +121,7 @@ class ShardedRisk:
         """
         if members is not None:
             return self.batches
-        changed = self._changed_objective()
+        changed = self._get_changed_objective()
         asked = self._kept.n_steps, np.array(coef), self._starts_cold
         value, n_carrying = self._kept.total(
             _RiskOfShard.evaluate, *asked, self._sent_objective, is_lasting=False, known=(*asked, changed)
@@ -127,7 +132,7 @@ class ShardedRisk:
             self._kept.shorten()
         return value
 
-    def _changed_objective(self):
+    def _get_changed_objective(self):
         """Return the objective if it has changed since the previous pass, else None; also None if shards have their
         own.
         """

@@ -32,7 +32,7 @@ import numpy as np
 
 from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf.objectives._base import Loss
-from sklearn_crf.objectives._risk import EmpiricalRisk, tables_by_weight, total_of, weighted_loss
+from sklearn_crf.objectives._risk import EmpiricalRisk, group_tables_by_weight, total_of, weighted_loss
 from sklearn_crf.objectives.contrastive._contrastive_sets import SetsOfBatches
 from sklearn_crf.objectives.likelihood._pass_over_chains import PassOverChains
 from sklearn_crf.objectives.likelihood._pass_over_graphs import PassOverGraphs
@@ -40,12 +40,12 @@ from sklearn_crf.objectives.likelihood._pass_over_nodes import (
     NodePass,
     NodesGivenNeighbours,
     NodesWithoutEdges,
-    total_risk,
+    sum_risks,
 )
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives.margin._forest_planes import ForestPlanes, SparseForestPlanes
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
-from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, risk_in_blocks
+from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, split_risk_into_blocks
 
 # Number of batches whose statistics are kept until the pullback
 _N_TOGETHER = 8
@@ -63,7 +63,7 @@ class PooledPullback:
 
     def __init__(self, risk):
         self._examples = [risk.potentials.prepared(batch.example) for batch in risk.batches]
-        self._ranges = risk.potentials.shared_ranges(self._examples)
+        self._ranges = risk.potentials.split_shared_ranges(self._examples)
 
     @staticmethod
     def applies(objective, potentials, batches):
@@ -102,7 +102,7 @@ class PassOfSets:
         # For each batch its sets, and the differences of feature vectors, (n_assignments, n_coef)
         self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
         zeros = np.zeros(risk.potentials.n_coef)
-        self._by_weight = [tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
+        self._by_weight = [group_tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
         # Weights of nodes are costs of generators and do not enter losses.
         unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
         self._nodes = NodePass(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
@@ -120,18 +120,18 @@ class PassOfSets:
         if members is not None:
             return None
         coef = np.asarray(coef)
-        filled = [i for i in range(len(self._batches)) if self._sets(i).n_assignments]
+        filled = [i for i in range(len(self._batches)) if self._get_sets(i).n_assignments]
         few = [i for i in filled if self._is_small(i)]
         many = [partial(self._evaluate_sets, i, coef) for i in filled if not self._is_small(i)]
         by_differences = [partial(self._evaluate_differences, few, coef)] if few else []
         of_sets = map_tasks(lambda task, n_threads: task(n_threads=n_threads), [*many, *by_differences], risk.n_jobs)
-        return total_risk([self._nodes.at(coef, risk.n_jobs), *of_sets], counts_errors=False)
+        return sum_risks([self._nodes.at(coef, risk.n_jobs), *of_sets], counts_errors=False)
 
-    def _sets(self, i):
+    def _get_sets(self, i):
         return self._objective.of_batch(i).sets
 
     def _is_small(self, i):
-        n_assignments = self._sets(i).n_assignments
+        n_assignments = self._get_sets(i).n_assignments
         n_numbers = n_assignments * self._potentials.n_coef
         return n_assignments <= _FEW_ASSIGNMENTS and n_numbers <= self._batches[i].example.n_nodes
 
@@ -139,10 +139,10 @@ class PassOfSets:
         """Return the loss, an error count of zero, and the gradient of the sets of a batch."""
         batch = self._batches[i]
         # Sets read no edges. The pass over nodes has checked that scores are finite.
-        unary, tables = self._potentials.scores_and_tables(coef, batch.example)
+        unary, tables = self._potentials.compute_scores_and_tables(coef, batch.example)
         by_weight = self._by_weight[i]
         scores = _Scores(unary, tables if by_weight is None else by_weight.tables(tables))
-        terms, statistics = self._sets(i).terms_and_statistics(scores)
+        terms, statistics = self._get_sets(i).terms_and_statistics(scores)
         part = weighted_loss(batch, Loss(statistics, terms), by_weight)
         return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
 
@@ -150,7 +150,7 @@ class PassOfSets:
         """Return loss, error count and gradient of the sets of several batches, by differences of feature vectors."""
         value, gradient = 0.0, np.zeros(len(coef))
         for i in members:
-            sets, weight = self._sets(i), self._batches[i].weight
+            sets, weight = self._get_sets(i), self._batches[i].weight
             rows = self._rows(i)
             share, losses = rows @ coef, np.empty(len(sets.set_weight))
             sets.normalize(share, losses)
@@ -165,12 +165,12 @@ class PassOfSets:
     def _rows(self, i):
         """Return the differences of feature vectors of a batch, after adding rows of new assignments."""
         known, rows = self._differences[i]
-        sets, example, potentials = self._sets(i), self._batches[i].example, self._potentials
+        sets, example, potentials = self._get_sets(i), self._batches[i].example, self._potentials
         by_weight = self._by_weight[i]
         if known is not sets:
             rows = np.zeros((0, potentials.n_coef))
         if len(rows) < sets.n_assignments:
-            shape = (*potentials.edge_layout(example)[0], potentials.n_classes, potentials.n_classes)
+            shape = (*potentials.compute_edge_layout(example)[0], potentials.n_classes, potentials.n_classes)
             if by_weight is not None:
                 shape = by_weight.shape
             each = sets.statistics_of_each(shape, example.node_features.dtype, len(rows))
@@ -274,7 +274,7 @@ def plane_oracle(risk, C, scale, map_in_threads=map, *, by_blocks=True, by_dual=
     kinds = FORESTS + FOREST_DUALS if by_dual else FORESTS
     for kind in applying(kinds, risk.objective, risk.potentials, risk.batches):
         return kind(risk, C, scale, map_in_threads)
-    risk, blocks = risk_in_blocks(risk)
+    risk, blocks = split_risk_into_blocks(risk)
     if not by_blocks:
         # Weights do not change between blocks, so one block lets threads share all examples.
         blocks = [[i for block in blocks for i in block]]

@@ -7,7 +7,7 @@ from sklearn_crf.optimize._exponentiated_gradient import exponentiated_gradient
 from sklearn_crf.optimize._frank_wolfe import frank_wolfe
 from sklearn_crf.optimize._iterates import AT_LIMIT, UNPROVEN
 from sklearn_crf.optimize._lbfgs import minimize_lbfgs, scaling_by_differences
-from sklearn_crf.optimize._owlqn import least_subgradient, minimize_owlqn
+from sklearn_crf.optimize._owlqn import compute_least_subgradient, minimize_owlqn
 from sklearn_crf.optimize._pqn import minimize_pqn
 from sklearn_crf.optimize._spg import minimize_spg
 from sklearn_crf.optimize._steps import AdaGradState, adagrad_steps, gradient_ascent, minimize_sgd

@@ -9,7 +9,7 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 from sklearn_crf.optimize._active_set import climb_active_set
-from sklearn_crf.optimize._cutting_plane import affordable_planes
+from sklearn_crf.optimize._cutting_plane import count_affordable_planes
 
 # Tolerated violation of optimality, relative to the largest gradient and to the terms that sum to a gradient.
 _PRECISION = 1e-12
@@ -50,7 +50,7 @@ class _StepFromBest:
         """Adapt the step to whether the last point was better than all earlier points."""
         self._share = min(1.0, 2 * self._share) if is_better else max(0.1, 0.5 * self._share)
 
-    def go_all_the_way(self):
+    def allow_full_step(self):
         """Let the next step go to the minimiser itself."""
         self._share = 1.0
 
@@ -93,7 +93,7 @@ def bmrm(
     loss this is the 1-slack cutting-plane method.
     """
     # fun: callable; x0: (n,); lower_bounded: (n,) of bool; callback: callable
-    x = _iterates.checked_start(x0)
+    x = _iterates.check_start(x0)
     bundle = Bundle(_iterates.mask_of_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
         bundle.add(np.zeros(len(x)), floor)
@@ -112,14 +112,14 @@ def bmrm(
         minimizer, dual = bundle.solve()
         curves[1].append(dual)
         fields = {"x": best.x.copy(), "fun": best.fun(dual), "dual": dual, "nit": len(curves[0])}
-        stop = _iterates.stopped_by(callback, **fields)
+        stop = _iterates.notify_callback(callback, **fields)
         has_risen = _has_risen(dual, former)
         end = best.end(dual, tol, is_stuck=was_at_minimizer and not has_risen)
         if end or stop:
             message = "STOP: by the callback" if stop else end
             break
         if not has_risen:
-            step.go_all_the_way()
+            step.allow_full_step()
         x = step.to(best.x, minimizer)
     return OptimizeResult(
         x=best.x,
@@ -310,7 +310,7 @@ def one_slack(
     plane that has not been its highest for the longest time. A full bundle drops planes without weight.
     """
     # lower_bounded: (n,) of bool; callback: callable
-    max_kept = min(max_kept, affordable_planes(cache_size, sizes, n))
+    max_kept = min(max_kept, count_affordable_planes(cache_size, sizes, n))
     state = _OneSlackIterate(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes, max_kept)
     found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
@@ -319,7 +319,7 @@ def one_slack(
         due = promising or state.is_stuck or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.best], due, state.is_stuck):
             break
-        state.use_kept()
+        state.reuse_kept_planes()
     return found.result(epoch)
 
 
@@ -355,9 +355,9 @@ class _OneSlackIterate:
         self._add(slope, offset)
         if not _has_risen(self.dual, former):
             self.is_stuck = x is minimizer
-            self._step.go_all_the_way()
+            self._step.allow_full_step()
 
-    def use_kept(self):
+    def reuse_kept_planes(self):
         """Add planes of the sum that are made of kept planes, while each rises well above the bundle."""
         for _ in range(_MOST_BETWEEN):
             slope, offset = np.zeros(len(self.x)), 0.0

@@ -9,7 +9,7 @@ from scipy.optimize import OptimizeResult
 from sklearn_crf.optimize import _iterates
 
 
-def affordable_planes(cache_size, sizes, n):
+def count_affordable_planes(cache_size, sizes, n):
     """Return the number of planes per term that fit in ``cache_size`` megabytes."""
     return int(cache_size * 2**20 / (8 * n * max(sum(sizes), 1)))
 
@@ -130,7 +130,7 @@ class _PlanesOfBlock:
                 break
             own = slice(start[term], stop[term])
             up = start[term] + int(np.argmax(gradient[own]))
-            down = self._best_partner(own, gradient, up)
+            down = self._find_best_partner(own, gradient, up)
             row = self._gram[up] - self._gram[down]
             curvature = max(float(row[up] - row[down]), np.finfo(np.float64).tiny)
             move = min((gradient[up] - gradient[down]) / curvature, self.weight[down])
@@ -138,7 +138,7 @@ class _PlanesOfBlock:
             self.weight[down] = 0.0 if move == self.weight[down] else self.weight[down] - move
             gradient -= move * row
 
-    def _best_partner(self, own, gradient, up):
+    def _find_best_partner(self, own, gradient, up):
         """Return the plane with weight from which a shift to ``up`` gains most, to second order."""
         difference = gradient[up] - gradient[own]
         gram = self._gram
@@ -178,8 +178,8 @@ def cutting_plane(
     with :func:`frank_wolfe`, which keeps one plane per term, if high accuracy is wanted or the oracle is expensive.
     """
     # lower_bounded: (n,) of bool; callback: callable
-    rng = _iterates.random_state_of(random_state)
-    max_planes = min(max_planes, affordable_planes(cache_size, sizes, n))
+    rng = _iterates.make_random_state(random_state)
+    max_planes = min(max_planes, count_affordable_planes(cache_size, sizes, n))
     state = PlaneCache(sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes)
     found = _iterates.Checks(risk, state, tol, callback)
     precision = 0.0

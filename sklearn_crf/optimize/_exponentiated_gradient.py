@@ -50,7 +50,7 @@ def exponentiated_gradient(
     epoch visits every block once, in random order.
     """
     # fun: callable; callback: callable
-    rng = _iterates.random_state_of(random_state)
+    rng = _iterates.make_random_state(random_state)
     state = _DualMarginals(blocks, temperature)
     losses, duals = [], []
     message = _iterates.AT_LIMIT
@@ -61,7 +61,7 @@ def exponentiated_gradient(
         losses.append(value)
         duals.append(state.dual)
         fields = {"fun": value, "jac": gradient, "dual": state.dual, "nit": epoch, "parameters": state.parameters}
-        if _iterates.stopped_by(callback, x=state.x.copy(), **fields):
+        if _iterates.notify_callback(callback, x=state.x.copy(), **fields):
             message = "STOP: by the callback"
             break
         if _iterates.largest(gradient) <= tol:

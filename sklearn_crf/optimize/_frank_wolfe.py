@@ -59,7 +59,7 @@ class BlockDual:
         lift = offsets - self._offsets[block]
         slack = lift + rows @ self.x
         # Bounds on entries only flatten the dual: a step that raises it without bounds raises it with bounds too.
-        share = _box_ascent(rows @ rows.T, slack)
+        share = _maximise_in_box(rows @ rows.T, slack)
         self._slopes[block] += share[:, None] * rows
         self._offsets[block] += share * lift
         self.offset += float(share @ lift)
@@ -69,7 +69,7 @@ class BlockDual:
         return float(np.maximum(slack, 0.0).sum())
 
 
-def _box_ascent(gram, gradient):
+def _maximise_in_box(gram, gradient):
     """Maximise gradient' share - share' gram share / 2 over shares in [0, 1], by coordinate ascent from zero."""
     gradient, share = gradient.copy(), np.zeros(len(gradient))
     curvature = np.maximum(gram.diagonal(), np.finfo(np.float64).tiny)
@@ -111,7 +111,7 @@ def frank_wolfe(
     the dual value never falls, however many terms share a block. Each epoch visits every block once, in random order.
     """
     # oracle: callable; risk: callable; lower_bounded: (n,) of bool; callback: callable
-    rng = _iterates.random_state_of(random_state)
+    rng = _iterates.make_random_state(random_state)
     state = BlockDual(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n)) if dual is None else dual
     found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):

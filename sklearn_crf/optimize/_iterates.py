@@ -16,7 +16,7 @@ Callback = Callable[[OptimizeResult], object]
 RandomSeed = int | np.random.RandomState | None
 
 
-def random_state_of(random_state):
+def make_random_state(random_state):
     """Return the given ``RandomState``, or a new one from a seed or None."""
     return random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
 
@@ -132,7 +132,7 @@ class Checks:
             self._check(epoch, candidates)
         dual = self._state.dual
         fields = {"x": self._state.x.copy(), "fun": self._best.fun(dual), "dual": dual, "nit": epoch}
-        if stopped_by(self._callback, **fields):
+        if notify_callback(self._callback, **fields):
             if not due:
                 self._check(epoch, candidates)
             self._message = "STOP: by the callback"
@@ -164,7 +164,7 @@ class Checks:
         )
 
 
-def checked_start(x0):
+def check_start(x0):
     """Return a float64 copy of the start, after checking that it is a vector of finite numbers."""
     x = np.array(x0, dtype=np.float64)
     if x.ndim != 1:
@@ -184,7 +184,7 @@ def step_sizes(step_size, schedule, decay_steps):
     return lambda t: step_size / (1 + t / decay_steps) ** power
 
 
-def stopped_by(callback, **fields):
+def notify_callback(callback, **fields):
     """Pass the fields to the callback as OptimizeResult; return whether it is true or raises StopIteration."""
     if callback is None:
         return False

@@ -29,7 +29,7 @@ def minimize_lbfgs(
     """
     # most_left: fraction of the value that may still be left to decrease, estimated from the last iterations
     # fun: callable; x0: (n,); lower_bounded: (n,) of bool, in z if scaling, (n, n), is given; callback: callable
-    start = _iterates.checked_start(x0)
+    start = _iterates.check_start(x0)
     bounded = _iterates.mask_of_bounds(lower_bounded, len(start))
     start[bounded] = np.maximum(start[bounded], 0.0)
     run = _Iterations(fun, start, scaling, callback, bounded, tol, most_left)
@@ -64,11 +64,11 @@ def minimize_lbfgs(
         run(found.x)
     if found.status in (0, _STOPPED) and run.has_converged():
         return run.result(run.last, _CONVERGED)
-    if found.status == 0 and run.stands_still():
+    if found.status == 0 and run.has_stalled():
         return run.result(run.best, "CONVERGENCE: the value no longer changes")
     if found.status == 1:
         return run.result(run.last, _iterates.AT_LIMIT)
-    if noise and run.stands_still(noise):
+    if noise and run.has_stalled(noise):
         return run.result(run.best, "CONVERGENCE: the value changes by its noise only")
     return run.result(run.best, "ABNORMAL: no better point on the line, value and gradient disagree")
 
@@ -93,7 +93,7 @@ def scaling_by_differences(
         \nabla^2 f(x_0) = V \Lambda V^\top
     """
     # fun: callable; x0: (n,); returns: (n, n)
-    start = _iterates.checked_start(x0)
+    start = _iterates.check_start(x0)
     gradient = np.array(fun(start)[1], dtype=np.float64)
     hessian = np.empty((len(start), len(start)))
     for row, shift in zip(hessian, step * np.eye(len(start)), strict=True):
@@ -156,7 +156,7 @@ class _Iterations:
         x, value, gradient = self.last
         self.loss_curve.append(value)
         nit = len(self.loss_curve) - 1
-        self.stopped = _iterates.stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=nit)
+        self.stopped = _iterates.notify_callback(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=nit)
         if self.stopped or self.has_converged():
             raise StopIteration
 
@@ -168,7 +168,7 @@ class _Iterations:
         """Return whether the gradient at the last point is zero, or within ``tol`` with little left to gain."""
         return _iterates.has_converged(self.steepest(self.last), self.loss_curve, self.tol, self.most_left)
 
-    def stands_still(self, noise=_VALUE_TOL):
+    def has_stalled(self, noise=_VALUE_TOL):
         """Return whether the last iteration changed the value by no more than ``noise``, relative to the value."""
         if len(self.loss_curve) < 2:
             return False

@@ -82,7 +82,7 @@ def minimize_owlqn(
     >>> found.x.round(4)
     array([2., 0.])
     """
-    x = _iterates.checked_start(x0)
+    x = _iterates.check_start(x0)
     l1 = np.asarray(l1, dtype=np.float64)
     if not np.all(l1 >= 0):
         raise ValueError(f"l1 must not be negative or NaN, got {l1.min()}.")
@@ -96,7 +96,7 @@ def minimize_owlqn(
     curve, n_evaluations = [value], 1
     message = _iterates.AT_LIMIT
     for _ in range(max_iter):
-        slope = least_subgradient(x, gradient, l1)
+        slope = compute_least_subgradient(x, gradient, l1)
         if _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left):
             message = "CONVERGENCE: subgradient within tol"
             break
@@ -115,13 +115,13 @@ def minimize_owlqn(
         fall = value - new_value
         x, value, gradient = new_x, new_value, new_gradient
         curve.append(value)
-        if _iterates.stopped_by(callback, x=x, fun=value, jac=gradient, nit=len(curve) - 1):
+        if _iterates.notify_callback(callback, x=x, fun=value, jac=gradient, nit=len(curve) - 1):
             message = "STOP: by the callback"
             break
         if fall <= 0:
             message = "CONVERGENCE: the value no longer changes"
             break
-    slope = least_subgradient(x, gradient, l1)
+    slope = compute_least_subgradient(x, gradient, l1)
     x.flags.writeable = True
     fields = _iterates.ended(message)
     fields["success"] |= _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left)
@@ -155,7 +155,7 @@ def _evaluate(fun, x, l1):
     return float(value) + penalty, np.asarray(gradient, dtype=np.float64)
 
 
-def least_subgradient(x, gradient, l1):
+def compute_least_subgradient(x, gradient, l1):
     """Return the subgradient of least norm: zero where x is zero and the penalty outweighs the gradient."""
     if not l1.any():
         return gradient
@@ -172,7 +172,7 @@ def _search_line(fun, x, value, slope, l1, pairs, curvature):
     step = 1.0
     for n_tried in range(1, _MOST_SHRINKS + 1):
         # Recompute the direction in place for each point. Storing it takes as much memory as x; few searches need two.
-        new_x = _newton_direction(slope, pairs, curvature)
+        new_x = _compute_newton_direction(slope, pairs, curvature)
         if has_l1:
             new_x[penalised & (new_x * slope >= 0)] = 0.0
         if not pairs and n_tried == 1:
@@ -190,7 +190,7 @@ def _search_line(fun, x, value, slope, l1, pairs, curvature):
     return None, _MOST_SHRINKS
 
 
-def _newton_direction(slope, pairs, scale):
+def _compute_newton_direction(slope, pairs, scale):
     """Return minus the approximate inverse Hessian times the slope, computed by the two-loop recursion."""
     direction = -slope
     shares = []

@@ -33,7 +33,7 @@ class ProjectedRun:
         self.shrink = shrink
         self.fun, self.project, self.callback = fun, project, callback
         self.precision = precision
-        self.x = project(_iterates.checked_start(x0))
+        self.x = project(_iterates.check_start(x0))
         self.value, self.gradient = self._evaluate(self.x, n_before=0)
         if not (np.isfinite(self.value) and np.all(np.isfinite(self.gradient))):
             raise ValueError(f"fun must be finite at the projection of x0, got value {self.value}.")
@@ -42,14 +42,14 @@ class ProjectedRun:
         self.loss_curve = [self.value]
         self.best = self.x, self.value, self.gradient
         self.stopped = False
-        self.residual = self._residual(self.x, self.gradient)
+        self.residual = self._compute_residual(self.x, self.gradient)
 
     def _evaluate(self, x, n_before):
         self.nfev = n_before + 1
         value, gradient = self.fun(x)
         return float(value), np.array(gradient, dtype=np.float64)
 
-    def _residual(self, x, gradient):
+    def _compute_residual(self, x, gradient):
         return _iterates.largest(self.project(x - gradient) - x)
 
     def move_along(self, direction):
@@ -81,13 +81,15 @@ class ProjectedRun:
     def _accept(self, x, value, gradient):
         self.moved, self.turned = x - self.x, gradient - self.gradient
         self.x, self.value, self.gradient = x, value, gradient
-        self.residual = self._residual(x, gradient)
+        self.residual = self._compute_residual(x, gradient)
         self.nit += 1
         self.recent.append(value)
         self.loss_curve.append(value)
         if value < self.best[1]:
             self.best = x, value, gradient
-        self.stopped = _iterates.stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=self.nit)
+        self.stopped = _iterates.notify_callback(
+            self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=self.nit
+        )
 
     def has_converged(self, tol, most_left=np.inf):
         """Return whether the projected gradient is within ``tol`` and little of the value is left to decrease."""
@@ -97,7 +99,7 @@ class ProjectedRun:
         fields = _iterates.ended(message)
         if not fields["success"] and self.best[1] < self.value:
             self.x, self.value, self.gradient = self.best
-            self.residual = self._residual(self.x, self.gradient)
+            self.residual = self._compute_residual(self.x, self.gradient)
         return OptimizeResult(
             x=self.x,
             fun=self.value,

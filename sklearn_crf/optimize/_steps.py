@@ -36,7 +36,7 @@ def gradient_ascent(
     which shrinks as squared gradients add up. This dampens oscillations, whatever the units of the variables.
     """
     # gradient: callable; x0: (n,); callback: callable
-    x = _iterates.checked_start(x0)
+    x = _iterates.check_start(x0)
     is_adaptive = schedule == "adaptive"
     size = _iterates.step_sizes(step_size, "constant" if is_adaptive else schedule, decay_steps=100)
     squares = np.zeros(len(x))
@@ -52,7 +52,7 @@ def gradient_ascent(
         if _iterates.largest(direction) <= tol:
             found.success, found.message = True, "CONVERGENCE: gradient within tol"
             break
-        if _iterates.stopped_by(callback, x=x.copy(), jac=direction.copy(), nit=t):
+        if _iterates.notify_callback(callback, x=x.copy(), jac=direction.copy(), nit=t):
             found.success, found.message = True, "STOP: by the callback"
             break
         step = direction
@@ -87,18 +87,18 @@ def minimize_sgd(
         \bar x_t = \Big(1 - \frac{4}{t + 3}\Big) \bar x_{t-1} + \frac{4}{t + 3} x_t
     """
     # fun: callable; x0: (n,); project: callable; callback: callable
-    x = _iterates.checked_start(x0)
+    x = _iterates.check_start(x0)
     size = _iterates.step_sizes(step_size, schedule, decay_steps=-(-n_examples // batch_size))
-    rng = _iterates.random_state_of(random_state)
+    rng = _iterates.make_random_state(random_state)
     state = OptimizeResult(x=x, last_x=x, fun=None, jac=None, nit=0, n_steps=0, success=True, message="", loss_curve=[])
     for _ in range(n_epochs):
         order = rng.permutation(n_examples)
         batches = [order[start : start + batch_size] for start in range(0, n_examples, batch_size)]
-        if not _epoch(state, fun, batches, size, project):
+        if not _run_epoch(state, fun, batches, size, project):
             state.success, state.message = False, "ABNORMAL: gradient is not finite, try a smaller step_size"
             break
         state.nit += 1
-        if _iterates.stopped_by(callback, x=state.x.copy(), fun=state.fun, nit=state.nit):
+        if _iterates.notify_callback(callback, x=state.x.copy(), fun=state.fun, nit=state.nit):
             state.message = "STOP: by the callback"
             break
     else:
@@ -107,7 +107,7 @@ def minimize_sgd(
     return state
 
 
-def _epoch(state, fun, batches, size, project):
+def _run_epoch(state, fun, batches, size, project):
     """Make one step for each batch and store the results in ``state``; return False if a gradient is not finite."""
     total = 0.0
     for batch in batches:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import Callback, Checks, Oracle, RandomSeed, mask_of_bounds, random_state_of
+from sklearn_crf.optimize._iterates import Callback, Checks, Oracle, RandomSeed, make_random_state, mask_of_bounds
 
 
 class _PegasosIterate:
@@ -97,7 +97,7 @@ def subgradient(
     >>> subgradient(oracle, [1, 1], risk, 2, tol=1e-6, random_state=0).x.round(3)
     array([0.5 , 0.25])
     """
-    rng = random_state_of(random_state)
+    rng = make_random_state(random_state)
     state = _PegasosIterate(mask_of_bounds(lower_bounded, n))
     found = Checks(risk, state, tol, callback)
     mean = np.zeros(n)

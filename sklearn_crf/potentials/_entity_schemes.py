@@ -21,7 +21,7 @@ class EntityScheme(NamedTuple):
         used = {"O", *self.single, *self.first, *self.inside, *self.last, *self.after_same, *self.before_same}
         return "".join(prefix for prefix in "IOBESLU" if prefix in used)
 
-    def prefixes_of(self, found) -> list[list[str]]:
+    def list_prefixes(self, found) -> list[list[str]]:
         """Return the prefixes of the tokens of each entity, (kind, start, stop); entities must be sorted by start."""
 
         def touches(a, b):
@@ -47,11 +47,11 @@ class EntityScheme(NamedTuple):
     def may_follow(self, before, after) -> bool:
         """Return whether one label can follow another in a valid sequence. A label is given as (prefix, kind)."""
         is_same = before[1] == after[1] and "O" not in (before[0], after[0])
-        return (before[0], after[0], is_same) in _successions(self)
+        return (before[0], after[0], is_same) in _list_successions(self)
 
 
 @cache
-def _successions(scheme):
+def _list_successions(scheme):
     """Return the prefixes of successive labels that a scheme allows, with whether both labels are of one kind."""
     # Every pair of successive labels occurs in some sequence of three entities of up to four tokens, adjacent or not.
     sizes, gaps = (1, 2, 4), (0, 1)
@@ -62,7 +62,7 @@ def _successions(scheme):
             spans.append((kind, stop + gap, stop + gap + size))
             stop += gap + size
         labels = [("O", "")] * (stop + 1)
-        for (kind, start, stop_here), prefixes in zip(spans, scheme.prefixes_of(spans), strict=True):
+        for (kind, start, stop_here), prefixes in zip(spans, scheme.list_prefixes(spans), strict=True):
             labels[start:stop_here] = [(prefix, kind) for prefix in prefixes]
         found.update((a[0], b[0], a[1] == b[1] != "") for a, b in pairwise(labels))
     return found

@@ -30,49 +30,49 @@ class ExtendedPotentials:
         found.pairwise = self.pairwise.without_ends()
         return found
 
-    def _followed_by(self, values: np.ndarray, fill: Any) -> np.ndarray:
+    def _append_further_values(self, values: np.ndarray, fill: Any) -> np.ndarray:
         """Return values of the weights of nodes and edges, followed by one value of all further weights."""
         return np.concatenate((values, np.full(self.n_coef - len(values), fill, dtype=values.dtype)))
 
     @property
     def penalty(self) -> np.ndarray:
         """Factors of the squared weights in the penalty, (n_coef,) float64."""
-        return self._followed_by(self.pairwise.penalty, 1.0)
+        return self._append_further_values(self.pairwise.penalty, 1.0)
 
     @property
     def tails(self) -> np.ndarray:
         """Unit of each weight's feature divided by its robust spread, (n_coef,) float64."""
-        return self._followed_by(self.pairwise.tails, 1.0)
+        return self._append_further_values(self.pairwise.tails, 1.0)
 
     @property
     def on_edges(self) -> np.ndarray:
         """Mask of the weights of pairwise tables and of all further weights, (n_coef,) bool."""
-        return self._followed_by(self.pairwise.on_edges, True)
+        return self._append_further_values(self.pairwise.on_edges, True)
 
     def check(self, encoded: Any, name: str) -> None:
         """Raise ValueError if examples have types, states or features that training examples did not have."""
         self.pairwise.check(encoded, name)
 
-    def inference_model(self, coef: np.ndarray, example: Any) -> Any:
+    def build_inference_model(self, coef: np.ndarray, example: Any) -> Any:
         """Return a model for inference, which is :meth:`model`."""
         # coef: (n_coef,)
         return self.model(coef, example)
 
-    def kept_edges(self, example: Any) -> Any:
-        """Return an edge layout that models share for all weights, see :meth:`LinearPotentials.kept_edges`."""
-        return self.pairwise.kept_edges(example)
+    def prepare_edges(self, example: Any) -> Any:
+        """Return an edge layout that models share for all weights, see :meth:`LinearPotentials.prepare_edges`."""
+        return self.pairwise.prepare_edges(example)
 
     def prepared(self, example: Any) -> Any:
         """Return an example in the form that is fastest for many calls, see :meth:`SparsePotentials.prepared`."""
         return self.pairwise.prepared(example)
 
-    def prepared_once(self, example: Any) -> Any:
-        """Return an example for a single call of :meth:`model`, see :meth:`SparsePotentials.prepared_once`."""
-        return self.pairwise.prepared_once(example)
+    def prepare_once(self, example: Any) -> Any:
+        """Return an example for a single call of :meth:`model`, see :meth:`SparsePotentials.prepare_once`."""
+        return self.pairwise.prepare_once(example)
 
-    def shared_ranges(self, examples: Any) -> Any:
+    def split_shared_ranges(self, examples: Any) -> Any:
         """Return ranges of node features with about equal numbers of entries."""
-        return self.pairwise.shared_ranges(examples)
+        return self.pairwise.split_shared_ranges(examples)
 
     def pullback(self, example: Any, statistics: Any) -> np.ndarray:
         """Return the derivative by the weights, given the derivative by the model."""

@@ -42,15 +42,15 @@ class FactorType:
         return coef[:, np.append(np.where(known, place, former.n_listed), former.n_listed)]
 
 
-def factor_types(examples, batches, n_classes):
+def collect_factor_types(examples, batches, n_classes):
     """Return the types of factors in training examples, with the joint states that occur."""
     shapes: dict[str, tuple] = {}
     found: dict[str, list] = {}
     for i, example in enumerate(examples):
         for name, factors in example.factors.items():
-            shape = _shape_of(example, factors, name, n_classes, i)
+            shape = _get_factor_shape(example, factors, name, n_classes, i)
             if shapes.setdefault(name, shape) != shape:
-                raise _unlike(i, name, shape, shapes[name])
+                raise _make_mismatch_error(i, name, shape, shapes[name])
     for batch in batches:
         for name, factors in batch.example.factors.items():
             states = batch.counted_labels[factors.scope]
@@ -68,16 +68,16 @@ def check_factors(examples, types, n_classes):
                     f"X[{i}] has factors of type {name!r}, which no training example had: the types in training were "
                     f"{sorted(known)}."
                 )
-            shape = _shape_of(example, factors, name, n_classes, i)
+            shape = _get_factor_shape(example, factors, name, n_classes, i)
             if shape != known[name]:
-                raise _unlike(i, name, shape, known[name])
+                raise _make_mismatch_error(i, name, shape, known[name])
         try:
             FactorGraph.from_factors(states_of(example, n_classes), example.fixed_factors)
         except ValueError as error:
             raise ValueError(f"X[{i}].fixed_factors: {error}") from error
 
 
-def _shape_of(example, factors, name, n_classes, i):
+def _get_factor_shape(example, factors, name, n_classes, i):
     """Return the numbers of states of a factor's nodes, and the number of features."""
     of_nodes = states_of(example, n_classes)[factors.scope]
     differs = (of_nodes != of_nodes[0]).any(axis=1)
@@ -96,7 +96,7 @@ def states_of(example, n_classes):
     return np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
 
 
-def _unlike(i, name, shape, expected):
+def _make_mismatch_error(i, name, shape, expected):
     return ValueError(
         f"X[{i}] has factors of type {name!r} with nodes of {list(shape[0])} states and {shape[1]} features, but "
         f"others of that type have {list(expected[0])} and {expected[1]}."

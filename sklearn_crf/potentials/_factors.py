@@ -51,10 +51,10 @@ class FactorPotentials(ExtendedPotentials):
         graphs = [models.factor_graph_of(model)]
         n_states = graphs[0].n_states
         for kind in self._types_of(example):
-            graphs.append(_graph_of_type(kind, weights.factors[kind.name], example.factors[kind.name], n_states))
+            graphs.append(_build_type_graph(kind, weights.factors[kind.name], example.factors[kind.name], n_states))
         if example.fixed_factors:
             graphs.append(models.FactorGraph.from_factors(n_states, example.fixed_factors))
-        return models.union_of_factors(*graphs)
+        return models.unite_factors(*graphs)
 
     def _types_of(self, example):
         return [kind for kind in self.types if kind.name in example.factors]
@@ -62,7 +62,7 @@ class FactorPotentials(ExtendedPotentials):
     def _split(self, parts, example, statistics):
         if isinstance(statistics, models.Statistics):
             return statistics
-        shell = self._shell(example)
+        shell = self._build_zero_model(example)
         base = models.factor_graph_of(shell)
         cell, table = base.log_table.size, base.n_tables
         for kind in self._types_of(example):
@@ -76,12 +76,12 @@ class FactorPotentials(ExtendedPotentials):
         n_states = base.n_states
         unary = np.zeros(shell.unary.shape)
         unary[np.arange(unary.shape[1]) < n_states[:, None]] = statistics.log_table[: n_states.sum()]
-        return models.Statistics(unary, models.pairwise_statistics(shell, statistics.log_table))
+        return models.Statistics(unary, models.convert_to_pairwise_statistics(shell, statistics.log_table))
 
-    def _shell(self, example):
+    def _build_zero_model(self, example):
         """Return the pairwise model of nodes and edges with all scores zero."""
         n_classes = self.n_classes
-        shape, edge_type, edge_weight = self.pairwise.edge_layout(example)
+        shape, edge_type, edge_weight = self.pairwise.compute_edge_layout(example)
         return models.PairwiseModel(
             example.graph,
             np.zeros((example.n_nodes, n_classes)),
@@ -100,7 +100,7 @@ class WeightsByType(NamedTuple):
     factors: dict
 
 
-def _graph_of_type(kind, weights, found, n_states):
+def _build_type_graph(kind, weights, found, n_states):
     """Return the factors of one type, with one table or, if they have features, one table for each factor."""
     scores = weights if found.features is None else found.features @ weights
     n_tables, n_factors = len(scores), len(found.scope)

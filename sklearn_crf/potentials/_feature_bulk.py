@@ -62,7 +62,9 @@ class FeatureBulk(NamedTuple):
         """Return the weighted medians of the centres and spreads of parts."""
         number, center, spread = (np.array(each) for each in zip(*parts, strict=True))
         weight = np.broadcast_to(number[..., np.newaxis], center.shape)
-        return cls(number.sum(axis=0), _weighted_median(center, weight), _weighted_median(spread, weight))
+        return cls(
+            number.sum(axis=0), _compute_weighted_median(center, weight), _compute_weighted_median(spread, weight)
+        )
 
 
 # Maximum number of sampled nodes or edges, and of sampled values, which limits the sample for many features.
@@ -91,7 +93,7 @@ def _differences(columns):
     return np.abs(columns[:, :half] - columns[:, half : 2 * half])
 
 
-def _weighted_median(values, weight):
+def _compute_weighted_median(values, weight):
     """Return the weighted median along the first axis, for non-negative weights."""
     order = np.argsort(values, axis=0, kind="stable")
     values, weight = np.take_along_axis(values, order, 0), np.cumsum(np.take_along_axis(weight, order, 0), axis=0)

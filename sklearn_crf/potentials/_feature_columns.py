@@ -39,7 +39,7 @@ class FeatureColumns:
         return sp.csr_matrix((value, (self.node, index)), shape=shape)
 
 
-def feature_columns(features, node_type=None, what="features"):
+def build_feature_columns(features, node_type=None, what="features"):
     """Convert features to columns."""
     # features: ndarray or sparse matrix of shape (N, F); node_type: (N,)
     n_nodes, n_features = features.shape
@@ -101,8 +101,8 @@ class FeaturePairs:
         """Return the pairs of a feature and a column that occur together at some node."""
         # Use the smaller integer type if possible, since keys and their copies take much memory.
         dtype = np.int32 if n_features * n_columns <= _MOST_FEATURES else np.int64
-        keys = [_keys(features, column, n_columns).astype(dtype) for features, column in occurrences]
-        pairs = _sorted_distinct(np.concatenate(keys))
+        keys = [_compute_keys(features, column, n_columns).astype(dtype) for features, column in occurrences]
+        pairs = _sort_distinct(np.concatenate(keys))
         del keys
         feature, column = np.divmod(pairs, dtype(n_columns))
         ptr = np.concatenate(([0], np.cumsum(np.bincount(feature, minlength=n_features))))
@@ -112,7 +112,7 @@ class FeaturePairs:
     def of_matrix(cls, weights):
         """Return the pairs stored in a sparse weight matrix."""
         # weights: sparse matrix of shape (n_columns, n_features)
-        by_feature = _by_feature(weights)
+        by_feature = _arrange_by_feature(weights)
         pairs = cls(weights.shape[0], by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32))
         # Keep the transposed matrix: predictions pick weights from the matrix that defines the pairs.
         object.__setattr__(pairs, "_weights", (weights, by_feature.data))
@@ -137,7 +137,7 @@ class FeaturePairs:
         if self._weights is not None and weights is self._weights[0]:
             return self._weights[1].astype(np.float64)
         if sp.issparse(weights):
-            by_feature = _by_feature(weights)
+            by_feature = _arrange_by_feature(weights)
             if np.array_equal(by_feature.indptr, self.ptr) and np.array_equal(by_feature.indices, self.column):
                 return by_feature.data.astype(np.float64)
             weights = weights.tocsr()
@@ -147,21 +147,21 @@ class FeaturePairs:
         return np.asarray(weights[self.column, feature], dtype=np.float64).ravel()
 
 
-def _by_feature(weights):
+def _arrange_by_feature(weights):
     """Return weights (n_columns, n_features) as a CSR matrix with a sorted row for each feature."""
     by_feature = weights.T.tocsr()
     by_feature.sort_indices()
     return by_feature
 
 
-def _keys(features, column_of_node, n_columns):
+def _compute_keys(features, column_of_node, n_columns):
     """Return the distinct values of feature * n_columns + column that occur."""
     column = column_of_node[features.node]
     keys = np.repeat(features.feature.astype(np.int64) * n_columns, np.diff(features.ptr)) + column
-    return _sorted_distinct(keys[column >= 0])
+    return _sort_distinct(keys[column >= 0])
 
 
-def _sorted_distinct(keys):
+def _sort_distinct(keys):
     """Return the sorted distinct keys. Sorting needs much less memory than hash tables."""
     keys.sort()
     is_new = np.ones(len(keys), dtype=bool)

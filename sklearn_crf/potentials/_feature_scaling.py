@@ -8,7 +8,7 @@ import numpy as np
 
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.encoding import OperatorFeatures, SharedRows, with_fields, with_scaled_edges
+from sklearn_crf.encoding import OperatorFeatures, SharedRows, copy_with_scaled_edges, replace_fields
 from sklearn_crf.potentials._feature_bulk import FeatureBulk
 
 # A feature is centred if its mean is more than this many standard deviations from 0. A constant feature is centred if
@@ -43,23 +43,23 @@ class FeatureMoments(NamedTuple):
     def of_nodes(cls, batches: Sequence, n_types: int, n_jobs: int | None = 1) -> "FeatureMoments":
         """Return the moments of dense node features, where each node has the weight of its component in the loss."""
         n_features = batches[0].example.shape[1]
-        parts = ((each.example.node_features, each.example.node_type, _weights_of_nodes(each)) for each in batches)
+        parts = ((each.example.node_features, each.example.node_type, _compute_node_weights(each)) for each in batches)
         return cls._from_parts(parts, n_types, n_features, n_jobs)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
         """Return the moments of dense edge features, with weights as for nodes. Edges without features do not count."""
-        parts = ((each.example.edge_features, each.example.edge_type, _weights_of_edges(each)) for each in batches)
+        parts = ((each.example.edge_features, each.example.edge_type, _compute_edge_weights(each)) for each in batches)
         return cls._from_parts((part for part in parts if part[0] is not None), n_types, n_features)
 
     @classmethod
     def _from_parts(cls, parts, n_types, n_features, n_jobs=1):
         shape = n_types, n_features
         none = cls(np.zeros(n_types), np.zeros(shape), np.zeros(shape), np.full(shape, np.inf), np.full(shape, -np.inf))
-        lists = map_tasks(lambda part, n_threads: none._moments_of_part(*part), parts, n_jobs)
+        lists = map_tasks(lambda part, n_threads: none._compute_part_moments(*part), parts, n_jobs)
         return cls.joined([none, *(found for each in lists for found in each)])
 
-    def _moments_of_part(self, values, kind, weight):
+    def _compute_part_moments(self, values, kind, weight):
         """Return a list of moments, one for each block of rows."""
         if isinstance(values, SharedRows):
             # Nodes of all types share the rows, so their moments are equal.
@@ -134,7 +134,7 @@ def _rows(values, kind, weight=None):
         yield rows, kinds, None if weight is None else weight[part]
 
 
-def _weights_of_nodes(batch: Any) -> np.ndarray | None:
+def _compute_node_weights(batch: Any) -> np.ndarray | None:
     """Return the weight in the loss of the connected component of each node, or None if all are 1.
 
     It is the weight of the example, times the largest weight of a labelled node in the component, or 0 if no node there
@@ -152,9 +152,9 @@ def _weights_of_nodes(batch: Any) -> np.ndarray | None:
     return None if np.all(weight == 1) else weight
 
 
-def _weights_of_edges(batch: Any) -> np.ndarray | None:
+def _compute_edge_weights(batch: Any) -> np.ndarray | None:
     """Return the weight in the loss of the connected component of each edge, or None if all are 1."""
-    weight = _weights_of_nodes(batch)
+    weight = _compute_node_weights(batch)
     return None if weight is None else weight[batch.example.graph.edges[:, 0]]
 
 
@@ -162,7 +162,7 @@ def _rescale(values, kind, center, scale):
     """Return rows minus the centre of their type, divided by the scale of their type."""
     if isinstance(values, SharedRows):
         # Nodes of all types share the rows, so they share centre and scale.
-        return values.with_rows(_rescale(values.rows, None, center, scale))
+        return values.replace_rows(_rescale(values.rows, None, center, scale))
     changed = np.empty_like(values)
     start = 0
     for rows, kinds, _ in _rows(values, kind):
@@ -254,8 +254,8 @@ class FeatureScaling:
 
     def _measure_tails(self, nodes, edges, penalties, fit_intercept, penalises_intercept):
         """Set the tails, and centre features with outliers at their robust centre if this centre is far from 0."""
-        tail = _tails(self.scale, nodes, penalties[0])
-        self.tail, self.edge_tail = tail, _tails(self.edge_scale, edges, penalties[1])
+        tail = _compute_tail_factors(self.scale, nodes, penalties[0])
+        self.tail, self.edge_tail = tail, _compute_tail_factors(self.edge_scale, edges, penalties[1])
         if fit_intercept:
             is_far = penalises_intercept | (np.abs(nodes.center) > _FAR * self.scale / tail)
             self.center = np.where(tail > 1, np.where(is_far, nodes.center, 0.0), self.center)
@@ -267,7 +267,7 @@ class FeatureScaling:
 
     def rescale_penalty(self, potentials: Any) -> None:
         """Set the penalty of potentials so that it applies to weights of scaled features."""
-        linear = _linear_part(potentials)
+        linear = _get_linear_part(potentials)
         linear.feature_scale, linear.edge_scale = self.scale, self.edge_scale
         if self.edge_size is not None:
             linear.edge_scale = (1.0 if self.edge_scale is None else self.edge_scale) / self.edge_size
@@ -281,10 +281,10 @@ class FeatureScaling:
 
     def _scale_example(self, example):
         if np.any(self.edge_scale != 1):
-            example = with_scaled_edges(example, self.edge_scale)
+            example = copy_with_scaled_edges(example, self.edge_scale)
         if not np.any(self.center) and np.all(self.scale == 1):
             return example
-        return with_fields(
+        return replace_fields(
             example, node_features=_rescale(example.node_features, example.node_type, self.center, self.scale)
         )
 
@@ -325,13 +325,13 @@ class FeatureScaling:
         return moved
 
 
-def _linear_part(potentials):
+def _get_linear_part(potentials):
     """Return the potentials of nodes and edges, whose weights precede the weights of factors."""
     return getattr(potentials, "pairwise", potentials)
 
 
 def _parts(potentials, flat):
-    linear = _linear_part(potentials)
+    linear = _get_linear_part(potentials)
     return linear.unpack(flat[: linear.n_coef])
 
 
@@ -341,13 +341,13 @@ def _units(moments, deviation, penalty):
     return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)
 
 
-def _tails(scale, bulk, penalty):
+def _compute_tail_factors(scale, bulk, penalty):
     """Return the scale divided by the robust spread for each feature with outliers, and 1 for other features."""
     tail = scale / np.hypot(bulk.spread, np.sqrt(penalty))
     return np.where((scale != 1) & (tail > _LONG_TAIL), tail, 1.0)
 
 
-def warn_of_minute_features(moments: FeatureMoments, C: float) -> None:
+def warn_of_small_features(moments: FeatureMoments, C: float) -> None:
     """Warn of features whose range is so small that the penalty suppresses their effect."""
     information = C * moments.number.sum() * moments.deviation**2
     is_small = (moments.high < moments.low + _MINUTE) & (information < _LEAST_INFORMATION)

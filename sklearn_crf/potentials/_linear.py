@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import column_sums, gram
-from sklearn_crf.encoding import Encoded, SharedRows, trusted_example, weighted_sums_of_edges
-from sklearn_crf.models import EdgeLayout, PairwiseModel, model_with_layout
+from sklearn_crf._numbers import gram, sum_columns
+from sklearn_crf.encoding import Encoded, SharedRows, make_trusted_example, sum_edges_of_example
+from sklearn_crf.models import EdgeLayout, PairwiseModel, build_model_with_layout
 
 # Maximum number of edges of a copied edge layout that is kept for all models of an example. For more edges, the memory
 # of the copy matters more than the time that it saves.
@@ -78,7 +78,7 @@ class LinearPotentials:
         self.n_node_types = n_node_types
         self.n_edge_types = n_edge_types
         self.fit_intercept = fit_intercept
-        self._coef_shape, self.n_columns = self._node_shape()
+        self._coef_shape, self.n_columns = self._get_node_shape()
         self._intercept_shape = (n_node_types, self.n_columns if fit_intercept else 0)
         self._edge_shape: tuple[int, ...] = (n_edge_types, n_edge_features, form.n_weights)
 
@@ -111,7 +111,7 @@ class LinearPotentials:
                 f"X has {encoded.n_edge_features} edge features, but {name} was fitted with {self.n_edge_features}."
             )
 
-    def _node_shape(self):
+    def _get_node_shape(self):
         """Return the shape of the feature weights, and the number of columns of scores."""
         n_columns = 1 if self.n_classes == 2 else self.n_classes
         return (self.n_node_types, n_columns, self.n_features), n_columns
@@ -171,8 +171,8 @@ class LinearPotentials:
         # coef: (n_coef,)
         if edges is None:
             return self._model(coef, example, self._unary)
-        unary, tables = self._scores_and_tables(coef, example, self._unary)
-        return model_with_layout(example.graph, unary, tables, edges)
+        unary, tables = self._compute_scores_and_tables(coef, example, self._unary)
+        return build_model_with_layout(example.graph, unary, tables, edges)
 
     def unary(self, coef, example):
         """Return the unary scores of :meth:`model`, without the -inf of labels forbidden at the ends of chains."""
@@ -180,12 +180,12 @@ class LinearPotentials:
         unary = self._unary(self.unpack(np.asarray(coef)), example)
         return unary.astype(example.node_features.dtype, copy=False)
 
-    def kept_edges(self, example):
+    def prepare_edges(self, example):
         """Return the edge layout that all models of an example share, checked once, or None if it is not kept."""
         is_shared = example.stores_edges and example.n_states is None and not example.has_factors
         if not is_shared or not example.graph.n_edges:
             return None
-        (n_types, n_features), edge_type, edge_weight = self.edge_layout(example)
+        (n_types, n_features), edge_type, edge_weight = self.compute_edge_layout(example)
         # A layout of edge types without edge weights makes no copy, so it is kept for any number of edges.
         if example.graph.n_edges > _MOST_KEPT_EDGES and (edge_type is None or edge_weight is not None):
             return None
@@ -193,22 +193,22 @@ class LinearPotentials:
         return EdgeLayout.of(edge_type, edge_weight, example.graph.n_edges, n_types, n_features, dtype)
 
     def _model(self, coef, example, unary_of):
-        unary, tables = self._scores_and_tables(coef, example, unary_of)
-        _, edge_type, edge_weight = self.edge_layout(example)
+        unary, tables = self._compute_scores_and_tables(coef, example, unary_of)
+        _, edge_type, edge_weight = self.compute_edge_layout(example)
         return PairwiseModel(
             example.graph, unary, tables, edge_type=edge_type, edge_weight=edge_weight, n_states=example.n_states
         )
 
-    def scores_and_tables(self, coef, example):
+    def compute_scores_and_tables(self, coef, example):
         """Return the unary scores and the pairwise tables of :meth:`model`, without checking them."""
         # coef: (n_coef,); returns: unary: (N, K); tables: (T, R, K, K)
-        unary, tables = self._scores_and_tables(coef, example, self._unary)
+        unary, tables = self._compute_scores_and_tables(coef, example, self._unary)
         return unary, tables.astype(unary.dtype, copy=False)
 
-    def _scores_and_tables(self, coef, example, unary_of):
+    def _compute_scores_and_tables(self, coef, example, unary_of):
         weights, dtype = self.unpack(np.asarray(coef)), example.node_features.dtype
         tables = self._tables(weights, example)
-        if self._forbids_by_a_feature(example):
+        if self._needs_forbidding_feature(example):
             constraint = np.zeros((len(tables), 1, *tables.shape[2:]), dtype=tables.dtype)
             tables = np.concatenate([tables, self.forbid_pairs(constraint)], axis=1)
         else:
@@ -235,7 +235,7 @@ class LinearPotentials:
                 unary[np.ix_(nodes, np.flatnonzero(is_forbidden))] = -np.inf
         return unary
 
-    def _forbids_by_a_feature(self, example):
+    def _needs_forbidding_feature(self, example):
         """Return whether forbidden pairs need an additional table, whose edge feature is 1 on all edges."""
         # A single table can hold -inf itself if its feature is positive on all edges.
         if self.forbidden is None or self.takes_sparse_edges or not example.graph.n_edges:
@@ -249,7 +249,7 @@ class LinearPotentials:
         # tables: (T, R, K, K); returns: (T, R, K, K)
         return tables if self.forbidden is None else np.where(self.forbidden, -np.inf, tables)
 
-    def inference_model(self, coef, example):
+    def build_inference_model(self, coef, example):
         """Return a model for inference only, with the scores of :meth:`model`.
 
         If each table has a single weight and nothing is forbidden, the edge features are summed to one feature, which
@@ -259,13 +259,13 @@ class LinearPotentials:
         # coef: (n_coef,)
         one_feature = self.n_edge_features == 1 or not example.graph.n_edges
         if one_feature or self.form.n_weights > 1 or self.forbids:
-            return self._model(coef, example, self._unary_of_parts)
+            return self._model(coef, example, self._compute_part_unaries)
         weights = self.unpack(np.asarray(coef))
         return PairwiseModel(
             example.graph,
-            self._unary_of_parts(weights, example).astype(example.node_features.dtype, copy=False),
+            self._compute_part_unaries(weights, example).astype(example.node_features.dtype, copy=False),
             self.form.expand(np.ones((1, 1, 1))),
-            edge_weight=weighted_sums_of_edges(example, weights.edge_coef[..., 0]),
+            edge_weight=sum_edges_of_example(example, weights.edge_coef[..., 0]),
             n_states=example.n_states,
         )
 
@@ -273,16 +273,16 @@ class LinearPotentials:
         """Return the tables for the edges of an example."""
         return self.form.expand(weights.edge_coef)
 
-    def edge_layout(self, example):
+    def compute_edge_layout(self, example):
         """Return the shape of a model's tables, and the types and weights of its edges."""
         # returns: shape: tuple of int; edge_type: (E,) or None; edge_weight: (E, R) or None
         n_features, features = self.n_edge_features, example.edge_features
-        if self._forbids_by_a_feature(example):
+        if self._needs_forbidding_feature(example):
             n_features += 1
             features = np.concatenate([features, np.ones((len(features), 1), dtype=features.dtype)], axis=1)
         return (self.n_edge_types, n_features), example.edge_type, features
 
-    def touched_by(self, example):
+    def find_touched_weights(self, example):
         """Return the indices of the weights on which the model of an example depends."""
         return slice(None)
 
@@ -297,9 +297,9 @@ class LinearPotentials:
 
     def _pull_edges(self, parts, example, tables):
         """Write the derivative by the edge weights, given the derivative by the tables."""
-        parts.edge_coef[...] = self._edge_gradient(tables)
+        parts.edge_coef[...] = self._compute_edge_gradient(tables)
 
-    def _edge_gradient(self, tables):
+    def _compute_edge_gradient(self, tables):
         """Return the derivative by the edge weights, given the derivative by the tables, (..., T, R, K, K)."""
         # The additional table of forbidden pairs has no weights.
         return self.form.adjoint(tables[..., : self.n_edge_features, :, :])
@@ -311,7 +311,7 @@ class LinearPotentials:
         # statistics.tables: (m, T, R, K, K)
         # node_ptr: (m + 1,), first node of each graph, then the number of nodes; returns: (m, n_coef), float64
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
-        columns, edge_coef = self._columns(statistics.unary), self._edge_gradient(statistics.tables)
+        columns, edge_coef = self._columns(statistics.unary), self._compute_edge_gradient(statistics.tables)
         for gradient, own, ends in zip(gradients, edge_coef, pairwise(node_ptr.tolist()), strict=True):
             parts, nodes = self.unpack(gradient), slice(*ends)
             parts.edge_coef[...] = own
@@ -319,7 +319,7 @@ class LinearPotentials:
         return gradients
 
     def _unary(self, weights, example):
-        scores = self._columns_of_scores(weights, example)
+        scores = self._compute_score_columns(weights, example)
         if self.n_columns < self.n_classes:
             halves = np.empty((len(scores), 2), dtype=scores.dtype)
             np.multiply(scores[:, 0], scores.dtype.type(0.5), out=halves[:, 1])
@@ -327,7 +327,7 @@ class LinearPotentials:
             return halves
         return scores
 
-    def _unary_of_parts(self, weights, example):
+    def _compute_part_unaries(self, weights, example):
         """Return the unary scores of joined graphs, bitwise equal to each graph's own scores if one has cycles.
 
         Fields that share one row of features among their nodes are many and small, and have one product for all.
@@ -341,7 +341,9 @@ class LinearPotentials:
         for part in parts:
             nodes = slice(start, start := start + part.n_nodes)
             node_type = None if example.node_type is None else example.node_type[nodes]
-            found.append(self._unary(weights, trusted_example(example.node_features[nodes], part, None, node_type)))
+            found.append(
+                self._unary(weights, make_trusted_example(example.node_features[nodes], part, None, node_type))
+            )
         return np.concatenate(found)
 
     def _columns(self, unary):
@@ -350,7 +352,7 @@ class LinearPotentials:
             return (unary[:, 1:] - unary[:, :1]) * unary.dtype.type(0.5)
         return unary
 
-    def _columns_of_scores(self, weights, example):
+    def _compute_score_columns(self, weights, example):
         """Return features times weights plus intercepts, (N, n_columns)."""
         if isinstance(example.node_features, SharedRows):
             scores = example.node_features.scores(weights.coef)
@@ -361,7 +363,7 @@ class LinearPotentials:
         if self.n_node_types == 1:
             return self._product(weights, 0, example.node_features)
         scores = np.zeros((example.n_nodes, self.n_columns), dtype=example.node_features.dtype)
-        for node_type, nodes in self._nodes_by_type(example):
+        for node_type, nodes in self._group_nodes_by_type(example):
             scores[nodes] = self._product(weights, node_type, example.node_features[nodes])
         return scores
 
@@ -380,13 +382,13 @@ class LinearPotentials:
             if self.fit_intercept:
                 parts.intercept[...] = by_constant
             return
-        for node_type, members in self._nodes_by_type(example, nodes):
+        for node_type, members in self._group_nodes_by_type(example, nodes):
             chosen = columns[members]
             parts.coef[node_type] = gram(features[members], chosen)
             if self.fit_intercept:
-                parts.intercept[node_type] = column_sums(chosen)
+                parts.intercept[node_type] = sum_columns(chosen)
 
-    def _nodes_by_type(self, example, nodes=slice(None)):
+    def _group_nodes_by_type(self, example, nodes=slice(None)):
         if self.n_node_types == 1:
             return [(0, slice(None))]
         node_type = np.zeros(example.n_nodes, dtype=np.int32) if example.node_type is None else example.node_type

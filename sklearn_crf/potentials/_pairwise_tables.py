@@ -89,17 +89,17 @@ class _SoftenedForm(PairwiseForm):
     divisor: float
 
     def expand(self, weights):
-        return _with_scaled_differences(super().expand(weights), 1 / self.divisor)
+        return _scale_differences(super().expand(weights), 1 / self.divisor)
 
     def contract(self, tables):
-        return super().contract(_with_scaled_differences(tables, self.divisor))
+        return super().contract(_scale_differences(tables, self.divisor))
 
     def adjoint(self, tables):
         of_states = (tables.sum(axis=-1) + tables.sum(axis=-2)) * (0.5 - 0.5 / self.divisor)
         return super().adjoint(tables / self.divisor + of_states[..., np.newaxis] * np.eye(tables.shape[-1]))
 
 
-def _with_scaled_differences(tables, factor):
+def _scale_differences(tables, factor):
     """Multiply the differences of table entries from the means of their diagonal entries by a factor."""
     of_states = np.diagonal(tables, axis1=-2, axis2=-1)
     of_states = (of_states[..., :, np.newaxis] + of_states[..., np.newaxis, :]) / 2
@@ -110,7 +110,7 @@ def _with_scaled_differences(tables, factor):
 PAIRWISE_FORMS = ("ising", "potts", "symmetric", "full")
 
 
-def pairwise_form(name, n_classes):
+def make_pairwise_form(name, n_classes):
     """Return the form of pairwise tables with a given name."""
     if name == "auto":
         name = "ising" if n_classes == 2 else "potts"
@@ -129,7 +129,7 @@ def pairwise_form(name, n_classes):
     return PairwiseForm(name, index, sign)
 
 
-def _invalid_transitions(scheme, classes):
+def _find_invalid_transitions(scheme, classes):
     """Return masks of the successive pairs of labels, and of the labels at ends, that an entity scheme forbids."""
     # classes: (K,) of str; returns: pairs: (K, K), bool; ends: (2, K), bool
     rules = ENTITY_SCHEMES[scheme]
@@ -155,7 +155,7 @@ class PairwiseTables(HoldsOptions):
     Parameters
     ----------
     form : str, default="auto"
-        Form of the tables, see :func:`pairwise_form`.
+        Form of the tables, see :func:`make_pairwise_form`.
     forbidden : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"} or array-like of shape (n_pairs, 2), optional
         Pairs of labels with probability zero at the first and second node of an edge (on a chain, a label and the next
         label). The name of an entity scheme forbids all pairs that violate it, and labels that must not begin or end a
@@ -236,7 +236,7 @@ class PairwiseTables(HoldsOptions):
         if self.forbidden is None:
             return None
         if isinstance(self.forbidden, str):
-            return _invalid_transitions(self.forbidden, classes)[0]
+            return _find_invalid_transitions(self.forbidden, classes)[0]
         pairs = as_array(self.forbidden, "forbidden")
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
@@ -273,7 +273,7 @@ class PairwiseTables(HoldsOptions):
             )
         mask = np.zeros((2, len(classes)), dtype=bool)
         if isinstance(self.forbidden, str) and has_ends:
-            mask |= _invalid_transitions(self.forbidden, classes)[1]
+            mask |= _find_invalid_transitions(self.forbidden, classes)[1]
         for row, name in zip(mask, given, strict=True):
             if name in named:
                 row[_columns(np.ravel(given[name]), classes, name)] = True

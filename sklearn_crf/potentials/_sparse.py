@@ -5,14 +5,14 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import map_tasks, own_workspace
-from sklearn_crf.encoding import tie_constant_edges, with_fields
+from sklearn_crf._threads import allocate_workspace, map_tasks
+from sklearn_crf.encoding import replace_fields, tie_constant_edges
 from sklearn_crf.kernels.learning.feature_pairs import (
     pair_gradient,
     pair_scores,
     pair_scores_of_rows,
 )
-from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
+from sklearn_crf.potentials._feature_columns import FeatureColumns, build_feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
 
 # Number of ranges of features for threads. Each range reads all statistics.
@@ -34,28 +34,28 @@ class SparsePotentials(LinearPotentials):
         self.pairs = pairs
         super().__init__(n_features, n_classes, form, **options)
 
-    def _node_shape(self):
+    def _get_node_shape(self):
         return (len(self.pairs),), self.pairs.n_columns
 
     def prepared(self, example):
         """Return an example with features stored by column, for many calls with it."""
-        return with_feature_columns(example, self.n_node_types)
+        return convert_to_feature_columns(example, self.n_node_types)
 
-    def prepared_once(self, example):
+    def prepare_once(self, example):
         """Return an example in the form that is fastest for a single call of :meth:`model`."""
         return tie_constant_edges(example) if self._reads_rows(example.node_features) else self.prepared(example)
 
     def _reads_rows(self, features):
         return self.n_node_types == 1 and sp.issparse(features) and features.format == "csr"
 
-    def touched_by(self, example):
+    def find_touched_weights(self, example):
         pairs = self.pairs.of_features(self.prepared(example).node_features.feature)
         return np.concatenate([pairs, np.arange(len(self.pairs), self.n_coef)])
 
-    def _columns_of_scores(self, weights, example):
+    def _compute_score_columns(self, weights, example):
         scores = np.zeros((example.n_nodes, self.n_columns))
         if self.fit_intercept:
-            for node_type, nodes in self._nodes_by_type(example):
+            for node_type, nodes in self._group_nodes_by_type(example):
                 scores[nodes] = weights.intercept[node_type]
         if self._reads_rows(example.node_features):
             rows, pairs = example.node_features, self.pairs
@@ -73,13 +73,13 @@ class SparsePotentials(LinearPotentials):
 
     def _pull_intercepts(self, parts, example, columns):
         if self.fit_intercept:
-            for node_type, nodes in self._nodes_by_type(example):
+            for node_type, nodes in self._group_nodes_by_type(example):
                 parts.intercept[node_type] += columns[nodes].sum(axis=0, dtype=np.float64)
 
     def pullback_each(self, example, statistics, node_ptr):
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
         columns = self._columns(statistics.unary)
-        edge_coef = self._edge_gradient(statistics.tables)
+        edge_coef = self._compute_edge_gradient(statistics.tables)
         # Features are stored by column, so that rows cannot be selected: set the statistics of other nodes to zero.
         for i, (start, stop) in enumerate(pairwise(node_ptr)):
             parts = self.unpack(gradients[i])
@@ -106,7 +106,7 @@ class SparsePotentials(LinearPotentials):
 
     def _pull_shared_tables(self, parts, statistics):
         for part in statistics:
-            parts.edge_coef[...] += self._edge_gradient(part.tables)
+            parts.edge_coef[...] += self._compute_edge_gradient(part.tables)
 
     def curvature(self, examples, node_weights):
         r"""Return the diagonal of the Hessian of the negative log-likelihood at zero weights, for independent edges.
@@ -123,7 +123,7 @@ class SparsePotentials(LinearPotentials):
         for example, weight in zip(examples, node_weights, strict=True):
             add_squares(example.node_features, weight, squares)
             if self.fit_intercept:
-                for node_type, nodes in self._nodes_by_type(example):
+                for node_type, nodes in self._group_nodes_by_type(example):
                     parts.intercept[node_type] += variance * weight[nodes].sum()
         parts.coef[...] = variance * np.repeat(squares, np.diff(self.pairs.ptr))
         mean = self.form.adjoint(np.full(self.form.sign.shape, 1 / self.n_classes**2))
@@ -141,9 +141,9 @@ class SparsePotentials(LinearPotentials):
             for t in range(self.n_edge_types):
                 edge_coef[t] += squares[edge_type == t].sum(axis=0)[:, np.newaxis] * variance
 
-    def shared_ranges(self, examples):
+    def split_shared_ranges(self, examples):
         """Return ranges of features with about equal numbers of entries."""
-        return ranges_of_features([example.node_features for example in examples], self.pairs)
+        return split_features_evenly([example.node_features for example in examples], self.pairs)
 
 
 def add_squares(features, weight, squares):
@@ -160,7 +160,7 @@ def add_scores(features, pairs, weights, scores):
     """Add the weights of the features of each row to its scores."""
     # weights: (n_pairs,); scores: (n_rows, n_columns) float64, added to
     weights = np.ascontiguousarray(weights, dtype=np.float64)
-    pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, own_workspace(pairs.n_columns))
+    pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, allocate_workspace(pairs.n_columns))
 
 
 def add_gradient(features, pairs, columns, gradient, limits=None):
@@ -169,7 +169,7 @@ def add_gradient(features, pairs, columns, gradient, limits=None):
     # limits: range of features to process, None for all
     columns = np.ascontiguousarray(columns, dtype=np.float64)
     start, stop = (0, len(features.feature)) if limits is None else np.searchsorted(features.feature, limits)
-    work = own_workspace(pairs.n_columns)
+    work = allocate_workspace(pairs.n_columns)
     pair_gradient(*features.arrays, start, stop, pairs.ptr, pairs.column, columns, gradient, work)
 
 
@@ -184,7 +184,7 @@ def add_gradients(blocks, pairs, gradient, ranges, n_jobs):
     map_tasks(run, ranges, n_jobs)
 
 
-def ranges_of_features(columns, pairs):
+def split_features_evenly(columns, pairs):
     """Return ranges of features with about equal numbers of entries."""
     n_features = len(pairs.ptr) - 1
     entries = np.zeros(n_features, dtype=np.int64)
@@ -195,12 +195,12 @@ def ranges_of_features(columns, pairs):
     return list(pairwise([0, *np.searchsorted(ends, wanted).tolist(), n_features]))
 
 
-def with_feature_columns(example, n_node_types):
+def convert_to_feature_columns(example, n_node_types):
     """Return an example with :class:`FeatureColumns` as node features, without edge features if all are 1."""
     if isinstance(example.node_features, FeatureColumns):
         return example
     edge_features = example.edge_features
     if edge_features is not None and edge_features.shape[1] == 1 and np.all(edge_features == 1):
         edge_features = None
-    columns = feature_columns(example.node_features, example.node_type if n_node_types > 1 else None)
-    return with_fields(example, node_features=columns, edge_features=edge_features)
+    columns = build_feature_columns(example.node_features, example.node_type if n_node_types > 1 else None)
+    return replace_fields(example, node_features=columns, edge_features=edge_features)

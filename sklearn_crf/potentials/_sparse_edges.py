@@ -3,15 +3,15 @@
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf.encoding import with_fields
-from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
+from sklearn_crf.encoding import replace_fields
+from sklearn_crf.potentials._feature_columns import FeatureColumns, build_feature_columns
 from sklearn_crf.potentials._sparse import (
     SparsePotentials,
     add_gradient,
     add_gradients,
     add_scores,
     add_squares,
-    ranges_of_features,
+    split_features_evenly,
 )
 
 
@@ -31,13 +31,13 @@ class SparseEdgePotentials(SparsePotentials):
         super().__init__(pairs, n_features, n_classes, form, **options)
         self._edge_shape = (len(edge_pairs),)
 
-    def inference_model(self, coef, example):
+    def build_inference_model(self, coef, example):
         return self.model(coef, example)
 
     def prepared(self, example):
-        return with_edge_columns(example, self.n_node_types, self.n_edge_types)
+        return convert_to_edge_columns(example, self.n_node_types, self.n_edge_types)
 
-    def prepared_once(self, example):
+    def prepare_once(self, example):
         return self.prepared(example)
 
     def _tables(self, weights, example):
@@ -47,14 +47,16 @@ class SparseEdgePotentials(SparsePotentials):
         add_scores(features, self.edge_pairs, weights.edge_coef, scores)
         return self.form.expand(scores[:, None])
 
-    def edge_layout(self, example):
+    def compute_edge_layout(self, example):
         n_edges = example.graph.n_edges
         return (max(n_edges, 1), 1), np.arange(n_edges, dtype=np.int32), None
 
     def _pull_edges(self, parts, example, tables):
-        add_gradient(self.prepared(example).edge_features, self.edge_pairs, self._edge_columns(tables), parts.edge_coef)
+        add_gradient(
+            self.prepared(example).edge_features, self.edge_pairs, self._compute_edge_columns(tables), parts.edge_coef
+        )
 
-    def _edge_columns(self, tables):
+    def _compute_edge_columns(self, tables):
         return self.form.adjoint(tables[:, 0])
 
     def _set_edge_curvature(self, edge_coef, examples, edge_weights, variance):
@@ -63,9 +65,9 @@ class SparseEdgePotentials(SparsePotentials):
             add_squares(example.edge_features, weight, squares)
         edge_coef[...] = variance[self.edge_pairs.column] * np.repeat(squares, np.diff(self.edge_pairs.ptr))
 
-    def touched_by(self, example):
+    def find_touched_weights(self, example):
         first = self.n_coef - len(self.edge_pairs)
-        of_others = super().touched_by(example)
+        of_others = super().find_touched_weights(example)
         of_edges = self.edge_pairs.of_features(self.prepared(example).edge_features.feature)
         return np.concatenate([of_others[of_others < first], first + of_edges])
 
@@ -74,14 +76,16 @@ class SparseEdgePotentials(SparsePotentials):
             "every edge has its own table, so derivatives of several scalars cannot be summed by table."
         )
 
-    def shared_ranges(self, examples):
-        return super().shared_ranges(examples), ranges_of_features([x.edge_features for x in examples], self.edge_pairs)
+    def split_shared_ranges(self, examples):
+        return super().split_shared_ranges(examples), split_features_evenly(
+            [x.edge_features for x in examples], self.edge_pairs
+        )
 
     def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
         of_nodes, of_edges = ranges
         super().add_pullbacks(gradient, examples, statistics, of_nodes, n_jobs=n_jobs)
         blocks = [
-            (example.edge_features, self._edge_columns(part.tables))
+            (example.edge_features, self._compute_edge_columns(part.tables))
             for example, part in zip(examples, statistics, strict=True)
         ]
         add_gradients(blocks, self.edge_pairs, self.unpack(gradient).edge_coef, of_edges, n_jobs)
@@ -90,7 +94,7 @@ class SparseEdgePotentials(SparsePotentials):
         """Do nothing, since edges do not share tables."""
 
 
-def with_edge_columns(example, n_node_types, n_edge_types):
+def convert_to_edge_columns(example, n_node_types, n_edge_types):
     """Return an example with :class:`FeatureColumns` as features of nodes and of edges."""
     x, features = example, example.edge_features
     if isinstance(features, FeatureColumns):
@@ -99,6 +103,6 @@ def with_edge_columns(example, n_node_types, n_edge_types):
         features = sp.csr_matrix((0, 0), dtype=x.node_features.dtype)
     of_nodes = x.node_features
     if not isinstance(of_nodes, FeatureColumns):
-        of_nodes = feature_columns(of_nodes, x.node_type if n_node_types > 1 else None)
-    of_edges = feature_columns(features, x.edge_type if n_edge_types > 1 else None, "edge features")
-    return with_fields(x, node_features=of_nodes, edge_features=of_edges)
+        of_nodes = build_feature_columns(of_nodes, x.node_type if n_node_types > 1 else None)
+    of_edges = build_feature_columns(features, x.edge_type if n_edge_types > 1 else None, "edge features")
+    return replace_fields(x, node_features=of_nodes, edge_features=of_edges)

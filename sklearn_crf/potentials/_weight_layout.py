@@ -40,20 +40,20 @@ class WeightLayout(NamedTuple):
             return self.attributes(potentials.pairwise, pairwise) | {"duration_coef_": np.array(durations)}
         if not isinstance(potentials, FactorPotentials):
             none: dict[str, dict] = {name: {} for name in _FACTOR_ATTRIBUTES} if self.takes_factors else {}
-            return self._pairwise_attributes(potentials, flat) | none
+            return self._build_pairwise_attributes(potentials, flat) | none
         pairwise, factors = potentials.unpack(flat)
-        return self._pairwise_attributes(potentials.pairwise, pairwise) | {
+        return self._build_pairwise_attributes(potentials.pairwise, pairwise) | {
             "factor_coef_": {name: np.array(coef) for name, coef in factors.items()},
             "factor_states_": {kind.name: kind.states for kind in potentials.types},
             "factor_shapes_": {kind.name: kind.n_states for kind in potentials.types},
         }
 
-    def _pairwise_attributes(self, potentials, flat):
+    def _build_pairwise_attributes(self, potentials, flat):
         coef, intercept, edge_coef = potentials.unpack(flat)
         if not self.fit_intercept:
             intercept = np.zeros((potentials.n_node_types, potentials.n_columns))
-        kept = self._kept_coef(potentials, coef)
-        attributes = dict(zip(("coef_", "boundary_coef_"), self._without_boundaries(kept, potentials), strict=True))
+        kept = self._shape_kept_coef(potentials, coef)
+        attributes = dict(zip(("coef_", "boundary_coef_"), self._split_boundaries(kept, potentials), strict=True))
         attributes["duration_coef_"] = None
         attributes["intercept_"] = (intercept[0] if potentials.n_node_types == 1 else intercept).copy()
         if isinstance(potentials, SparseEdgePotentials):
@@ -61,7 +61,7 @@ class WeightLayout(NamedTuple):
             return {**attributes, "edge_coef_": edge_coef, "n_edge_types_": potentials.n_edge_types}
         return {**attributes, "edge_coef_": self.form.contract(potentials.form.expand(edge_coef))}
 
-    def _without_boundaries(self, coef, potentials):
+    def _split_boundaries(self, coef, potentials):
         """Split node weights into weights of the features of X, and weights of first and last nodes (or None)."""
         if not self.has_boundaries:
             return coef, None
@@ -71,7 +71,7 @@ class WeightLayout(NamedTuple):
         apart = coef[:, places[:, -2:].ravel()].toarray().T.reshape(potentials.n_node_types, 2, -1).swapaxes(0, 1)
         return coef[:, places[:, :-2].ravel()], np.array(apart[:, 0] if potentials.n_node_types == 1 else apart)
 
-    def _coef_of(self, field):
+    def _get_node_coef(self, field):
         """Return the node weights of a fitted field, including the weights of first and last nodes."""
         coef = field.coef_
         if not self.has_boundaries:
@@ -84,7 +84,7 @@ class WeightLayout(NamedTuple):
         parts = [(coef[:, s : s + n_features], apart[:, 2 * t : 2 * t + 2]) for t, s in enumerate(starts)]
         return sp.hstack([part for own in parts for part in own], format="csr")
 
-    def _kept_coef(self, potentials, coef):
+    def _shape_kept_coef(self, potentials, coef):
         if isinstance(potentials, SparsePotentials):
             if self.seen_only or not potentials.pairs.are_all:
                 return potentials.pairs.matrix(coef)
@@ -94,19 +94,19 @@ class WeightLayout(NamedTuple):
 
     # Prediction ----------------------------------------------------------------------------------------------------
 
-    def fitted_potentials(self, field, encoded=None):
+    def build_fitted_potentials(self, field, encoded=None):
         """Return the potentials for a field's fitted weights and the features of an encoded X."""
-        pairwise = self._fitted_pairwise(field, encoded)
+        pairwise = self._build_fitted_pairwise(field, encoded)
         if self.segments is not None:
             return SegmentPotentials(pairwise, self.segments)
         has_factors = encoded is not None and encoded.has_factors
-        if not self.takes_factors or not (has_factors or _coef_of_factors(field)):
+        if not self.takes_factors or not (has_factors or _get_factor_coef(field)):
             return pairwise
-        return FactorPotentials(pairwise, list(_fitted_types(field).values()))
+        return FactorPotentials(pairwise, list(_build_fitted_types(field).values()))
 
-    def _fitted_pairwise(self, field, encoded):
+    def _build_fitted_pairwise(self, field, encoded):
         n_classes, n_features = len(field.classes_), field.n_features_in_ + 2 * self.has_boundaries
-        coef = self._coef_of(field)
+        coef = self._get_node_coef(field)
         n_node_types = field.intercept_.shape[0] if field.intercept_.ndim == 2 else 1
         sparse_edges = sp.issparse(field.edge_coef_)
         n_edge_types = field.n_edge_types_ if sparse_edges else field.edge_coef_.shape[0]
@@ -138,16 +138,16 @@ class WeightLayout(NamedTuple):
     def flat(self, field, potentials):
         """Return the fitted weights as a flat vector for potentials. These may come from other training data."""
         if isinstance(potentials, SegmentPotentials):
-            return np.concatenate((self._flat_pairwise(field, potentials.pairwise), field.duration_coef_.ravel()))
+            return np.concatenate((self._flatten_pairwise(field, potentials.pairwise), field.duration_coef_.ravel()))
         if not isinstance(potentials, FactorPotentials):
-            return self._flat_pairwise(field, potentials)
-        parts, fitted = [self._flat_pairwise(field, potentials.pairwise)], _fitted_types(field)
+            return self._flatten_pairwise(field, potentials)
+        parts, fitted = [self._flatten_pairwise(field, potentials.pairwise)], _build_fitted_types(field)
         for kind in potentials.types:
-            parts.append(kind.weights_of(fitted.get(kind.name), _coef_of_factors(field).get(kind.name)).ravel())
+            parts.append(kind.weights_of(fitted.get(kind.name), _get_factor_coef(field).get(kind.name)).ravel())
         return np.concatenate(parts)
 
-    def _flat_pairwise(self, field, potentials):
-        coef, n_features = self._coef_of(field), potentials.n_features
+    def _flatten_pairwise(self, field, potentials):
+        coef, n_features = self._get_node_coef(field), potentials.n_features
         if isinstance(potentials, SparsePotentials):
             if not sp.issparse(coef):
                 types_apart = coef.reshape(potentials.n_node_types, -1, n_features)
@@ -164,14 +164,14 @@ class WeightLayout(NamedTuple):
 _FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")
 
 
-def _coef_of_factors(field):
+def _get_factor_coef(field):
     """Return the fitted weights of factors by type, or an empty dict if learning did not support factors."""
     return getattr(field, "factor_coef_", {})
 
 
-def _fitted_types(field):
+def _build_fitted_types(field):
     """Return the types of factors of a fitted field, by name."""
     return {
         name: FactorType(name, field.factor_shapes_[name], len(coef), field.factor_states_[name])
-        for name, coef in _coef_of_factors(field).items()
+        for name, coef in _get_factor_coef(field).items()
     }

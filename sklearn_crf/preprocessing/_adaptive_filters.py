@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._threads import map_coarse
-from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, grey_planes, in_layout_of
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, match_layout, read_grey_planes
 from sklearn_crf.preprocessing._tuning import BAND_ROWS, PULL_OF_PLACE, QUANTILE_PIXELS, SMOOTHED, SMOOTHED_REACH
 
 
@@ -154,11 +154,11 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             return self._restore(plane, halves[i % len(halves)])
 
         found = map_coarse(one, list(enumerate(planes)), self.n_jobs)
-        return in_layout_of(X, found)
+        return match_layout(X, found)
 
     def _fit(self, X, y):
         """Return the planes of X, and the least-squares moments of both halves of the images."""
-        planes, targets = (grey_planes(as_images(own), name, self) for own, name in ((X, "X"), (y, "y")))
+        planes, targets = (read_grey_planes(as_images(own), name, self) for own, name in ((X, "X"), (y, "y")))
         if len(planes) != len(targets):
             raise ValueError(f"y has {len(targets)} images, but X has {len(planes)}.")
         for i, (plane, target) in enumerate(zip(planes, targets, strict=True)):
@@ -167,7 +167,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         self.n_channels_ = 1
         self.reach_ = 2 * self.radius + SMOOTHED_REACH + 1
         pairs, period = list(zip(planes, targets, strict=True)), -(-self.period // 2)
-        of_places = sum(map_coarse(self._moments_of_places, pairs, self.n_jobs), _Moments.zeros(period**2, self._size))
+        of_places = sum(map_coarse(self._sum_place_moments, pairs, self.n_jobs), _Moments.zeros(period**2, self._size))
         variance = np.trace(of_places.squares.sum(axis=0)) / max(of_places.counts.sum(), 1) / self._size
         ridge = PULL_OF_PLACE * max(variance, np.finfo(float).tiny) * np.eye(self._size)
         self.place_filters_ = np.linalg.solve(of_places.squares + ridge, of_places.products[..., None])[..., 0]
@@ -191,16 +191,16 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     def _n_kinds(self):
         return (-(-self.period // 2)) ** 2 * self.n_angles * self.n_strengths * self.n_coherences
 
-    def _moments_of_places(self, pair, n_threads):
+    def _sum_place_moments(self, pair, n_threads):
         plane, target = pair
         found = _Moments.zeros((-(-self.period // 2)) ** 2, self._size)
-        for rows, means, inputs, places, _ in self._bands(plane):
+        for rows, means, inputs, places, _ in self._iterate_bands(plane):
             found.add(inputs, (target[rows] - means).ravel(), places.ravel())
         return found
 
     def _add_moments(self, plane, target, moments):
-        structure = self._structure(self._filter_by_position(plane))
-        for rows, means, inputs, places, mirrored in self._bands(plane):
+        structure = self._compute_structure(self._filter_by_position(plane))
+        for rows, means, inputs, places, mirrored in self._iterate_bands(plane):
             kinds = self._kinds([own[rows] for own in structure], places, mirrored)
             moments.add(inputs, (target[rows] - means).ravel(), kinds.ravel())
 
@@ -210,7 +210,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         off = moments.products - np.einsum("kij,kj->ki", moments.squares, start)
         return start + np.linalg.solve(moments.squares + self._pull * np.eye(self._size), off[..., None])[..., 0]
 
-    def _bands(self, plane):
+    def _iterate_bands(self, plane):
         """Yield rows, means (h, W), inputs (h * W, size), positions (h, W) and mirrored angles (h, W) of each band."""
         # plane: (H, W)
         side, shape = 2 * self.radius + 1, plane.shape
@@ -233,11 +233,11 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 
     def _filter_by_position(self, plane):
         found = np.empty(plane.shape)
-        for rows, means, inputs, places, _ in self._bands(plane):
+        for rows, means, inputs, places, _ in self._iterate_bands(plane):
             found[rows] = means + _filter(inputs, places.ravel(), self.place_filters_).reshape(means.shape)
         return found
 
-    def _structure(self, plane):
+    def _compute_structure(self, plane):
         """Return the angle, strength and coherence of the gradients around every pixel."""
         down, right = (_slopes(plane, axis) for axis in (0, 1))
         moments = (
@@ -254,7 +254,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         step = max(1, sum(plane.size for plane in planes) // QUANTILE_PIXELS)
         sampled = []
         for plane in planes:
-            _, strength, coherence = self._structure(self._filter_by_position(plane))
+            _, strength, coherence = self._compute_structure(self._filter_by_position(plane))
             sampled.append(np.stack([strength.ravel()[::step], coherence.ravel()[::step]]))
         strength, coherence = np.concatenate(sampled, axis=1)
         parts = (strength, self.n_strengths), (coherence, self.n_coherences)
@@ -271,10 +271,10 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     def _restore(self, plane, filters):
         """Return an image restored by linear filters, and by adaptive filters as second channel, (H, W, 2)."""
         first = self._filter_by_position(plane)
-        structure = self._structure(first)
+        structure = self._compute_structure(first)
         found = np.empty((*plane.shape, 2), dtype=np.float32)
         found[..., 0] = first
-        for rows, means, inputs, places, mirrored in self._bands(plane):
+        for rows, means, inputs, places, mirrored in self._iterate_bands(plane):
             kinds = self._kinds([own[rows] for own in structure], places, mirrored)
             found[rows, :, 1] = means + _filter(inputs, kinds.ravel(), filters).reshape(means.shape)
         return found
@@ -283,7 +283,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         check_is_fitted(self, "filters_")
         out[...] = self._restore(image[..., 0].astype(np.float64), self.filters_)
 
-    def _names_of_channel(self) -> list[str]:
+    def _name_channel_features(self) -> list[str]:
         return ["linear", "adaptive"]
 
 
@@ -303,14 +303,14 @@ class _Moments(NamedTuple):
 
     def add(self, inputs, targets, kinds):
         """Add the pixels of a band to the sums in place."""
-        for kind, own in _pixels_by_kind(kinds):
+        for kind, own in _group_pixels_by_kind(kinds):
             chosen = inputs[own]
             self.squares[kind] += chosen.T @ chosen
             self.products[kind] += chosen.T @ targets[own]
             self.counts[kind] += len(own)
 
 
-def _pixels_by_kind(kinds):
+def _group_pixels_by_kind(kinds):
     """Return each kind that occurs and the indices of its pixels."""
     order = np.argsort(kinds, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
@@ -319,7 +319,7 @@ def _pixels_by_kind(kinds):
 
 def _filter(inputs, kinds, filters):
     found = np.empty(len(inputs))
-    for kind, own in _pixels_by_kind(kinds):
+    for kind, own in _group_pixels_by_kind(kinds):
         found[own] = inputs[own] @ filters[kind]
     return found
 

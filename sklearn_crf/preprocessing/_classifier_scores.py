@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals
 from sklearn_crf._options import options
-from sklearn_crf._versions import HoldsOptions, restore_versioned_state, versioned_state
-from sklearn_crf.encoding import object_array
+from sklearn_crf._versions import HoldsOptions, get_versioned_state, restore_versioned_state
+from sklearn_crf.encoding import make_object_array
 from sklearn_crf.model_selection import cross_val_predict
 from sklearn_crf.preprocessing import _node_transformer
 from sklearn_crf.preprocessing._frame_output import FrameOutput
@@ -102,7 +102,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     True
     """
 
-    __getstate__, __setstate__ = versioned_state, restore_versioned_state
+    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods("fit")],
@@ -170,22 +170,22 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         layout, examples, _ = _node_transformer.read_nodes(X)
         n_examples = examples.shape[0] if hasattr(examples, "shape") else len(examples)
         if isinstance(self.cv, Integral) and int(self.cv) > n_examples and layout != "nodes":
-            return self._in_place(X, self._scores_of_parts(examples, y, self.cv))
+            return self._replace_features(X, self._cross_validate_parts(examples, y, self.cv))
         # scikit-learn stratifies folds of rows; cross_val_predict stratifies folds of lattices by their fractions of
         # classes.
         cv = check_cv(self.cv, y, classifier=True) if layout == "nodes" else self.cv
-        return self._in_place(X, self._scores_left_out(X, y, cv))
+        return self._replace_features(X, self._compute_left_out_scores(X, y, cv))
 
-    def _scores_left_out(self, X, y, cv):
-        node_classifier = _NodeClassifier(self.estimator, _node_transformer.effective_missing_label(self))
-        return cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._response())
+    def _compute_left_out_scores(self, X, y, cv):
+        node_classifier = _NodeClassifier(self.estimator, _node_transformer.find_missing_label(self))
+        return cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._choose_response())
 
-    def _scores_of_parts(self, examples, y, n_folds):
+    def _cross_validate_parts(self, examples, y, n_folds):
         """Return scores (n_nodes, n_columns) of each example by cross-validation over parts of examples.
 
         Used if there are fewer examples than folds.
         """
-        labels = [_node_transformer.flat_labels([own], [x]) for own, x in zip(y, examples, strict=True)]
+        labels = [_node_transformer.flatten_labels([own], [x]) for own, x in zip(y, examples, strict=True)]
         rows, parts, owner = [], [], []
         for i, (x, own) in enumerate(zip(examples, labels, strict=True)):
             for nodes in np.array_split(np.arange(len(own)), RUNS_PER_FOLD * n_folds):
@@ -198,8 +198,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
             raise ValueError(
                 f"cv={n_folds} needs at least as many nodes as folds, but X has {len(rows)}: use fewer folds."
             )
-        found = self._scores_left_out(rows, parts, n_folds)
-        return object_array(
+        found = self._compute_left_out_scores(rows, parts, n_folds)
+        return make_object_array(
             [np.concatenate([part for part, j in zip(found, owner, strict=True) if j == i]) for i in range(len(labels))]
         )
 
@@ -217,7 +217,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
             Scores in place of features, in the layout of X; a 1-D object array if X is a list.
         """
         check_is_fitted(self)
-        return self._in_place(X, getattr(self._nodes, self._response())(X))
+        return self._replace_features(X, getattr(self._nodes, self._choose_response())(X))
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> np.ndarray:
         """Return the names of the scores, followed by the names of the features if these are appended.
@@ -249,7 +249,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
             nodes = _NodeClassifier(self.estimator)
             nodes.use(self.estimator, X)
         else:
-            nodes = _NodeClassifier(self.estimator, _node_transformer.effective_missing_label(self)).fit(X, y)
+            nodes = _NodeClassifier(self.estimator, _node_transformer.find_missing_label(self)).fit(X, y)
         self._nodes = nodes
         self.estimator_ = nodes.estimator_
         self.classes_ = nodes.classes_
@@ -268,20 +268,20 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return layout != "nodes" and np.ndim(X[0]) > 2
 
     def _check_parameters(self) -> None:
-        if not hasattr(self.estimator, self._response()):
+        if not hasattr(self.estimator, self._choose_response()):
             others = [method for method in _METHODS if hasattr(self.estimator, method)]
             raise ValueError(
                 f"method={self.method!r} is not a method of {type(self.estimator).__name__}, which has {others}: "
                 "choose one of its methods, or wrap the classifier in CalibratedClassifierCV."
             )
 
-    def _response(self):
+    def _choose_response(self):
         return "predict_proba" if self.method == "predict_log_proba" else self.method
 
-    def _in_place(self, X, scores):
-        return self._in_container(self._in_layout(X, scores), X)
+    def _replace_features(self, X, scores):
+        return self._wrap_in_container(self._arrange_in_layout(X, scores), X)
 
-    def _in_layout(self, X, scores):
+    def _arrange_in_layout(self, X, scores):
         """Return an object in the layout of X, with the scores of nodes in place of features."""
         layout, X, _ = _node_transformer.read_nodes(X, self._nodes.feature_names_in_)
         if layout == "nodes":
@@ -289,7 +289,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         if layout == "array":
             scores = np.concatenate(scores) if scores.dtype == object else scores
             return _node_transformer.put_back(self._as_features(scores, _node_transformer.rows_of(X)), X)
-        return object_array(
+        return make_object_array(
             [
                 _node_transformer.put_back(self._as_features(part, _node_transformer.rows_of(x)), x)
                 for part, x in zip(scores, X, strict=True)
@@ -325,8 +325,8 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
 
     def fit(self, X, y):
         layout, X, names = _node_transformer.read_nodes(X)
-        rows = X if layout == "nodes" else _node_transformer.stacked_rows(X)
-        labels = y if layout == "nodes" else _node_transformer.flat_labels(y, X)
+        rows = X if layout == "nodes" else _node_transformer.stack_rows(X)
+        labels = y if layout == "nodes" else _node_transformer.flatten_labels(y, X)
         self._set(clone(self.estimator).fit(*_node_transformer.labelled_rows(rows, labels, self.missing_label)), names)
         return self
 
@@ -344,9 +344,9 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
         return self._apply(self.estimator_.predict_proba, X)
 
     def decision_function(self, X):
-        return self._apply(self._decisions, X)
+        return self._apply(self._compute_decisions, X)
 
-    def _decisions(self, rows):
+    def _compute_decisions(self, rows):
         values = self.estimator_.decision_function(rows)
         return np.stack([-values, values], axis=1) if values.ndim == 1 else values  # one column per class
 
@@ -354,8 +354,8 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
         layout, X, _ = _node_transformer.read_nodes(X, self.feature_names_in_)
         if layout == "nodes":
             return np.asarray(function(X))
-        scores = np.asarray(function(_node_transformer.stacked_rows(X)))
+        scores = np.asarray(function(_node_transformer.stack_rows(X)))
         if layout == "array":
             return scores.reshape(*X.shape[:-1], *scores.shape[1:])
         stops = np.cumsum([_node_transformer.rows_of(x).shape[0] for x in X])
-        return object_array(np.split(scores, stops[:-1]))
+        return make_object_array(np.split(scores, stops[:-1]))

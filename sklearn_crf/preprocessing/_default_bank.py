@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
-from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage, averages_of_noise
+from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage, make_noise_averages
 from sklearn_crf.preprocessing._tuning import N_THRESHOLDS, NOISE_SPREAD, THRESHOLDS
 
 # Options of PatchGroups that take a fifth of the default time, not counting the pilot, which is shared.
@@ -20,7 +20,7 @@ TRANSFORMERS_OF_BANKS = FilterBank, PatchShrinkage, PatchAverages, PatchGroups, 
 MOST_CHANNELS = 4
 
 
-def default_bank(inputs, targets, weight=None, noise=None, has_groups=False, scale=1.0):
+def build_default_bank(inputs, targets, weight=None, noise=None, has_groups=False, scale=1.0):
     """Return a bank of derivatives of Gaussians and of copies of the image, denoised according to its noise.
 
     The copies are denoised by thresholding, by averaging similar patches, and by groups of patches. With ``has_groups``
@@ -29,8 +29,8 @@ def default_bank(inputs, targets, weight=None, noise=None, has_groups=False, sca
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); weight: of each image
     # noise: of each image, or None if it is not known
     # scale: factor by which the user's images were multiplied; thresholds are rounded to few digits in the user's units
-    levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
-    quantiles = weighted_quantiles(levels, weight, (0.1, 0.5, 0.9))
+    levels = [_compute_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
+    quantiles = compute_weighted_quantiles(levels, weight, (0.1, 0.5, 0.9))
     low, middle, high = (scale * float(f"{level / scale:.4g}") for level in quantiles)
     if high <= NOISE_SPREAD * low or low == 0:
         thresholds, averaged = [multiple * middle for multiple in THRESHOLDS], [middle]
@@ -40,14 +40,14 @@ def default_bank(inputs, targets, weight=None, noise=None, has_groups=False, sca
     parts: list = [FilterBank("gaussian_derivatives"), PatchShrinkage(thresholds)]
     for level in averaged:
         if level > 0:
-            parts += [averages_of_noise(level), PatchGroups(level, **({} if has_groups else _QUICK_GROUPS))]
+            parts += [make_noise_averages(level), PatchGroups(level, **({} if has_groups else _QUICK_GROUPS))]
     return ChannelUnion(parts)
 
 
-def bank_in_units(bank, scale):
+def rescale_bank(bank, scale):
     """Convert a filter bank's thresholds to units of images that are multiplied by ``scale``."""
     if isinstance(bank, ChannelUnion):
-        return ChannelUnion([bank_in_units(part, scale) for part in bank.transformers], n_jobs=bank.n_jobs)
+        return ChannelUnion([rescale_bank(part, scale) for part in bank.transformers], n_jobs=bank.n_jobs)
     if scale == 1:
         return bank
     names = {PatchShrinkage: ["thresholds"], PatchAverages: ["bandwidths", "guide_threshold"], PatchGroups: ["noise"]}
@@ -56,7 +56,7 @@ def bank_in_units(bank, scale):
     return bank.set_params(**scaled)
 
 
-def weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shares: ArrayLike) -> np.ndarray:
+def compute_weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shares: ArrayLike) -> np.ndarray:
     """Return quantiles by linear interpolation, where a value of weight k counts as k equal values."""
     values, shares = (np.asarray(numbers, dtype=np.float64) for numbers in (values, shares))
     if weight is None:
@@ -71,16 +71,16 @@ def weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shares: Arra
     return np.interp(ranks, np.stack([first, last], axis=1).ravel(), np.repeat(values, 2))
 
 
-def _deviation(plane, target):
+def _compute_deviation(plane, target):
     """Return the root mean square difference of input and target, or estimated noise if their channels differ."""
     if plane.shape[-1] == target.shape[1]:
         squares = (plane.reshape(target.shape) - target) ** 2
         known = squares[~np.isnan(squares)]
         return float(np.sqrt(known.mean(dtype=np.float64))) if known.size else 0.0
-    return noise_of_detail(plane)
+    return estimate_detail_noise(plane)
 
 
-def noise_of_detail(plane):
+def estimate_detail_noise(plane):
     """Estimate the standard deviation of white noise by the median magnitude of the finest diagonal detail."""
     # plane: (..., H, W, C)
     detail = np.diff(np.diff(plane, axis=-3), axis=-2) / 2

@@ -17,10 +17,15 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
-from sklearn_crf._threads import map_tasks, range_runner
+from sklearn_crf._threads import map_tasks, open_range_runner
 from sklearn_crf.kernels.preprocessing.images import filter_stride, separable_responses
 from sklearn_crf.preprocessing import _tuning
-from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, centred_planes, continued
+from sklearn_crf.preprocessing._image_transformer import (
+    ChannelTransformer,
+    as_images,
+    continued,
+    iterate_centred_planes,
+)
 
 
 class Separable(NamedTuple):
@@ -35,7 +40,7 @@ class Separable(NamedTuple):
         return np.outer(self.column, self.row)
 
 
-def rfs_kernels():
+def build_rfs_kernels():
     """Return the 38 kernels of the RFS bank by name, each of size 49 x 49.
 
     There are edges and bars (first and second derivatives of Gaussians that are three times as long as wide) at three
@@ -59,7 +64,7 @@ def rfs_kernels():
     return kernels
 
 
-def gaussian_derivative_kernels(scales=(1.0, 2.0, 4.0)):
+def build_gaussian_derivative_kernels(scales=(1.0, 2.0, 4.0)):
     """Return Gaussians and their first and second derivatives by name, six per scale, multiplied by scale ** order."""
     kernels = {}
     for scale in scales:
@@ -72,7 +77,7 @@ def gaussian_derivative_kernels(scales=(1.0, 2.0, 4.0)):
     return kernels
 
 
-def haar_kernels(sizes=(2, 4, 8, 16)):
+def build_haar_kernels(sizes=(2, 4, 8, 16)):
     """Return box kernels by name, four per size: mean, upper minus lower half, left minus right half, their product."""
     kernels = {}
     for size in sizes:
@@ -88,17 +93,17 @@ def haar_kernels(sizes=(2, 4, 8, 16)):
     return kernels
 
 
-def dct_kernels(side=8, n_waves=4):
+def build_dct_kernels(side=8, n_waves=4):
     """Return products of the slowest cosines over a square by name, the constant one first."""
     waves = scipy.fft.dct(np.eye(side), axis=0, norm="ortho")[:n_waves] / np.sqrt(side)
     return {f"dct_{i}{j}": Separable(waves[i], waves[j]) for i in range(n_waves) for j in range(n_waves)}
 
 
 BANKS = {
-    "rfs": rfs_kernels,
-    "gaussian_derivatives": gaussian_derivative_kernels,
-    "haar": haar_kernels,
-    "dct": dct_kernels,
+    "rfs": build_rfs_kernels,
+    "gaussian_derivatives": build_gaussian_derivative_kernels,
+    "haar": build_haar_kernels,
+    "dct": build_dct_kernels,
 }
 
 # Side of the patches whose principal components are kernels, number of components, and number of patches from which
@@ -106,7 +111,7 @@ BANKS = {
 _PCA_SIDE, _N_COMPONENTS, _N_PATCHES = 7, 24, 50_000
 
 
-def principal_kernels(images):
+def compute_principal_kernels(images):
     """Return the mean and the leading principal components of the 7 x 7 patches of images, by name."""
     moments = np.zeros((_PCA_SIDE**2, _PCA_SIDE**2))
     rng = np.random.default_rng(0)
@@ -195,7 +200,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
     @fits
     def fit(self, X: ArrayLike, y: Any = None) -> "FilterBank":
         images = as_images(X)
-        kernels = self._kernels(images)
+        kernels = self._build_kernels(images)
         super().fit(images)
         self._names = list(kernels)
         self._fitted_kernels = list(kernels.values())
@@ -203,15 +208,15 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         self.reach_ = max(max(kernel.shape) // 2 for kernel in self.kernels_)
         return self
 
-    def _names_of_channel(self) -> list[str]:
+    def _name_channel_features(self) -> list[str]:
         return self._names
 
-    def _feature_names(self, input_features):
-        names = super()._feature_names(input_features)
-        own = [prefix.removesuffix("_") or "intensity" for prefix in self._prefixes(input_features)]
+    def _build_feature_names(self, input_features):
+        names = super()._build_feature_names(input_features)
+        own = [prefix.removesuffix("_") or "intensity" for prefix in self._build_prefixes(input_features)]
         return own + names if self.include_input else names
 
-    def _kernels(self, images):
+    def _build_kernels(self, images):
         """Return the kernels by name, as arrays or as :class:`Separable`."""
         names = (self.bank,) if isinstance(self.bank, str) else self.bank
         if isinstance(names, tuple | list) and names and all(isinstance(name, str) for name in names):
@@ -221,7 +226,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
                 raise InvalidParameterError(
                     f"bank must be names from {known} or an array of kernels, got {unknown[0]!r}."
                 )
-            parts = [principal_kernels(images) if bank == "pca" else BANKS[bank]() for bank in names]
+            parts = [compute_principal_kernels(images) if bank == "pca" else BANKS[bank]() for bank in names]
             return {name: kernel for part in parts for name, kernel in part.items()}
         try:
             kernels = np.asarray(self.bank, dtype=np.float64)
@@ -234,8 +239,8 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
             )
         return {f"filter{k}": kernel for k, kernel in enumerate(kernels)}
 
-    def _n_outputs(self, n_channels):
-        return super()._n_outputs(n_channels) + n_channels * self.include_input
+    def _count_outputs(self, n_channels):
+        return super()._count_outputs(n_channels) + n_channels * self.include_input
 
     def _write(self, image, out, n_threads, before=()):
         kernels = self._fitted_kernels
@@ -246,13 +251,13 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         # Several groups give work to several threads. Each group repeats the transform of its tile, a small part of its
         # work.
         groups = [np.array(whole[k : k + 19]) for k in range(0, len(whole), 19)]
-        for channel, (plane, level) in enumerate(centred_planes(image)):
+        for channel, (plane, level) in enumerate(iterate_centred_planes(image)):
             own = out[..., n_own + channel * len(kernels) : n_own + (channel + 1) * len(kernels)]
             if separable:
                 _write_separable(plane, [kernels[k] for k in separable], level, own, separable, n_threads)
 
             def run(at, n_threads, plane=plane, own=own, level=level):
-                _fourier(plane, [kernels[k] for k in at], level, own, at)
+                _filter_by_fourier(plane, [kernels[k] for k in at], level, own, at)
 
             map_tasks(run, groups, n_threads)
         # Written last, because writing it first would allocate all of the memory on one thread.
@@ -285,18 +290,18 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
     def period_(self) -> int:
         return lcm(*(part.period_ for part in self.transformers_))
 
-    def _n_outputs(self, n_channels):
-        return sum(part._n_outputs(n_channels) for part in self.transformers_)
+    def _count_outputs(self, n_channels):
+        return sum(part._count_outputs(n_channels) for part in self.transformers_)
 
     def _write(self, image, out, n_threads, before=()):
         first, before = 0, list(before)
         for part in self.transformers_:
-            own = out[..., first : first + part._n_outputs(image.shape[2])]
+            own = out[..., first : first + part._count_outputs(image.shape[2])]
             part._write(image, own, n_threads, before)
             before.append((part, own))
             first += own.shape[2]
 
-    def _feature_names(self, input_features):
+    def _build_feature_names(self, input_features):
         return np.concatenate([part.get_feature_names_out(input_features) for part in self.transformers_])
 
 
@@ -323,7 +328,7 @@ def _write_separable(plane, kernels, level, out, channels, n_threads):
         np.array(channels, dtype=np.int64)[order],
         constants[order],
     )
-    with range_runner(n_threads) as run:
+    with open_range_runner(n_threads) as run:
 
         def filtered(start, stop):
             separable_responses(padded, margin, *given, start, stop, out)
@@ -331,14 +336,14 @@ def _write_separable(plane, kernels, level, out, channels, n_threads):
         run(filtered, height, smallest_range=_tuning.FILTERED_ROWS)
 
 
-def _fourier(plane, kernels, level, out, channels):
+def _filter_by_fourier(plane, kernels, level, out, channels):
     """Write the responses to some kernels, tile by tile (overlap-save method)."""
     before = [max(kernel.shape[axis] // 2 for kernel in kernels) for axis in (0, 1)]
     after = [max((kernel.shape[axis] - 1) // 2 for kernel in kernels) for axis in (0, 1)]
     sides = [min(length, _tuning.TILE_SIDE) for length in plane.shape]
     padded = np.pad(plane, [(before[axis], after[axis]) for axis in (0, 1)], mode="symmetric")
     shape = tuple(scipy.fft.next_fast_len(sides[a] + before[a] + after[a], real=True) for a in (0, 1))
-    spectra = _spectra(tuple(kernel.tobytes() for kernel in kernels), tuple(k.shape for k in kernels), shape)
+    spectra = _compute_spectra(tuple(kernel.tobytes() for kernel in kernels), tuple(k.shape for k in kernels), shape)
     constant = np.array([kernel.sum() * level for kernel in kernels], dtype=np.float32)
     starts = [range(0, length, side) for length, side in zip(plane.shape, sides, strict=True)]
     for top, left in product(*starts):
@@ -352,7 +357,7 @@ def _fourier(plane, kernels, level, out, channels):
 
 
 @lru_cache(maxsize=8)
-def _spectra(kernels, kernel_shapes, shape):
+def _compute_spectra(kernels, kernel_shapes, shape):
     """Return the conjugate transforms of kernels with their origin at the corner, cached for images of equal size."""
     spectra = []
     for data, kernel_shape in zip(kernels, kernel_shapes, strict=True):

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn import get_config
 
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import make_object_array
 
 
 class FrameOutput:
@@ -38,15 +38,15 @@ class FrameOutput:
             self._sklearn_output_config = {"transform": transform}  # the name that scikit-learn's clone copies
         return self
 
-    def _in_container(self, result: Any, X: Any) -> Any:
+    def _wrap_in_container(self, result: Any, X: Any) -> Any:
         config = getattr(self, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
         if config != "pandas":
             return result
         if isinstance(result, np.ndarray) and result.dtype == object:
-            return object_array([self._frame_of(part, x) for part, x in zip(result, X, strict=True)])
-        return self._frame_of(result, X)
+            return make_object_array([self._build_frame(part, x) for part, x in zip(result, X, strict=True)])
+        return self._build_frame(result, X)
 
-    def _frame_of(self, rows: Any, x: Any) -> Any:
+    def _build_frame(self, rows: Any, x: Any) -> Any:
         if sp.issparse(rows):
             raise ValueError(
                 f"{type(self).__name__} returned a sparse matrix, which set_output(transform='pandas') cannot convert "

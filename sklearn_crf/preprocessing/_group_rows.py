@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._numbers import sound_csr
+from sklearn_crf._numbers import convert_to_csr
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import label_array, missing_nodes, number_of_examples, object_array
+from sklearn_crf.encoding import convert_to_label_array, count_examples, make_object_array, mask_missing_nodes
 
 
 def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarray:
@@ -65,21 +65,21 @@ def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarr
         rows = rows[[name for name in rows.columns if name not in columns.values()]]
     if not is_frame:
         # asanyarray keeps masked arrays.
-        rows = sound_csr(rows, "rows") if sp.issparse(rows) else np.asanyarray(rows)
+        rows = convert_to_csr(rows, "rows") if sp.issparse(rows) else np.asanyarray(rows)
     if not rows.ndim:
         raise ValueError(f"rows must be a table or a column with a row for each node, got {rows!r}.")
     n_rows = rows.shape[0]
-    members = _members(groups, n_rows, time)
+    members = _find_members(groups, n_rows, time)
     apart = [] if time is not None else [part for part in members if part[-1] - part[0] >= len(part)]
     if apart:
         warn_caller(
             f"The rows of {len(apart)} of {len(members)} groups are not consecutive, such as the rows of "
-            f"{label_array(groups)[apart[0][0]]!r}: they are joined in the order of the table. Pass the column of "
-            "times as time, or give each group a name that is not used again."
+            f"{convert_to_label_array(groups)[apart[0][0]]!r}: they are joined in the order of the table. Pass the "
+            "column of times as time, or give each group a name that is not used again."
         )
     if hasattr(rows, "iloc"):
-        return object_array([rows.iloc[part] for part in members])
-    return object_array([rows[part] for part in members])
+        return make_object_array([rows.iloc[part] for part in members])
+    return make_object_array([rows[part] for part in members])
 
 
 def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
@@ -109,8 +109,8 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     >>> ungroup_rows([["B", "O"], ["O"]], [7, 7, 9]).tolist()
     ['B', 'O', 'O']
     """
-    members = _members(groups, np.size(label_array(groups)), time)
-    if number_of_examples(parts, "parts") != len(members):
+    members = _find_members(groups, np.size(convert_to_label_array(groups)), time)
+    if count_examples(parts, "parts") != len(members):
         raise ValueError(f"parts holds {len(parts)} examples, but groups names {len(members)}.")
     parts = [np.asarray(part) for part in parts]
     for i, (part, rows) in enumerate(zip(parts, members, strict=True)):
@@ -119,9 +119,9 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     return np.concatenate(parts)[np.argsort(np.concatenate(members), kind="stable")]
 
 
-def _members(groups, n_rows, time):
+def _find_members(groups, n_rows, time):
     """Return the rows of each group; groups are in the order of their first rows."""
-    groups = _column(groups, n_rows, "groups", "group")
+    groups = _read_column(groups, n_rows, "groups", "group")
     inverse, first = _ranks(groups, "groups")
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))
@@ -129,7 +129,7 @@ def _members(groups, n_rows, time):
     counts = np.bincount(of_row)
     keys = [of_row]
     if time is not None:
-        keys.insert(0, _ranks(_column(time, n_rows, "time", "time"), "time")[0])
+        keys.insert(0, _ranks(_read_column(time, n_rows, "time", "time"), "time")[0])
     return np.split(np.lexsort(keys), np.cumsum(counts)[:-1])
 
 
@@ -143,14 +143,14 @@ def _ranks(values, name):
     return inverse, first
 
 
-def _column(values, n_rows, name, what):
+def _read_column(values, n_rows, name, what):
     """Return the values of all rows, or raise ValueError if one is missing."""
-    values = label_array(values)
+    values = convert_to_label_array(values)
     if values.shape != (n_rows,) or not n_rows:
         raise ValueError(
             f"{name} must have shape ({n_rows},), one entry for each of at least one row; got {values.shape}."
         )
-    lacking = missing_nodes(values, np.nan)
+    lacking = mask_missing_nodes(values, np.nan)
     # NaT also differs from itself.
     lacking[~lacking] = [value != value for value in values[~lacking]]
     if lacking.any():

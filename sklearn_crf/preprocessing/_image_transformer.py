@@ -14,7 +14,7 @@ from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_pixels
 from sklearn_crf._threads import map_coarse
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import make_object_array
 
 
 def is_stack(X):
@@ -45,12 +45,12 @@ def as_images(X):
     return images
 
 
-def in_layout_of(X, results):
+def match_layout(X, results):
     """Return results of images as one array if X was one array, otherwise as an object array."""
-    return np.stack(results) if is_stack(X) and isinstance(results[0], np.ndarray) else object_array(results)
+    return np.stack(results) if is_stack(X) and isinstance(results[0], np.ndarray) else make_object_array(results)
 
 
-def grey_planes(images, name, transformer):
+def read_grey_planes(images, name, transformer):
     """Return single-channel images as float64 arrays (H, W)."""
     n_channels = images[0].shape[2]
     if n_channels != 1:
@@ -61,7 +61,7 @@ def grey_planes(images, name, transformer):
     return [image[..., 0].astype(np.float64) for image in images]
 
 
-def centred_planes(image):
+def iterate_centred_planes(image):
     """Yield each channel in float32 minus its mean, and the mean: small numbers keep more digits."""
     for channel in np.moveaxis(image, 2, 0):
         level = np.float32(channel.mean(dtype=np.float64))
@@ -126,7 +126,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
             raise ValueError(
                 f"X[0] has {images[0].shape[2]} channels, but {type(self).__name__} was fitted on {self.n_channels_}."
             )
-        return in_layout_of(X, self._transform_images(images))
+        return match_layout(X, self._transform_images(images))
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
         """Return feature names such as ``"mean_2"``, or ``"channel0_mean_2"`` if there are several channels.
@@ -141,17 +141,17 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         ndarray of str
         """
         check_is_fitted(self)
-        return np.array(self._feature_names(input_features), dtype=object)
+        return np.array(self._build_feature_names(input_features), dtype=object)
 
     @abstractmethod
-    def _feature_names(self, input_features):
+    def _build_feature_names(self, input_features):
         """Return the names of the features as a list, given names of the channels or None."""
 
     @abstractmethod
     def _transform_images(self, images):
         """Return the features (H, W, F) of each (H, W, C) array in a list, float32 or float64."""
 
-    def _prefixes(self, input_features):
+    def _build_prefixes(self, input_features):
         """Return the prefix of each channel's feature names, empty for a single unnamed channel."""
         if input_features is None:
             return [f"channel{c}_" for c in range(self.n_channels_)] if self.n_channels_ != 1 else [""]
@@ -167,18 +167,20 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
         return 1
 
     def _transform_images(self, images):
-        return map_coarse(partial(channels_of, self), images, self.n_jobs)
+        return map_coarse(partial(compute_channels, self), images, self.n_jobs)
 
     @abstractmethod
-    def _names_of_channel(self) -> list[str]:
+    def _name_channel_features(self) -> list[str]:
         """Return the names of the features that each input channel gives."""
 
-    def _feature_names(self, input_features):
-        return [prefix + name for prefix in self._prefixes(input_features) for name in self._names_of_channel()]
+    def _build_feature_names(self, input_features):
+        return [
+            prefix + name for prefix in self._build_prefixes(input_features) for name in self._name_channel_features()
+        ]
 
-    def _n_outputs(self, n_channels):
+    def _count_outputs(self, n_channels):
         """Return the number of output channels F for an image with ``n_channels``."""
-        return n_channels * len(self._names_of_channel())
+        return n_channels * len(self._name_channel_features())
 
     @abstractmethod
     def _write(self, image, out, n_threads, before=()):
@@ -188,8 +190,8 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
         """
 
 
-def channels_of(transformer, image, n_threads, before=()):
+def compute_channels(transformer, image, n_threads, before=()):
     """Return the channels (H, W, F) that a transformer computes for an image (H, W, C)."""
-    out = np.empty((*image.shape[:2], transformer._n_outputs(image.shape[2])), dtype=np.float32)
+    out = np.empty((*image.shape[:2], transformer._count_outputs(image.shape[2])), dtype=np.float32)
     transformer._write(image, out, n_threads, before)
     return out

@@ -69,8 +69,8 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
     def _transform_images(self, images):
         return [self._features(image) for image in images]
 
-    def _feature_names(self, input_features):
-        prefixes, names = self._prefixes(input_features), []
+    def _build_feature_names(self, input_features):
+        prefixes, names = self._build_prefixes(input_features), []
         for kind in self.kinds:
             if kind == "position":
                 names += ["row", "column"]
@@ -82,10 +82,10 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
         if kind == "intensity":
             return [kind]
         if kind == "patch":
-            return [f"patch({i},{j})" for i, j in self._patch_offsets()]
+            return [f"patch({i},{j})" for i, j in self._compute_patch_offsets()]
         return [f"{kind}_{scale:g}" for scale in self.scales]
 
-    def _patch_offsets(self):
+    def _compute_patch_offsets(self):
         reach = range(-self.patch_radius, self.patch_radius + 1)
         return [offset for offset in product(reach, reach) if offset != (0, 0)]
 
@@ -102,10 +102,10 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
                 planes += _positions(*image.shape[:2])
             else:
                 for channel in np.moveaxis(image, 2, 0):
-                    planes += self._features_of_channel(kind, channel)
+                    planes += self._compute_channel_features(kind, channel)
         return np.stack(planes, axis=-1).astype(image.dtype, copy=False)
 
-    def _features_of_channel(self, kind, channel):
+    def _compute_channel_features(self, kind, channel):
         if kind == "intensity":
             return [channel]
         if kind in _OF_SCALES:
@@ -113,17 +113,17 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
         r = self.patch_radius
         padded = np.pad(channel, r, mode="symmetric")
         height, width = channel.shape
-        return [padded[r + i : r + i + height, r + j : r + j + width] for i, j in self._patch_offsets()]
+        return [padded[r + i : r + i + height, r + j : r + j + width] for i, j in self._compute_patch_offsets()]
 
 
-def _deviation(channel, scale):
+def _compute_deviation(channel, scale):
     # Subtract the mean, so that the variance of a bright flat region is not a difference of two large squares.
     channel = channel - channel.mean(dtype=np.float64).astype(channel.dtype)
     variance = gaussian_filter(channel**2, scale) - gaussian_filter(channel, scale) ** 2
     return np.sqrt(np.maximum(variance, 0))
 
 
-_OF_SCALES = {"mean": gaussian_filter, "deviation": _deviation, "gradient": gaussian_gradient_magnitude}
+_OF_SCALES = {"mean": gaussian_filter, "deviation": _compute_deviation, "gradient": gaussian_gradient_magnitude}
 
 
 def _positions(height, width):

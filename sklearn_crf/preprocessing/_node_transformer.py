@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf import encoding
 from sklearn_crf._fits import fits
-from sklearn_crf._numbers import sound_csr
+from sklearn_crf._numbers import convert_to_csr
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding._layouts import aligned_frames, ordered_frames, read_layout
+from sklearn_crf.encoding._layouts import align_frames, order_frames, read_layout
 from sklearn_crf.preprocessing import _tuning
 from sklearn_crf.preprocessing._frame_output import FrameOutput
 
@@ -97,10 +97,10 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         _require_transformer(self.transformer)
         layout, X, names = read_nodes(X)
         if layout != "nodes":
-            y = None if y is None else flat_labels(y, X)
-            X = stacked_rows(X)
+            y = None if y is None else flatten_labels(y, X)
+            X = stack_rows(X)
         if y is not None:
-            X, y = labelled_rows(X, y, effective_missing_label(self))
+            X, y = labelled_rows(X, y, find_missing_label(self))
         transformer = clone(self.transformer)
         self.transformer_ = transformer.fit(X) if y is None else transformer.fit(X, y)
         self._frame_names = names
@@ -121,7 +121,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
             ``set_output``.
         """
         check_is_fitted(self)
-        return self._in_container(self._apply(self.transformer_.transform, X), X)
+        return self._wrap_in_container(self._apply(self.transformer_.transform, X), X)
 
     @available_if(_has("inverse_transform"))
     def inverse_transform(self, X: Any) -> Any:
@@ -164,7 +164,9 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         _require_one_width(X)
         if layout == "array":
             return put_back(function(rows_of(X)), X)
-        return encoding.object_array([result for group in _groups(X) for result in _transform_group(function, group)])
+        return encoding.make_object_array(
+            [result for group in _groups(X) for result in _transform_group(function, group)]
+        )
 
     @property
     def n_features_in_(self) -> int:
@@ -197,10 +199,10 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
 
 def read_nodes(X, expected=None):
     """Return the layout of X, its examples, and the names of columns; data frames are not converted."""
-    frames, names = ordered_frames(X, expected)
+    frames, names = order_frames(X, expected)
     if frames is not None and all(hasattr(frame, "iloc") for frame in frames):
         return "list", frames, names
-    X, names = aligned_frames(X, expected)
+    X, names = align_frames(X, expected)
     return *read_layout(X), names
 
 
@@ -215,7 +217,7 @@ def rows_of(x):
     return x if sp.issparse(x) else x.reshape(-1, x.shape[-1])
 
 
-def stacked_rows(examples):
+def stack_rows(examples):
     if isinstance(examples, np.ndarray):
         return rows_of(examples)
     _require_one_width(examples)
@@ -223,7 +225,7 @@ def stacked_rows(examples):
     if hasattr(parts[0], "columns"):
         return _stack_frames(parts)
     if any(sp.issparse(part) for part in parts):
-        return sp.vstack([sound_csr(x, "X") if sp.issparse(x) else x for x in parts], format="csr")
+        return sp.vstack([convert_to_csr(x, "X") if sp.issparse(x) else x for x in parts], format="csr")
     return np.concatenate(parts)
 
 
@@ -260,7 +262,7 @@ def _groups(examples):
 
 
 def _transform_group(function, group):
-    rows = function(stacked_rows(group))
+    rows = function(stack_rows(group))
     start = 0
     for x in group:
         stop = start + rows_of(x).shape[0]
@@ -286,7 +288,7 @@ def put_back(rows, x):
     )
 
 
-def effective_missing_label(transformer):
+def find_missing_label(transformer):
     """Return the missing label of a transformer, of its classifier, or of the field that uses its features."""
     if transformer.missing_label is not None:
         return transformer.missing_label
@@ -294,13 +296,13 @@ def effective_missing_label(transformer):
     return encoding.missing_label_of_field.get() if own is None else own
 
 
-def flat_labels(y, examples):
+def flatten_labels(y, examples):
     """Return the labels of all nodes of all examples as a flat array."""
     if len(y) != len(examples):
         raise ValueError(f"y has {len(y)} examples, but X has {len(examples)}.")
     parts = []
     for i, (labels, x) in enumerate(zip(y, examples, strict=True)):
-        labels = encoding.label_array(labels)
+        labels = encoding.convert_to_label_array(labels)
         shape = x.shape[:1] if isinstance(x, encoding.Example) else x.shape[:-1]
         if labels.shape != tuple(shape):
             raise ValueError(f"y[{i}] has shape {labels.shape}, but the lattice of X[{i}] has shape {tuple(shape)}.")
@@ -310,12 +312,12 @@ def flat_labels(y, examples):
 
 def labelled_rows(rows, labels, missing_label):
     """Return the rows whose labels are known, and their labels."""
-    values = encoding.label_array(labels)
-    missing = encoding.missing_nodes(values, missing_label)
+    values = encoding.convert_to_label_array(labels)
+    missing = encoding.mask_missing_nodes(values, missing_label)
     known = np.flatnonzero(~missing)
     if values.dtype == object:
         # Convert even if no label is missing: scikit-learn refuses integers in object arrays.
-        labels = values = encoding.labels_from_objects(values[known], "y")
+        labels = values = encoding.convert_object_labels(values[known], "y")
     else:
         values = values[known]
     if len(known) == len(missing):

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._numbers import as_array
 from sklearn_crf._options import options
-from sklearn_crf._threads import range_runner
+from sklearn_crf._threads import open_range_runner
 from sklearn_crf.kernels.preprocessing.images import (
     BEHIND,
     PATCH_SIDE,
@@ -22,7 +22,12 @@ from sklearn_crf.kernels.preprocessing.images import (
     shrink_groups,
     shrink_patches,
 )
-from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, channels_of, continued
+from sklearn_crf.preprocessing._image_transformer import (
+    ChannelTransformer,
+    compute_channels,
+    continued,
+    iterate_centred_planes,
+)
 from sklearn_crf.preprocessing._tuning import (
     AVERAGED_BANDWIDTH,
     FILTERED_ROWS,
@@ -47,23 +52,23 @@ class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
 
     def _check_parameters(self) -> None:
         # The names of features contain the numeric parameters, which are checked when the names are built.
-        self._names_of_channel()
+        self._name_channel_features()
 
-    def _guides(self, image, n_threads, before):
+    def _compute_guides(self, image, n_threads, before):
         """Return the guide (H, W, C) in which patches of an image are compared."""
         return image
 
     @abstractmethod
-    def _writer(self, plane, guide, level, out):
+    def _make_writer(self, plane, guide, level, out):
         """Return a function of a start and stop row that writes the features of a centred channel in these rows."""
 
     def _write(self, image, out, n_threads, before=()):
-        guides, n_outputs = self._guides(image, n_threads, before), out.shape[2] // image.shape[2]
-        with range_runner(n_threads) as run:
-            for channel, (plane, level) in enumerate(centred_planes(image)):
+        guides, n_outputs = self._compute_guides(image, n_threads, before), out.shape[2] // image.shape[2]
+        with open_range_runner(n_threads) as run:
+            for channel, (plane, level) in enumerate(iterate_centred_planes(image)):
                 guide = guides[..., channel].astype(np.float32) - level
                 own = out[..., channel * n_outputs : (channel + 1) * n_outputs]
-                run(self._writer(plane, guide, level, own), len(image), smallest_range=self._least_rows)
+                run(self._make_writer(plane, guide, level, own), len(image), smallest_range=self._least_rows)
 
 
 @options(kw_only=False)
@@ -119,7 +124,7 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
 
     _least_rows = SHRUNK_ROWS
 
-    def _names_of_channel(self) -> list[str]:
+    def _name_channel_features(self) -> list[str]:
         thresholds = self._check_thresholds()
         values = range(len(thresholds)) if thresholds.ndim == 3 else [f"{value:g}" for value in thresholds]
         return [f"shrunk_{value}" for value in values]
@@ -133,7 +138,7 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
             )
         return np.ascontiguousarray(thresholds, dtype=np.float32)
 
-    def _writer(self, plane, guide, level, out):
+    def _make_writer(self, plane, guide, level, out):
         thresholds = self._check_thresholds()
         if thresholds.ndim == 1:
             thresholds = np.tile(thresholds[:, None, None], (1, PATCH_SIDE, PATCH_SIDE))
@@ -141,13 +146,13 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
         return lambda start, stop: shrink_patches(given, thresholds, level, start, stop, out)
 
 
-def _shrunk_copy(image, threshold, n_threads, before):
+def _shrink_copy(image, threshold, n_threads, before):
     """Return an image (H, W, C) shrunk by one threshold, reusing channels of earlier transformers if possible."""
     for part, channels in before:
         known = np.asarray(part.thresholds) if isinstance(part, PatchShrinkage) else np.zeros(0)
         if known.ndim == 1 and threshold in known:
             return channels[..., int(np.argmax(known == threshold)) :: len(known)]
-    return channels_of(PatchShrinkage([threshold]), image, n_threads)
+    return compute_channels(PatchShrinkage([threshold]), image, n_threads)
 
 
 @options(kw_only=False)
@@ -224,7 +229,7 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
     def reach_(self) -> int:
         return self.search_radius + self.patch_radius + (0 if self.guide_threshold is None else _MARGIN)
 
-    def _names_of_channel(self) -> list[str]:
+    def _name_channel_features(self) -> list[str]:
         values = self._check_bandwidths()
         return [f"{kind}_{value:g}" for kind in ("average", "variance") for value in values]
 
@@ -235,10 +240,10 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
             raise InvalidParameterError(f"bandwidths must be a list of positive numbers, got {self.bandwidths!r}.")
         return bandwidths.astype(np.float64)
 
-    def _guides(self, image, n_threads, before):
-        return image if self.guide_threshold is None else _shrunk_copy(image, self.guide_threshold, n_threads, before)
+    def _compute_guides(self, image, n_threads, before):
+        return image if self.guide_threshold is None else _shrink_copy(image, self.guide_threshold, n_threads, before)
 
-    def _writer(self, plane, guide, level, out):
+    def _make_writer(self, plane, guide, level, out):
         n_pixels = (2 * self.patch_radius + 1) ** 2
         inverse = (1 / (n_pixels * self._check_bandwidths() ** 2)).astype(np.float32)
         radii = self.search_radius, self.patch_radius
@@ -247,7 +252,7 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
         return lambda start, stop: average_patches(*both, *radii, inverse, level, start, stop, out)
 
 
-def averages_of_noise(noise):
+def make_noise_averages(noise):
     """Return averages over similar patches for noise of a given standard deviation."""
     return PatchAverages([AVERAGED_BANDWIDTH * noise], guide_threshold=GUIDE_THRESHOLD * noise)
 
@@ -315,25 +320,27 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
 
     @property
     def reach_(self) -> int:
-        return averages_of_noise(self.noise).reach_ + 2 * (self.search_radius + _MARGIN)
+        return make_noise_averages(self.noise).reach_ + 2 * (self.search_radius + _MARGIN)
 
     @property
     def period_(self) -> int:
         return self.step
 
-    def _names_of_channel(self) -> list[str]:
+    def _name_channel_features(self) -> list[str]:
         return [f"groups_{self.noise:g}"]
 
-    def _guides(self, image, n_threads, before):
-        averages = averages_of_noise(self.noise)
-        shrunk = _shrunk_copy(image, averages.guide_threshold, n_threads, before)
+    def _compute_guides(self, image, n_threads, before):
+        averages = make_noise_averages(self.noise)
+        shrunk = _shrink_copy(image, averages.guide_threshold, n_threads, before)
         averaged = next((channels for part, channels in before if _are_alike(part, averages)), None)
         if averaged is None:
-            averaged = channels_of(averages, image, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)])
+            averaged = compute_channels(
+                averages, image, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)]
+            )
         # The average of each channel is followed by its variance.
         return 0.5 * (shrunk + averaged[..., ::2])
 
-    def _writer(self, plane, guide, level, out):
+    def _make_writer(self, plane, guide, level, out):
         basis = np.ascontiguousarray(scipy.fft.dct(np.eye(PATCH_SIDE), axis=0, norm="ortho"), dtype=np.float32)
         turned, margin = np.ascontiguousarray(basis.T), self.search_radius + _MARGIN
         both = [

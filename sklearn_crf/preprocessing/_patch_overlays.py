@@ -16,9 +16,9 @@ from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_integers
 from sklearn_crf._options import options
 from sklearn_crf._threads import map_coarse
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import make_object_array
 from sklearn_crf.kernels.preprocessing.images import add_steps, sum_under_masks
-from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images, grey_planes
+from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images, read_grey_planes
 from sklearn_crf.preprocessing._tuning import LEAST_CONTRAST, MOST_DRAWN, SPECTRA_AT_ONCE
 
 
@@ -135,7 +135,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
             images have more than one channel, or masks differ in shape from their images; or if, for some size, no
             window with contrast has its centre near the boundary of a mask.
         """
-        self._fit(grey_planes(as_images(X), "X", self), y)
+        self._fit(read_grey_planes(as_images(X), "X", self), y)
         return self
 
     @fits
@@ -159,9 +159,9 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         ValueError
             As in ``fit``.
         """
-        planes = grey_planes(as_images(X), "X", self)
+        planes = read_grey_planes(as_images(X), "X", self)
         self._fit(planes, y)
-        return object_array(self._overlays(planes, range(len(planes))))
+        return make_object_array(self._compute_overlays(planes, range(len(planes))))
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """Compute the features of images.
@@ -179,7 +179,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return super().transform(X)
 
     def _transform_images(self, images):
-        return self._overlays(grey_planes(images, "X", self), [None] * len(images))
+        return self._compute_overlays(read_grey_planes(images, "X", self), [None] * len(images))
 
     def _fit(self, planes, y):
         sizes = self._sizes()
@@ -232,21 +232,21 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         patches, signs, sources = zip(*found, strict=True)
         return np.array(patches, dtype=np.float32), np.array(signs), np.array(sources)
 
-    def _overlays(self, planes, left_out):
+    def _compute_overlays(self, planes, left_out):
         # left_out: for each image, the index of the training image whose patches get strength 0, or None
-        steps_of_sizes = [_steps_of(masks) for masks in self.masks_]
+        steps_of_sizes = [_find_mask_changes(masks) for masks in self.masks_]
 
         def overlay(item, n_threads):
             plane, source = item
             parts = []
             for patches, steps, sources in zip(self.patches_, steps_of_sizes, self.sources_, strict=True):
-                corners, strengths = _best_places(plane, patches, self._least_deviation)
+                corners, strengths = _find_best_places(plane, patches, self._least_deviation)
                 parts.append((*steps, corners, np.where(sources == source, 0.0, strengths)))
             return _Overlay(parts, plane.shape)
 
         return map_coarse(overlay, list(zip(planes, left_out, strict=True)), self.n_jobs)
 
-    def _feature_names(self, input_features):
+    def _build_feature_names(self, input_features):
         return [f"patch{p}" for p in range(self.n_patches_)]
 
 
@@ -282,7 +282,7 @@ class _Overlay(LinearOperator):
         return sums
 
 
-def _steps_of(masks):
+def _find_mask_changes(masks):
     """Return row, column and change (n, 3) of each change along the rows of masks, and the starts of masks (P + 1,)."""
     changes = np.diff(masks, axis=2, prepend=np.int8(0), append=np.int8(0))
     mask, row, column = np.nonzero(changes)
@@ -300,7 +300,7 @@ def _numbers_of(name, given, lowest):
     return numbers
 
 
-def _best_places(plane, all_patches, least_deviation):
+def _find_best_places(plane, all_patches, least_deviation):
     """Return the corner (P, 2) where each patch (P, size, size) matches the image best, and its correlation there."""
     corners, strengths = np.zeros((len(all_patches), 2), dtype=np.int32), np.zeros(len(all_patches))
     size = all_patches.shape[1]
@@ -309,7 +309,7 @@ def _best_places(plane, all_patches, least_deviation):
     shape = [scipy.fft.next_fast_len(n, real=True) for n in plane.shape]
     spectrum = scipy.fft.rfft2((plane - plane.mean()).astype(np.float32), shape)
     centred = plane - plane.mean()  # keeps more digits in the difference of squares
-    sums, squares = (_window_sums(values, size) for values in (centred, centred**2))
+    sums, squares = (_sum_windows(values, size) for values in (centred, centred**2))
     variance = squares - sums**2 / size**2
     deviations = np.sqrt(np.maximum(variance, (size * least_deviation) ** 2)).astype(np.float32)
     height, width = deviations.shape
@@ -348,6 +348,6 @@ def _corners(mask, size, steps):
     return corners[inside]
 
 
-def _window_sums(values, size):
+def _sum_windows(values, size):
     total = np.pad(values, ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
     return total[size:, size:] - total[:-size, size:] - total[size:, :-size] + total[:-size, :-size]

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.preprocessing._image_transformer import in_layout_of, is_stack
+from sklearn_crf.preprocessing._image_transformer import is_stack, match_layout
 
 SCALES: dict[str, Callable] = {"linear": lambda values: values, "sqrt": np.sqrt, "log": np.log1p}
 
@@ -103,7 +103,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         """
         self._validate_params()
         features = [self._features(_check_image(image, i)) for i, image in enumerate(_images(X))]
-        return in_layout_of(X, features)
+        return match_layout(X, features)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the nine features.

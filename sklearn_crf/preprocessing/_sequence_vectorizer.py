@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
-from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.distributed import Shard, Shards
-from sklearn_crf.encoding import Example, object_array
+from sklearn_crf.encoding import Example, make_object_array
 from sklearn_crf.graphs import lattice
 from sklearn_crf.preprocessing._feature_dicts import read_tokens
 
@@ -77,7 +77,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     array([[1., 0., 0., 1.]])
     """
 
-    __getstate__, __setstate__ = versioned_state, restore_versioned_state
+    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "dtype": "no_validation",
@@ -135,14 +135,14 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         if not is_float:
             raise InvalidParameterError(f"dtype must be float32 or float64, got {self.dtype!r}.")
         if isinstance(X, Shards):
-            self._learn_of_shards(X)
+            self._learn_from_shards(X)
             return self.transform(X)
         if self.edge_features is None:
             vocabulary, chains = self._learn(X)
         else:
             X = [list(sequence) for sequence in X]
             vocabulary, chains = self._learn(X)
-            self.edge_vocabulary_, edges = self._learn(_features_of_pairs(self.edge_features, X))
+            self.edge_vocabulary_, edges = self._learn(_iterate_pair_features(self.edge_features, X))
             chains = _examples(chains, edges)
         self.vocabulary_ = vocabulary
         self.n_columns_ = len(self.vocabulary_)
@@ -161,10 +161,10 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             columns, values, token_ptr = _keep_entries(kept[columns], new[columns], values, token_ptr)
         return vocabulary, self._chains(columns, values, token_ptr, lengths, len(vocabulary))
 
-    def _learn_of_shards(self, shards):
+    def _learn_from_shards(self, shards):
         """Learn the vocabulary from the names that each shard returns."""
         # A clone, because a fitted estimator would send its vocabulary along.
-        of_nodes, of_edges, n_sequences = zip(*shards.map(_names_of_shard, clone(self)), strict=True)
+        of_nodes, of_edges, n_sequences = zip(*shards.map(_count_shard_names, clone(self)), strict=True)
         if not sum(n_sequences):
             raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
         if self.edge_features is not None:
@@ -197,7 +197,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         if self.edge_features is None:
             return self._look_up(X, self.vocabulary_)
         X = [list(sequence) for sequence in X]
-        edges = self._look_up(_features_of_pairs(self.edge_features, X), self.edge_vocabulary_)
+        edges = self._look_up(_iterate_pair_features(self.edge_features, X), self.edge_vocabulary_)
         return _examples(self._look_up(X, self.vocabulary_), edges)
 
     def _look_up(self, X, vocabulary):
@@ -262,10 +262,10 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             }
             chains.append(chain)
             start += n + 1
-        return object_array(chains)
+        return make_object_array(chains)
 
 
-def _names_of_shard(shard: Shard, vectorizer):
+def _count_shard_names(shard: Shard, vectorizer):
     """Return names and counts of nodes, names and counts of edges or None, and the number of sequences."""
     X = shard.load()[0]
     with shard.named_in_errors():
@@ -274,7 +274,7 @@ def _names_of_shard(shard: Shard, vectorizer):
             return of_nodes, None, n_sequences
         X = [list(sequence) for sequence in X]
         of_nodes, n_sequences = vectorizer._names(X)
-        of_edges, _ = vectorizer._names(_features_of_pairs(vectorizer.edge_features, X))
+        of_edges, _ = vectorizer._names(_iterate_pair_features(vectorizer.edge_features, X))
     return of_nodes, of_edges, n_sequences
 
 
@@ -290,7 +290,7 @@ def _join_vocabulary(parts, min_count):
 
 def _examples(chains, edges):
     graphs = {n: lattice((n,)) for n in {chain.shape[0] for chain in chains}}
-    return object_array(
+    return make_object_array(
         [Example(chain, graphs[chain.shape[0]], part) for chain, part in zip(chains, edges, strict=True)]
     )
 
@@ -300,6 +300,6 @@ def _keep_entries(kept, columns, values, token_ptr):
     return columns[kept], None if values is None else values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]
 
 
-def _features_of_pairs(features, X):
+def _iterate_pair_features(features, X):
     """Return a generator of the features of neighbouring tokens, for each sequence."""
     return ([features(*pair) for pair in pairwise(sequence)] for sequence in X)

@@ -11,7 +11,7 @@ from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.rtf.images._corruption import (
     JPEG,
     GaussianNoise,
-    corrupted_image,
+    corrupt_image,
     factor_of_blocks,
     factor_of_quality,
     quality_of_factor,
@@ -171,7 +171,7 @@ def unit_of_blocks(image: np.ndarray) -> float:
 
 def damaged(corruption: Callable, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return a corrupted copy of a plane (H, W)."""
-    found = corrupted_image(corruption, image, rng, np.float64)
+    found = corrupt_image(corruption, image, rng, np.float64)
     if found.shape != image.shape or not np.isfinite(found).all():
         height, width = image.shape
         problem = f"shape {found.shape}" if found.shape != image.shape else "NaN or infinity"

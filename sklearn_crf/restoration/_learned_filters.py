@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals
-from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter
-from sklearn_crf._threads import map_coarse, thread_count
-from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, open_progress_reporter
+from sklearn_crf._threads import count_threads, map_coarse
+from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.kernels.restoration.diffusion import restore_image
 from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.restoration._filter_training import (
@@ -32,9 +32,9 @@ from sklearn_crf.restoration._filter_training import (
     unit_of_blocks,
 )
 from sklearn_crf.rtf import _tuning as field_tuned
-from sklearn_crf.rtf._prediction import clipped, is_unknown, scored_pixels
-from sklearn_crf.rtf.images._channels import InputSample, in_layout_of, require_range, require_several
-from sklearn_crf.rtf.images._corruption import levels_of_images, require_units, warn_of_other_noise
+from sklearn_crf.rtf._prediction import clipped, gather_scored_pixels, is_unknown
+from sklearn_crf.rtf.images._channels import InputSample, match_layout, require_range, require_several
+from sklearn_crf.rtf.images._corruption import require_units, resolve_noise_levels, warn_of_other_noise
 
 
 @dataclass(eq=False, repr=False)
@@ -132,7 +132,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     True
     """
 
-    __getstate__ = versioned_state
+    __getstate__ = get_versioned_state
     __setstate__ = restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
@@ -189,18 +189,18 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         ValueError
             If X and y do not fit, hold NaN or infinity, y is missing, or noise is above the range of X.
         """
-        n_filters = self._checked_filters()
+        n_filters = self._check_n_filters()
         given, target = _Images.of(X, "X"), self._targets(X, y)
         _require_equal_shapes(given, target)
         sample = given.sample()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if self.corruption is not None:
             require_units(self.corruption, sample)
-        crops, held_out = self._crops(given, target, rng)
-        parameters, n_threads = Parameters(self.n_stages, n_filters, self.filter_size), thread_count(self.n_jobs)
+        crops, held_out = self._split_crops(given, target, rng)
+        parameters, n_threads = Parameters(self.n_stages, n_filters, self.filter_size), count_threads(self.n_jobs)
         with (
             fit_callbacks(self, X, y, self.max_iter) as call_back,
-            progress_reporter(self.verbose, self.max_iter, type(self).__name__) as report,
+            open_progress_reporter(self.verbose, self.max_iter, type(self).__name__) as report,
         ):
 
             def after(stages, loss):
@@ -216,7 +216,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         )
         return self
 
-    def _checked_filters(self) -> int:
+    def _check_n_filters(self) -> int:
         """Return the number of filters, or raise an error if it does not fit the size of filters."""
         if self.filter_size % 2 == 0:
             raise InvalidParameterError(f"filter_size must be an odd number, got {self.filter_size}.")
@@ -235,13 +235,13 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             )
         return _Images.of(X, "X") if y is None else _Images.of(y, "y")
 
-    def _crops(self, given, target, rng) -> tuple[Crops, Crops | None]:
+    def _split_crops(self, given, target, rng) -> tuple[Crops, Crops | None]:
         """Return sources of training crops and of held-out crops; the latter is None if no image is held out."""
         n_images, n_held_out = len(given.starts) - 1, 0
         if n_images >= tuned.LEAST_IMAGES and self.validation_fraction > 0:
             n_held_out = max(1, round(self.validation_fraction * n_images))
         order = rng.permutation(n_images)
-        unit = self._unit(given.planes, target.planes, rng)
+        unit = self._estimate_unit(given.planes, target.planes, rng)
         parts: list = []
         for chosen in (np.sort(order[n_held_out:]), np.sort(order[:n_held_out])):
             places = [k for i in chosen for k in range(given.starts[i], given.starts[i + 1])]
@@ -249,7 +249,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             parts.append(Crops(example, aim, self.corruption, unit) if places else None)
         return parts[0], parts[1]
 
-    def _unit(self, given, target, rng) -> float:
+    def _estimate_unit(self, given, target, rng) -> float:
         """Return the level of Gaussian noise, or the root mean square error of some images with other damage."""
         if is_white_noise(self.corruption):
             return float(self.corruption.low)
@@ -306,7 +306,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             warn_of_other_noise(self.corruption, images.planes)
             units = [self.unit_] * len(X)
         elif is_white_noise(self.corruption):
-            units = levels_of_images(noise, X, field_tuned.LEAST_NOISE * self.unit_)
+            units = resolve_noise_levels(noise, X, field_tuned.LEAST_NOISE * self.unit_)
         else:
             raise ValueError(f"noise requires training with corruption=GaussianNoise(...), got {self.corruption!r}.")
         units = np.repeat(units, np.diff(images.starts)).tolist()
@@ -328,17 +328,17 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         -------
         float
         """
-        truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_unknown)
+        truth, found, weight = gather_scored_pixels(y, self.predict(X), sample_weight, is_unknown)
         return float(r2_score(truth, found, sample_weight=weight))
 
 
 def restored_planes(filters: LearnedFilters, planes: list, units: list) -> list:
     """Restore planes (H, W) in units of their damage."""
     stages, tasks = Stages(filters.filters_, filters.weights_, filters.pull_), list(zip(planes, units, strict=True))
-    return map_coarse(partial(_restored_plane, stages), tasks, filters.n_jobs)
+    return map_coarse(partial(_restore_plane, stages), tasks, filters.n_jobs)
 
 
-def _restored_plane(stages, task, n_threads):
+def _restore_plane(stages, task, n_threads):
     """Restore a plane (H, W), given as a pair of the plane and the unit of its noise."""
     plane, unit = task
     level, seen = plane.mean(dtype=np.float64), knots()
@@ -382,7 +382,7 @@ class _Images(NamedTuple):
         found = []
         for x, (start, stop) in zip(like, np.stack([self.starts[:-1], self.starts[1:]], axis=1), strict=True):
             found.append(planes[start] if np.ndim(x) == 2 else np.stack(planes[start:stop], axis=-1))
-        return in_layout_of(like, found)
+        return match_layout(like, found)
 
 
 def _require_equal_shapes(given, target):

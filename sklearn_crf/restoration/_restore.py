@@ -14,14 +14,14 @@ from sklearn.base import BaseEstimator
 
 import sklearn_crf.preprocessing
 from sklearn_crf._numbers import as_array, as_integer, as_pixels, as_reals
-from sklearn_crf.dense._examples import BYTES, range_of_images, range_of_type
+from sklearn_crf.dense._examples import BYTES, estimate_color_range, get_type_range
 from sklearn_crf.dense._tuning import HARDLY_ANY_RANGE
-from sklearn_crf.encoding._batches import object_array
+from sklearn_crf.encoding._batches import make_object_array
 from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.restoration._filter_training import unit_of_blocks
 from sklearn_crf.restoration._learned_filters import LearnedFilters, restored_planes
 from sklearn_crf.rtf import JPEG, Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
-from sklearn_crf.rtf.images._corruption import levels_of_images
+from sklearn_crf.rtf.images._corruption import resolve_noise_levels
 
 # Folder of the models that were trained on sample photographs, as a JSON file for each kind of damage.
 FOLDER = Path(__file__).with_name("fields")
@@ -126,11 +126,13 @@ def restore(
     """
     task = _Task.of(noise, jpeg, kernel, scale, n_jobs)
     if not isinstance(image, list | tuple):
-        return _restored(image, mask, task, "image")
+        return _restore_image(image, mask, task, "image")
     masks = mask if isinstance(mask, list | tuple) else [mask] * len(image)
     if len(masks) != len(image):
         raise ValueError(f"mask holds {len(masks)} masks, but image holds {len(image)} images.")
-    return [_restored(own, gaps, task, f"image[{i}]") for i, (own, gaps) in enumerate(zip(image, masks, strict=True))]
+    return [
+        _restore_image(own, gaps, task, f"image[{i}]") for i, (own, gaps) in enumerate(zip(image, masks, strict=True))
+    ]
 
 
 class _Task(NamedTuple):
@@ -145,7 +147,7 @@ class _Task(NamedTuple):
     @classmethod
     def of(cls, noise: Any, jpeg: Any, kernel: Any, scale: Any, n_jobs: Any) -> "_Task":
         """Check the parameters, and return the task."""
-        levels_of_images(noise, [np.zeros((2, 2))], 1.0)
+        resolve_noise_levels(noise, [np.zeros((2, 2))], 1.0)
         if np.ndim(noise):
             raise ValueError(f"noise must be 'auto' or a positive number, got {noise!r}.")
         scale = as_integer(scale, "scale", lowest=1, highest=4)
@@ -167,12 +169,12 @@ class _Task(NamedTuple):
     def planes(self, planes: list, levels: Any) -> list:
         """Restore planes (H, W) in the range of bytes, for noise of "auto" or a level or unit for each plane."""
         name = "blur" if self.kernel is not None else "zoom" if self.scale > 1 else "jpeg" if self.jpeg else "noise"
-        field = ready_field(name, self.n_jobs)
+        field = load_trained_field(name, self.n_jobs)
         if self.jpeg:
             return restored_planes(field, planes, levels)
         if name == "noise":
-            return list(field.predict(object_array(planes), noise=levels))
-        images = _images_from_planes(planes)
+            return list(field.predict(make_object_array(planes), noise=levels))
+        images = _convert_planes(planes)
         made_by, what = (Downsampling, self.scale) if self.kernel is None else (Blur, self.kernel)
         if isinstance(levels, str):
             levels = [self._noise_of(plane) for plane in planes]
@@ -190,7 +192,7 @@ class _Task(NamedTuple):
         return float(np.sqrt(np.median(power[gain <= np.quantile(gain, tuned.BLURRED_AWAY)]) / np.log(2)))
 
 
-def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
+def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
     """Restore one image."""
     photo = _Photo.of(image, name)
     gaps = photo.gaps(mask, name)
@@ -209,7 +211,7 @@ def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
             "kernel and scale."
         )
     planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]
-    filled = ready_field("missing", task.n_jobs).predict(_images_from_planes(planes))
+    filled = load_trained_field("missing", task.n_jobs).predict(_convert_planes(planes))
     return photo.made(list(filled), 1, kept=~gaps)
 
 
@@ -239,10 +241,10 @@ class _Photo(NamedTuple):
         if not known.size:
             raise ValueError(f"{name} has no known pixel.")
         alpha = image[..., 3] if image.ndim == 3 and image.shape[2] == 4 else None
-        low, high, usual = float(known.min()), float(known.max()), range_of_images([known])
+        low, high, usual = float(known.min()), float(known.max()), estimate_color_range([known])
         # Values that use only a small part of the usual range keep their own range.
         of_values = (low, high) if 0 < high - low <= HARDLY_ANY_RANGE * (usual[1] - usual[0]) else usual
-        return cls(image, colours, alpha, range_of_type(image) or of_values)
+        return cls(image, colours, alpha, get_type_range(image) or of_values)
 
     @property
     def unit(self) -> float:
@@ -285,7 +287,7 @@ class _Photo(NamedTuple):
         else:
             values = (np.stack(planes, axis=2) - _GREY) @ np.linalg.inv(_OPPONENT).T
         values = values / self.unit + self.ends[0]
-        if range_of_type(self.image) or self.ends in ((0.0, 1.0), (-1.0, 1.0)):
+        if get_type_range(self.image) or self.ends in ((0.0, 1.0), (-1.0, 1.0)):
             values = np.clip(values, *self.ends)
         if self.image.dtype.kind in "iu":
             values = np.clip(np.rint(values), np.iinfo(self.image.dtype).min, np.iinfo(self.image.dtype).max)
@@ -298,18 +300,18 @@ class _Photo(NamedTuple):
         return np.concatenate([values, alpha[..., np.newaxis]], axis=2)
 
 
-def _images_from_planes(planes: Sequence) -> np.ndarray:
+def _convert_planes(planes: Sequence) -> np.ndarray:
     """Convert planes to images with one channel."""
-    return object_array([plane[..., np.newaxis].astype(np.float32) for plane in planes])
+    return make_object_array([plane[..., np.newaxis].astype(np.float32) for plane in planes])
 
 
-def estimator_of(name: str) -> Any:
+def make_damage_estimator(name: str) -> Any:
     """Return an estimator for a kind of damage, not yet fitted."""
     kind, options = FIELDS[name]
     return kind(random_state=0, clip=None, **options)
 
 
-def ready_field(name: str, n_jobs: int | None = None) -> Any:
+def load_trained_field(name: str, n_jobs: int | None = None) -> Any:
     """Return the trained estimator for a kind of damage."""
     field = copy(_load(name))
     field.n_jobs = n_jobs
@@ -318,7 +320,7 @@ def ready_field(name: str, n_jobs: int | None = None) -> Any:
 
 @cache
 def _load(name: str) -> Any:
-    field = estimator_of(name)
+    field = make_damage_estimator(name)
     text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
     for attribute, value in json.loads(text, object_hook=_unpack).items():
         setattr(field, attribute, value)

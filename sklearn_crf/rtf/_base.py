@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
-from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.distributed import Shards
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, TRANSFORMERS_OF_BANKS
@@ -37,7 +37,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     ``fit`` reads the data, resolves the parameters into a plan, trains, and stores the fitted attributes.
     """
 
-    __getstate__ = versioned_state
+    __getstate__ = get_versioned_state
 
     def __setstate__(self, state: dict) -> None:
         restore_versioned_state(self, state, check_saved_trees)
@@ -108,7 +108,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
         as_given = "filter_bank", "max_depth", "max_iter", "tol", "n_jobs", "verbose"
         return FieldOptions(
-            reading=reading if targets.former is None else reading.knowing(targets.former),
+            reading=reading if targets.former is None else reading.match_fitted_attributes(targets.former),
             targets=targets,
             solver=solver,
             split=split,

@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import fixed_ranges, map_tasks, single_threaded_blas, tasks_stay_here
-from sklearn_crf.encoding import number_of_examples, validate_sample_weight
+from sklearn_crf._threads import keep_tasks_in_process, limit_blas_threads, map_tasks, split_into_ranges
+from sklearn_crf.encoding import count_examples, validate_sample_weight
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.rtf import _tuning as tuned
-from sklearn_crf.rtf._objectives import FieldRisk, solver_of, statistics_of_mean
+from sklearn_crf.rtf._objectives import FieldRisk, compute_mean_statistics, make_solver
 from sklearn_crf.rtf._options import Cascade
 from sklearn_crf.rtf._plan import FieldOptions, FieldPlan, TreeData
 from sklearn_crf.rtf._potentials import FieldImage, at_ends
-from sklearn_crf.rtf._prediction import FittedField, restored_values
-from sklearn_crf.rtf._rounds import random_rectangles
-from sklearn_crf.rtf._scaling import ScaledLoss, whitening_of_types
-from sklearn_crf.rtf._training import Trained, TreeField, held_out_images, train
-from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, in_layout_of, n_masks
-from sklearn_crf.rtf.images._corruption import corrupted_image
-from sklearn_crf.rtf.images._degradation import Degradations, Observation, degraded_image, read_clean, solved_from
+from sklearn_crf.rtf._prediction import FittedField, restore_known_values
+from sklearn_crf.rtf._rounds import draw_rectangles
+from sklearn_crf.rtf._scaling import ScaledLoss, compute_type_whitening
+from sklearn_crf.rtf._training import Trained, TreeField, choose_held_out_images, train
+from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, count_masks, match_layout
+from sklearn_crf.rtf.images._corruption import corrupt_image
+from sklearn_crf.rtf.images._degradation import Degradations, Observation, degrade_image, read_clean, solve_from_image
 from sklearn_crf.rtf.images._input import Reading
 
 
@@ -33,7 +33,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
         raise ValueError(f"joint training of a cascade needs a prediction loss, got loss={targets.loss!r}.")
     seed = int(np.random.RandomState(options.seed).randint(np.iinfo(np.int32).max))
     X, y, is_grey, degradations = read_clean(X, y, targets.corruption, targets.degradation)
-    if y is not None and number_of_examples(y, "y") != len(X):
+    if y is not None and count_examples(y, "y") != len(X):
         raise ValueError(f"y has {len(y)} examples, but X has {len(X)}.")
     sample_weight = validate_sample_weight(sample_weight, len(X))
     folds = _split_into_folds(cascade if y is not None else Cascade(1), len(X), seed)
@@ -42,11 +42,11 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
         own, own_degradations, n_predicted = options, degradations, 0
         if found:
             # Later fields use a new corruption, which the earlier fields were not trained on.
-            drawn, own_degradations = _redrawn(targets.corruption, X, degradations, [seed, k])
+            drawn, own_degradations = _redraw_images(targets.corruption, X, degradations, [seed, k])
             seen = drawn
             for stage, trained, others in zip(stages, found, of_folds, strict=True):
                 predicted = _predict_by_folds(stage, trained, folds, others, seen, own_degradations)
-                seen = with_channels(drawn, predicted)
+                seen = append_channels(drawn, predicted)
             n_predicted = np.shape(seen[0])[-1] - np.shape(drawn[0])[-1]
             own = replace(own, targets=replace(targets, corruption=None))
         # Jointly trained fields use the previous prediction without filtering it.
@@ -57,16 +57,18 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
             for members in folds:
                 others = np.setdiff1d(np.arange(len(X)), members)
                 weight = None if sample_weight is None else sample_weight[others]
-                some = _take(seen, others), _take(y, others), weight, _degradations_of(own_degradations, others)
+                some = _take(seen, others), _take(y, others), weight, _select_degradations(own_degradations, others)
                 of_folds[-1].append(_train_field(own, *some, callbacks[k]))
         found.append(_train_field(own, seen, y, sample_weight, own_degradations, callbacks[k]))
     of_all = {}
     if cascade.joint and cascade.n_fields > 1:
 
         def seen_by_all(number, fitted):
-            own, drawn = _redrawn(targets.corruption, X, degradations, [seed, cascade.n_fields, number])
-            readings = [stage.reading.knowing(found) for stage, found in zip(stages, fitted, strict=True)]
-            return seen_by_fields(readings, solver_of(targets.inference), options.n_jobs, own, drawn), drawn
+            own, drawn = _redraw_images(targets.corruption, X, degradations, [seed, cascade.n_fields, number])
+            readings = [
+                stage.reading.match_fitted_attributes(found) for stage, found in zip(stages, fitted, strict=True)
+            ]
+            return build_field_inputs(readings, make_solver(targets.inference), options.n_jobs, own, drawn), drawn
 
         training = JointTraining(stages, [own.attributes for own in found], seen_by_all, y, sample_weight, seed)
         curve = training.run(cascade.joint)
@@ -101,45 +103,45 @@ def _predict_by_folds(options, trained, folds, of_folds, X, degradations):
         return _predict_field(options, trained.attributes, X, degradations)
     found: list = [None] * len(X)
     for own, field in zip(folds, of_folds, strict=True):
-        values = _predict_field(options, field.attributes, _take(X, own), _degradations_of(degradations, own))
+        values = _predict_field(options, field.attributes, _take(X, own), _select_degradations(degradations, own))
         for i, value in zip(own, values, strict=True):
             found[i] = value
-    return in_layout_of(X, found)
+    return match_layout(X, found)
 
 
 def _predict_field(options, fitted, X, degradations):
     """Return the prediction of a trained field for images on the lattice of y."""
-    solver = solver_of(options.targets.inference)
-    return values_of(options.reading.knowing(fitted), solver, options.n_jobs, X, degradations)
+    solver = make_solver(options.targets.inference)
+    return values_of(options.reading.match_fitted_attributes(fitted), solver, options.n_jobs, X, degradations)
 
 
 def _take(values, members):
     return [values[i] for i in members] if isinstance(values, list | tuple) else np.asarray(values)[members]
 
 
-def _degradations_of(degradations, members):
+def _select_degradations(degradations, members):
     """Return the degradations of the chosen images."""
     return None if degradations is None else degradations._replace(choices=[degradations.choices[i] for i in members])
 
 
-def seen_by_fields(readings: list[Reading], solver, n_jobs, X, degradations) -> list:
+def build_field_inputs(readings: list[Reading], solver, n_jobs, X, degradations) -> list:
     """Return the input of each field of a cascade: X, with the previous prediction for all but the first field."""
     seen = [X]
     for reading in readings[:-1]:
-        seen.append(with_channels(X, values_of(reading, solver, n_jobs, seen[-1], degradations)))
+        seen.append(append_channels(X, values_of(reading, solver, n_jobs, seen[-1], degradations)))
     return seen
 
 
 def values_of(reading: Reading, solver, n_jobs, X, degradations):
     """Return the prediction of one field for images on the lattice of y."""
-    planes, observations = observed_planes(reading, X, degradations)
+    planes, observations = read_observed_planes(reading, X, degradations)
     means = FittedField(reading.known).means(planes, solver, n_jobs, None, observations)[0]
-    return restored_values(reading.known, None, planes, means)
+    return restore_known_values(reading.known, None, planes, means)
 
 
-def observed_planes(reading: Reading, X, degradations):
+def read_observed_planes(reading: Reading, X, degradations):
     """Return the planes of images on the lattice of y, and their observation terms or None."""
-    planes = reading.planes_to_predict(X)
+    planes = reading.read_planes_to_predict(X)
     if degradations is None:
         return planes, None
     mean, scale = reading.known["target_mean_"], reading.known["target_scale_"]
@@ -147,7 +149,7 @@ def observed_planes(reading: Reading, X, degradations):
     return planes, [made(own[0], x) for own, x in zip(degradations.choices, planes.features, strict=True)]
 
 
-def _redrawn(corruption, X, degradations, seeds):
+def _redraw_images(corruption, X, degradations, seeds):
     """Return images with a new corruption or degradation, and the degradations that were drawn."""
     of_clean = degradations is not None and degradations.of_clean
     if corruption is None and not of_clean:
@@ -159,21 +161,21 @@ def _redrawn(corruption, X, degradations, seeds):
         if of_clean:
             own = degradations.choices[i]
             used.append(own[rng.integers(len(own))])
-            drawn.append(degraded_image(np.asarray(x), used[-1], rng, kind))
+            drawn.append(degrade_image(np.asarray(x), used[-1], rng, kind))
         else:
-            drawn.append(corrupted_image(corruption, np.asarray(x), rng, kind))
-    return in_layout_of(X, drawn), Degradations([(own,) for own in used], of_clean=False) if of_clean else None
+            drawn.append(corrupt_image(corruption, np.asarray(x), rng, kind))
+    return match_layout(X, drawn), Degradations([(own,) for own in used], of_clean=False) if of_clean else None
 
 
-def with_channels(X, predicted):
+def append_channels(X, predicted):
     """Return X with predictions as additional channels."""
     values = [p[..., None] if np.ndim(p) < np.ndim(x) else p for x, p in zip(X, predicted, strict=True)]
     kind = np.result_type(InputSample.of(X).kind, InputSample.of(values).kind)
     joined = [np.concatenate([np.asarray(x), own], axis=-1, dtype=kind) for x, own in zip(X, values, strict=True)]
-    return in_layout_of(X, joined)
+    return match_layout(X, joined)
 
 
-def channel_gradient(potentials, coef, image, linear, channels):
+def compute_channel_gradient(potentials, coef, image, linear, channels):
     """Return the derivative by some channels, given the derivative by the linear coefficients h, for fixed leaves."""
     # linear: (N, D); channels: list of int; returns (..., len(channels))
     shape, n_channels = image.features.shape[:-1], image.features.shape[-1]
@@ -252,40 +254,42 @@ class CascadeRisk:
         def group(members, n_threads):
             value, gradient = 0.0, np.zeros(len(coef))
             for i in range(*members):
-                own = self._loss_of_image(self.parts(coef), i, n_threads)
+                own = self._compute_image_loss(self.parts(coef), i, n_threads)
                 value, gradient = value + own[0], gradient + own[1]
             return value, gradient
 
-        found = map_tasks(group, fixed_ranges(len(self.last.images), tuned.LEAST_GROUPS), self.n_jobs)
+        found = map_tasks(group, split_into_ranges(len(self.last.images), tuned.LEAST_GROUPS), self.n_jobs)
         return sum(value for value, _ in found), np.sum([gradient for _, gradient in found], axis=0)
 
-    def _loss_of_image(self, coefs, i, n_threads):
+    def _compute_image_loss(self, coefs, i, n_threads):
         images, models, means = list[FieldImage](), [], list[np.ndarray]()
         with convergence_left_to_caller():
             for k, stage in enumerate(self.stages[:-1]):
-                images.append(self._seeing(stage, i, means, images))
+                images.append(self._build_stage_input(stage, i, means, images))
                 models.append(stage.potentials.model(coefs[k], images[k], n_threads))
-                found = solved_from(self.objective.solver, models[k], images[k].start, self._starts[k][i][0], n_threads)
+                found = solve_from_image(
+                    self.objective.solver, models[k], images[k].start, self._starts[k][i][0], n_threads
+                )
                 means.append(found.x)
         last = self.stages[-1]
-        images.append(self._seeing(last, i, means, images))
+        images.append(self._build_stage_input(last, i, means, images))
         parameters = last.potentials.at(coefs[-1], images[-1].features.dtype)
         loss = self.last.loss_of(parameters, images[-1], i, n_threads)
         gradients, linear = [last.potentials.pullback(images[-1], loss.statistics)], loss.statistics.linear
         for k in range(len(self.stages) - 2, -1, -1):
             after = self.stages[k + 1]
-            slope = channel_gradient(after.potentials, coefs[k + 1], images[k + 1], linear, after.channels)
+            slope = compute_channel_gradient(after.potentials, coefs[k + 1], images[k + 1], linear, after.channels)
             slope = after.scale * slope.reshape(means[k].shape)
             known = images[k].known
             slope = slope if known is None else np.where(known, 0.0, slope)
             adjoint = self.objective.adjoint(models[k], slope, self._starts[k][i][1], n_threads)
             self._starts[k][i] = means[k], adjoint.x
-            statistics = statistics_of_mean(means[k], adjoint)
+            statistics = compute_mean_statistics(means[k], adjoint)
             linear = statistics.linear
             gradients.append(self.stages[k].potentials.pullback(images[k], statistics))
         return loss.value, np.concatenate(gradients[::-1])
 
-    def _seeing(self, stage, i, means, images):
+    def _build_stage_input(self, stage, i, means, images):
         """Return the input of a field for image i, with the previous field's prediction."""
         image = stage.images[i]
         if stage.channels is None:
@@ -314,7 +318,7 @@ class JointTraining:
     def run(self, n_rounds):
         """Run joint training; return the loss before it and after each round, on held-out images if there are any."""
         best, curve = self.fitted, []
-        with single_threaded_blas(), tasks_stay_here():
+        with limit_blas_threads(), keep_tasks_in_process():
             for number in range(n_rounds + 1):
                 risk, _ = self._risk(0, is_training=False)
                 curve.append(risk.objective.reported * risk.value(risk.coef))
@@ -348,7 +352,7 @@ class JointTraining:
         if last.encoded.lattice_ndim == 0:
             raise ValueError("joint training of a cascade needs images, volumes or chains, got plain samples.")
         plan = FieldPlan.of(options, last)
-        kept, held_out = held_out_images(plan, last.images, np.random.RandomState(plan.seed))
+        kept, held_out = choose_held_out_images(plan, last.images, np.random.RandomState(plan.seed))
         choice = kept if is_training or held_out is None else held_out
         rng = np.random.RandomState((self.seed + 7919 * number) % 2**32)
         most: Any = plan.solver.max_samples
@@ -358,29 +362,29 @@ class JointTraining:
             rounds.bank = fitted["filter_bank_"]
             n_pixels = sum(map(prod, rounds.images.shapes))
             if most is not None and n_pixels > most and is_training:
-                cuts = cuts or random_rectangles(rounds.images.shapes, most, rounds.images.step, rng)
+                cuts = cuts or draw_rectangles(rounds.images.shapes, most, rounds.images.step, rng)
                 made.append(rounds.rectangles(cuts, 0))
             else:
-                made.append(rounds.whole_images(0))
-        return self._on(made, plan, rng), plan
+                made.append(rounds.prepare_whole_images(0))
+        return self._prepare_risk(made, plan, rng), plan
 
     def _read(self, stage, fitted, X, degradations):
         """Return options to continue from a fitted field of the cascade, and its data."""
         targets = replace(stage.targets, corruption=None, former=fitted)
-        options = replace(stage, targets=targets, reading=stage.reading.knowing(fitted))
+        options = replace(stage, targets=targets, reading=stage.reading.match_fitted_attributes(fitted))
         read = targets.read(options.reading, X, self.y, self.sample_weight, False, degradations)
         return options, TreeData.of(targets, read)
 
-    def _on(self, made, plan, rng):
+    def _prepare_risk(self, made, plan, rng):
         stages = list[Stage]()
         mean, scale = plan.common.mean, plan.common.scale
         n_values = len(mean)
         for fitted, data in zip(self.fitted, made, strict=True):
             types = FittedField(fitted).types
-            white = whitening_of_types(data, types, rng, self.n_jobs)
+            white = compute_type_whitening(data, types, rng, self.n_jobs)
             field = TreeField.restored(types, white, n_values, fitted)
             images = field.images(data, self.n_jobs)
-            end = images[0].features.shape[-1] - n_masks(fitted["missing_channels_"])
+            end = images[0].features.shape[-1] - count_masks(fitted["missing_channels_"])
             channels = None if not stages else list(range(end - n_values, end))
             units = ChannelUnits.of(fitted, fitted["n_features_in_"])
             centre, unit = (part[-n_values:] for part in units)

@@ -15,17 +15,24 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._parameters import is_asked_to_count_classes
-from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
-from sklearn_crf.encoding import encode_y, missing_nodes, object_array, require_same_kind
+from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
+from sklearn_crf.encoding import encode_y, make_object_array, mask_missing_nodes, require_same_kind
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import TreeBestLabelings
 from sklearn_crf.inference._results import LogLikelihood
 from sklearn_crf.models import GaussianModel, PairwiseModel
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._codes import SCORES, ClassCodes
-from sklearn_crf.rtf._objectives import solver_of
+from sklearn_crf.rtf._objectives import make_solver
 from sklearn_crf.rtf._plan import LIKELIHOODS, LabelTargets
-from sklearn_crf.rtf._prediction import FittedField, TiledTask, models_of, samples_of, scored_pixels, unscaled
+from sklearn_crf.rtf._prediction import (
+    FittedField,
+    TiledTask,
+    build_plane_models,
+    draw_field_samples,
+    gather_scored_pixels,
+    unscaled,
+)
 from sklearn_crf.rtf.images._input import put_back, put_samples_back
 from sklearn_crf.rtf.losses import LOSSES_OF_CODES
 
@@ -239,7 +246,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             raise InvalidParameterError(
                 f"The 'classes' parameter must be None or a list of classes. Got {self.classes!r} instead."
             )
-        return self._fit(self._options(label_targets(self, self._former)), X, y, sample_weight)
+        return self._fit(self._options(build_label_targets(self, self._former)), X, y, sample_weight)
 
     def predict(self, X: Any, evidence: Any = None) -> Any:
         """Predict the class with the nearest code, the highest score, or the smallest expected cost.
@@ -258,10 +265,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             An array if X is an array, an object array if X is a list, and a list for Shards.
         """
         if isinstance(X, Shards):
-            return of_each_shard(self, "predict", X, evidence)
+            return call_on_each_shard(self, "predict", X, evidence)
         planes, values, known = self._values(X, evidence)
         # For an example of one node, training has already included the class weight in the mean.
-        codes = codes_of(self)
+        codes = get_class_codes(self)
         columns = [codes.labels(value, is_weighed=len(value) > 1) for value in values]
         if known is not None:
             columns = [np.where(own < 0, found, own) for own, found in zip(known, columns, strict=True)]
@@ -283,10 +290,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         ndarray of shape (n, H, W, n_classes), or of shape (n,) of such images
         """
         if isinstance(X, Shards):
-            return of_each_shard(self, "predict_proba", X, evidence)
+            return call_on_each_shard(self, "predict_proba", X, evidence)
         planes, values, known = self._values(X, evidence)
-        found = [codes_of(self).probability(value) for value in values]
-        return put_back(planes, _with_known(found, known, np.eye(len(self.classes_))), True)
+        found = [get_class_codes(self).probability(value) for value in values]
+        return put_back(planes, _insert_known_rows(found, known, np.eye(len(self.classes_))), True)
 
     @available_if(_gives_probabilities)
     def predict_log_proba(self, X: Any, evidence: Any = None) -> Any:
@@ -304,8 +311,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             Array with the shape of ``predict_proba``.
         """
         if isinstance(X, Shards):
-            return of_each_shard(self, "predict_log_proba", X, evidence)
-        planes, found = self._log_probabilities(X, evidence)
+            return call_on_each_shard(self, "predict_log_proba", X, evidence)
+        planes, found = self._compute_log_probabilities(X, evidence)
         return put_back(planes, found, True)
 
     @available_if(_gives_probabilities)
@@ -326,7 +333,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             by ``models``. Entry (a, b) is the probability of class a at the first pixel times the probability of class
             b at the second pixel.
         """
-        planes, found = self._log_probabilities(X, evidence)
+        planes, found = self._compute_log_probabilities(X, evidence)
         pairs = []
         for plane, values in zip(planes.features, found, strict=True):
             tails, heads = planes.graph_of(plane.shape[:-1]).edges.T
@@ -334,7 +341,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             pairs.append(probability[tails, :, None] * probability[heads, None, :])
         if planes.encoded.layout == "nodes":
             pairs = [np.zeros((0, len(self.classes_), len(self.classes_)))] * len(found[0])
-        return object_array(pairs)
+        return make_object_array(pairs)
 
     @available_if(_gives_probabilities)
     def log_likelihood(self, X: Any, y: Any = None) -> LogLikelihood:
@@ -352,9 +359,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         LogLikelihood
             Exact values; -inf for images with a label that is not in ``classes_``.
         """
-        planes, found = self._log_probabilities(X, None)
+        planes, found = self._compute_log_probabilities(X, None)
         terms = []
-        for own, values in zip(self._known_columns(planes, y, "y"), found, strict=True):
+        for own, values in zip(self._read_known_columns(planes, y, "y"), found, strict=True):
             # A missing label contributes probability 1, a label of an unknown class probability 0.
             table = np.column_stack([values, np.full(len(values), -np.inf), np.zeros(len(values))])
             terms.append(table[np.arange(len(own)), own])
@@ -383,7 +390,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             An array ``(k,)`` of log-probabilities for each image.
         """
         inference = TreeBestLabelings(as_integer(k, "k", lowest=1))
-        planes, found = self._log_probabilities(X, evidence)
+        planes, found = self._compute_log_probabilities(X, evidence)
         is_table = planes.encoded.layout == "nodes"
         parts = np.split(found[0], len(found[0])) if is_table else found
         n_classes, labels, scores = len(self.classes_), [], []
@@ -392,7 +399,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             best = inference.best(PairwiseModel(no_edges, values, np.zeros((1, n_classes, n_classes))))
             labels.append(self.classes_[best.labels].reshape(-1, *(() if is_table else planes.encoded.label_shape(i))))
             scores.append(best.scores)
-        return object_array(labels), object_array(scores)
+        return make_object_array(labels), make_object_array(scores)
 
     @available_if(_has_distribution)
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None, evidence: Any = None) -> np.ndarray:
@@ -418,25 +425,25 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         """
         n_samples, rng = as_integer(n_samples, "n_samples", lowest=1), check_random_state(random_state)
         if self.loss in SCORES:
-            planes, found = self._log_probabilities(X, evidence)
+            planes, found = self._compute_log_probabilities(X, evidence)
             ends = [np.cumsum(np.exp(values), axis=1)[:, :-1] for values in found]
             drawn = [(rng.random_sample((n_samples, len(own), 1)) > own).sum(axis=2) for own in ends]
         else:
             check_is_fitted(self)
-            planes = self._reading.planes_to_predict(X)
+            planes = self._reading.read_planes_to_predict(X)
             seeds = rng.randint(np.iinfo(np.int32).max, size=len(planes.features))
-            values = samples_of(self._models_of(planes, evidence), n_samples, seeds)
-            drawn = [np.array([codes_of(self).labels(own, is_weighed=False) for own in part]) for part in values]
+            values = draw_field_samples(self._build_plane_models(planes, evidence), n_samples, seeds)
+            drawn = [np.array([get_class_codes(self).labels(own, is_weighed=False) for own in part]) for part in values]
             if evidence is not None:
-                known = self._known_columns(planes, evidence)
+                known = self._read_known_columns(planes, evidence)
                 drawn = [np.where(own < 0, part, own) for own, part in zip(known, drawn, strict=True)]
         return put_samples_back(planes, [self.classes_[part][..., None] for part in drawn], False)
 
-    def _log_probabilities(self, X, evidence):
+    def _compute_log_probabilities(self, X, evidence):
         """Return the planes of X, and the logarithms of class probabilities at each pixel, (N, n_classes)."""
         planes, values, known = self._values(X, evidence)
-        found = [codes_of(self).log_probability(value) for value in values]
-        return planes, _with_known(found, known, np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf))
+        found = [get_class_codes(self).log_probability(value) for value in values]
+        return planes, _insert_known_rows(found, known, np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the fraction of correctly labelled pixels among the pixels with a known label.
@@ -455,18 +462,18 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         """
         if isinstance(X, Shards):
             right, total = map(
-                sum, zip(*scored_shards(self, type(self)._scored_nodes, X, y, sample_weight), strict=True)
+                sum, zip(*score_shards(self, type(self)._compute_scored_nodes, X, y, sample_weight), strict=True)
             )
         else:
-            right, total = self._scored_nodes(X, y, sample_weight)
+            right, total = self._compute_scored_nodes(X, y, sample_weight)
         if not total:
             raise ValueError("y has no labelled pixel of positive weight: there is nothing to score.")
         return right / total
 
-    def _scored_nodes(self, X, y, sample_weight):
+    def _compute_scored_nodes(self, X, y, sample_weight):
         """Return the weight of correctly labelled pixels, and of all pixels with a known label."""
-        is_missing = partial(missing_nodes, missing_label=self.missing_label)
-        truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_missing)
+        is_missing = partial(mask_missing_nodes, missing_label=self.missing_label)
+        truth, found, weight = gather_scored_pixels(y, self.predict(X), sample_weight, is_missing)
         truth = np.array(truth.tolist())  # object arrays become arrays of the labels' type
         require_same_kind(truth, found, "y", "the predicted labels")
         weight = np.ones(len(truth)) if weight is None else weight
@@ -495,47 +502,51 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             Models in float64. Plain samples form a single model.
         """
         check_is_fitted(self)
-        return self._models_of(self._reading.planes_to_predict(X), evidence)
+        return self._build_plane_models(self._reading.read_planes_to_predict(X), evidence)
 
-    def _known_columns(self, planes, y, name="evidence"):
+    def _read_known_columns(self, planes, y, name="evidence"):
         """Return known class indices, -1 for missing labels, and ``n_classes`` for labels of unknown classes."""
         options = {"missing_label": self.missing_label, "classes": self.classes_, "name": name}
         labels = encode_y(y, planes.encoded, allow_unknown=name == "y", **options).labels
         return [labels] if planes.encoded.layout == "nodes" else labels
 
-    def _models_of(self, planes, evidence):
+    def _build_plane_models(self, planes, evidence):
         if evidence is None:
-            return models_of(vars(self), planes)
-        codes = self.evidence_scores_ if self.loss in SCORES else codes_of(self).table
+            return build_plane_models(vars(self), planes)
+        codes = self.evidence_scores_ if self.loss in SCORES else get_class_codes(self).table
         codes = np.concatenate([codes, np.full((1, len(self.target_mean_)), np.nan)])
-        return models_of(vars(self), planes, [codes[own] for own in self._known_columns(planes, evidence)])
+        return build_plane_models(
+            vars(self), planes, [codes[own] for own in self._read_known_columns(planes, evidence)]
+        )
 
     def _values(self, X, evidence=None):
         check_is_fitted(self)
-        planes = self._reading.planes_to_predict(X)
+        planes = self._reading.read_planes_to_predict(X)
         if evidence is None:
-            means = FittedField(vars(self)).means(planes, solver_of(self.inference), self.n_jobs)[0]
+            means = FittedField(vars(self)).means(planes, make_solver(self.inference), self.n_jobs)[0]
             return planes, unscaled(vars(self), means), None
-        values = [solver_of(self.inference).solve(model, model.h).x for model in self._models_of(planes, evidence)]
-        return planes, values, self._known_columns(planes, evidence)
+        values = [
+            make_solver(self.inference).solve(model, model.h).x for model in self._build_plane_models(planes, evidence)
+        ]
+        return planes, values, self._read_known_columns(planes, evidence)
 
 
-def label_targets(classifier: RegressionTreeFieldClassifier, former: Mapping | None = None) -> LabelTargets:
+def build_label_targets(classifier: RegressionTreeFieldClassifier, former: Mapping | None = None) -> LabelTargets:
     """Return the description of the labels that a field predicts. ``former``: fitted attributes for a warm start."""
     of_labels = ("encoding", "cost", "classes", "class_weight", "missing_label")
     given = {name: getattr(classifier, name) for name in of_labels}
     return LabelTargets(type(classifier).__name__, classifier.loss, classifier.inference, former, **given)
 
 
-def codes_of(classifier: RegressionTreeFieldClassifier) -> ClassCodes:
+def get_class_codes(classifier: RegressionTreeFieldClassifier) -> ClassCodes:
     """Return the codes of the classes of a fitted field."""
     weight = getattr(classifier, "decision_weight_", None)
-    return label_targets(classifier).coding(len(classifier.classes_), weight)
+    return build_label_targets(classifier).coding(len(classifier.classes_), weight)
 
 
-def tiles_of_labels(classifier: RegressionTreeFieldClassifier) -> TiledTask:
+def build_label_task(classifier: RegressionTreeFieldClassifier) -> TiledTask:
     """Return the task that predicts the labels of an image tile by tile."""
-    codes, classes = codes_of(classifier), classifier.classes_
+    codes, classes = get_class_codes(classifier), classifier.classes_
 
     def finished(values):
         return classes[codes.labels(values)], codes.distances(values)
@@ -543,7 +554,7 @@ def tiles_of_labels(classifier: RegressionTreeFieldClassifier) -> TiledTask:
     return TiledTask.of(classifier, finished, classes.dtype)
 
 
-def _with_known(found, known, certain):
+def _insert_known_rows(found, known, certain):
     """Return arrays (N, n_classes) in which rows of pixels with a known class are replaced by rows of ``certain``."""
     if known is None:
         return found

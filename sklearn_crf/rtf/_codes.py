@@ -7,7 +7,7 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import as_array
-from sklearn_crf.encoding import in_class_order
+from sklearn_crf.encoding import sort_cost_by_class
 from sklearn_crf.rtf import _tuning as tuned
 
 # Losses whose predictions are scores of classes rather than codes.
@@ -103,13 +103,13 @@ class ClassCodes(NamedTuple):
         return (highest[:, -1] - highest[:, -2]) / np.sqrt(2)
 
 
-def checked_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:
+def check_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:
     """Return the validated cost matrix in the order of the sorted classes, or None."""
     if cost is None:
         return None
     if loss not in SCORES:
         raise InvalidParameterError(f"cost needs probabilities: use loss='multinomial' or 'logistic', got {loss!r}.")
-    table = as_array(in_class_order(cost, classes), "cost")
+    table = as_array(sort_cost_by_class(cost, classes), "cost")
     is_table = table.shape == (n_classes, n_classes) and table.dtype.kind in "iuf" and np.all(np.isfinite(table))
     if not is_table:
         raise InvalidParameterError(

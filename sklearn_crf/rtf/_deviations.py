@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks, range_runner, split_threads
+from sklearn_crf._threads import map_tasks, open_range_runner, split_threads
 from sklearn_crf.kernels.rtf.leaf_trees import find_responses
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import as_plane
-from sklearn_crf.rtf._trees import RegressionTree, best_split, explained_variance, random_tests
-from sklearn_crf.rtf.images._degradation import solved_from
+from sklearn_crf.rtf._trees import RegressionTree, compute_explained_variance, draw_tests, find_best_split
+from sklearn_crf.rtf.images._degradation import solve_from_image
 
 
-def held_out_errors(objective, field, data, rng, n_jobs):
+def fit_held_out_errors(objective, field, data, rng, n_jobs):
     r"""Return a regression tree of the squared errors on held-out images, and the root mean square error of its leaves.
 
     .. math::
@@ -19,12 +19,12 @@ def held_out_errors(objective, field, data, rng, n_jobs):
     # data: images, in memory or in shards; returns a dict with deviations (L, D) in the field's units, or None
     shapes = np.array([shape for part in data.parts(_shapes) for shape in part])
     radius = np.minimum(tuned.RADIUS_OF_ERRORS, shapes[:, :-1].min(axis=0) - 1)
-    tests = random_tests(tuned.TESTS_OF_ERRORS, shapes[0, -1], radius, rng)
-    parts = [found for part in data.parts(_errors, objective, field, tests, n_jobs) for found in part]
+    tests = draw_tests(tuned.TESTS_OF_ERRORS, shapes[0, -1], radius, rng)
+    parts = [found for part in data.parts(_sample_squared_errors, objective, field, tests, n_jobs) for found in part]
     responses, errors, weight = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
     if not errors.size:
         return None
-    with range_runner(split_threads(n_jobs, 1)[1]) as run:
+    with open_range_runner(split_threads(n_jobs, 1)[1]) as run:
         tree, leaf = _grow_tree(tests, responses, errors.T, weight, run)
     means = [np.average(errors[:, leaf == k], axis=1, weights=weight[leaf == k]) for k in range(tree.n_leaves)]
     return {"tree": tree._asdict(), "deviations": np.sqrt(means)}
@@ -41,7 +41,8 @@ def _grow_tree(tests, responses, errors, weight, run):
     def splits_of(*leaves):
         members = ((k, np.flatnonzero(leaf == k)) for k in leaves)
         found = (
-            (k, best_split(terms[own], responses, explained_variance, members=own, **options)) for k, own in members
+            (k, find_best_split(terms[own], responses, compute_explained_variance, members=own, **options))
+            for k, own in members
         )
         return {k: split for k, split in found if split is not None}
 
@@ -61,7 +62,7 @@ def _map_predictions(finish, solver, field, data, n_jobs):
     def of_image(task, n_threads):
         image, target, weight = task
         model = field.potentials.model(field.coef, image, n_threads)
-        return finish(image, solved_from(solver, model, image.start, n_threads=n_threads).x, target, weight)
+        return finish(image, solve_from_image(solver, model, image.start, n_threads=n_threads).x, target, weight)
 
     weights = [None] * data.n_images if data.weights is None else data.weights
     return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, weights, strict=True), n_jobs)
@@ -71,7 +72,7 @@ def _shapes(data, part):
     return [plane.shape for plane in data.features]
 
 
-def _errors(data, part, objective, field, tests, n_jobs):
+def _sample_squared_errors(data, part, objective, field, tests, n_jobs):
     """Return the responses to tests (T, n), squared errors (D, n) and weights (n,) of sampled pixels of each image."""
 
     def finish(image, mean, target, weight):
@@ -98,12 +99,12 @@ def is_worse_than_mean(images, bank, field, solver, n_jobs):
     n_images = 1 + int(np.searchsorted(np.cumsum([np.prod(shape) for shape in images.shapes]), tuned.PIXELS_TO_CHECK))
     rounds = images.rounds(("taken", np.arange(min(n_images, len(images.shapes)))), None, None, 0, n_jobs)
     rounds.take_bank(bank)
-    parts = rounds(0).parts(_sums_of_squares, solver, field, n_jobs)
+    parts = rounds(0).parts(_sum_squares, solver, field, n_jobs)
     n, total, squares, errors = np.sum([sums for part in parts for sums in part], axis=0)
     return bool(np.sum(errors) > tuned.CLEARLY_WORSE * np.sum(squares - total**2 / np.maximum(n, 1)))
 
 
-def _sums_of_squares(data, part, solver, field, n_jobs):
+def _sum_squares(data, part, solver, field, n_jobs):
     """Return for each image the number, sum and sum of squares of known targets, and the squared errors, (4, D)."""
 
     def finish(image, mean, target, weight):
@@ -114,20 +115,20 @@ def _sums_of_squares(data, part, solver, field, n_jobs):
     return _map_predictions(finish, solver, field, data, n_jobs)
 
 
-def scores_of_classes(objective, field, data, n_classes, n_jobs):
+def compute_class_scores(objective, field, data, n_classes, n_jobs):
     """Return scores (n_classes, D) that represent a known label: means over correctly labelled training pixels."""
     # data: images, in memory or in shards
-    found = data.parts(_sums_of_classes, objective, field, n_classes, n_jobs)
-    return _mean_scores(np.sum([sums for part in found for sums in part], axis=0))
+    found = data.parts(_sum_class_scores, objective, field, n_classes, n_jobs)
+    return _average_class_scores(np.sum([sums for part in found for sums in part], axis=0))
 
 
-def _sums_of_classes(data, part, objective, field, n_classes, n_jobs):
+def _sum_class_scores(data, part, objective, field, n_classes, n_jobs):
     """Sum the scores of the pixels of each class and count them: correctly labelled pixels, and all pixels."""
     # returns list of (2, n_classes, D + 1), one for each image
 
     def finish(image, mean, target, weight):
         scores = mean.astype(np.float64)
-        label, own = (_class_of(values) for values in (target, scores))
+        label, own = (_choose_class(values) for values in (target, scores))
         weight = np.ones(len(target)) if weight is None else weight > 0
         summed = np.concatenate([scores, np.ones((len(scores), 1))], axis=1)
         members = (label == np.arange(n_classes)[:, None]).astype(float)
@@ -136,12 +137,12 @@ def _sums_of_classes(data, part, objective, field, n_classes, n_jobs):
     return _map_predictions(finish, objective.solver, field, data, n_jobs)
 
 
-def _class_of(values):
+def _choose_class(values):
     """Return the class index with the highest score. A single score belongs to the second of two classes."""
     return values.argmax(axis=1) if values.shape[1] > 1 else np.where(values[:, 0] > 0, 1, 0)
 
 
-def _mean_scores(sums):
+def _average_class_scores(sums):
     """Return the mean scores of correctly labelled pixels of each class, or of all its pixels if none is correct."""
     # sums: (2, n_classes, D + 1); returns (n_classes, D)
     number, total = sums[..., -1:], sums[..., :-1]

@@ -26,7 +26,7 @@ def similarity(prediction, target):
     # prediction, target: (H, W), values from 0 to 255
     n_scales = min(len(SCALES), int(np.log2(min(target.shape) / WINDOW)) + 1)
     exponents = SCALES[:n_scales] / SCALES[:n_scales].sum()
-    bands_p, bands_t = _pyramid(prediction, n_scales), _pyramid(target, n_scales)
+    bands_p, bands_t = _build_pyramid(prediction, n_scales), _build_pyramid(target, n_scales)
     scales = []
     for s in range(n_scales):
         is_last = s == n_scales - 1
@@ -38,7 +38,7 @@ def similarity(prediction, target):
         score * exponent / own * gradient if value > _LEAST else 0.0 * gradient
         for (value, gradient), exponent, own in zip(scales, exponents, values, strict=True)
     ]
-    return score, _gradient_of_pyramid(slopes, prediction.shape)
+    return score, _pull_back_pyramid(slopes, prediction.shape)
 
 
 class Windows:
@@ -104,7 +104,7 @@ def _information(p, t, parent):
     has_gain = (variance_t >= _FLAT) & (variance_p >= _FLAT)
     gain = np.where(has_gain, covariance / (variance_t + _FLAT), 0)
     noise = np.where(variance_p >= _FLAT, variance_p - gain * covariance, 0)
-    multiplier, eigenvalues = _scale_mixture(t, parent)
+    multiplier, eigenvalues = _fit_scale_mixture(t, parent)
     signal = multiplier[..., None] * eigenvalues
     terms = (noise + (1 + gain**2) * _NOISE)[..., None] * signal + (_NOISE * noise)[..., None]
     ratio = 1 / (np.log(2) * (_NOISE**2 + np.maximum(terms, 0)))
@@ -120,13 +120,13 @@ def _information(p, t, parent):
     return information, pulled_back
 
 
-def _scale_mixture(band, parent):
+def _fit_scale_mixture(band, parent):
     """Fit a Gaussian scale mixture to 3 x 3 neighbourhoods and parents; return multipliers and eigenvalues."""
     # returns (H, W), 0 at the border; (N,)
     height, width = band.shape
     rows = [band[i : height - 2 + i, j : width - 2 + j] for j in range(3) for i in range(3)]
     if parent is not None:
-        enlarged = _filter_axes([_enlarging(length) for length in parent.shape], parent)
+        enlarged = _filter_axes([_build_enlarging_matrix(length) for length in parent.shape], parent)
         rows.append(enlarged[1 : height - 1, 1 : width - 1])
     samples = np.stack([row.ravel() for row in rows], axis=1)
     values, vectors = np.linalg.eigh(samples.T @ samples / len(samples))
@@ -140,24 +140,26 @@ def _scale_mixture(band, parent):
     return multiplier, eigenvalues
 
 
-def _pyramid(image, n_scales):
+def _build_pyramid(image, n_scales):
     """Return the bands of the Laplacian pyramid; the last band is the low-pass residual."""
     bands = []
     for _ in range(n_scales - 1):
-        low = _filter_axes([_reducing(length) for length in image.shape], image)
-        bands.append(image - _filter_axes([_expanding(length) for length in image.shape], low))
+        low = _filter_axes([_build_reducing_matrix(length) for length in image.shape], image)
+        bands.append(image - _filter_axes([_build_expanding_matrix(length) for length in image.shape], low))
         image = low
     return [*bands, image]
 
 
-def _gradient_of_pyramid(slopes, shape):
+def _pull_back_pyramid(slopes, shape):
     """Return the derivative by the image, given the derivatives by the bands."""
     shapes = [shape]
     for _ in slopes[1:]:
         shapes.append(tuple((length + 1) // 2 for length in shapes[-1]))
     found = slopes[-1]
     for slope, own in zip(slopes[-2::-1], shapes[-2::-1], strict=True):
-        expanding, reducing = ([make(length) for length in own] for make in (_expanding, _reducing))
+        expanding, reducing = (
+            [make(length) for length in own] for make in (_build_expanding_matrix, _build_reducing_matrix)
+        )
         found = slope + _back(reducing, found - _back(expanding, slope))
     return found
 
@@ -170,7 +172,7 @@ def _back(matrices, values):
     return (matrices[1].T @ (matrices[0].T @ values).T).T
 
 
-def _filter_matrix(taps, n, mode):
+def _build_filter_matrix(taps, n, mode):
     """Return the matrix that correlates n values with ``taps``; ``mode`` selects mirrored or zero borders."""
     half = len(taps) // 2
     rows = np.repeat(np.arange(n), len(taps))
@@ -184,28 +186,28 @@ def _filter_matrix(taps, n, mode):
 
 
 @lru_cache(maxsize=64)
-def _reducing(n):
-    return _filter_matrix(_BINOMIAL, n, "mirror")[::2]
+def _build_reducing_matrix(n):
+    return _build_filter_matrix(_BINOMIAL, n, "mirror")[::2]
 
 
 @lru_cache(maxsize=64)
-def _expanding(n):
-    return sp.csr_matrix(_filter_matrix(_BINOMIAL, n, "mirror")[:, ::2])
+def _build_expanding_matrix(n):
+    return sp.csr_matrix(_build_filter_matrix(_BINOMIAL, n, "mirror")[:, ::2])
 
 
 @lru_cache(maxsize=64)
 def _window(n):
     taps = np.exp(-((np.arange(WINDOW) - WINDOW // 2) ** 2) / (2 * _SIGMA**2))
-    return _filter_matrix(taps / taps.sum(), n, "zero")[WINDOW // 2 : n - WINDOW // 2]
+    return _build_filter_matrix(taps / taps.sum(), n, "zero")[WINDOW // 2 : n - WINDOW // 2]
 
 
 @lru_cache(maxsize=64)
 def _box(n):
-    return _filter_matrix(np.full(3, 1 / 3), n, "zero")
+    return _build_filter_matrix(np.full(3, 1 / 3), n, "zero")
 
 
 @lru_cache(maxsize=64)
-def _enlarging(n):
+def _build_enlarging_matrix(n):
     """Return a matrix that doubles n values: interpolate to 4 n - 3, extrapolate both ends, take every second."""
     places = (np.arange(4 * n - 3) + 0.5) * n / (4 * n - 3) - 0.5
     left = np.clip(np.floor(places), 0, max(n - 2, 0)).astype(int)

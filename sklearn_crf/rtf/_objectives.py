@@ -10,14 +10,14 @@ import numpy as np
 import scipy.linalg
 
 from sklearn_crf._own_methods import errors_of
-from sklearn_crf._threads import fixed_ranges, map_tasks
+from sklearn_crf._threads import map_tasks, split_into_ranges
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect, convergence_left_to_caller
 from sklearn_crf.inference._results import as_finite
-from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
+from sklearn_crf.inference.gaussian._base import invert_diagonal_blocks, make_not_definite_error
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
-from sklearn_crf.rtf.images._degradation import solved_from
+from sklearn_crf.rtf.images._degradation import solve_from_image
 
 # Solvers by name, as functions of the tolerance on the residual.
 SOLVERS: dict[str, Callable] = {
@@ -28,7 +28,7 @@ SOLVERS: dict[str, Callable] = {
 }
 
 
-def solver_of(inference: Any, tol: float = 1e-5) -> Any:
+def make_solver(inference: Any, tol: float = 1e-5) -> Any:
     """Return the solver for means of fields: ``inference`` itself, or a new solver if it is a name."""
     return SOLVERS[inference](tol=tol) if isinstance(inference, str) else inference
 
@@ -65,7 +65,7 @@ class GaussianPseudolikelihood:
         n_nodes, n_values = y.shape
         weight = np.broadcast_to(1.0 if weight is None else weight, n_nodes) / n_nodes
         diagonal = np.asarray(model.diagonal, dtype=np.float64)
-        covariance = inverse_blocks(diagonal)
+        covariance = invert_diagonal_blocks(diagonal)
         y = np.asarray(y, dtype=model.dtype)
         # h - J y is the precision times the difference between the conditional mean and y.
         off = np.asarray(model.h, dtype=np.float64) - model.product(y)
@@ -88,7 +88,7 @@ class Adjoint(NamedTuple):
     converged: bool
 
 
-def statistics_of_mean(mean, adjoint):
+def compute_mean_statistics(mean, adjoint):
     """Return the derivative by the field of a function of its mean."""
     # mean: (N, D)
     linear, values = np.multiply(adjoint.x, adjoint.scale, dtype=np.float64), mean.astype(np.float64)
@@ -127,11 +127,11 @@ class PredictionLoss:
         """Return the loss of a field for target values."""
         # y: (N, D); weight: (N,), or a number for all; start: (N, D), first iterate of the solve for an observed image
         first, second = (None, None) if state is None else state
-        found = solved_from(self.solver, model, start, first, n_threads)
+        found = solve_from_image(self.solver, model, start, first, n_threads)
         value, slope = self._value_and_slope(model, found.x, y, weight)
         adjoint = self.adjoint(model, slope, second, n_threads)
         converged = found.converged and adjoint.converged
-        return GaussianLoss(value, statistics_of_mean(found.x, adjoint), (found.x, adjoint.x), converged)
+        return GaussianLoss(value, compute_mean_statistics(found.x, adjoint), (found.x, adjoint.x), converged)
 
     def _value_and_slope(self, model, x, y, weight):
         """Return the value of the loss, and its derivative by the field's mean."""
@@ -141,7 +141,7 @@ class PredictionLoss:
         if missing.any():
             # A missing target must not contribute to the loss.
             target = np.where(missing, prediction, target)
-        value, slope = self._weighted(prediction, target, weight)
+        value, slope = self._compute_weighted_loss(prediction, target, weight)
         return value, (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
 
     def adjoint(self, model, slope, init=None, n_threads=1):
@@ -152,7 +152,7 @@ class PredictionLoss:
         found = self.solver.solve(model, slope / unit, init=init, n_threads=n_threads)
         return Adjoint(found.x, unit, found.converged)
 
-    def _weighted(self, prediction, target, weight):
+    def _compute_weighted_loss(self, prediction, target, weight):
         if np.ndim(weight) == 0:
             value, slope = self._check_loss(prediction, target)
             share = 1.0 if weight is None else weight
@@ -192,7 +192,7 @@ class Whole(NamedTuple):
         return np.random.RandomState(seed if self.part is None else [seed, self.part])
 
 
-def stacks_of(images, objective):
+def group_stacks(images, objective):
     """Group small images of equal shape that can be evaluated together; return the indices of each group."""
     # returns list of list of int
     stacks, of_shape = list[list](), dict[tuple, list]()
@@ -210,7 +210,7 @@ def stacks_of(images, objective):
     return sorted(stacks)
 
 
-def stacked_image(images):
+def stack_images(images):
     """Stack images into one: planes become slices of a volume, chains rows of a plane. No factors connect them."""
     if len(images) == 1:
         return images[0]
@@ -278,7 +278,7 @@ class FieldRisk:
 
     def _take(self, potentials, images):
         self.potentials, self.images, self._leaf_weights = potentials, images, None
-        self._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
+        self._stacked = [stack_images([images[i] for i in members]) for members in self.stacks]
 
     def parts(self, function, *arguments):
         """Return a list with the result of ``function`` for each shard; images in memory count as one shard."""
@@ -294,7 +294,7 @@ class FieldRisk:
         parameters = self._parameters(coef)
 
         def group(members, n_threads):
-            value, gradient = 0.0, self.potentials.gradient_sums()
+            value, gradient = 0.0, self.potentials.make_gradient_sums()
             for k in range(*members):
                 loss = self._loss(parameters, k, n_threads)
                 value += loss.value
@@ -303,7 +303,7 @@ class FieldRisk:
 
         # Groups do not depend on n_jobs, for reproducible sums. A gradient per image could take gigabytes.
         n_groups = min(tuned.MOST_GROUPS, max(tuned.LEAST_GROUPS, tuned.NUMBERS_OF_GROUPS // self.potentials.n_coef))
-        parts = map_tasks(group, fixed_ranges(len(self.stacks), n_groups), self.n_jobs)
+        parts = map_tasks(group, split_into_ranges(len(self.stacks), n_groups), self.n_jobs)
         total = np.zeros(self.potentials.n_coef)
         for _, gradient in parts:
             total += gradient
@@ -323,14 +323,14 @@ class FieldRisk:
         # returns list of (n_leaves,)
         if self._leaf_weights is None:
             types = range(len(self.potentials.types))
-            self._leaf_weights = map_tasks(self._leaf_weights_of_type, types, self.n_jobs)
+            self._leaf_weights = map_tasks(self._sum_type_leaf_weights, types, self.n_jobs)
         return self._leaf_weights
 
-    def _leaf_weights_of_type(self, number, n_threads):
+    def _sum_type_leaf_weights(self, number, n_threads):
         kind, size = self.potentials.types[number], self.potentials.n_leaves[number]
         total = np.zeros(size)
         for k, image in enumerate(self.images):
-            total += np.bincount(image.leaves[number], self.factor_weights(k, kind), minlength=size)
+            total += np.bincount(image.leaves[number], self.gather_factor_weights(k, kind), minlength=size)
         return total
 
     def shares(self):
@@ -341,7 +341,7 @@ class FieldRisk:
             for total in self.total(FieldRisk.leaf_weights)
         ]
 
-    def factor_weights(self, i, kind):
+    def gather_factor_weights(self, i, kind):
         """Return the weight of each factor of a type on an image: the weight of the factor's first pixel."""
         # returns (n_factors,)
         plane = self.images[i].features.shape[:-1]
@@ -405,7 +405,7 @@ class GaussianLikelihood:
         try:
             factor = scipy.linalg.cho_factor(precision, lower=True)
         except np.linalg.LinAlgError as error:
-            raise not_positive_definite("as its Cholesky factorisation fails") from error
+            raise make_not_definite_error("as its Cholesky factorisation fails") from error
         covariance = scipy.linalg.cho_solve(factor, np.eye(y.size))
         y = np.asarray(y, dtype=np.float64)
         mean = (covariance @ model.h.ravel().astype(np.float64)).reshape(y.shape)

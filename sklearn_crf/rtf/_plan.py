@@ -11,24 +11,24 @@ from sklearn.base import clone
 
 from sklearn_crf.encoding import (
     EncodedLabels,
-    class_weights,
+    collect_distinct_labels,
+    compute_class_weights,
     encode_y,
-    found_labels,
-    sorted_classes,
+    sort_classes,
     validate_sample_weight,
 )
 from sklearn_crf.optimize._limits import FitLimits
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf import losses
-from sklearn_crf.rtf._codes import SCORES, ClassCodes, checked_cost
-from sklearn_crf.rtf._deviations import scores_of_classes
-from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss, solver_of
+from sklearn_crf.rtf._codes import SCORES, ClassCodes, check_cost
+from sklearn_crf.rtf._deviations import compute_class_scores
+from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss, make_solver
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
 from sklearn_crf.rtf._rounds import ImagesHere
-from sklearn_crf.rtf._trees import factor_templates
+from sklearn_crf.rtf._trees import build_factor_templates
 from sklearn_crf.rtf.images import _degradation
 from sklearn_crf.rtf.images._channels import ChannelUnits, are_kept
-from sklearn_crf.rtf.images._corruption import DrawnAnew, corrupting
+from sklearn_crf.rtf.images._corruption import DrawnAnew, make_corrupter
 from sklearn_crf.rtf.images._input import (
     Planes,
     Reading,
@@ -125,7 +125,7 @@ class _Targets:
             )
         return [weight]
 
-    def without_missing(self, planes: Planes, gaps: list, weights: list | None) -> list:
+    def exclude_missing_terms(self, planes: Planes, gaps: list, weights: list | None) -> list:
         """Return pixel weights for the pseudolikelihood, 0 where a pixel's term would need a missing target."""
         if self.loss == "likelihood":
             raise ValueError(
@@ -135,7 +135,7 @@ class _Targets:
         for i, (gap, plane) in enumerate(zip(gaps, planes.features, strict=True)):
             gap = gap.reshape(plane.shape[:-1])
             touched = gap.copy()
-            for kind in factor_templates(planes.offsets)[1:]:
+            for kind in build_factor_templates(planes.offsets)[1:]:
                 first, second = kind.ends(gap.shape)
                 touched[first] |= gap[second]
                 touched[second] |= gap[first]
@@ -147,11 +147,11 @@ class _Targets:
             )
         return found
 
-    def scale_of(self, moments: Sequence[TargetMoments]) -> tuple[np.ndarray, float]:
+    def choose_mean_and_scale(self, moments: Sequence[TargetMoments]) -> tuple[np.ndarray, float]:
         """Return the mean (D,) and the scale of the targets; a warm start keeps the mean and scale of the last fit."""
         if self.former is not None:
             return self.former["target_mean_"], self.former["target_scale_"]
-        return reduce(TargetMoments.joined, moments).centre_and_scale()
+        return reduce(TargetMoments.joined, moments).compute_mean_and_scale()
 
     def images(self, read: ReadImages, common: Common) -> ImagesHere:
         """Return the images with targets of mean 0 and variance 1."""
@@ -159,7 +159,7 @@ class _Targets:
         scaled, weights = [((t - mean) / scale).astype(np.float32) for t in read.targets], read.weights
         if not self.are_predicted and any(np.isnan(t).any() for t in scaled):
             gaps = [np.isnan(t).any(axis=1) for t in scaled]
-            weights = self.without_missing(read.planes, gaps, weights)
+            weights = self.exclude_missing_terms(read.planes, gaps, weights)
             scaled = [np.nan_to_num(t) for t in scaled]
         observe, choices, units = None, None, read.planes.units
         if read.degradations is not None:
@@ -175,9 +175,9 @@ class _Targets:
         if not self.are_predicted:
             return LIKELIHOODS[str(self.loss)]()
         weighted = self.losses_with_weights.get(self.loss) if isinstance(self.loss, str) else None
-        return PredictionLoss(weighted_loss=weighted, **self.prediction_loss(common))
+        return PredictionLoss(weighted_loss=weighted, **self.build_loss_options(common))
 
-    def prediction_loss(self, common: Common) -> dict[str, Any]:
+    def build_loss_options(self, common: Common) -> dict[str, Any]:
         """Return the options of a :class:`PredictionLoss`."""
         raise NotImplementedError(type(self).__name__)
 
@@ -246,14 +246,14 @@ class ValueTargets(_Targets):
         planes = reading.planes(X, is_clean=is_clean)
         ndim = planes.encoded.lattice_ndim
         drawn = DrawnAnew(None, planes, planes.missing, planes.features)
-        describe = partial(reading.described_channels, ndim=ndim)
+        describe = partial(reading.describe_channels, ndim=ndim)
         if self.corruption is not None:
-            drawn = DrawnAnew.of(planes, corrupting(self.corruption, planes, is_grey), describe, missing=self.gaps)
+            drawn = DrawnAnew.of(planes, make_corrupter(self.corruption, planes, is_grey), describe, missing=self.gaps)
         targets, has_channels = read_targets(planes, y, missing=ndim > 0)
         if degradations is not None:
             _degradation.check_degraded(planes, degradations, targets[0].shape[1])
         if degradations is not None and is_clean:
-            drawn = DrawnAnew.of(planes, _degradation.degraded_image, describe, degradations.choices)
+            drawn = DrawnAnew.of(planes, _degradation.degrade_image, describe, degradations.choices)
         planes = drawn.planes
         dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
         layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey} | planes.channels
@@ -271,7 +271,7 @@ class ValueTargets(_Targets):
         """Return the mean and scale of the targets of all shards, and the fitted attributes that describe y."""
         moments, extremes, layouts, offsets, kept = zip(*found, strict=True)
         self._check_former(len(moments[0].mean), layouts[0]["_has_channels"], offsets[0])
-        mean, scale = self.scale_of(moments)
+        mean, scale = self.choose_mean_and_scale(moments)
         ends = np.array((np.min(extremes), np.max(extremes)))
         require_size(ends)
         return Common(mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]})
@@ -287,23 +287,23 @@ class ValueTargets(_Targets):
                 "warm_start needs the same number of target channels and the same window as the last call of fit."
             )
 
-    def prediction_loss(self, common: Common) -> dict[str, Any]:
+    def build_loss_options(self, common: Common) -> dict[str, Any]:
         low, high = common.attributes["target_range_"].tolist()
         if self.loss == "psnr" and low == high:
             raise ValueError(
                 f"y has the value {low:g} everywhere, so the error can be zero, but loss='psnr' takes the logarithm "
                 "of the error: use loss='mse'."
             )
-        unit = losses.unit_for_loss(self.loss, common.scale)
+        unit = losses.choose_loss_unit(self.loss, common.scale)
         mean, scale, data_range = unit * common.mean, unit * common.scale, unit * ((high - low) or 1.0)
         return {
             "loss_function": losses.loss_function(self.loss, data_range),
             # For degraded images the observation terms dominate the norm that residuals are relative to.
-            "solver": solver_of(self.inference, 1e-5 if self.is_degraded else 1e-4),
+            "solver": make_solver(self.inference, 1e-5 if self.is_degraded else 1e-4),
             "offset": mean,
             "scale": scale,
-            "unit": losses.unit_of_loss(self.loss, scale, data_range),
-            "reported": unit ** -losses.degree_of_loss(self.loss),
+            "unit": losses.compute_loss_unit(self.loss, scale, data_range),
+            "reported": unit ** -losses.get_loss_degree(self.loss),
         }
 
 
@@ -329,7 +329,7 @@ class LabelTargets(_Targets):
 
     def coding(self, n_classes: int, weight: np.ndarray | None = None) -> ClassCodes:
         """Return the codes of the classes."""
-        cost = checked_cost(self.cost, n_classes, self.classes, str(self.loss))
+        cost = check_cost(self.cost, n_classes, self.classes, str(self.loss))
         return ClassCodes(n_classes, str(self.loss), self.encoding, cost, weight)
 
     def labels(self, planes: Planes, y: Any) -> EncodedLabels:
@@ -349,14 +349,14 @@ class LabelTargets(_Targets):
         # A missing label has the code of the first class, and no weight.
         targets = [codes[np.maximum(own, 0)] for own in columns]
         weights = self.weights(planes, sample_weight)
-        of_class = None if self.class_weight is None else class_weights(self.class_weight, labels, weights)
+        of_class = None if self.class_weight is None else compute_class_weights(self.class_weight, labels, weights)
         is_joint = self.loss == "likelihood" and len(planes.offsets) > 0
-        weights = self._pixel_weights(planes, columns, of_class, is_joint, weights)
+        weights = self._compute_pixel_weights(planes, columns, of_class, is_joint, weights)
         decision = {"decision_weight_": of_class if is_joint else None}
         layout = {"classes_": labels.classes_, "n_node_types_": planes.n_node_types} | decision | planes.channels
         return ReadImages(planes, targets, weights, layout, missing=planes.missing)
 
-    def _pixel_weights(
+    def _compute_pixel_weights(
         self, planes: Planes, columns: list, of_class: np.ndarray | None, is_joint: bool, weights: list | None
     ) -> list | None:
         """Return pixel weights from the weights of examples and classes, 0 where the label is missing."""
@@ -374,7 +374,7 @@ class LabelTargets(_Targets):
             of_nodes = [np.full(len(own), own.mean()) for own in of_nodes] if is_joint else of_nodes
             weights = [weight * own for weight, own in zip(weights, of_nodes, strict=True)]
         if not is_complete and not self.are_predicted:
-            return self.without_missing(planes, gaps, weights)
+            return self.exclude_missing_terms(planes, gaps, weights)
         weights = [np.where(gap, 0.0, w) for gap, w in zip(gaps, weights, strict=True)]
         if not any(own.any() for own in weights):
             raise ValueError("sample_weight times class_weight is 0 for all pixels that have a label.")
@@ -393,18 +393,20 @@ class LabelTargets(_Targets):
     def survey(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> tuple[Planes, tuple, list]:
         """Return the planes of a shard, the channels with gaps, and its labels (empty if ``classes`` is given)."""
         planes = reading.planes(X)
-        labels = found_labels(y, planes.encoded, missing_label=self.missing_label) if self.classes is None else []
+        labels = (
+            collect_distinct_labels(y, planes.encoded, missing_label=self.missing_label) if self.classes is None else []
+        )
         return planes, (), labels
 
     def of_shards(self, gaps: tuple, labels: list, counted: Callable) -> "LabelTargets":
         """Return targets with the classes of all shards and the class weights."""
         # counted: function of targets that returns the total weight of each class over all shards
-        targets = replace(self, classes=sorted_classes(labels, self.classes))
+        targets = replace(self, classes=sort_classes(labels, self.classes))
         if self.class_weight is None:
             return targets
         counts = [counted(targets)] if isinstance(self.class_weight, str) else None
         of_classes = EncodedLabels([np.arange(len(targets.classes))], targets.classes, counts)
-        weights = class_weights(self.class_weight, of_classes)
+        weights = compute_class_weights(self.class_weight, of_classes)
         return replace(targets, class_weight=dict(zip(targets.classes.tolist(), weights.tolist(), strict=True)))
 
     def found(self, read: ReadImages) -> tuple:
@@ -414,23 +416,23 @@ class LabelTargets(_Targets):
     def common(self, found: Sequence) -> Common:
         """Return the mean and scale of the targets of all shards, and the fitted attributes that describe y."""
         moments, layouts = zip(*found, strict=True)
-        mean, scale = (np.zeros(len(moments[0].mean)), 1.0) if self.are_scores else self.scale_of(moments)
+        mean, scale = (np.zeros(len(moments[0].mean)), 1.0) if self.are_scores else self.choose_mean_and_scale(moments)
         return Common(mean, scale, layouts[0])
 
-    def prediction_loss(self, common: Common) -> dict[str, Any]:
+    def build_loss_options(self, common: Common) -> dict[str, Any]:
         return {
             "loss_function": losses.LOSSES_OF_CODES[str(self.loss)],
-            "solver": solver_of(self.inference, 1e-4),
+            "solver": make_solver(self.inference, 1e-4),
             "offset": common.mean,
             "scale": common.scale,
-            "unit": losses.unit_of_loss(self.loss, common.scale, 1.0),
+            "unit": losses.compute_loss_unit(self.loss, common.scale, 1.0),
         }
 
     def learned(self, objective: Any, field: Any, data: Callable, attributes: dict, n_jobs: int | None) -> dict:
         if not self.are_scores:
             return {}
         n_classes = len(attributes["classes_"])
-        return {"evidence_scores_": scores_of_classes(objective, field, data(), n_classes, n_jobs)}
+        return {"evidence_scores_": compute_class_scores(objective, field, data(), n_classes, n_jobs)}
 
 
 def _split_by_example(labels: EncodedLabels) -> list:
@@ -511,7 +513,7 @@ class FieldPlan(FitLimits):
             n_node_types=common.attributes.get("n_node_types_", 1),
             n_filtered=data.encoded.n_features - options.n_unfiltered,
             is_observed=common.attributes.get("keeps_known_", False) or targets.is_degraded,
-            solver=_solver_without_auto(asked, options.split, n_pixels, in_parts, is_enough),
+            solver=_resolve_solver(asked, options.split, n_pixels, in_parts, is_enough),
             max_iter=iterations if options.max_iter == "auto" else int(options.max_iter),
             has_given_max_iter=options.max_iter != "auto",
             must_stop_early=asked.early_stopping != "auto",
@@ -534,20 +536,20 @@ class FieldPlan(FitLimits):
         """Whether X holds plain samples."""
         return self.lattice_ndim == 0
 
-    def depth_for(self, n_coef: int) -> int:
+    def choose_depth(self, n_coef: int) -> int:
         """Return the depth of the trees of pixels; ``n_coef`` is the number of parameters if each tree has one leaf."""
         if self.depth is not None:
             return self.depth
         n_leaves = self.n_values / (tuned.VALUES_OF_PARAMETER * n_coef)
         return int(np.clip(np.log2(n_leaves), 0, tuned.DEEPEST))
 
-    def depths_of_types(self, depth: int) -> list[int]:
+    def choose_type_depths(self, depth: int) -> list[int]:
         """Return the largest depth of each factor type's tree, given the depth for pixels."""
         of_types = (self.n_node_types - 1).bit_length()
         of_pairs = depth if self.window.max_depth is None else self.window.max_depth
         return [of_types + depth] + [2 * of_types + of_pairs] * len(self.offsets)
 
-    def ridge_for(self, depth: int) -> float:
+    def choose_ridge(self, depth: int) -> float:
         """Return the penalty on scores, by default the number of leaves of a tree of this depth for each node type."""
         ridge: Any = self.solver.ridge
         return self.n_node_types * 2 ** min(depth, tuned.DEEPEST) if ridge == "auto" else ridge
@@ -559,9 +561,7 @@ class FieldPlan(FitLimits):
             print(f"[{self.targets.name}] {progress}, leaves {n_leaves}")
 
 
-def _solver_without_auto(
-    asked: FieldSolver, split: Splits, n_pixels: int, in_parts: bool, is_enough: bool
-) -> FieldSolver:
+def _resolve_solver(asked: FieldSolver, split: Splits, n_pixels: int, in_parts: bool, is_enough: bool) -> FieldSolver:
     """Return a copy of the solver in which all "auto" values except ``ridge`` are resolved."""
     found, given = clone(asked), asked.max_samples
     found.max_samples = (tuned.PIXELS_OF_ROUND if in_parts else None) if given == "auto" else given

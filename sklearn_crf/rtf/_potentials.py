@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import cached_property, range_runner
+from sklearn_crf._threads import cached_property, open_range_runner
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.rtf.eigenvalues import clip_eigenvalues_in_place
 from sklearn_crf.kernels.rtf.leaf_models import (
@@ -31,7 +31,7 @@ def packed_inputs(whitening, paired):
     # whitening: (B, n_inputs); returns (B, 1 + size)
     n_pixels = 2 if paired else 1
     n_channels = (whitening.shape[1] - 1) // n_pixels
-    size = packed_size(n_channels)
+    size = compute_packed_size(n_channels)
     place = np.arange(n_channels)
     block = CHANNEL_BLOCK if n_channels > CHANNEL_BLOCK else CHANNEL_BLOCK // 2
     if n_channels > block:
@@ -41,7 +41,7 @@ def packed_inputs(whitening, paired):
     return packed
 
 
-def packed_size(n_channels):
+def compute_packed_size(n_channels):
     """Return the number of columns for the channels of one pixel."""
     return n_channels if n_channels < CHANNEL_BLOCK // 2 else -(-n_channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
 
@@ -69,10 +69,10 @@ def _clip_together(parts, low, high):
         part[:] = own
 
 
-def slope_gradient(kind, features, leaf, square, n_leaves):
+def compute_slope_gradient(kind, features, leaf, square, n_leaves):
     """Return the derivative by the slopes of leaves, given the derivative by the precision of each factor."""
     # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
-    terms = kind.multiplied_by(features).astype(np.float64)[:, :, None, None] * square[:, None]
+    terms = kind.average_multiplier_channels(features).astype(np.float64)[:, :, None, None] * square[:, None]
     # Sums factor by factor, in an order that does not depend on the threads.
     members = sp.csc_matrix((np.ones(len(leaf)), leaf, np.arange(len(leaf) + 1)), shape=(n_leaves, len(leaf)))
     return (members @ terms.reshape(len(leaf), -1)).reshape(n_leaves, *terms.shape[1:])
@@ -104,7 +104,7 @@ class FieldImage:
     def of(cls, features, graph, types, trees, n_threads=1, observation=None):
         """Return the input of the potentials, after looking up the leaves of all factors."""
         # features: (H, W, F) or (D, H, W, F)
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
         chosen = {kind.channels: kind for kind in types if kind.channels is not None}
         seen = {key: kind.seen(features) for key, kind in chosen.items()}
@@ -277,11 +277,11 @@ class RegressionTreePotentials:
     def pullback(self, image, statistics):
         """Return the derivative by the parameters, given the derivative by the field of an image."""
         # returns (n_coef,)
-        sums = self.gradient_sums()
+        sums = self.make_gradient_sums()
         sums.add(image, statistics)
         return sums.total()
 
-    def gradient_sums(self):
+    def make_gradient_sums(self):
         """Return an accumulator of derivatives by the parameters, initially zero."""
         return _GradientSums(self)
 
@@ -305,15 +305,18 @@ class _PackedParameters:
         h = np.zeros((n_rows * width, d), dtype=dtype)
         diagonal = np.zeros((n_rows * width, d, d), dtype=dtype)
         blocks, edge_types, n_blocks = [np.zeros((0, d, d), dtype)], [np.empty(0, np.int32)], 0
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             for number, kind in enumerate(self.potentials.types):
-                x, placed = _placed(image, kind, number)
+                x, placed = _locate_factors(image, kind, number)
                 precision, place = self.precisions[number], placed[0]
                 if kind.multipliers:
-                    slopes, factors = self.parts[number].slopes.astype(dtype), kind.multiplied_by(image.features)
+                    slopes, factors = (
+                        self.parts[number].slopes.astype(dtype),
+                        kind.average_multiplier_channels(image.features),
+                    )
                     precision = precision[place] + np.einsum("fi,fiab->fab", factors, slopes[place])
                     place = np.arange(len(place), dtype=np.int32)
-                own = x, self.weights[number], precision, place, kind.rows_of_plane(shape), placed
+                own = x, self.weights[number], precision, place, kind.locate_plane_rows(shape), placed
                 _add_type(run, own, h, diagonal)
                 if kind.paired:
                     blocks.append(precision[:, :d, d:])
@@ -350,13 +353,13 @@ class _GradientSums:
         linear, values, square = contiguous(statistics)
         types = []
         for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):
-            x, placed = _placed(image, kind, number)
+            x, placed = _locate_factors(image, kind, number)
             cross = cross_of(statistics, image, self.potentials.types, number)
             types.append((x, self.of_weights[number], part.precision, cross, placed))
             leaf = image.leaves[number]
             if kind.multipliers and len(leaf):
-                of_factors = factor_terms(statistics, image, self.potentials.types, number)[1]
-                part.slopes[:] += slope_gradient(kind, image.features, leaf, of_factors, len(part.slopes))
+                of_factors = compute_factor_terms(statistics, image, self.potentials.types, number)[1]
+                part.slopes[:] += compute_slope_gradient(kind, image.features, leaf, of_factors, len(part.slopes))
         add_gradients(types, image.features.shape[-2], as_plane(image.features), linear, values, square)
 
     def total(self):
@@ -367,10 +370,10 @@ class _GradientSums:
         return self.gradient
 
 
-def _placed(image, kind, number):
+def _locate_factors(image, kind, number):
     """Return the channels of a type's linear models, and the location of its factors."""
     x, leaf = as_plane(image.seen(kind)), image.leaves[number]
-    return x, (leaf, packed_size(x.shape[2]), *kind.rows(image.features.shape[:-1]))
+    return x, (leaf, compute_packed_size(x.shape[2]), *kind.rows(image.features.shape[:-1]))
 
 
 def _add_type(run, own, h, diagonal):
@@ -394,7 +397,7 @@ def _add_type(run, own, h, diagonal):
     )
 
 
-def factor_terms(statistics, image, types, number):
+def compute_factor_terms(statistics, image, types, number):
     """Return the derivatives by the linear values and by the precision of each factor of a type."""
     # slope: (n_factors, m); square: (n_factors, m, m)
     kind = types[number]

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import map_coarse, range_runner, single_threaded_blas
-from sklearn_crf.encoding import label_array, number_of_examples, summable_weight, validate_sample_weight
+from sklearn_crf._threads import limit_blas_threads, map_coarse, open_range_runner
+from sklearn_crf.encoding import convert_to_label_array, count_examples, scale_sample_weight, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
-from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
+from sklearn_crf.inference.gaussian._tiles import solve_mean_in_tiles
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf import _tuning as tuned
-from sklearn_crf.rtf._objectives import solver_of
+from sklearn_crf.rtf._objectives import make_solver
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import RegressionTree, factor_templates
+from sklearn_crf.rtf._trees import RegressionTree, build_factor_templates
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, filtered, require_range
-from sklearn_crf.rtf.images._degradation import KnownValues, solved_from
-from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_channels, plane_graph, put_back
+from sklearn_crf.rtf.images._degradation import KnownValues, solve_from_image
+from sklearn_crf.rtf.images._input import Planes, build_plane_graph, check_multipliers, put_back, resolve_channels
 
 # Data types of a tree's arrays, and the columns of its tests that hold offsets, by number of columns.
 _TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
@@ -89,8 +89,8 @@ class FittedField:
     def __init__(self, fitted: Mapping):
         weights, precisions = fitted["weights_"], fitted["precisions_"]
         n_channels = weights[0].shape[2] - 1
-        channels = chosen_channels(fitted["pairwise_channels_"], n_channels)
-        self.types = factor_templates(fitted["offsets_"], channels, tuple(fitted["precision_channels_"].tolist()))
+        channels = resolve_channels(fitted["pairwise_channels_"], n_channels)
+        self.types = build_factor_templates(fitted["offsets_"], channels, tuple(fitted["precision_channels_"].tolist()))
         self.trees = [RegressionTree(**tree) for tree in fitted["trees_"]]
         inputs = [np.eye(kind.n_inputs(n_channels)) for kind in self.types]
         n_leaves = [tree.n_leaves for tree in self.trees]
@@ -100,7 +100,7 @@ class FittedField:
         planar = max(self.n_axes, 2)
         offsets = [kind.offset[3 - planar :] for kind in self.types if kind.paired]
         self.offsets = np.array(offsets, dtype=np.int64).reshape(-1, planar)
-        self.filter_bank, self.known = fitted["filter_bank_"], known_pixels(fitted)
+        self.filter_bank, self.known = fitted["filter_bank_"], build_known_terms(fitted)
         self._graphs: dict = {}
 
     @property
@@ -129,10 +129,10 @@ class FittedField:
         check_multipliers([features], self.types[0].multipliers)
         shape = features.shape[:-1]
         if shape not in self._graphs:
-            self._graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)
+            self._graphs[shape] = build_plane_graph(shape, self.offsets, self.n_axes)
         return FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads, observation)
 
-    def model_and_eigenvalues(self, plane, n_threads):
+    def build_model_and_eigenvalues(self, plane, n_threads):
         r"""Return the field, and :math:`\sum_{F \ni s} \lambda_{\min}(J_F)` of each pixel, a lower bound on J."""
         # plane: (H, W, F); eigenvalues: (H, W)
         image = self._image(plane, n_threads)
@@ -156,7 +156,7 @@ class FittedField:
             features = np.ascontiguousarray(plane[first:last])
             if self.filter_bank is not None:
                 features = filtered(self.filter_bank, [features], n_threads)[0]
-            with range_runner(n_threads) as run:
+            with open_range_runner(n_threads) as run:
                 leaves = tree.leaves(features, self.types[0], run).reshape(-1, width)
             found.append(leaves[top - first : min(top + rows, height) - first])
         values = deviations[np.concatenate(found).ravel()]
@@ -170,7 +170,7 @@ class FittedField:
             return self.mean(plane, solver, n_threads, and_also, observation)
 
         observations = [None] * len(planes.features) if observations is None else observations
-        with single_threaded_blas():
+        with limit_blas_threads():
             found = map_coarse(one, zip(planes.features, observations, strict=True), n_jobs)
         return [mean for mean, _ in found], [other for _, other in found]
 
@@ -187,10 +187,10 @@ class FittedField:
                 observation = self.known.observation(plane)
             model = self.model(plane, n_threads, observation)
             start = None if observation is None else observation.start
-            mean = solved_from(solver, model, start, n_threads=n_threads).x
+            mean = solve_from_image(solver, model, start, n_threads=n_threads).x
             return mean, None if and_also is None else and_also(model, n_threads)
 
-        found = mean_in_tiles(
+        found = solve_mean_in_tiles(
             lambda window, n_threads: self.model(plane[window.slices], n_threads),
             shape,
             solver,
@@ -203,7 +203,7 @@ class FittedField:
         return found.mean.reshape(-1, found.mean.shape[2]), others
 
 
-def known_pixels(fitted: Mapping) -> KnownValues | None:
+def build_known_terms(fitted: Mapping) -> KnownValues | None:
     """Return the terms that known pixels add to a field, or None if predictions do not keep known pixels."""
     if not fitted.get("keeps_known_", False):
         return None
@@ -216,19 +216,19 @@ def unscaled(fitted: Mapping, means: list) -> list:
     return [fitted["target_mean_"] + fitted["target_scale_"] * mean.astype(np.float64) for mean in means]
 
 
-def restored_values(fitted: Mapping, clip, planes: Planes, means: list):
+def restore_known_values(fitted: Mapping, clip, planes: Planes, means: list):
     """Convert means of fields to clipped values in the layout of X, with known pixels restored."""
     values = []
     for own in means:
         starts = range(0, max(len(own), 1), tuned.PIXELS_IN_DOUBLES)
         parts = [unscaled(fitted, [own[start : start + tuned.PIXELS_IN_DOUBLES]])[0] for start in starts]
         values.append(np.concatenate([clipped(fitted, clip, part) for part in parts]))
-    return in_layout(fitted, planes, values)
+    return arrange_in_layout(fitted, planes, values)
 
 
-def in_layout(fitted: Mapping, planes: Planes, values: list):
+def arrange_in_layout(fitted: Mapping, planes: Planes, values: list):
     """Return values in the layout of X, with known pixels restored."""
-    known = known_pixels(fitted)
+    known = build_known_terms(fitted)
     if known is not None and values[0].dtype.kind == "f":
         values = [known.put_back(plane, value) for plane, value in zip(planes.features, values, strict=True)]
     return put_back(planes, values, fitted["_has_channels"])
@@ -261,7 +261,7 @@ def in_units(model, mean, scale):
     return replace(doubled, h=doubled.h + shift)
 
 
-def models_of(fitted: Mapping, planes: Planes, known=None, observations=None) -> list[GaussianModel]:
+def build_plane_models(fitted: Mapping, planes: Planes, known=None, observations=None) -> list[GaussianModel]:
     """Return the fields of planes in the units of the target, conditioned on known values."""
     # known: list of (N, D), NaN where not known; observations: list of Observation
     field, found = FittedField(fitted), []
@@ -308,7 +308,7 @@ def deviation(model, n_threads):
     return np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
 
 
-def samples_of(models, n_samples, seeds):
+def draw_field_samples(models, n_samples, seeds):
     """Draw values from each field."""
     # returns list of (n_samples, N, D)
     drawn = []
@@ -318,16 +318,16 @@ def samples_of(models, n_samples, seeds):
     return drawn
 
 
-def scored_pixels(y, predicted, sample_weight, is_missing):
+def gather_scored_pixels(y, predicted, sample_weight, is_missing):
     """Return true values, predicted values and weights of the pixels with a target, as flat arrays."""
-    if number_of_examples(y, "y") != len(predicted):
+    if count_examples(y, "y") != len(predicted):
         raise ValueError(f"y has {len(y)} examples, but X has {len(predicted)}.")
     # Iterating over a data frame yields its columns, so convert it to an array.
-    parts = [label_array(part) for part in (np.asarray(y) if hasattr(y, "columns") else y)]
+    parts = [convert_to_label_array(part) for part in (np.asarray(y) if hasattr(y, "columns") else y)]
     for i, (part, found) in enumerate(zip(parts, predicted, strict=True)):
         if part.size != np.size(found):
             raise ValueError(f"y[{i}] has shape {part.shape}, but the prediction for X[{i}] has {np.shape(found)}.")
-    weight = summable_weight(validate_sample_weight(sample_weight, len(predicted)))
+    weight = scale_sample_weight(validate_sample_weight(sample_weight, len(predicted)))
     if weight is not None:
         weight = np.repeat(weight, [part.size for part in parts])
     truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (parts, predicted))
@@ -370,7 +370,7 @@ class TiledTask(NamedTuple):
     def of(cls, estimator: Any, finished: Callable, *of_predictions: Any) -> "TiledTask":
         """Return the task of a fitted estimator; ``of_predictions`` are the fields from ``dtype`` on."""
         fitted, inference, name = vars(estimator), estimator.inference, type(estimator).__name__
-        return cls(name, fitted, solver_of(inference), inference, finished, estimator.n_jobs, *of_predictions)
+        return cls(name, fitted, make_solver(inference), inference, finished, estimator.n_jobs, *of_predictions)
 
     def check(self, image: np.ndarray) -> None:
         """Raise ValueError if the prediction requires the whole image at once."""
@@ -407,7 +407,7 @@ def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margi
     shape = out.shape[:2]
     with TemporaryFile() as file:
         plane = _Planes(task, image, shape, file)
-        found = mean_in_tiles(
+        found = solve_mean_in_tiles(
             plane.model,
             shape,
             task.solver,
@@ -449,7 +449,7 @@ class _Planes:
                 f"image contains NaN or infinity in rows {window.top} to {window.bottom - 1} and columns "
                 f"{window.left} to {window.right - 1}."
             )
-        model, certain = self.field.model_and_eigenvalues(features, n_threads)
+        model, certain = self.field.build_model_and_eigenvalues(features, n_threads)
         # Pixels near an edge of the window inside the plane lack factors, so they are excluded.
         near = self.field.reach
         inner = certain[

@@ -16,20 +16,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._reports import fit_callbacks
-from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
+from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf import _prediction
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._base import FieldEstimator
-from sklearn_crf.rtf._cascade import observed_planes, seen_by_fields, train_cascade
+from sklearn_crf.rtf._cascade import build_field_inputs, read_observed_planes, train_cascade
 from sklearn_crf.rtf._deviations import require_held_out
-from sklearn_crf.rtf._objectives import solver_of
+from sklearn_crf.rtf._objectives import make_solver
 from sklearn_crf.rtf._options import Cascade, as_options, check_clip
 from sklearn_crf.rtf._plan import LIKELIHOODS, LOSSES_OF_VALUES, ValueTargets, is_likelihood
 from sklearn_crf.rtf._training import Trained
 from sklearn_crf.rtf.images import _corruption, _input
 from sklearn_crf.rtf.images._channels import Channels, require_channels
-from sklearn_crf.rtf.images._degradation import Blur, Degradations, Downsampling, lifted, solved_from
+from sklearn_crf.rtf.images._degradation import Blur, Degradations, Downsampling, lifted, solve_from_image
 
 
 def _has_distribution(estimator):
@@ -338,12 +338,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         """
         if isinstance(X, Shards):
             options = {"return_std": return_std, "degradation": degradation, "noise": noise}
-            return of_each_shard(self, "predict", X, evidence, **options)
+            return call_on_each_shard(self, "predict", X, evidence, **options)
         check_is_fitted(self)
         predicted, of_images = self._predict, degradation
         if noise is not None:
-            least = tuned.LEAST_NOISE * _corruption.level_of_noise(self.corruption)
-            predicted, of_images = self._predict_at_levels, _corruption.levels_of_images(noise, X, least)
+            least = tuned.LEAST_NOISE * _corruption.require_noise_level(self.corruption)
+            predicted, of_images = self._predict_at_levels, _corruption.resolve_noise_levels(noise, X, least)
         channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
         if channels is None or channels.n_colours is None:
             found = predicted(X, return_std, evidence, of_images)
@@ -358,20 +358,20 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         is_exact = return_std and is_likelihood(self.loss)
         if return_std and not is_exact:
             require_held_out(self.held_out_errors_, self.loss, evidence)
-        planes, observations = self._observed_planes(X, degradation)
+        planes, observations = self._read_observed_planes(X, degradation)
         if evidence is None:
             field = _prediction.FittedField(vars(self))
             of_model = _prediction.deviation if is_exact else None
-            means, deviations = field.means(planes, solver_of(self.inference), self.n_jobs, of_model, observations)
-            predicted = _prediction.restored_values(vars(self), self.clip, planes, means)
+            means, deviations = field.means(planes, make_solver(self.inference), self.n_jobs, of_model, observations)
+            predicted = _prediction.restore_known_values(vars(self), self.clip, planes, means)
             if return_std and not is_exact:
                 deviations = [field.deviation(plane, self.held_out_errors_, 1) for plane in planes.features]
             deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
-            models = self._models_of(planes, evidence, observations)
-            values = [_prediction.clipped(vars(self), self.clip, self._mean_of(model)) for model in models]
+            models = self._build_plane_models(planes, evidence, observations)
+            values = [_prediction.clipped(vars(self), self.clip, self._compute_field_mean(model)) for model in models]
             deviations = [_prediction.deviation(model, 1) for model in models] if return_std else None
-            predicted = _prediction.in_layout(vars(self), planes, values)
+            predicted = _prediction.arrange_in_layout(vars(self), planes, values)
         if not return_std:
             return predicted
         return predicted, _input.put_back(planes, deviations, self._has_channels)
@@ -382,28 +382,28 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         for i, level in enumerate(levels):
             known = None if evidence is None else evidence[i : i + 1]
             mean = np.reshape(X[i], (-1, len(self.target_mean_))).mean(axis=0, dtype=np.float64)
-            field = self._in_units(_corruption.level_of_noise(self.corruption) / level, mean)
+            field = self._convert_units(_corruption.require_noise_level(self.corruption) / level, mean)
             found.append(field._predict(X[i : i + 1], return_std, known))
         if return_std:
-            return tuple(_input.joined_examples(part) for part in zip(*found, strict=True))
-        return _input.joined_examples(found)
+            return tuple(_input.join_examples(part) for part in zip(*found, strict=True))
+        return _input.join_examples(found)
 
-    def _in_units(self, factor, mean):
+    def _convert_units(self, factor, mean):
         """Return a field for other units: images times ``factor``, about their mean, are in units of training."""
         field, share = copy(self), 1 - 1 / factor
         # Later fields of a cascade have the previous prediction as more channels, with an equal mean.
         field.channel_centre_ = self.channel_centre_ / factor + share * np.resize(mean, self.channel_centre_.shape)
         field.channel_scale_ = self.channel_scale_ * factor
         field.target_mean_, field.target_scale_ = self.target_mean_ / factor + share * mean, self.target_scale_ / factor
-        trained = _corruption.one_level(self.corruption)
+        trained = _corruption.get_single_level(self.corruption)
         field.corruption = self.corruption if trained is None else _corruption.GaussianNoise(trained / factor)
         if hasattr(self, "stages_"):
-            field.stages_ = [stage._in_units(factor, mean) for stage in self.stages_]
+            field.stages_ = [stage._convert_units(factor, mean) for stage in self.stages_]
         return field
 
-    def _mean_of(self, model):
+    def _compute_field_mean(self, model):
         """Return the mean of a field in the units of y. Starting at the mean of y makes residuals relative to it."""
-        return solved_from(solver_of(self.inference), model, np.broadcast_to(self.target_mean_, model.h.shape)).x
+        return solve_from_image(make_solver(self.inference), model, np.broadcast_to(self.target_mean_, model.h.shape)).x
 
     @available_if(_has_distribution)
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
@@ -423,9 +423,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             this axis. Samples are exact for fields of at most 4096 values, else drawn by Gibbs sampling.
         """
         check_is_fitted(self)
-        planes, _ = self._observed_planes(X, None)
+        planes, _ = self._read_observed_planes(X, None)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(planes.features))
-        drawn = _prediction.samples_of(self._models_of(planes, None), n_samples, seeds)
+        drawn = _prediction.draw_field_samples(self._build_plane_models(planes, None), n_samples, seeds)
         return _input.put_samples_back(planes, drawn, self._has_channels)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -443,16 +443,22 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         float
         """
         if isinstance(X, Shards):
-            moments, residuals = zip(*scored_shards(self, type(self)._scored_nodes, X, y, sample_weight), strict=True)
+            moments, residuals = zip(
+                *score_shards(self, type(self)._compute_scored_nodes, X, y, sample_weight), strict=True
+            )
             return 1 - float(sum(residuals) / reduce(_input.TargetMoments.joined, moments).squares[0])
-        truth, found, weight = _prediction.scored_pixels(y, self.predict(X), sample_weight, _prediction.is_unknown)
+        truth, found, weight = _prediction.gather_scored_pixels(
+            y, self.predict(X), sample_weight, _prediction.is_unknown
+        )
         return float(r2_score(truth, found, sample_weight=weight))
 
-    def _scored_nodes(self, X, y, sample_weight):
+    def _compute_scored_nodes(self, X, y, sample_weight):
         """Return the moments of the true values, and the weighted sum of squared errors."""
         if y is None:
             raise ValueError("score needs y, but the load function returned None for y.")
-        truth, found, weight = _prediction.scored_pixels(y, self.predict(X), sample_weight, _prediction.is_unknown)
+        truth, found, weight = _prediction.gather_scored_pixels(
+            y, self.predict(X), sample_weight, _prediction.is_unknown
+        )
         weight = np.ones(len(truth)) if weight is None else weight
         truth = truth.astype(np.float64)
         return _input.TargetMoments.of([truth[:, None]], [weight]), float(np.sum(weight * (truth - found) ** 2))
@@ -482,19 +488,19 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             Models in float64. Plain samples form a single model.
         """
         check_is_fitted(self)
-        planes, observations = self._observed_planes(X, degradation)
-        return self._models_of(planes, evidence, observations)
+        planes, observations = self._read_observed_planes(X, degradation)
+        return self._build_plane_models(planes, evidence, observations)
 
-    def _models_of(self, planes, evidence, observations=None):
+    def _build_plane_models(self, planes, evidence, observations=None):
         if evidence is None:
-            return _prediction.models_of(vars(self), planes, observations=observations)
+            return _prediction.build_plane_models(vars(self), planes, observations=observations)
         if observations is not None:
             raise ValueError("evidence cannot be combined with degradation.")
-        return _prediction.models_of(
+        return _prediction.build_plane_models(
             vars(self), planes, _input.read_targets(planes, evidence, "evidence", missing=True)[0]
         )
 
-    def _observed_planes(self, X, degradation):
+    def _read_observed_planes(self, X, degradation):
         """Return the planes of X, and the observation terms of degraded images or None."""
         X = Channels.of(X, self.n_features_in_).X if self._is_grey else X
         require_channels(X, self.n_features_in_, self.lattice_ndim_)
@@ -503,11 +509,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         stages = getattr(self, "stages_", [self])
         window = as_options(self.window, "window")
         readings = [_input.Reading(stage, window, known=vars(stage)) for stage in stages]
-        seen = seen_by_fields(readings, solver_of(self.inference), self.n_jobs, X, degradations)
-        return observed_planes(readings[-1], seen[-1], degradations)
+        seen = build_field_inputs(readings, make_solver(self.inference), self.n_jobs, X, degradations)
+        return read_observed_planes(readings[-1], seen[-1], degradations)
 
 
-def tiles_of_values(regressor: RegressionTreeField) -> _prediction.TiledTask:
+def build_value_task(regressor: RegressionTreeField) -> _prediction.TiledTask:
     """Return the task that predicts the values of an image tile by tile."""
     fitted = vars(regressor)
 

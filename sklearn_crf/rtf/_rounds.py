@@ -13,9 +13,9 @@ from sklearn.base import clone
 from sklearn_crf._numbers import first_of_equal
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.preprocessing import FilterBank
-from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, MOST_CHANNELS, bank_in_units, default_bank
+from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, MOST_CHANNELS, build_default_bank, rescale_bank
 from sklearn_crf.rtf import _tuning as tuned
-from sklearn_crf.rtf.images._channels import filtered, slices_of
+from sklearn_crf.rtf.images._channels import filtered, split_slices
 from sklearn_crf.rtf.images._input import TrainingData, cut_values, joined
 
 
@@ -49,17 +49,17 @@ class ImagesHere(NamedTuple):
     def copies(self, is_table: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return for each image, or each row of a table, the first one equal to it, its weight and number of pixels."""
         # returns: (n,), (n,), (n,)
-        keys, weight, n_pixels = self._keys_of_rows() if is_table else self.keys_of_images()
+        keys, weight, n_pixels = self._compute_row_keys() if is_table else self.compute_image_keys()
         return first_of_equal(keys), weight, n_pixels
 
-    def keys_of_images(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def compute_image_keys(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return a hash of each image and its targets, its weight and its number of pixels."""
-        keys = np.array(list(map(_digest, self.inputs, self.targets)), dtype="V16")
+        keys = np.array(list(map(_hash_plane, self.inputs, self.targets)), dtype="V16")
         # Pixels without a target have weight 0.
         largest = [1.0] * len(keys) if self.weights is None else [own.max(initial=0.0) for own in self.weights]
         return keys, np.array(largest, dtype=np.float64), np.array([len(target) for target in self.targets])
 
-    def _keys_of_rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _compute_row_keys(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the bytes of each row of a table and its targets, its weight and the number 1."""
         n = len(self.targets[0])
         values = self.inputs[0].reshape(n, -1), self.targets[0]
@@ -67,7 +67,7 @@ class ImagesHere(NamedTuple):
         weight = np.ones(n) if self.weights is None else np.asarray(self.weights[0], dtype=np.float64)
         return rows.view(f"V{rows.shape[1]}").ravel(), weight, np.ones(n, dtype=np.int64)
 
-    def square_differences(self, kind):
+    def sum_square_differences(self, kind):
         """Return the sum of squared target differences over the pixel pairs of a factor type, and their number."""
         total, count = 0.0, 0
         if not kind.paired:
@@ -99,7 +99,7 @@ class ImagesHere(NamedTuple):
 
     def columns(self, start, stop):
         """Return a range of columns of all images; ``start`` and ``stop`` are fractions of the width."""
-        ends = ends_of_columns(self.shapes, self.step, start, stop)
+        ends = convert_column_fractions(self.shapes, self.step, start, stop)
         places = [
             (slice(None),) * (len(own) - 1) + (slice(*columns),) for own, columns in zip(self.shapes, ends, strict=True)
         ]
@@ -116,7 +116,7 @@ class ImagesHere(NamedTuple):
         return Rounds(self.chosen(choice), max_samples, sampled, seed, n_jobs)
 
 
-def _digest(plane: np.ndarray, target: np.ndarray) -> bytes:
+def _hash_plane(plane: np.ndarray, target: np.ndarray) -> bytes:
     """Return a hash of the values of an image and its targets."""
     found = blake2b(repr(plane.shape).encode(), digest_size=16)
     for values in (plane, target):
@@ -124,7 +124,7 @@ def _digest(plane: np.ndarray, target: np.ndarray) -> bytes:
     return found.digest()
 
 
-def ends_of_columns(shapes, step, start, stop):
+def convert_column_fractions(shapes, step, start, stop):
     """Convert fractions of the width to a range of columns for each shape, rounded to multiples of ``step``."""
     return [[step * (int(share * shape[-1]) // step) for share in (start, stop)] for shape in shapes]
 
@@ -152,7 +152,7 @@ def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) ->
     return (name, np.flatnonzero(~held_out)), (name, np.flatnonzero(held_out))
 
 
-def random_rectangles(shapes, max_samples, step, rng):
+def draw_rectangles(shapes, max_samples, step, rng):
     """Draw one rectangle (image, rows, columns) from each of some images, or one box from each of some volumes."""
     sizes = np.array([prod(shape) for shape in shapes])
     # Small rectangles would cost too much: filters must also process their surroundings.
@@ -160,10 +160,10 @@ def random_rectangles(shapes, max_samples, step, rng):
     n = min(len(sizes), max(max_samples // least, int(max_samples / sizes.mean()) + 1))
     members = np.sort(rng.permutation(len(sizes))[:n])
     share = min(1.0, max_samples / sizes[members].sum())
-    return [(int(i), *_random_rectangle(shapes[i], share, step, rng)) for i in members]
+    return [(int(i), *_draw_rectangle(shapes[i], share, step, rng)) for i in members]
 
 
-def _random_rectangle(shape, share, step, rng):
+def _draw_rectangle(shape, share, step, rng):
     n_axes = max(1, sum(length > 1 for length in shape)) if len(shape) == 3 else 1 if shape[0] == 1 else 2
     sides = []
     for length in shape:
@@ -173,7 +173,7 @@ def _random_rectangle(shape, share, step, rng):
     return sides
 
 
-def round_of(level, seed):
+def make_round_generator(level, seed):
     """Return the random number generator of a round."""
     return np.random.RandomState((seed + 7919 * level) % 2**32)
 
@@ -197,18 +197,18 @@ class Rounds:
         """Set the filter bank that computes the channels for trees and leaves in later rounds."""
         self.bank = bank
 
-    def mean_square_differences(self, types):
+    def compute_mean_square_differences(self, types):
         """Return the mean squared target difference over the pixel pairs of each factor type."""
-        return [total / max(count, 1) for total, count in map(self.images.square_differences, types)]
+        return [total / max(count, 1) for total, count in map(self.images.sum_square_differences, types)]
 
-    def first_pairs(self, n):
+    def get_first_pairs(self, n):
         """Return the inputs, targets and weights of the first ``n`` images, and the noise of their degradations."""
         images = self.images
         members = range(min(len(images.inputs), n))
         noise = None if images.choices is None else [images.choices[i][0].noise for i in members]
         # Pixels without a target have weight 0, so an image's weight is the largest of its pixels' weights.
         weight = None if images.weights is None else [float(own.max(initial=0.0)) for own in images.weights[:n]]
-        return [self.input_of(i, 0) for i in members], images.targets[:n], weight, noise
+        return [self.corrupt_input(i, 0) for i in members], images.targets[:n], weight, noise
 
     def __call__(self, level):
         """Return the data of a round. Rounds with equal data share one object."""
@@ -220,42 +220,43 @@ class Rounds:
         shapes = self.images.shapes
         is_part = self.max_samples is not None and sum(map(prod, shapes)) > self.max_samples
         if not is_part:
-            return self.whole_images(level)
-        rng = round_of(level, self.seed)
+            return self.prepare_whole_images(level)
+        rng = make_round_generator(level, self.seed)
         if self.sampled is None:
             return self.rectangles(self._draw(shapes, rng), level)
-        return self.sampled(self.whole_images(level), rng=rng)
+        return self.sampled(self.prepare_whole_images(level), rng=rng)
 
     def _draw(self, shapes, rng):
         """Draw random rectangles for a round, again if none contains a target of positive weight."""
         for _ in range(tuned.MOST_DRAWS):
-            cuts = random_rectangles(shapes, self.max_samples, self.images.step, rng)
+            cuts = draw_rectangles(shapes, self.max_samples, self.images.step, rng)
             weights, shapes = self.images.weights, self.images.shapes
             if weights is None or any(cut_values(weights[i], shapes[i], sides).any() for i, *sides in cuts):
                 break
         return cuts
 
-    def whole_images(self, level):
+    def prepare_whole_images(self, level):
         """Return all images, corrupted and filtered for a round."""
         if self._whole is None or self.images.corrupted is not None:
             members = range(len(self.images.inputs))
-            inputs = [self.input_of(i, level) for i in members]
+            inputs = [self.corrupt_input(i, level) for i in members]
             features = inputs if self.bank is None else filtered(self.bank, inputs, self.n_jobs)
             graphs = [self.images.graph_of(plane.shape[:-1]) for plane in features]
-            observations = self._observations(members, inputs, level)
+            observations = self._build_observations(members, inputs, level)
             self._whole = TrainingData(features, graphs, self.images.targets, self.images.weights, observations)
         return self._whole
 
-    def _observations(self, members, inputs, level):
+    def _build_observations(self, members, inputs, level):
         if self.images.observe is None:
             return None
         if self.images.choices is None:
             return [self.images.observe(plane) for plane in inputs]
         return [
-            self.images.observe(self._degradation_of(i, level), plane) for i, plane in zip(members, inputs, strict=True)
+            self.images.observe(self._get_degradation(i, level), plane)
+            for i, plane in zip(members, inputs, strict=True)
         ]
 
-    def _degradation_of(self, i, level):
+    def _get_degradation(self, i, level):
         if self.images.choices is None:
             return None
         own = self.images.choices[i]
@@ -263,14 +264,14 @@ class Rounds:
             return own[0]
         return own[np.random.default_rng([self.seed, level, self.first + i, 1]).integers(len(own))]
 
-    def input_of(self, i, level):
+    def corrupt_input(self, i, level):
         """Return an input, corrupted for a round, before filtering."""
         # returns (H, W, C) or (D, H, W, C)
         plane = self.images.inputs[i]
         if self.images.corrupted is None:
             return plane
         rng = np.random.default_rng([self.seed, level, self.first + i])
-        return self.images.corrupted(plane, self._degradation_of(i, level), rng)
+        return self.images.corrupted(plane, self._get_degradation(i, level), rng)
 
     def rectangles(self, cuts, level):
         """Return rectangles of images with the filter responses that the whole images have there."""
@@ -282,7 +283,7 @@ class Rounds:
         return joined(map_tasks(one, cuts, self.n_jobs))
 
     def _cut(self, i, sides, level, n_threads):
-        plane = self.input_of(i, level)
+        plane = self.corrupt_input(i, level)
         shape = plane.shape[:-1]
         reach = 0 if self.bank is None else self.bank.reach_
         # Slices of volumes are filtered one by one, so no margin is needed across slices.
@@ -295,7 +296,7 @@ class Rounds:
         weights = None if self.images.weights is None else [cut_values(self.images.weights[i], shape, sides)]
         targets = [cut_values(self.images.targets[i], shape, sides)]
         graph = self.images.graph_of(features.shape[:-1])
-        observations = self._observations([i], [plane[tuple(sides)]], level)
+        observations = self._build_observations([i], [plane[tuple(sides)]], level)
         return TrainingData([features], [graph], targets, weights, observations)
 
 
@@ -309,29 +310,29 @@ def _widen(sides, shape, margins):
     return around, tuple(inner)
 
 
-def sampled_rows(data, max_samples, rng):
+def sample_rows(data, max_samples, rng):
     """Return at most ``max_samples`` random rows of a table."""
     return data.cut(0, slice(None), np.sort(rng.choice(data.n_pixels, max_samples, replace=False)))
 
 
-def sampled_variables(data, max_samples, margin, rng):
+def sample_variables(data, max_samples, margin, rng):
     """Return at most ``max_samples`` pixels, in random squares with margins of weight 0.
 
     Because of the margins, each pixel has the same loss term as in the whole image. The mean over the sample is
     therefore an unbiased estimate of the mean over all pixels.
     """
     side = max(isqrt(max_samples // (tuned.SQUARES_OF_IMAGE * len(data.features))), tuned.LEAST_SQUARE)
-    squares = squares_of(data, min(side, tuned.LARGEST_SQUARE))
+    squares = cover_with_squares(data, min(side, tuned.LARGEST_SQUARE))
     kept, n_kept = list[int](), 0
     for number in rng.permutation(len(squares)):
         n_own = prod(own.stop - own.start for own in squares[number][1:])
         if not kept or n_kept + n_own <= max_samples:
             kept.append(number)
             n_kept += n_own
-    return with_surroundings(data, [squares[number] for number in sorted(kept)], margin)
+    return cut_with_surroundings(data, [squares[number] for number in sorted(kept)], margin)
 
 
-def squares_of(data, side):
+def cover_with_squares(data, side):
     """Return squares (image, rows, columns) that cover the images; intervals for chains, cubes for volumes."""
     found = []
     for number, plane in enumerate(data.features):
@@ -345,7 +346,7 @@ def squares_of(data, side):
     return found
 
 
-def with_surroundings(data, squares, margin):
+def cut_with_surroundings(data, squares, margin):
     """Cut out squares of images with a margin. Pixels of the margin have weight 0."""
     cuts = []
     for number, *sides in squares:
@@ -366,7 +367,7 @@ def with_surroundings(data, squares, margin):
     return found._replace(weights=[scale * weight for weight in found.weights])
 
 
-def fitted_bank(plan, inputs, targets, weight, noise):
+def fit_bank(plan, inputs, targets, weight, noise):
     """Return the filter bank, fitted to the first images, or None if the input is used as it is."""
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D)
     # weight: of each image, None for equal weights; noise: level of each image, None if unknown
@@ -381,11 +382,11 @@ def fitted_bank(plan, inputs, targets, weight, noise):
         targets = [mean + scale * y for y in targets]
         unit = float(units.scale[0])
         noise = noise if noise is None else [unit * level for level in noise]
-        bank = default_bank(inputs, targets, weight, noise, bank == "groups", unit)
+        bank = build_default_bank(inputs, targets, weight, noise, bank == "groups", unit)
     if bank is None:
         return None
     if not is_image:
         raise ValueError(f"filter_bank needs images, but X holds lattices of {plan.lattice_ndim} axes.")
     if bank is plan.filter_bank:
-        bank = FilterBank(bank) if isinstance(bank, str) else bank_in_units(clone(bank), float(units.scale[0]))
-    return bank.fit([own for plane in inputs for own in slices_of(plane)])
+        bank = FilterBank(bank) if isinstance(bank, str) else rescale_bank(clone(bank), float(units.scale[0]))
+    return bank.fit([own for plane in inputs for own in split_slices(plane)])

@@ -9,15 +9,15 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._objectives import FieldRisk
-from sklearn_crf.rtf._trees import places_by_leaf
+from sklearn_crf.rtf._trees import locate_by_leaf
 
 
-def whitening_of_types(data, types, rng, n_jobs):
+def compute_type_whitening(data, types, rng, n_jobs):
     """Return the whitening matrix of each factor type."""
     # returns list of (B, n_inputs)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(types))
-    parts = data.parts(_input_moments, types, seeds, data.n_images, n_jobs)
-    return [whitening_of(InputMoments.joined(of_type)) for of_type in zip(*parts, strict=True)]
+    parts = data.parts(_compute_input_moments, types, seeds, data.n_images, n_jobs)
+    return [compute_whitening(InputMoments.joined(of_type)) for of_type in zip(*parts, strict=True)]
 
 
 class InputMoments(NamedTuple):
@@ -31,7 +31,7 @@ class InputMoments(NamedTuple):
     def of(cls, features, kind, rng, weights=None, n_images=None):
         """Return the moments of a sample of pixels of these images."""
         # features: list of (H, W, F), not empty; weights: list of (N,); n_images: number of images in all shards
-        inputs, weight = _samples_of_inputs(features, kind, rng, weights, n_images or len(features))
+        inputs, weight = _sample_inputs(features, kind, rng, weights, n_images or len(features))
         weight, inputs = weight[:, None], inputs[:, 1:]
         total = float(weight.sum())
         mean = np.sum(weight * inputs, axis=0) / (total or 1.0)
@@ -51,7 +51,7 @@ class InputMoments(NamedTuple):
         return total
 
 
-def _input_moments(data, part, types, seeds, n_images, n_jobs):
+def _compute_input_moments(data, part, types, seeds, n_images, n_jobs):
     """Return the input moments of each factor type, each None if there are no images."""
 
     def one(number, n_threads):
@@ -62,7 +62,7 @@ def _input_moments(data, part, types, seeds, n_images, n_jobs):
     return map_tasks(one if data.features else lambda number, n_threads: None, range(len(types)), n_jobs)
 
 
-def _samples_of_inputs(features, kind, rng, weights, n_images):
+def _sample_inputs(features, kind, rng, weights, n_images):
     """Draw factors of each image; return their inputs and weights."""
     # returns (n, n_inputs), (n,)
     chosen, weight = [], []
@@ -81,7 +81,7 @@ def _samples_of_inputs(features, kind, rng, weights, n_images):
     return inputs, np.concatenate(weight) if weight else np.ones(len(inputs))
 
 
-def whitening_of(moments):
+def compute_whitening(moments):
     """Return a matrix that whitens the inputs of linear models and keeps the constant input."""
     # returns (B, n_inputs)
     mean, size = moments.mean, len(moments.mean) + 1
@@ -121,7 +121,7 @@ class LeafScaling:
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_types)
 
         self.factor = []
-        sums = risk.total(_sums_of_squares, seeds)
+        sums = risk.total(_sum_squares, seeds)
         for white, (squares, weight) in zip(risk.potentials.whitening, sums, strict=True):
             try:
                 self.factor.append(np.linalg.cholesky(_moments(squares, weight, white)))
@@ -166,11 +166,11 @@ def _moments(squares, weight, white):
     return (1 - tuned.COMMON_SHARE) * moments + tuned.COMMON_SHARE * np.eye(len(white))
 
 
-def _sums_of_squares(risk, seeds):
+def _sum_squares(risk, seeds):
     """Return the summed outer products of sampled inputs in each leaf and the summed weights, for each type."""
 
     def of_type(number, n_threads):
-        return _sums_of_type(risk, number, risk.whole.random_state(seeds[number]), n_threads)
+        return _sum_type_squares(risk, number, risk.whole.random_state(seeds[number]), n_threads)
 
     # Parallel over types: calls for single images and leaves are too short for threads.
     return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
@@ -183,12 +183,12 @@ def _draw_factors(risk, number, rng):
         n = len(image.leaves[number])
         chosen.append(np.arange(n) if n <= limit else rng.randint(n, size=limit))
     leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, chosen, strict=True)])
-    weight = np.concatenate([risk.factor_weights(k, kind)[own] for k, own in enumerate(chosen)])
-    order, place = places_by_leaf(leaf)
+    weight = np.concatenate([risk.gather_factor_weights(k, kind)[own] for k, own in enumerate(chosen)])
+    order, place = locate_by_leaf(leaf)
     return chosen, np.split(place, np.cumsum([len(own) for own in chosen[:-1]])), leaf[order], weight[order]
 
 
-def _sums_of_type(risk, number, rng, n_jobs):
+def _sum_type_squares(risk, number, rng, n_jobs):
     n_leaves, size = risk.potentials.n_leaves[number], risk.potentials.whitening[number].shape[1]
     if not risk.images:
         return np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
@@ -238,7 +238,7 @@ class Shrinkage:
         self.weight = np.zeros(len(coef))
         n_weights = min(part.weight.size for part in risk.potentials.unpack(coef))
         n_directions = max(1, -(-tuned.SIGNS_OF_CURVATURE // n_weights))
-        curvatures = np.mean([_curvatures(risk, coef, rng) for _ in range(n_directions)], axis=0)
+        curvatures = np.mean([_estimate_curvatures(risk, coef, rng) for _ in range(n_directions)], axis=0)
         n_factors_of_types = [float(weights.sum()) for weights in risk.total(FieldRisk.leaf_weights)]
         parts = risk.potentials.unpack(self.weight)
         for curvature, n_factors, own in zip(curvatures, n_factors_of_types, parts, strict=True):
@@ -251,7 +251,7 @@ class Shrinkage:
         return 0.5 * float(pull @ (coef - self.start)), pull
 
 
-def _curvatures(risk, coef, rng):
+def _estimate_curvatures(risk, coef, rng):
     """Estimate the curvature of the loss along random signs, for each type along a weight shared by its factors."""
     potentials = risk.potentials
     signs = np.zeros(len(coef))
@@ -282,33 +282,33 @@ class ScaledLoss:
             self.scalings.append(LeafScaling(risk, rng))
             self.pulls.append(Shrinkage(risk, coef, strength, rng) if strength else None)
 
-    def _each(self, name, x, *arguments):
+    def _call_each_scaling(self, name, x, *arguments):
         parts = zip(self.scalings, np.split(x, self.ends), strict=True)
         return np.concatenate([getattr(scaling, name)(part, *arguments) for scaling, part in parts])
 
     def coefs(self, x, bounds):
         """Return the parameters of each field, with eigenvalues between bounds."""
-        parts = zip(self.scalings, np.split(self._each("unscaled", x), self.ends), strict=True)
+        parts = zip(self.scalings, np.split(self._call_each_scaling("unscaled", x), self.ends), strict=True)
         return [scaling.potentials.project(part, bounds) for scaling, part in parts]
 
     def minimised(self, plan, unit, callback=None):
         """Minimise the loss divided by ``unit``, so that tolerances do not depend on its scale; return the result."""
 
         def value_grad(x):
-            coef = self._each("unscaled", x)
+            coef = self._call_each_scaling("unscaled", x)
             value, gradient = self.value_grad(coef)
             parts = [np.split(values, self.ends) for values in (coef, gradient)]
             for pull, own, slope in zip(self.pulls, *parts, strict=True):
                 if pull is not None:
                     more, of_pull = pull.value_grad(own)
                     value, slope[:] = value + more, slope + of_pull
-            return value / unit, self._each("gradient", gradient) / unit
+            return value / unit, self._call_each_scaling("gradient", gradient) / unit
 
         minimize: Callable = minimize_spg if plan.solver.method == "spg" else minimize_pqn
         return minimize(
             value_grad,
-            self._each("scaled", self.start),
-            project=lambda x: self._each("project", x, plan.bounds),
+            self._call_each_scaling("scaled", self.start),
+            project=lambda x: self._call_each_scaling("project", x, plan.bounds),
             max_iter=plan.max_iter,
             tol=plan.tol,
             # Values are computed in float32 and have its rounding errors.

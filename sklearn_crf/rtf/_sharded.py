@@ -10,13 +10,13 @@ from uuid import uuid4
 import numpy as np
 
 from sklearn_crf._numbers import first_of_equal
-from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf.distributed import KeptObjects, Shards, on_worker, refuse_labels, require_one_vector_level
+from sklearn_crf._threads import limit_blas_threads
+from sklearn_crf.distributed import KeptObjects, Shards, copy_for_worker, refuse_labels, require_one_vector_level
 from sklearn_crf.encoding import Outline
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
 from sklearn_crf.rtf._plan import Common, FieldOptions, Targets, TreeData
-from sklearn_crf.rtf._rounds import ends_of_columns, random_rectangles, round_of
+from sklearn_crf.rtf._rounds import convert_column_fractions, draw_rectangles, make_round_generator
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample
 from sklearn_crf.rtf.images._input import Reading, TrainingData
 
@@ -28,7 +28,7 @@ def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> Tree
     found = shards.map(_survey, request)
     require_one_vector_level(found)
     outline = Outline.joined([part.outline for part in found], [part.name for part in found])
-    request = request._replace(reading=_knowing(request.reading, outline, found))
+    request = request._replace(reading=_make_surveyed_reading(request.reading, outline, found))
     gaps = tuple(sorted({c for part in found for c in part.gaps}))
     labels = [labels for part in found for labels in part.labels]
 
@@ -44,21 +44,21 @@ def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> Tree
     return TreeData(images, outline, described[0].offsets, units, gaps or tuple(known["missing_channels_"]), common)
 
 
-def _knowing(reading, outline, found):
+def _make_surveyed_reading(reading, outline, found):
     """Return the reader of images, after a survey of all shards."""
     if reading.known is not None:
         return reading
     names = {} if outline.feature_names is None else {"feature_names_in_": outline.feature_names}
     sample = InputSample.joined([part.sample for part in found])
     known = {
-        **reading.described_channels(sample, outline.lattice_ndim)[0],
+        **reading.describe_channels(sample, outline.lattice_ndim)[0],
         **names,
         "n_features_in_": outline.n_features,
         "lattice_ndim_": outline.lattice_ndim,
         "missing_channels_": np.array(sorted({c for part in found for c in part.missing}), dtype=np.int64),
         "n_node_types_": outline.n_node_types,
     }
-    return reading.knowing(known)
+    return reading.match_fitted_attributes(known)
 
 
 class _Survey(NamedTuple):
@@ -95,13 +95,13 @@ class _Request(NamedTuple):
         """Whether shards hold tables of samples, stored as a single plane."""
         return self.reading.known["lattice_ndim_"] == 0
 
-    def threads_on(self, shard):
+    def choose_shard_threads(self, shard):
         """Return the number of threads for a shard: 1 on workers, since workers run several tasks."""
         return self.n_jobs if shard.is_local else 1
 
-    def reading_on(self, shard):
+    def make_shard_reading(self, shard):
         """Return the reader of X for a shard."""
-        return replace(self.reading, door=on_worker(self.reading.door, shard))
+        return replace(self.reading, door=copy_for_worker(self.reading.door, shard))
 
 
 class _Description(NamedTuple):
@@ -117,7 +117,7 @@ def _survey(shard, request):
     shard.cache.clear()
     shard.memory.clear()
     with shard.named_in_errors():
-        planes, gaps, labels = request.targets.survey(request.reading_on(shard), *shard.load())
+        planes, gaps, labels = request.targets.survey(request.make_shard_reading(shard), *shard.load())
     outline = Outline.of(planes.encoded)
     return _Survey(shard.name, outline, planes.missing, gaps, labels, VECTOR_LEVEL, planes.sample)
 
@@ -125,7 +125,7 @@ def _survey(shard, request):
 def _count_classes(shard, request):
     X, y, weight = shard.load()
     with shard.named_in_errors():
-        return request.targets.counts(request.reading_on(shard), X, y, weight)
+        return request.targets.counts(request.make_shard_reading(shard), X, y, weight)
 
 
 def _read(shard, request):
@@ -134,7 +134,7 @@ def _read(shard, request):
     if key != request.key:
         X, y, weight = shard.load()
         with shard.named_in_errors():
-            read = request.targets.read_given(request.reading_on(shard), X, y, weight)
+            read = request.targets.read_given(request.make_shard_reading(shard), X, y, weight)
         shard.cache["read"] = request.key, read
     return read
 
@@ -178,7 +178,7 @@ class ShardedImages:
         """Return for each image the first one equal to it, its weight and its number of pixels."""
         if is_table:
             raise ValueError("early_stopping cannot hold out rows of tables in Shards: set early_stopping=False.")
-        keys, *rest = map(np.concatenate, zip(*self.shards.map(_keys_of_images, self._request), strict=True))
+        keys, *rest = map(np.concatenate, zip(*self.shards.map(_compute_image_keys, self._request), strict=True))
         return first_of_equal(keys), *rest
 
     def _chosen(self, choice):
@@ -187,7 +187,7 @@ class ShardedImages:
         if choice is None or choice[0] == "columns":
             shapes = self.shapes
             if choice is not None:
-                ends = ends_of_columns(shapes, self._step, *choice[1:])
+                ends = convert_column_fractions(shapes, self._step, *choice[1:])
                 shapes = [(*own[:-1], last - first) for own, (first, last) in zip(shapes, ends, strict=True)]
             return shapes, [0, *ends.tolist()], [choice] * len(ends)
         members = choice[1]
@@ -203,8 +203,8 @@ def _images(shard, request):
         return request.targets.images(read, request.common)
 
 
-def _keys_of_images(shard: Any, request: "_Request") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return _images(shard, request).keys_of_images()
+def _compute_image_keys(shard: Any, request: "_Request") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return _images(shard, request).compute_image_keys()
 
 
 def _has_targets(shard, request):
@@ -214,7 +214,7 @@ def _has_targets(shard, request):
 def _rounds(shard, request):
     key = "rounds", request.key_of_rounds
     if key not in shard.cache:
-        images, n_jobs = _images(shard, request), request.threads_on(shard)
+        images, n_jobs = _images(shard, request), request.choose_shard_threads(shard)
         rounds = images.rounds(request.choices[shard.number], None, None, request.seed, n_jobs)
         rounds.first, rounds.bank = request.firsts[shard.number], request.bank
         shard.cache[key] = rounds
@@ -233,14 +233,14 @@ class ShardedRounds:
         """Set the filter bank that computes the channels for trees and leaves in later rounds."""
         self.request = self.request._replace(bank=bank, key_of_rounds=uuid4().hex)
 
-    def first_pairs(self, n):
+    def get_first_pairs(self, n):
         """Return the inputs, targets and weights of the first ``n`` images, and the noise of their degradations."""
-        found = self.shards.map(_first_pairs, (self.request, n))
+        found = self.shards.map(_get_first_pairs, (self.request, n))
         return tuple(None if part[0] is None else list(chain.from_iterable(part)) for part in zip(*found, strict=True))
 
-    def mean_square_differences(self, types):
+    def compute_mean_square_differences(self, types):
         """Return the mean squared target difference over the pixel pairs of each factor type."""
-        found = self.shards.sum(_square_differences, (self.request, types))
+        found = self.shards.sum(_sum_square_differences, (self.request, types))
         return [total / max(count, 1) for total, count in found]
 
     def __call__(self, level):
@@ -252,23 +252,23 @@ class ShardedRounds:
                 self._last.drop()
             cuts = None
             if is_part:
-                rng = round_of(level, self.request.seed)
-                cuts = random_rectangles(self.shapes, self.max_samples, self.step, rng)
+                rng = make_round_generator(level, self.request.seed)
+                cuts = draw_rectangles(self.shapes, self.max_samples, self.step, rng)
             n_images = len(self.shapes) if cuts is None else len(cuts)
             request = self.request._replace(key_of_data=uuid4().hex, level=number, cuts=cuts)
             self._last = ShardedData(self.shards, request, n_images)
         return self._last
 
 
-def _first_pairs(shard, asked):
+def _get_first_pairs(shard, asked):
     request, n = asked
     first = request.firsts[shard.number]
-    return _rounds(shard, request).first_pairs(max(0, n - first))
+    return _rounds(shard, request).get_first_pairs(max(0, n - first))
 
 
-def _square_differences(shard, asked):
+def _sum_square_differences(shard, asked):
     request, types = asked
-    return [_rounds(shard, request).images.square_differences(kind) for kind in types]
+    return [_rounds(shard, request).images.sum_square_differences(kind) for kind in types]
 
 
 _NO_IMAGES = TrainingData([], [], [], None)
@@ -281,9 +281,9 @@ def _data(shard, request):
     if key != request.key_of_data:
         rounds = _rounds(shard, request)
         first, last = request.firsts[shard.number : shard.number + 2]
-        with shard.named_in_errors(), single_threaded_blas():
+        with shard.named_in_errors(), limit_blas_threads():
             if request.cuts is None:
-                data = rounds.whole_images(request.level) if last > first else _NO_IMAGES
+                data = rounds.prepare_whole_images(request.level) if last > first else _NO_IMAGES
             else:
                 own = [(i - first, *sides) for i, *sides in request.cuts if first <= i < last]
                 data = rounds.rectangles(own, request.level) if own else _NO_IMAGES
@@ -312,7 +312,7 @@ class ShardedData:
     def risk(self, objective, field):
         """Return the mean loss of a field as a function of its parameters."""
         if self._weight is None:
-            self._weight = self.total(_weight_of, self.request.is_table)
+            self._weight = self.total(_sum_mean_weights, self.request.is_table)
         whole = Whole(self.n_images, self._weight)
         make = partial(_FieldOfShard, self.request, objective, whole)
         self._risks.append(KeptObjects(self.shards, make, stays=self.request.cuts is not None))
@@ -328,11 +328,11 @@ class ShardedData:
 def _apply_to_data(shard, asked):
     request, function, arguments = asked
     data = _data(shard, request)
-    with shard.named_in_errors(), single_threaded_blas():
+    with shard.named_in_errors(), limit_blas_threads():
         return function(data, shard.number, *arguments)
 
 
-def _weight_of(data, part, is_table):
+def _sum_mean_weights(data, part, is_table):
     """Return the sum of the mean weights of images, or of the weights of table rows."""
     sizes = [len(target) if is_table else 1 for target in data.targets]
     if data.weights is None:
@@ -349,7 +349,7 @@ class _FieldOfShard:
     """Mean loss of a field over the images of one shard. The trees of the field may grow."""
 
     def __init__(self, request, objective, whole, shard):
-        self.data, self.objective, self.n_jobs = _data(shard, request), objective, request.threads_on(shard)
+        self.data, self.objective, self.n_jobs = _data(shard, request), objective, request.choose_shard_threads(shard)
         # The loss of a table in one shard is a mean over its rows; the total is a mean over the rows of all shards.
         n_rows = len(self.data.targets[0]) if request.is_table else 1
         self.whole = Whole(whole.n_images, whole.weight / n_rows, shard.number)
@@ -361,7 +361,7 @@ class _FieldOfShard:
         if self.risk is None:
             self.risk = field.risk(self.objective, self.data, self.n_jobs, self.whole)
         else:
-            self.risk = field.regrown(self.risk, self.data, self.n_jobs)
+            self.risk = field.rebuild_risk(self.risk, self.data, self.n_jobs)
 
     def value_grad(self, coef):
         """Return the loss, its derivative, and whether every solve has reached its tolerance."""

@@ -7,20 +7,20 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._threads import map_tasks, single_threaded_blas, tasks_stay_here
+from sklearn_crf._threads import keep_tasks_in_process, limit_blas_threads, map_tasks
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, image_channels
 from sklearn_crf.rtf import _rounds
 from sklearn_crf.rtf import _tuning as tuned
-from sklearn_crf.rtf._deviations import held_out_errors, is_worse_than_mean
-from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood, PredictionLoss, solver_of, stacks_of
+from sklearn_crf.rtf._deviations import fit_held_out_errors, is_worse_than_mean
+from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood, PredictionLoss, group_stacks, make_solver
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._scaling import ScaledLoss, whitening_of_types
-from sklearn_crf.rtf._trees import RegressionTree, factor_templates, find_splits
-from sklearn_crf.rtf.images._channels import n_masks
-from sklearn_crf.rtf.images._input import check_multipliers, chosen_channels, multiplier_channels
+from sklearn_crf.rtf._scaling import ScaledLoss, compute_type_whitening
+from sklearn_crf.rtf._trees import RegressionTree, build_factor_templates, find_splits
+from sklearn_crf.rtf.images._channels import count_masks
+from sklearn_crf.rtf.images._input import check_multipliers, resolve_channels, resolve_multiplier_channels
 
 
-def _sums_for_regression(data, part, kind, white, n_images, rng):
+def _sum_for_regression(data, part, kind, white, n_images, rng):
     """Return the number of sampled pixels, and sums of products of their whitened inputs and targets."""
     inputs, targets = [np.zeros((0, len(white)))], []
     for k, plane in enumerate(data.features):
@@ -77,11 +77,11 @@ class TreeField(NamedTuple):
                 part.precision[:] += weight * np.kron([[1, -1], [-1, 1]], np.eye(n_values))
         return field._replace(coef=field.potentials.project(field.coef, bounds))
 
-    def drawn_to_regression(self, data, bounds, rng):
+    def start_from_regression(self, data, bounds, rng):
         """Return the field with unary terms from a linear regression, weighted by its accuracy."""
         white = self.potentials.whitening[0]
         kind = self.potentials.types[0]
-        n, inner, cross, squares = data.total(_sums_for_regression, kind, white, data.n_images, rng)
+        n, inner, cross, squares = data.total(_sum_for_regression, kind, white, data.n_images, rng)
         if n < tuned.SAMPLES_OF_INPUT * len(white):
             return self
         linear = np.linalg.solve(inner + n * tuned.LEAST_VARIANCE * np.eye(len(white)), cross)
@@ -158,9 +158,9 @@ class TreeField(NamedTuple):
             return data.risk(objective, self)
         images = self.images(data, n_jobs)
         of_data = data.targets, data.weights, n_jobs, whole
-        return FieldRisk(objective, self.potentials, images, *of_data, stacks_of(images, objective))
+        return FieldRisk(objective, self.potentials, images, *of_data, group_stacks(images, objective))
 
-    def regrown(self, risk, data, n_jobs):
+    def rebuild_risk(self, risk, data, n_jobs):
         """Return the mean loss over the same data set after splits, keeping warm starts."""
         if hasattr(data, "risk"):
             return risk.replaced(self)
@@ -179,22 +179,22 @@ class Course(NamedTuple):
     solved: bool  # whether every solve reached its tolerance
 
 
-def share_of_round(number, n_pixels):
+def compute_round_share(number, n_pixels):
     """Return the weight of a round in the average over rounds; ``number`` is 1 for the second round."""
     return max(tuned.LEAST_SHARE_OF_ROUND, n_pixels / (n_pixels + tuned.PIXELS_OF_HALF), 1 / number)
 
 
-def n_known_pixels(data, part):
+def count_known_pixels(data, part):
     """Return the number of pixels with a known target and positive weight."""
     known = [~np.isnan(target).any(axis=1) for target in data.targets]
     weights = known if data.weights is None else data.weights
     return sum(int(np.count_nonzero(own & (weight > 0))) for own, weight in zip(known, weights, strict=True))
 
 
-def weight_of_known_pixels(data, part) -> float:
+def sum_known_pixel_weights(data, part) -> float:
     """Return the total weight of the pixels with a known target."""
     if data.weights is None:
-        return float(n_known_pixels(data, part))
+        return float(count_known_pixels(data, part))
     known = (~np.isnan(target).any(axis=1) for target in data.targets)
     return float(sum(np.sum(weight[own], dtype=np.float64) for own, weight in zip(known, data.weights, strict=True)))
 
@@ -211,16 +211,20 @@ def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_
 
     if plan.former is not None:
         field = field.split(splits_of(risk, field))
-        risk = field.regrown(risk, data, plan.n_jobs)
+        risk = field.rebuild_risk(risk, data, plan.n_jobs)
     if plan.split.criterion == "residual":
         while any(splits := splits_of(risk, field)):
             field = field.split(splits)
-            risk = field.regrown(risk, data, plan.n_jobs)
+            risk = field.rebuild_risk(risk, data, plan.n_jobs)
     curve, rounds_made, held_out, best, is_new = list[float](), list[int](), list[float](), None, False
     while True:
         has_parents = plan.former is not None or bool(rounds_made) or plan.split.criterion == "residual"
         found = _optimise(plan, risk, objective, field, rng, has_parents, on_iteration)
-        share = share_of_round(len(rounds_made), data.total(n_known_pixels)) if is_new and not found.stopped else 1.0
+        share = (
+            compute_round_share(len(rounds_made), data.total(count_known_pixels))
+            if is_new and not found.stopped
+            else 1.0
+        )
         field = field.moved(found.x, share)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
         rounds_made.append(len(curve) - 1)
@@ -239,7 +243,7 @@ def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_
         field = field.split(splits)
         former_data, data = data, rounds(first + len(rounds_made))
         is_new = data is not former_data
-        risk = field.risk(objective, data, plan.n_jobs) if is_new else field.regrown(risk, data, plan.n_jobs)
+        risk = field.risk(objective, data, plan.n_jobs) if is_new else field.rebuild_risk(risk, data, plan.n_jobs)
     if best is not None and not found.stopped:
         field = best
     is_stuck = not found.success and found.nit < plan.max_iter
@@ -277,12 +281,12 @@ def train(data, plan, callbacks):
     """Train a field on the data of a fit."""
     # callbacks: function of the number of iterations; returns a context manager of a function to call in each iteration
     rng = np.random.RandomState(plan.seed)
-    kept, held_out = held_out_images(plan, data.images, rng)
+    kept, held_out = choose_held_out_images(plan, data.images, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))
-    rounds = data.images.rounds(kept, plan.solver.max_samples, _sampling(plan), seed, plan.n_jobs)
+    rounds = data.images.rounds(kept, plan.solver.max_samples, _choose_sampling(plan), seed, plan.n_jobs)
     # Filters are fitted to training images only.
-    inputs, *known = rounds.first_pairs(tuned.IMAGES_OF_BANK)
-    bank = _rounds.fitted_bank(plan, inputs, *known)
+    inputs, *known = rounds.get_first_pairs(tuned.IMAGES_OF_BANK)
+    bank = _rounds.fit_bank(plan, inputs, *known)
     rounds.take_bank(bank)
     validation = None
     if held_out is not None:
@@ -292,13 +296,13 @@ def train(data, plan, callbacks):
     # Continue the numbering of rounds in a warm start, so that it draws new parts and a new corruption.
     first = max(int(RegressionTree(**tree).depth) for tree in plan.former["trees_"]) + 1 if plan.former else 0
     types, channels = _types(plan, bank, rounds(first))
-    with single_threaded_blas():
-        whitening = whitening_of_types(rounds(first), types, rng, plan.n_jobs)
+    with limit_blas_threads():
+        whitening = compute_type_whitening(rounds(first), types, rng, plan.n_jobs)
     start = _start(plan, types, whitening, rounds, first, rng)
-    depth = plan.depth_for(start.potentials.n_coef_of_leaves)
-    depths = plan.depths_of_types(depth)
-    attributes = _known(plan, data.encoded, inputs[0].shape[-1], bank, types, channels)
-    with single_threaded_blas(), tasks_stay_here(), callbacks(plan.max_iter * (max(depths) + 1)) as iteration:
+    depth = plan.choose_depth(start.potentials.n_coef_of_leaves)
+    depths = plan.choose_type_depths(depth)
+    attributes = _collect_known_attributes(plan, data.encoded, inputs[0].shape[-1], bank, types, channels)
+    with limit_blas_threads(), keep_tasks_in_process(), callbacks(plan.max_iter * (max(depths) + 1)) as iteration:
 
         def on_iteration(field, coef):
             return iteration(lambda: attributes | field._replace(coef=coef()).attributes(whitening))
@@ -308,25 +312,25 @@ def train(data, plan, callbacks):
 
         objective = plan.objective
         if plan.targets.are_scores:
-            weight = rounds(first).total(weight_of_known_pixels) or 1.0
-            objective = replace(objective, ridge=plan.ridge_for(depth) / weight)
+            weight = rounds(first).total(sum_known_pixel_weights) or 1.0
+            objective = replace(objective, ridge=plan.choose_ridge(depth) / weight)
         held_out = None if validation is None else held_out_loss
         course = optimise_and_split(plan, objective, start, rounds, first, depths, rng, held_out, on_iteration)
         errors = None
         if validation is not None and isinstance(plan.objective, PredictionLoss):
-            errors = held_out_errors(plan.objective, course.field, validation, rng, plan.n_jobs)
+            errors = fit_held_out_errors(plan.objective, course.field, validation, rng, plan.n_jobs)
         is_vain = isinstance(plan.objective, GaussianPseudolikelihood) and not plan.is_observed
-        solver = solver_of(plan.targets.inference, 1e-4)
+        solver = make_solver(plan.targets.inference, 1e-4)
         is_vain = is_vain and is_worse_than_mean(data.images, bank, course.field, solver, plan.n_jobs)
         # The last round's data are still in memory.
         last = partial(rounds, first + len(course.rounds) - 1)
         attributes |= plan.targets.learned(plan.objective, course.field, last, attributes, plan.n_jobs)
     curves = {"loss_curve_": course.loss_curve, "round_ends_": course.rounds, "n_iter_": int(course.rounds[-1])}
     curves |= {"validation_curve_": course.validation_curve, "held_out_errors_": errors}
-    return Trained(attributes | course.field.attributes(whitening) | curves, _warnings(plan, course, is_vain))
+    return Trained(attributes | course.field.attributes(whitening) | curves, _collect_warnings(plan, course, is_vain))
 
 
-def held_out_images(plan, images, rng):
+def choose_held_out_images(plan, images, rng):
     """Choose images to train on (None for all) and images to hold out (None without early stopping)."""
     if not plan.solver.early_stopping:
         return None, None
@@ -341,38 +345,38 @@ def held_out_images(plan, images, rng):
     return None, None
 
 
-def _sampling(plan):
+def _choose_sampling(plan):
     """Return the function that samples a round's pixels, or None to sample rectangles of images."""
     if plan.is_table:
-        return partial(_rounds.sampled_rows, max_samples=plan.solver.max_samples)
+        return partial(_rounds.sample_rows, max_samples=plan.solver.max_samples)
     if not isinstance(plan.objective, GaussianPseudolikelihood):
         return None
     margin = int(np.abs(plan.offsets).max(initial=0)) + plan.split.feature_radius
-    return partial(_rounds.sampled_variables, max_samples=plan.solver.max_samples, margin=margin)
+    return partial(_rounds.sample_variables, max_samples=plan.solver.max_samples, margin=margin)
 
 
 def _types(plan, bank, data):
     """Return the factor types, and the channels used by the linear models of pairs."""
-    n_channels = next(n for n in data.parts(_n_channels) if n is not None)
+    n_channels = next(n for n in data.parts(_count_channels) if n is not None)
     pairwise = plan.window.pairwise_channels
     is_default = isinstance(plan.filter_bank, str) and plan.filter_bank in DEFAULT_BANKS
     if pairwise is None and is_default and bank is not None:
         pairwise = image_channels(bank, n_channels)
-    channels = chosen_channels(pairwise, n_channels)
-    multipliers = multiplier_channels(plan.window.precision_channels, n_channels)
+    channels = resolve_channels(pairwise, n_channels)
+    multipliers = resolve_multiplier_channels(plan.window.precision_channels, n_channels)
     data.parts(_check_multipliers, multipliers)
     former = plan.former
     if former is not None:
-        known = chosen_channels(former["pairwise_channels_"], former["weights_"][0].shape[2] - 1)
+        known = resolve_channels(former["pairwise_channels_"], former["weights_"][0].shape[2] - 1)
         if channels != known or list(multipliers) != former["precision_channels_"].tolist():
             raise ValueError("warm_start needs the pairwise_channels and precision_channels of the last call of fit.")
-    types = factor_templates(plan.offsets, channels, multipliers)
+    types = build_factor_templates(plan.offsets, channels, multipliers)
     return types, range(n_channels) if channels is None else channels
 
 
 def _start(plan, types, whitening, rounds, first, rng):
     """Return the initial field: the last fit's field for a warm start, else trees with one leaf per node type."""
-    differences = rounds.mean_square_differences(types) if plan.is_observed else None
+    differences = rounds.compute_mean_square_differences(types) if plan.is_observed else None
     former, n_values, bounds = plan.former, len(plan.common.mean), plan.bounds
     if former is not None:
         return TreeField.restored(types, whitening, n_values, former)
@@ -382,17 +386,17 @@ def _start(plan, types, whitening, rounds, first, rng):
         field = TreeField.smooth(types, whitening, n_values, bounds, differences)
     # The last channel holds the node type.
     field = field.split_by_node_type(whitening[0].shape[1] - 2, plan.n_node_types)
-    return field.drawn_to_regression(rounds(first), bounds, rng) if plan.is_observed else field
+    return field.start_from_regression(rounds(first), bounds, rng) if plan.is_observed else field
 
 
-def _known(plan, encoded, n_inputs, bank, types, channels):
+def _collect_known_attributes(plan, encoded, n_inputs, bank, types, channels):
     """Return the fitted attributes that are known before training."""
     # n_inputs: number of channels of an image before filtering
     names = {} if encoded.feature_names is None else {"feature_names_in_": encoded.feature_names}
     return {
         **plan.common.attributes,
         **names,
-        "n_features_in_": n_inputs - n_masks(plan.missing) - (plan.n_node_types > 1),
+        "n_features_in_": n_inputs - count_masks(plan.missing) - (plan.n_node_types > 1),
         "lattice_ndim_": plan.lattice_ndim,
         "offsets_": plan.offsets,
         "filter_bank_": bank,
@@ -404,7 +408,7 @@ def _known(plan, encoded, n_inputs, bank, types, channels):
     }
 
 
-def _n_channels(data, part):
+def _count_channels(data, part):
     return data.features[0].shape[-1] if data.features else None
 
 
@@ -413,7 +417,7 @@ def _check_multipliers(data, part, multipliers):
         check_multipliers(data.features, multipliers)
 
 
-def _warnings(plan, course, is_vain):
+def _collect_warnings(plan, course, is_vain):
     """Return the warnings to issue, as tuples of message and category."""
     found = []
     if is_vain:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint, map_tasks, range_runner, run_alone
+from sklearn_crf._threads import checkpoint, map_tasks, open_range_runner, run_alone
 from sklearn_crf.kernels.rtf.leaf_models import factor_inputs, split_terms
 from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins, find_leaves, find_responses
 from sklearn_crf.rtf import _tuning as tuned
@@ -66,7 +66,7 @@ class FactorTemplate(NamedTuple):
         return FactorRows(rows, first[-1].start, columns, down, self.right)
 
     @lru_cache(maxsize=1024)  # noqa: B019
-    def rows_of_plane(self, shape):
+    def locate_plane_rows(self, shape):
         """Return, for each row of a plane, the row of factors whose first (second) pixels are there, or -1."""
         # returns (2, n_rows) int32
         rows = self.rows(shape)
@@ -89,7 +89,7 @@ class FactorTemplate(NamedTuple):
         """Return the channels used by linear models, contiguous."""
         return features if self.channels is None else np.take(features, self.channels, axis=-1)
 
-    def multiplied_by(self, features):
+    def average_multiplier_channels(self, features):
         """Return the channels that increase precisions, averaged over the pixels of each factor, (n_factors, I)."""
         own = features[..., list(self.multipliers)]
         n_factors = self.rows(features.shape[:-1]).n_factors
@@ -122,7 +122,7 @@ def _region(offset, shape):
     return tuple(first), tuple(second)
 
 
-def factor_templates(offsets, channels=None, multipliers=()):
+def build_factor_templates(offsets, channels=None, multipliers=()):
     """Return the factor types: one unary type, then a pairwise type for each offset."""
     # offsets: (n, 2), or (n, 3) for volumes
     steps = ((0, *own)[-3:] for own in np.asarray(offsets).tolist())
@@ -216,7 +216,7 @@ class LeafSplit(NamedTuple):
     gain: float  # increase of the split criterion; projected gradients may have negative gains before convergence
 
 
-def random_tests(n_tests, n_channels, radius, rng):
+def draw_tests(n_tests, n_channels, radius, rng):
     """Draw random tests, about half of them single channels at an offset and half differences.
 
     Half of the differences compare one channel at two offsets, half compare any two channels. Half of the tests use
@@ -224,7 +224,7 @@ def random_tests(n_tests, n_channels, radius, rng):
     offsets and no more channels than tests, every channel is tested at least once.
     """
     # radius: (2,), or (3,) for volumes; returns (n_tests, 7), or (n_tests, 9)
-    deep, down, right = _radii(radius)
+    deep, down, right = _compute_radii(radius)
     tests = np.zeros((n_tests, 7 if deep is None else 9), dtype=np.int32)
     for channel, rows, columns, slices in ((0, 1, 2, 7), (3, 4, 5, 8)):
         tests[:, channel] = rng.randint(n_channels, size=n_tests)
@@ -243,15 +243,15 @@ def random_tests(n_tests, n_channels, radius, rng):
     return tests
 
 
-def _radii(radius):
+def _compute_radii(radius):
     """Return the largest offsets in slices (None for planes), rows and columns."""
     return (None, *np.broadcast_to(radius, 2)) if np.size(radius) < 3 else tuple(radius)
 
 
-def all_tests(n_channels, radius):
+def enumerate_tests(n_channels, radius):
     """Return tests of every channel at every offset, without differences."""
     # returns (n_tests, 7), or (n_tests, 9) for volumes
-    deep, *of_plane = _radii(radius)
+    deep, *of_plane = _compute_radii(radius)
     largest = of_plane if deep is None else [*of_plane, deep]
     axes = np.arange(n_channels), *(np.arange(-own, own + 1) for own in largest)
     places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 1 + len(largest))
@@ -261,7 +261,7 @@ def all_tests(n_channels, radius):
     return tests
 
 
-def projected_norm(linear, square, precision, bounds):
+def compute_projected_norm(linear, square, precision, bounds):
     r"""Return the squared norm of the projected gradient, :math:`\|P(w - g) - w\|^2`, for parameters of leaves."""
     # linear: (..., n); square: (..., m, m); precision: (m, m); returns (...)
     moved = clip_eigenvalues(precision - square, *bounds) - precision
@@ -286,13 +286,13 @@ class GradientNorm:
         shape = 1 + len(self.slopes), *self.precision.shape
         n_squares = int(np.prod(shape))
         squares = sums[..., 1 : 1 + n_squares].reshape(*sums.shape[:-1], *shape)
-        norm = projected_norm(sums[..., 1 + n_squares :], squares[..., 0, :, :], self.precision, self.bounds)
+        norm = compute_projected_norm(sums[..., 1 + n_squares :], squares[..., 0, :, :], self.precision, self.bounds)
         for slope, square in zip(self.slopes, np.moveaxis(squares[..., 1:, :, :], -3, 0), strict=True):
-            norm = norm + projected_norm(np.zeros(1), square, slope, (0.0, self.bounds[1]))
+            norm = norm + compute_projected_norm(np.zeros(1), square, slope, (0.0, self.bounds[1]))
         return norm
 
 
-def explained_variance(sums):
+def compute_explained_variance(sums):
     r"""Return the split criterion of separate training, :math:`\|\sum_F y_F\|^2 / n`.
 
     A split lowers the sum of squared distances from the mean by the increase of this criterion.
@@ -302,7 +302,7 @@ def explained_variance(sums):
     return np.divide(np.sum(sums[..., 1:] ** 2, axis=-1), weight, out=np.zeros(weight.shape), where=weight > 0)
 
 
-def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=run_alone, members=None):
+def find_best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=run_alone, members=None):
     """Return the split with the largest criterion for one leaf, or None if no split is allowed."""
     # terms: (n, q); responses: (T, n), rows contiguous; members: (n,), columns of responses, None for all
     checkpoint()
@@ -355,9 +355,9 @@ def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
     # options: Splits; bounds: on the eigenvalues of precisions
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
-    sizes = risk.parts(_sizes_of_part)
+    sizes = risk.parts(_measure_part)
     samples = [
-        _sample_of_type(sizes, number, options, seeds[number])
+        _draw_type_sample(sizes, number, options, seeds[number])
         for number, tree in enumerate(trees)
         if tree.depth < max_depths[number]
     ]
@@ -367,7 +367,7 @@ def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
     # One type after the other, each on all threads, as the terms of a type take tens of megabytes.
     for sample, parts in zip(samples, found, strict=True):
         own = parameters[sample.number]
-        splits[sample.number] = _splits_of_type(sample, _sort_by_leaf(parts), own, options, bounds, risk.n_jobs)
+        splits[sample.number] = _find_type_splits(sample, _sort_by_leaf(parts), own, options, bounds, risk.n_jobs)
     return splits
 
 
@@ -391,7 +391,7 @@ class FactorSample(NamedTuple):
         return np.sort(whole.random_state(self.seed).choice(n_factors, quota, replace=False))
 
 
-def _sizes_of_part(risk):
+def _measure_part(risk):
     """Return the number of factors of each type, the number of channels and the largest axes; None without images."""
     if not risk.images:
         return None
@@ -402,7 +402,7 @@ def _sizes_of_part(risk):
     return counts, int(shapes[0, -1]), np.ones(2, dtype=int) if is_table else shapes[:, :-1].max(axis=0)
 
 
-def _sample_of_type(sizes, number, options, seed):
+def _draw_type_sample(sizes, number, options, seed):
     """Return a sample of the factors of a type, or None if the type has no factors."""
     counts = np.array([0 if size is None else size[0][number] for size in sizes])
     n_factors = int(counts.sum())
@@ -422,22 +422,22 @@ def _sample_of_type(sizes, number, options, seed):
     largest = np.max([size[2] for size in present], axis=0)
     radius = tuple(min(options.feature_radius, int(length) - 1) for length in largest)
     if options.n_feature_tests is None:
-        tests = all_tests(n_channels, radius)
+        tests = enumerate_tests(n_channels, radius)
     else:
-        tests = random_tests(options.n_feature_tests, n_channels, radius, rng)
+        tests = draw_tests(options.n_feature_tests, n_channels, radius, rng)
     return FactorSample(number, chosen, quotas, int(seed), limit / n_factors, tests)
 
 
-def by_leaf(leaf):
+def sort_by_leaf(leaf):
     """Return the indices of factors, sorted by leaf."""
     # leaf: (n,) int32; NumPy sorts two-byte integers many times as fast
     is_short = leaf.max(initial=0) <= np.iinfo(np.int16).max
     return np.argsort(leaf.astype(np.int16) if is_short else leaf, kind="stable")
 
 
-def places_by_leaf(leaf):
+def locate_by_leaf(leaf):
     """Return the indices of factors, sorted by leaf, and the place of each factor in this order."""
-    order = by_leaf(leaf)
+    order = sort_by_leaf(leaf)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     return order, place
@@ -450,11 +450,11 @@ def _sort_by_leaf(parts):
         return parts[0]
     terms, responses, leaf = zip(*parts, strict=True)
     leaf = np.concatenate(leaf)
-    order = by_leaf(leaf)
+    order = sort_by_leaf(leaf)
     return np.concatenate(terms)[order], np.take(np.concatenate(responses, axis=1), order, axis=1), leaf[order]
 
 
-def _splits_of_type(sample, gathered, parameters, options, eigenvalue_bounds, n_jobs):
+def _find_type_splits(sample, gathered, parameters, options, eigenvalue_bounds, n_jobs):
     terms, responses, leaf = gathered
     precision, slopes = parameters.precision, parameters.slopes
     bounds = np.searchsorted(leaf, np.arange(len(precision) + 1))
@@ -465,11 +465,11 @@ def _splits_of_type(sample, gathered, parameters, options, eigenvalue_bounds, n_
     def of_leaf(k, n_threads):
         first, last = bounds[k : k + 2]
         joint = options.criterion == "gradient"
-        with range_runner(n_threads) as run:
-            return best_split(
+        with open_range_runner(n_threads) as run:
+            return find_best_split(
                 terms[first:last],
                 responses[:, first:last],
-                GradientNorm(precision[k], eigenvalue_bounds, slopes[k]) if joint else explained_variance,
+                GradientNorm(precision[k], eigenvalue_bounds, slopes[k]) if joint else compute_explained_variance,
                 n_thresholds=options.n_thresholds,
                 min_samples=least * sample.share,
                 run=run,
@@ -498,16 +498,16 @@ def _gather(risk, statistics, sample):
     bounds = np.searchsorted(chosen, starts)
     members = [chosen[bounds[k] : bounds[k + 1]] - starts[k] for k in range(len(counts))]
     leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, members, strict=True)])
-    order, place = places_by_leaf(leaf)
-    terms = np.empty((len(chosen), _n_terms(risk, statistics, number)), dtype=dtype)
+    order, place = locate_by_leaf(leaf)
+    terms = np.empty((len(chosen), _count_terms(risk, statistics, number)), dtype=dtype)
     responses = np.empty((len(tests), len(chosen)), dtype=dtype)
 
     def of_image(k, n_threads):
         image, own, target = risk.images[k], members[k], place[bounds[k] : bounds[k + 1]]
         pixels = kind.rows(image.features.shape[:-1]).pixels(own)
-        weight = risk.factor_weights(k, kind)[own]
+        weight = risk.gather_factor_weights(k, kind)[own]
         if statistics is None:
-            terms[target] = np.column_stack([weight, weight[:, None] * _factor_values(risk, k, kind)[own]])
+            terms[target] = np.column_stack([weight, weight[:, None] * _gather_factor_values(risk, k, kind)[own]])
         else:
             _write_gradient_terms(risk, statistics[k], image, number, own, weight, share, target, terms)
         find_responses(as_plane(image.features), image.features.shape[-3], pixels, tests, target, responses)
@@ -516,7 +516,7 @@ def _gather(risk, statistics, sample):
     return terms, responses, leaf[order]
 
 
-def _n_terms(risk, statistics, number):
+def _count_terms(risk, statistics, number):
     """Return the number of terms of each factor in the criterion, including its weight."""
     kind, n_values = risk.potentials.types[number], risk.potentials.n_values
     size = n_values * (2 if kind.paired else 1)
@@ -531,13 +531,15 @@ def _write_gradient_terms(risk, statistics, image, number, own, weight, share, p
     kind, dtype, shape = types[number], image.features.dtype, image.features.shape[:-1]
     inputs = kind.inputs(image.seen(kind), own) @ white.T.astype(dtype)
     n_multipliers = len(kind.multipliers)
-    multipliers = kind.multiplied_by(image.features)[own] if n_multipliers else np.empty((len(own), 0), dtype=dtype)
+    multipliers = (
+        kind.average_multiplier_channels(image.features)[own] if n_multipliers else np.empty((len(own), 0), dtype=dtype)
+    )
     cross = cross_of(statistics, image, types, number)
     where = shape[-1], kind.paired, *kind.rows(shape), np.asarray(own, dtype=np.int64)
     split_terms(*contiguous(statistics), cross, *where, weight, share, inputs, multipliers, place, terms)
 
 
-def _factor_values(risk, k, kind):
+def _gather_factor_values(risk, k, kind):
     """Return the targets at the pixels of each factor of a type on image k, (n_factors, m)."""
     plane = risk.images[k].features.shape[:-1]
     # Targets have mean 0, so 0 replaces missing values.

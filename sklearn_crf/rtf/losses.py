@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit, log_softmax
 
 from sklearn_crf.rtf._information import WINDOW, Windows, similarity
-from sklearn_crf.rtf.images._channels import decimal_unit, is_held
+from sklearn_crf.rtf.images._channels import choose_decimal_unit, is_held
 
 __all__ = ["iw_ssim", "logistic", "mae", "mse", "multinomial", "psnr", "ssim"]
 
@@ -37,7 +37,7 @@ def mse(prediction: Any, target: Any) -> tuple[float, np.ndarray]:
     >>> round(float(value), 3), gradient.round(3).tolist()
     (0.125, [0.0, 0.5])
     """
-    difference = np.subtract(*_same_shape(prediction, target))
+    difference = np.subtract(*_check_same_shape(prediction, target))
     return float(np.mean(difference**2)), 2 / difference.size * difference
 
 
@@ -75,7 +75,7 @@ def mae(prediction: Any, target: Any, smoothing: float = _SMOOTHING) -> tuple[fl
     """
     if not smoothing >= 0:
         raise ValueError(f"smoothing must not be negative, got {smoothing!r}.")
-    difference = np.subtract(*_same_shape(prediction, target))
+    difference = np.subtract(*_check_same_shape(prediction, target))
     root = np.hypot(difference, smoothing)
     slope = np.divide(difference, root, out=np.zeros_like(difference), where=root > 0)
     return float(np.mean(root)) - smoothing, slope / difference.size
@@ -156,7 +156,7 @@ def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8)
     (0.0, True)
     """
     _check_range(data_range)
-    prediction, target = _same_shape(prediction, target)
+    prediction, target = _check_same_shape(prediction, target)
     _require_windows(prediction, window)
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
     # Structure is invariant to a common shift, and variances lose fewer digits if means are small.
@@ -225,7 +225,7 @@ def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[floa
     True
     """
     _check_range(data_range)
-    prediction, target = _same_shape(prediction, target)
+    prediction, target = _check_same_shape(prediction, target)
     _require_windows(prediction, WINDOW)
     unit = 255 / data_range
     planes = [np.atleast_3d(values) * unit for values in (prediction, target)]
@@ -263,7 +263,7 @@ def logistic(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float, np
     >>> round(float(logistic([2.0, -1.0], [1, -1])[0]), 3)
     0.22
     """
-    prediction, target = _same_shape(prediction, target)
+    prediction, target = _check_same_shape(prediction, target)
     if not np.all(np.abs(target) == 1):
         raise ValueError("target must hold only -1 and 1.")
     margin = target * prediction
@@ -314,14 +314,14 @@ def multinomial(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float,
     return value, weight[..., np.newaxis] * (np.exp(log_probability) - is_label)
 
 
-def weighted_mse(prediction: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
+def compute_weighted_mse(prediction: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the mean squared error with a weight for each pixel, and its derivative."""
     root = np.sqrt(weight)
     value, slope = mse(root * prediction, root * target)
     return value, root * slope
 
 
-def multinomial_of_unit_vectors(
+def compute_unit_vector_multinomial(
     prediction: np.ndarray, target: np.ndarray, weight: Any = 1.0
 ) -> tuple[float, np.ndarray]:
     """Return the multinomial loss for targets given as unit vectors, and its derivative."""
@@ -339,9 +339,9 @@ LOSSES: dict[str, Any] = {
 }
 
 # Losses of predictions for codes of labels, and losses that accept a weight for each pixel (sums over pixels).
-LOSSES_OF_CODES = {"mse": mse, "logistic": logistic, "multinomial": multinomial_of_unit_vectors}
-WEIGHTED = {"mse": weighted_mse}
-WEIGHTED_OF_CODES = WEIGHTED | {"logistic": logistic, "multinomial": multinomial_of_unit_vectors}
+LOSSES_OF_CODES = {"mse": mse, "logistic": logistic, "multinomial": compute_unit_vector_multinomial}
+WEIGHTED = {"mse": compute_weighted_mse}
+WEIGHTED_OF_CODES = WEIGHTED | {"logistic": logistic, "multinomial": compute_unit_vector_multinomial}
 
 _WITH_RANGE = ("psnr", "ssim", "iw_ssim")
 
@@ -389,7 +389,7 @@ _DEVIATION_DOUBLINGS, _LARGEST_DEVIATION = 6, 128.0
 _LEAST_OF_FUNCTIONS, _LARGEST_OF_FUNCTIONS = 1e-12, 1e12
 
 
-def unit_for_loss(loss: Any, deviation: float) -> float:
+def choose_loss_unit(loss: Any, deviation: float) -> float:
     """Return the factor by which y with a standard deviation is multiplied before a loss is computed."""
     if callable(loss):
         if not _LEAST_OF_FUNCTIONS < deviation < _LARGEST_OF_FUNCTIONS:
@@ -400,15 +400,15 @@ def unit_for_loss(loss: Any, deviation: float) -> float:
         return 1.0
     if is_held(deviation):
         return float(np.ldexp(1.0, -2 * ((np.frexp(deviation)[1] - _DEVIATION_DOUBLINGS) // 2)))
-    return float(decimal_unit(deviation, _LARGEST_DEVIATION))
+    return float(choose_decimal_unit(deviation, _LARGEST_DEVIATION))
 
 
-def degree_of_loss(loss: Any) -> int:
+def get_loss_degree(loss: Any) -> int:
     """Return the power of the unit of y to which a named loss is proportional."""
     return {"mse": 2, "mae": 1}.get(loss, 0) if isinstance(loss, str) else 0
 
 
-def unit_of_loss(loss: Any, scale: float, data_range: float) -> float:
+def compute_loss_unit(loss: Any, scale: float, data_range: float) -> float:
     """Return the unit of a named loss for values of standard deviation ``scale``, which grows as the loss does."""
     if loss == "mse":
         return scale**2
@@ -440,7 +440,7 @@ def _require_windows(prediction, window):
         )
 
 
-def _same_shape(prediction, target):
+def _check_same_shape(prediction, target):
     prediction, target = (np.asarray(values, dtype=np.float64) for values in (prediction, target))
     if prediction.shape != target.shape:
         raise ValueError(f"target must have the shape of prediction, {prediction.shape}, got {target.shape}.")

@@ -8,7 +8,7 @@ from scipy.ndimage import gaussian_filter
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
 from sklearn_crf.dense import BandwidthGradient, ExpectedIoU, LogLoss
 from sklearn_crf.dense._examples import Task
-from sklearn_crf.dense._gaussian_kernels import bandwidth_names, scaled_kernels
+from sklearn_crf.dense._gaussian_kernels import list_bandwidth_names, scale_kernels
 from sklearn_crf.dense._training import Lattices, UnrolledRisk, _ScaleSlopes
 from sklearn_crf.dense._weights import Layout, Weights
 from sklearn_crf.inference import DenseMeanField
@@ -59,7 +59,7 @@ def exact_loss(kernels, example, labels, compatibility):
 def exact_slopes(kernels, example, labels, compatibility, n_bandwidths, step=1e-3):
     def loss(a, moved):
         factors = np.exp(moved * (np.arange(n_bandwidths) == a))
-        return exact_loss(scaled_kernels(kernels, factors), example, labels, compatibility)
+        return exact_loss(scale_kernels(kernels, factors), example, labels, compatibility)
 
     return np.array([(loss(a, step) - loss(a, -step)) / (2 * step) for a in range(n_bandwidths)])
 
@@ -99,7 +99,7 @@ def test_derivative_of_exact_sums_is_that_of_finite_differences():
 def test_estimate_is_near_the_derivative_of_exact_sums(kernels, compatibility, error):
     example, labels = example_and_labels()
     weights = Weights(np.array(compatibility))
-    found = risk_of(kernels, example, labels).bandwidth_slopes(weights)
+    found = risk_of(kernels, example, labels).estimate_bandwidth_slopes(weights)
     expected = exact_slopes(kernels, example, labels, weights.compatibility, len(found))
     assert np.abs(found - expected).max() <= error * np.abs(expected).max()
 
@@ -107,11 +107,11 @@ def test_estimate_is_near_the_derivative_of_exact_sums(kernels, compatibility, e
 def test_axes_have_their_own_bandwidths():
     example, labels = example_and_labels()
     one, each = (
-        risk_of([kernel], example, labels).bandwidth_slopes(Weights(np.array([3.0])))
+        risk_of([kernel], example, labels).estimate_bandwidth_slopes(Weights(np.array([3.0])))
         for kernel in (Bilateral(6.0, 30.0), Bilateral((6.0, 6.0), (30.0, 30.0)))
     )
     assert_allclose(one, each.reshape(2, 2).sum(axis=1), rtol=1e-9)
-    scaled = scaled_kernels([Spatial(2.0), Bilateral((1.0, 2.0), 4.0)], np.array([2.0, 3.0, 4.0, 5.0]))
+    scaled = scale_kernels([Spatial(2.0), Bilateral((1.0, 2.0), 4.0)], np.array([2.0, 3.0, 4.0, 5.0]))
     assert scaled == [Spatial(4.0), Bilateral((3.0, 8.0), 20.0)]
 
 
@@ -124,10 +124,10 @@ def test_estimate_is_near_the_slope_of_the_loss_on_the_lattice(loss):
         # The loss on the lattice is rough, so its slope comes from a line fitted to losses over a wider range.
         at = np.linspace(-0.3, 0.3, 9)
         factors = np.exp(at[:, np.newaxis] * (np.arange(3) == a))
-        losses = [risk_of(scaled_kernels(kernels, own), example, labels, loss).value(weights) for own in factors]
+        losses = [risk_of(scale_kernels(kernels, own), example, labels, loss).value(weights) for own in factors]
         return np.polyfit(at, losses, 1)[0]
 
-    found = risk_of(kernels, example, labels, loss).bandwidth_slopes(weights)
+    found = risk_of(kernels, example, labels, loss).estimate_bandwidth_slopes(weights)
     expected = np.array([slope(a) for a in range(3)])
     assert np.abs(found - expected).max() <= 0.25 * np.abs(expected).max()
 
@@ -136,10 +136,10 @@ def test_single_precision_and_forbidden_classes():
     kernels, weights = [Spatial(3.0), Bilateral(8.0, 40.0)], Weights(np.array([1.0, 2.0]))
     double, labels = example_and_labels()
     single, _ = example_and_labels(np.float32)
-    expected = risk_of(kernels, double, labels).bandwidth_slopes(weights)
-    assert_allclose(risk_of(kernels, single, labels).bandwidth_slopes(weights), expected, atol=1e-4)
+    expected = risk_of(kernels, double, labels).estimate_bandwidth_slopes(weights)
+    assert_allclose(risk_of(kernels, single, labels).estimate_bandwidth_slopes(weights), expected, atol=1e-4)
     scores = np.where(np.arange(3) == (labels.reshape(SHAPE)[..., np.newaxis] + 1) % 3, -np.inf, double.scores)
-    found = risk_of(kernels, DenseExample(scores, double.image), labels).bandwidth_slopes(weights)
+    found = risk_of(kernels, DenseExample(scores, double.image), labels).estimate_bandwidth_slopes(weights)
     assert np.isfinite(found).all()
 
 
@@ -157,7 +157,7 @@ def test_bandwidths_that_labels_were_drawn_with_are_found(true, start):
     given = DenseCRF(start, inference=FIVE_UPDATES).fit(X, y)
     learned = DenseCRF(start, bandwidths="learned", inference=FIVE_UPDATES).fit(X, y)
     best = DenseCRF(true, inference=FIVE_UPDATES).fit(X, y)
-    for name in bandwidth_names(start[0]):
+    for name in list_bandwidth_names(start[0]):
         assert_allclose(getattr(learned.kernels_[0], name), getattr(true[0], name), rtol=0.2)
     assert learned.loss_curve_[-1] < min(given.loss_curve_[-1], 1.01 * best.loss_curve_[-1])
     losses = [loss for _, loss in learned.bandwidth_trace_]

@@ -57,7 +57,7 @@ def test_tasks_go_to_workers_and_come_back_in_order(engine, sent):
         assert _threads.map_coarse(reciprocal, [4, 2, 1]) == [0.25, 0.5, 1.0]
         with pytest.raises(ZeroDivisionError):
             _threads.map_coarse(reciprocal, [1, 0, 2])
-        with _threads.tasks_stay_here():
+        with _threads.keep_tasks_in_process():
             # The steps of a fit stay in this process.
             assert {process for process, *_ in _threads.map_coarse(place, range(3))} == {os.getpid()}
         ended = []

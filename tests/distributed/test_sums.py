@@ -10,7 +10,7 @@ from sklearn.base import clone
 from small_shards import load, weights
 
 from sklearn_crf import DRFClassifier, M3NClassifier, Shards
-from sklearn_crf.distributed import ClusterExecutor, tree_sum
+from sklearn_crf.distributed import ClusterExecutor, sum_in_tree_order
 from sklearn_crf.distributed._clusters import Holder
 
 
@@ -21,7 +21,7 @@ def added_in_halves(parts):
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12, 31])
 def test_even_and_odd_shards_are_added_by_themselves(n):
     parts = np.random.default_rng(n).normal(size=n) * 10.0 ** np.arange(n)
-    assert tree_sum(parts) == added_in_halves(parts)
+    assert sum_in_tree_order(parts) == added_in_halves(parts)
 
 
 class Pair(NamedTuple):
@@ -36,15 +36,15 @@ class Moments:
 
 
 def test_items_are_added_one_by_one():
-    found = tree_sum([(Pair(1.0, True), None), (Pair(2.0, np.True_), 1), (Pair(3.0, True), 2)])
+    found = sum_in_tree_order([(Pair(1.0, True), None), (Pair(2.0, np.True_), 1), (Pair(3.0, True), 2)])
     assert found == (Pair(6.0, True), None)
-    assert tree_sum([True, False, True]) is False
-    assert tree_sum([None, 1.0]) is None
-    found = tree_sum([Moments(np.arange(3), [1]), Moments(np.ones(3), [2])])
+    assert sum_in_tree_order([True, False, True]) is False
+    assert sum_in_tree_order([None, 1.0]) is None
+    found = sum_in_tree_order([Moments(np.arange(3), [1]), Moments(np.ones(3), [2])])
     assert found.total.tolist() == [1.0, 2.0, 3.0]
     assert found.rest == [3]
     with pytest.raises(ValueError, match="zip"):
-        tree_sum([(1, 2), (1, 2, 3)])
+        sum_in_tree_order([(1, 2), (1, 2, 3)])
 
 
 class InProcess(ClusterExecutor):
@@ -98,7 +98,7 @@ def test_any_number_of_workers_gives_the_same_bits(n_shards, n_actors):
 
     shards = Shards(range(n_shards), load, make)
     np.testing.assert_array_equal(shards.sum(drawn, 50), Shards(range(n_shards), load).sum(drawn, 50))
-    np.testing.assert_array_equal(shards.sum(drawn, 50), tree_sum(shards.map(drawn, 50)))
+    np.testing.assert_array_equal(shards.sum(drawn, 50), sum_in_tree_order(shards.map(drawn, 50)))
     held = [len(numbers) for numbers in executors[0]._numbers]
     assert max(held) - min(held) <= 1
     assert shards.map(number_of) == list(executors[0].iterate(number_of, None)) == list(range(n_shards))

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import TRWCRF, Example, MultiConditionalMFA, MultiLabelField
-from sklearn_crf.encoding import decode, encode_X, make_batches, object_array, record_input
+from sklearn_crf.encoding import decode, encode_X, make_batches, make_object_array, record_input
 from sklearn_crf.graphs import lattice
 
 
@@ -160,7 +160,7 @@ def test_plain_rows_make_no_object_each():
         (Example(np.zeros((2, 3)), []), {}, r"one Example: pass a list"),
         (np.full((2, 3), "a"), {}, "must hold numbers, got strings"),
         (np.full((2, 3, 1), "a"), {}, "must hold numbers"),
-        (object_array([np.full((2, 3), "a")]), {}, r"X\[0\] must hold numbers"),
+        (make_object_array([np.full((2, 3), "a")]), {}, r"X\[0\] must hold numbers"),
         (np.zeros((2, 3), dtype=complex), {}, "Complex data not supported"),
         (np.zeros((2, 3, 1), dtype=complex), {}, "Complex data not supported"),
         ([np.zeros((2, 3), dtype=complex)], {}, "Complex data not supported"),

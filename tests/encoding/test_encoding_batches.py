@@ -14,14 +14,14 @@ from sklearn_crf import Example
 from sklearn_crf.encoding import (
     _edge_features,
     chain_features,
+    complete_batch,
     decode,
     encode_X,
     encode_y,
-    made_batch,
     make_batches,
 )
 from sklearn_crf.encoding._examples import stacked
-from sklearn_crf.potentials import with_feature_columns
+from sklearn_crf.potentials import convert_to_feature_columns
 
 # -- Edge features --------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ def test_computed_edge_features_give_way_to_others(form, monkeypatch):
     monkeypatch.setattr("sklearn_crf.encoding._tuning.MOST_KEPT", 0)
     X = [form(x) for x in chains()]
     (batch,) = make_batches(encode_X(X, edge_features="constant"))
-    columns = with_feature_columns(batch.example, 1)
+    columns = convert_to_feature_columns(batch.example, 1)
     assert columns.edge_features is None
     assert np.array_equal(columns.graph.edges, batch.example.graph.edges)
     assert batch.example.edge_features.shape == (columns.graph.n_edges, 1)
@@ -285,10 +285,10 @@ def test_pending_batches_are_made_when_they_are_used(kind, edge_features):
     encoded = encode_X(sequences, edge_features=edge_features)
     made, pending = make_batches(encoded, max_nodes=7), make_batches(encoded, max_nodes=7, is_pending=True)
     for one, other in zip(made, pending, strict=True):
-        assert made_batch(one) is one
-        assert made_batch(other) is not other
+        assert complete_batch(one) is one
+        assert complete_batch(other) is not other
         # Only the example itself is sent to another process.
-        for found in (made_batch(other), made_batch(pickle.loads(pickle.dumps(other)))):
+        for found in (complete_batch(other), complete_batch(pickle.loads(pickle.dumps(other)))):
             assert_array_equal(dense(found.example.node_features), dense(one.example.node_features))
             assert_array_equal(found.example.edges, one.example.edges)
             assert_array_equal(dense(found.example.edge_features), dense(one.example.edge_features))
@@ -302,7 +302,7 @@ def test_pending_batches_are_made_when_they_are_used(kind, edge_features):
             assert features.fields(7)[:2] == [7, 0]
     # Other examples are not delayed.
     others = make_batches(encode_X(rng.normal(size=(3, 4, 2))), is_pending=True)
-    assert all(made_batch(batch) is batch for batch in others)
+    assert all(complete_batch(batch) is batch for batch in others)
 
 
 def dense(features):

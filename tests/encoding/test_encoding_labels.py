@@ -8,7 +8,7 @@ from lattice_inputs import RNG
 from sklearn.exceptions import DataConversionWarning
 
 from sklearn_crf import Example
-from sklearn_crf.encoding import encode_X, encode_y, object_array, validate_sample_weight
+from sklearn_crf.encoding import encode_X, encode_y, make_object_array, validate_sample_weight
 
 # -- Labels ---------------------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ TWO_CHAINS = [np.zeros((2, 1)), np.zeros((3, 1))]
 )
 def test_labels(y, options, expected, classes):
     assert columns([np.array(part) for part in y], TWO_CHAINS, **options) == (expected, classes)
-    assert columns(object_array([np.array(part) for part in y]), TWO_CHAINS, **options) == (expected, classes)
+    assert columns(make_object_array([np.array(part) for part in y]), TWO_CHAINS, **options) == (expected, classes)
     as_objects = [np.array(part, dtype=object) for part in y]
     assert columns(as_objects, TWO_CHAINS, **options) == (expected, classes)
     assert columns(y, TWO_CHAINS, **options) == (expected, classes)
@@ -200,7 +200,7 @@ def test_sample_weight_of_all():
         (np.ones((3, 4, 5)), "weights per node"),
         ([np.ones(2), np.ones(3), np.ones(1)], "weights per node"),
         ([[1, 2], [1], [1]], "weights per node"),
-        (object_array([np.ones(2), np.ones(3), np.ones(1)]), "weights per node"),
+        (make_object_array([np.ones(2), np.ones(3), np.ones(1)]), "weights per node"),
         ([1, -1, 1], r"sample_weight\[1\] is -1"),
         ([1, np.nan, 1], "NaN"),
         ([1, np.inf, 1], "infinity"),

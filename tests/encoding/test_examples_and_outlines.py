@@ -9,10 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf import Example
 from sklearn_crf.encoding import (
     Outline,
-    class_weights,
+    collect_distinct_labels,
+    compute_class_weights,
     encode_X,
     encode_y,
-    found_labels,
     make_batches,
     record_input,
     require_complete,
@@ -85,13 +85,13 @@ def test_nodes_without_a_label_are_named():
 def test_classes_are_balanced_by_the_weights_of_nodes():
     encoded = encode_X(CHAINS)
     labels = encode_y([["a", "b", "b"], ["b", None]], encoded)
-    assert_allclose(class_weights("balanced", labels), [2.0, 2 / 3])
+    assert_allclose(compute_class_weights("balanced", labels), [2.0, 2 / 3])
     weights = [np.array([1.0, 0.5, 0.5]), np.array([1.0, 9.0])]
-    assert_allclose(class_weights("balanced", labels, weights), [1.5, 0.75])
-    assert_array_equal(class_weights({"b": 3}, labels), [1.0, 3.0])
+    assert_allclose(compute_class_weights("balanced", labels, weights), [1.5, 0.75])
+    assert_array_equal(compute_class_weights({"b": 3}, labels), [1.0, 3.0])
     rows = encode_X([[0.0], [1.0], [2.0]])
     unseen = encode_y([0, 0, 1], rows, classes=[0, 1, 2])
-    assert_allclose(class_weights("balanced", unseen), [0.75, 1.5, 1.0])
+    assert_allclose(compute_class_weights("balanced", unseen), [0.75, 1.5, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,15 @@ def test_classes_are_balanced_by_the_weights_of_nodes():
 def test_wrong_weights_of_classes_are_refused(class_weight, message):
     encoded = encode_X(CHAINS)
     with pytest.raises(ValueError, match=message):
-        class_weights(class_weight, encode_y([["a", "b", "b"], ["b", "a"]], encoded))
+        compute_class_weights(class_weight, encode_y([["a", "b", "b"], ["b", "a"]], encoded))
 
 
 def test_labels_that_occur_are_found():
     encoded = encode_X(CHAINS)
-    assert [found.tolist() for found in found_labels([[3, 1, 3], [2, -1]], encoded, missing_label=-1)] == [[1, 3], [2]]
+    assert [found.tolist() for found in collect_distinct_labels([[3, 1, 3], [2, -1]], encoded, missing_label=-1)] == [
+        [1, 3],
+        [2],
+    ]
 
 
 def test_outlines_are_joined_in_numbers_and_types():

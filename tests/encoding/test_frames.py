@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sklearn_crf import TRWCRF
-from sklearn_crf.encoding import encode_X, object_array
+from sklearn_crf.encoding import encode_X, make_object_array
 from sklearn_crf.preprocessing import NodeTransformer, group_rows, ungroup_rows
 
 pd = pytest.importorskip("pandas", reason="data frames are pandas'")
@@ -19,7 +19,7 @@ def test_columns_are_aligned_to_those_of_fit():
     assert field.feature_names_in_.tolist() == ["a", "b"]
     expected = field.predict(FRAMES)
     turned = [frame[["b", "a"]] for frame in FRAMES]
-    for same in (turned, tuple(turned), object_array(turned), [FRAMES[0], *turned[1:]]):
+    for same in (turned, tuple(turned), make_object_array(turned), [FRAMES[0], *turned[1:]]):
         assert all(np.array_equal(a, b) for a, b in zip(field.predict(same), expected, strict=True))
     assert field.score(turned, LABELS) == field.score(FRAMES, LABELS)
 

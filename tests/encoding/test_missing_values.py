@@ -18,7 +18,7 @@ from sklearn_crf import (
     RegressionTreeFieldClassifier,
     refine,
 )
-from sklearn_crf.encoding import label_array, missing_nodes
+from sklearn_crf.encoding import convert_to_label_array, mask_missing_nodes
 from sklearn_crf.metrics import node_accuracy_score
 from sklearn_crf.model_selection import StratifiedLatticeKFold
 from sklearn_crf.preprocessing import group_rows
@@ -162,10 +162,10 @@ def test_what_is_missing_to_pandas_has_no_label(dtype, missing_label):
 
 def test_na_in_objects():
     pd = pytest.importorskip("pandas")
-    labels = label_array(["a", pd.NA, "b", None])
-    assert missing_nodes(labels, None).tolist() == [False, True, False, True]
-    assert missing_nodes(labels, pd.NA).tolist() == [False, True, False, True]
-    assert missing_nodes(np.array([0, 1]), pd.NA).tolist() == [False, False]
+    labels = convert_to_label_array(["a", pd.NA, "b", None])
+    assert mask_missing_nodes(labels, None).tolist() == [False, True, False, True]
+    assert mask_missing_nodes(labels, pd.NA).tolist() == [False, True, False, True]
+    assert mask_missing_nodes(np.array([0, 1]), pd.NA).tolist() == [False, False]
     # Columns of strings in the form that pandas passes to NumPy.
     column = pd.Series(["a", None, "b", "a"]).to_numpy()
     assert TRWCRF().fit(np.eye(4), column).classes_.tolist() == ["a", "b"]

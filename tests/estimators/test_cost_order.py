@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, RegressionTreeFieldClassifier
-from sklearn_crf.encoding import in_class_order
+from sklearn_crf.encoding import sort_cost_by_class
 from sklearn_crf.learning import ContrastiveTraining, Exact, MaxMargin
 from sklearn_crf.objectives import MostViolated
 
@@ -20,11 +20,11 @@ def data(seed=0):
 
 
 def test_order():
-    np.testing.assert_array_equal(in_class_order(COST, NAMES), SORTED)
-    np.testing.assert_array_equal(in_class_order(COST.tolist(), [*NAMES, "sea"]), SORTED)
-    np.testing.assert_array_equal(in_class_order(SORTED, sorted(NAMES)), SORTED)
-    assert in_class_order("hamming", NAMES) == "hamming"
-    assert in_class_order(COST, None) is COST
+    np.testing.assert_array_equal(sort_cost_by_class(COST, NAMES), SORTED)
+    np.testing.assert_array_equal(sort_cost_by_class(COST.tolist(), [*NAMES, "sea"]), SORTED)
+    np.testing.assert_array_equal(sort_cost_by_class(SORTED, sorted(NAMES)), SORTED)
+    assert sort_cost_by_class("hamming", NAMES) == "hamming"
+    assert sort_cost_by_class(COST, None) is COST
 
 
 ESTIMATORS = {

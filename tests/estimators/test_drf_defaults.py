@@ -13,15 +13,15 @@ from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.datasets import make_noisy_digits, make_noisy_shapes
-from sklearn_crf.encoding import Batch, trusted_example
+from sklearn_crf.encoding import Batch, make_trusted_example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning import PseudoMarginalTraining
-from sklearn_crf.learning._few_labels import risk_near_labels
-from sklearn_crf.learning._training import _risk_of_nodes
+from sklearn_crf.learning._few_labels import restrict_risk_to_labels
+from sklearn_crf.learning._training import _build_node_risk
 from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood, SoftmaxMargin
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
 def squares(noise):
@@ -163,17 +163,17 @@ def risk_of_strokes(side, n_labelled):
     labels = np.full(side * side, -1, dtype=np.int32)
     labels[:n_labelled] = rng.integers(0, 2, n_labelled)
     edge_features = rng.random((graph.n_edges, 2))
-    example = trusted_example(
+    example = make_trusted_example(
         rng.normal(size=(side * side, 3)), graph, edge_features, edge_type=np.zeros(graph.n_edges, dtype=np.int32)
     )
-    potentials = LinearPotentials(3, 2, pairwise_form("ising", 2), n_edge_features=2)
+    potentials = LinearPotentials(3, 2, make_pairwise_form("ising", 2), n_edge_features=2)
     batch = Batch(example, np.array([0]), np.array([0, side * side]), labels)
     return EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing(0.5 * np.ones(graph.n_edges))), potentials, [batch])
 
 
 def test_nodes_near_labels_are_kept_with_their_edges():
     risk = risk_of_strokes(10, 1)
-    near = risk_near_labels(risk, 3)
+    near = restrict_risk_to_labels(risk, 3)
     # The triangle of pixels within three steps of a corner.
     assert near.batches[0].example.n_nodes == 10
     assert near.batches[0].example.graph.n_edges == 12
@@ -188,7 +188,7 @@ def test_nodes_near_labels_are_kept_with_their_edges():
 
 def test_the_start_is_learned_from_labelled_nodes_alone():
     risk = risk_of_strokes(6, 7)
-    nodes = _risk_of_nodes(risk)
+    nodes = _build_node_risk(risk)
     assert nodes.batches[0].example.n_nodes == 7
     # Unlabelled nodes without edges would change neither the loss nor its gradient.
     batch = risk.batches[0]
@@ -202,7 +202,7 @@ def test_the_start_is_learned_from_labelled_nodes_alone():
 
 def test_where_most_nodes_are_near_all_are_kept():
     risk = risk_of_strokes(6, 12)
-    assert risk_near_labels(risk, 3) is risk
+    assert restrict_risk_to_labels(risk, 3) is risk
 
 
 def test_far_components_do_not_matter():

@@ -6,27 +6,27 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import TRWCRF, DRFClassifier
-from sklearn_crf.encoding import Batch, trusted_example
+from sklearn_crf.encoding import Batch, make_trusted_example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TRWMessagePassing
 from sklearn_crf.learning import MaximumLikelihood, PseudoMarginalTraining, Relaxation
-from sklearn_crf.learning._few_labels import coarse_risk, risk_of_few_labels
+from sklearn_crf.learning._few_labels import coarsen_risk, reduce_risk_to_labels
 from sklearn_crf.learning._training import PenalisedRisk
 from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
 def risk_of(shape, labels, connectivity=1, dtype=np.float64):
     """Return a risk of one lattice with random features and a type of edges for each offset."""
     rng = np.random.default_rng(0)
     graph = lattice(shape, connectivity)
-    example = trusted_example(
+    example = make_trusted_example(
         rng.normal(size=(graph.n_nodes, 3)).astype(dtype),
         graph,
         rng.random((graph.n_edges, 2)).astype(dtype),
         edge_type=graph.lattice_edge_type,
     )
-    form = pairwise_form("potts", 3)
+    form = make_pairwise_form("potts", 3)
     potentials = LinearPotentials(3, 3, form, n_edge_features=2, n_edge_types=len(graph.offsets))
     batch = Batch(example, np.array([4]), np.array([0, graph.n_nodes]), np.ravel(labels).astype(np.int32))
     return EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing("uniform")), potentials, [batch])
@@ -38,7 +38,7 @@ def risk_of(shape, labels, connectivity=1, dtype=np.float64):
 def test_blocks_hold_means_and_the_commonest_labels(shape, max_nodes, length, connectivity, dtype):
     labels = np.random.default_rng(1).choice([-1, -1, -1, -1, 0, 1, 2], size=shape)
     risk = risk_of(shape, labels, connectivity, dtype)
-    coarse = coarse_risk(risk, max_nodes).batches[0]
+    coarse = coarsen_risk(risk, max_nodes).batches[0]
     fine, found = risk.batches[0].example, coarse.example
     assert found.graph.shape == tuple(-(-n // length) for n in shape)
     assert found.node_features.dtype == found.edge_features.dtype == dtype
@@ -64,16 +64,16 @@ def test_blocks_hold_means_and_the_commonest_labels(shape, max_nodes, length, co
 def test_coarse_lattices_have_no_more_nodes_than_asked_for(shape, max_nodes):
     labels = np.full(shape, -1)
     labels.flat[0] = 1
-    assert coarse_risk(risk_of(shape, labels), max_nodes).batches[0].example.n_nodes <= max_nodes
+    assert coarsen_risk(risk_of(shape, labels), max_nodes).batches[0].example.n_nodes <= max_nodes
 
 
 def reached(graph, labels, reach, max_nodes):
     """Return the nodes of an irregular graph that training uses, identified by their feature."""
     numbers = np.arange(graph.n_nodes, dtype=float)[:, None]
-    batch = Batch(trusted_example(numbers, graph), np.array([0]), np.array([0, graph.n_nodes]), labels)
-    potentials = LinearPotentials(2, 1, pairwise_form("potts", 2))
+    batch = Batch(make_trusted_example(numbers, graph), np.array([0]), np.array([0, graph.n_nodes]), labels)
+    potentials = LinearPotentials(2, 1, make_pairwise_form("potts", 2))
     risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing("uniform")), potentials, [batch])
-    return risk_of_few_labels(risk, reach, max_nodes).batches[0].example.node_features[:, 0].astype(int).tolist()
+    return reduce_risk_to_labels(risk, reach, max_nodes).batches[0].example.node_features[:, 0].astype(int).tolist()
 
 
 def test_labels_reach_what_they_are_joined_to_as_far_as_there_is_room():
@@ -104,8 +104,8 @@ def test_what_stays_as_it_is():
         (risk_of((20,), few), 4),
         (risk_of((4, 5), few, [[0, 2], [1, 0]]), 4),
     ):
-        assert coarse_risk(risk, max_nodes) is risk
-    assert coarse_risk(risk_of((4, 5), few), 4).batches[0].example.n_nodes < 20
+        assert coarsen_risk(risk, max_nodes) is risk
+    assert coarsen_risk(risk_of((4, 5), few), 4).batches[0].example.n_nodes < 20
 
 
 def test_weights_of_a_coarse_lattice_label_the_whole():
@@ -148,9 +148,9 @@ def test_a_relaxation_chosen_automatically_sees_large_images_at_a_coarser_scale(
 @pytest.mark.parametrize("pairwise", ["ising", "potts", "full", "symmetric"])
 def test_edges_between_blocks_count_less(pairwise):
     risk = risk_of((4, 6), few_labels((4, 6)))
-    form = pairwise_form(pairwise, 2)
+    form = make_pairwise_form(pairwise, 2)
     few = EmpiricalRisk(risk.objective, LinearPotentials(3, 2, form), [without_edge_features(risk)])
-    coarse, length = coarse_risk(few, 6), 2
+    coarse, length = coarsen_risk(few, 6), 2
     coef = np.random.default_rng(0).normal(size=few.potentials.n_coef)
     fine_table = few.potentials.model(coef, few.batches[0].example).tables.reshape(2, 2)
     model = coarse.potentials.model(coef, coarse.batches[0].example)
@@ -166,12 +166,12 @@ def test_edges_between_blocks_count_less(pairwise):
 
 def test_tables_of_lattices_in_blocks_of_several_lengths_stay_as_they_are():
     large, small = (risk_of(shape, few_labels(shape)) for shape in ((8, 12), (4, 6)))
-    potentials = LinearPotentials(2, 3, pairwise_form("full", 2), n_edge_features=2, n_edge_types=2)
+    potentials = LinearPotentials(2, 3, make_pairwise_form("full", 2), n_edge_features=2, n_edge_types=2)
     both = EmpiricalRisk(large.objective, potentials, [large.batches[0], small.batches[0]])
-    coarse = coarse_risk(both, 6)
+    coarse = coarsen_risk(both, 6)
     assert coarse.potentials is potentials
     alike = EmpiricalRisk(large.objective, potentials, [large.batches[0]] * 2)
-    assert coarse_risk(alike, 6).potentials is not potentials
+    assert coarsen_risk(alike, 6).potentials is not potentials
 
 
 def few_labels(shape):
@@ -182,7 +182,7 @@ def few_labels(shape):
 
 def without_edge_features(risk):
     batch = risk.batches[0]
-    example = trusted_example(batch.example.node_features, batch.example.graph)
+    example = make_trusted_example(batch.example.node_features, batch.example.graph)
     return Batch(example, batch.members, batch.node_ptr, batch.labels)
 
 

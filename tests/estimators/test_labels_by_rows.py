@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sklearn_crf import DRFClassifier
-from sklearn_crf.encoding._edge_features import difference, weighted_differences, weighted_edges
+from sklearn_crf.encoding._edge_features import difference, sum_weighted_edges, weighted_differences
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, GraphCut, JunctionTree
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
@@ -123,8 +123,8 @@ def test_edges_that_prefer_unlike_labels_go_the_general_way(rng, monkeypatch, sm
 def test_a_few_edges_that_are_not_submodular(small_parts, monkeypatch, shape, connectivity, dtype):
     all_may_be_truncated(monkeypatch)
     asked = []
-    roof_dual = LatticeRows._roof_dual
-    monkeypatch.setattr(LatticeRows, "_roof_dual", lambda *args: asked.append(args) or roof_dual(*args))
+    roof_dual = LatticeRows._solve_roof_dual
+    monkeypatch.setattr(LatticeRows, "_solve_roof_dual", lambda *args: asked.append(args) or roof_dual(*args))
     graph = lattice(shape, connectivity)
     n_found = 0
     for seed in range(30):
@@ -269,7 +269,7 @@ def test_sums_of_differences(rng, dtype, n_types):
         found = weighted_differences(given, graph.edges, edge_type, weights)
         assert found.dtype == dtype
         np.testing.assert_allclose(found, expected, rtol=20 * np.finfo(dtype).eps, atol=20 * np.finfo(dtype).eps)
-    plain = weighted_edges(difference(features[graph.edges[:, 0]], features[graph.edges[:, 1]]), edge_type, weights)
+    plain = sum_weighted_edges(difference(features[graph.edges[:, 0]], features[graph.edges[:, 1]]), edge_type, weights)
     np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-5)
 
 

@@ -27,7 +27,7 @@ from sklearn_crf.inference import (
     best_couplings,
 )
 from sklearn_crf.learning import JointMargin, SmoothedMargin
-from sklearn_crf.models import PairwiseModel, labeling_statistics
+from sklearn_crf.models import PairwiseModel, compute_labeling_statistics
 from sklearn_crf.objectives import RelaxedHinge, StructuredHinge
 
 SMOOTHED = ["smoothed_margin", "reparameterized_margin", "joint_margin"]
@@ -128,7 +128,7 @@ def test_the_relaxed_hinge_is_the_linear_programme(n_columns, weighted, seed):
     hinge = RelaxedHinge(LinearProgram(), cost)
     loss = hinge.loss_statistics(model, labels, node_weight=node_weight)
     augmented = hinge.augmented(model, labels, node_weight)
-    truth = labeling_statistics(model, labels)
+    truth = compute_labeling_statistics(model, labels)
     bound = LinearProgram().map(augmented).bound
     assert_allclose(loss.terms.sum() + float(np.sum(truth.unary * model.unary) + np.sum(truth.tables * model.tables)),
                     bound, atol=1e-6)  # fmt: skip

@@ -17,7 +17,7 @@ from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClass
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SoftmaxMargin
-from sklearn_crf.potentials import LinearPotentials, PairwiseTables, SegmentPotentials, Segments, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, PairwiseTables, SegmentPotentials, Segments, make_pairwise_form
 
 CLASSIFIERS = [TRWCRF, DRFClassifier, M3NClassifier]
 
@@ -93,7 +93,7 @@ def test_gradient_of_the_risk(n_classes, is_partial, cost):
         y[0][1:3] = -1
     labels = encode_y(y, encoded, missing_label=-1, classes=range(n_classes)).labels
     batches = make_batches(encoded, labels, np.array([1.0, 2.0, 0.5]))
-    linear = LinearPotentials(2, n_classes, pairwise_form("full", n_classes), n_edge_features=3)
+    linear = LinearPotentials(2, n_classes, make_pairwise_form("full", n_classes), n_edge_features=3)
     potentials = SegmentPotentials(linear, Segments(3))
     objective = Likelihood(SegmentInference())
     if cost is not None:
@@ -239,12 +239,12 @@ def test_methods_without_segments_say_so():
 
 
 def test_temperature_divides_durations():
-    from sklearn_crf.objectives import at_temperature
+    from sklearn_crf.objectives import apply_temperature
 
     field = TRWCRF(pairwise=with_segments(3)).fit(X, Y)
     model = field.models([X_TEST[0][:4]])[0]
     scores = enumerated(model)[1]
-    assert SegmentInference().marginals(at_temperature(model, 2.0)).log_z == pytest.approx(logsumexp(scores / 2))
+    assert SegmentInference().marginals(apply_temperature(model, 2.0)).log_z == pytest.approx(logsumexp(scores / 2))
 
 
 @pytest.mark.parametrize("solver", ["frank_wolfe", "bmrm", "one_slack", "cutting_plane"])

@@ -13,7 +13,7 @@ from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference.messages._fixed_sweeps import SWEEP_LOSSES, FixedSweeps
 from sklearn_crf.learning import TruncatedInference
 from sklearn_crf.objectives import EmpiricalRisk, TruncatedLoss
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 METHODS = ("trw", "loopy", "mean_field")
 
@@ -37,7 +37,7 @@ def test_gradient_by_weights(method, loss):
     X = rng.normal(size=(2, 3, 4, 2)) + y[..., None]
     encoded = encode_X(X, edge_features="difference", edge_types="tied")
     batches = make_batches(encoded, encode_y(y, encoded).labels)
-    potentials = LinearPotentials(2, 3, pairwise_form("symmetric", 3), n_edge_features=3)
+    potentials = LinearPotentials(2, 3, make_pairwise_form("symmetric", 3), n_edge_features=3)
     risk = EmpiricalRisk(TruncatedLoss(FixedSweeps(method=method, n_sweeps=4), loss), potentials, batches)
     coef = 0.5 * rng.normal(size=potentials.n_coef)
     by_weights = five_point(lambda w: risk.value_grad(w).value, coef)

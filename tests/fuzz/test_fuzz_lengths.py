@@ -170,7 +170,7 @@ class GarbageObjective(Objective):
         self.seed = seed
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        statistics = models.labeling_statistics(model, labels)
+        statistics = models.compute_labeling_statistics(model, labels)
         rng = np.random.default_rng(self.seed)
         if rng.random() < 0.5:
             return Loss(altered(statistics, rng), np.zeros(len(labels)), labels)

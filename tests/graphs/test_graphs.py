@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.feature_extraction.image import grid_to_graph
 from sklearn.neighbors import kneighbors_graph
 
-from sklearn_crf.graphs import Graph, disjoint_union, from_adjacency, lattice, lattice_offsets
+from sklearn_crf.graphs import Graph, build_disjoint_union, from_adjacency, lattice, lattice_offsets
 
 
 @st.composite
@@ -140,12 +140,12 @@ def test_accepts_read_only_edges():
 
 def test_pickled_unions_know_their_parts():
     part, other = Graph(3, [[0, 1], [1, 2]]), lattice((2, 2))
-    union = pickle.loads(pickle.dumps(disjoint_union([part, part, other])))
+    union = pickle.loads(pickle.dumps(build_disjoint_union([part, part, other])))
     assert [graph.n_nodes for graph in union.parts] == [3, 3, 4]
     assert union.parts[0] is union.parts[1]
     assert union.parts[2].offsets is not None
-    assert np.array_equal(union.edges, disjoint_union([part, part, other]).edges)
-    assert pickle.loads(pickle.dumps(disjoint_union([part] * 5))).copied_part is not None
+    assert np.array_equal(union.edges, build_disjoint_union([part, part, other]).edges)
+    assert pickle.loads(pickle.dumps(build_disjoint_union([part] * 5))).copied_part is not None
     with pytest.raises(ValueError, match="Graph is damaged: the parts of a union"):
         Graph(1, []).__setstate__({"_parts": [1]})
 
@@ -293,7 +293,7 @@ def test_diagonals_of_many_axes_are_found_without_trying_all_steps():
 
 def test_unions_too_large_are_refused():
     with pytest.raises(ValueError, match="number of nodes of all graphs must lie in"):
-        disjoint_union([Graph(2**30, []), Graph(2**30, [])])
+        build_disjoint_union([Graph(2**30, []), Graph(2**30, [])])
 
 
 @pytest.mark.parametrize("damage", ["indices", "indptr"])
@@ -345,7 +345,7 @@ def test_from_kneighbors():
 @settings(max_examples=30, deadline=None)
 @given(st.lists(graphs(max_nodes=5), min_size=1, max_size=4))
 def test_disjoint_union(parts):
-    union = disjoint_union(parts)
+    union = build_disjoint_union(parts)
     reference = nx.disjoint_union_all([to_networkx(part) for part in parts])
     assert pairs(union.edges) == pairs(list(reference.edges))
     assert union.n_components == sum(part.n_components for part in parts)

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 from sklearn_crf.graphs import ComponentTrees, Graph, check_edge_probabilities, lattice
-from sklearn_crf.graphs._trees import cheapest_tree
+from sklearn_crf.graphs._trees import find_cheapest_tree
 
 GRAPHS = {
     "triangle": Graph(3, [[0, 1], [1, 2], [2, 0]]),
@@ -101,7 +101,7 @@ def test_a_gain_that_is_no_number_is_the_least():
     mixture = ComponentTrees.covering(graph)
     gain = np.where(rng.random(graph.n_edges) < 0.3, np.nan, rng.normal(size=graph.n_edges))
     with np.errstate(invalid="ignore"):
-        steepest = cheapest_tree(graph, -gain, ())
+        steepest = find_cheapest_tree(graph, -gain, ())
         mixture.grown(mixture.even_weights(), gain)
-    assert_array_equal(steepest, cheapest_tree(graph, np.nan_to_num(-gain, nan=1e3), ()))
+    assert_array_equal(steepest, find_cheapest_tree(graph, np.nan_to_num(-gain, nan=1e3), ()))
     assert steepest.sum() == graph.n_nodes - 1

@@ -12,15 +12,15 @@ from sklearn_crf.graphs import (
     Graph,
     SpanningTrees,
     _tuning,
+    build_disjoint_union,
     check_edge_probabilities,
-    covering_probabilities,
+    compute_covering_probabilities,
+    compute_uniform_edge_probabilities,
     covering_trees,
-    disjoint_union,
     effective_resistances,
     lattice,
     minimum_spanning_tree,
     snakes,
-    uniform_edge_probabilities,
 )
 from sklearn_crf.kernels.graphs.graphs import selected_inverse
 
@@ -141,10 +141,10 @@ def test_equal_probabilities_are_given_only_where_valid(graph):
     n_nodes = np.bincount(graph.component, minlength=graph.n_components)
     equal = ((n_nodes - 1) / np.maximum(n_edges, 1))[graph.component[graph.edges[:, 0]]]
     if is_valid(graph, equal):
-        np.testing.assert_allclose(uniform_edge_probabilities(graph), equal)
+        np.testing.assert_allclose(compute_uniform_edge_probabilities(graph), equal)
     else:
         with pytest.raises(ValueError, match="not valid on this graph"):
-            uniform_edge_probabilities(graph)
+            compute_uniform_edge_probabilities(graph)
 
 
 @few
@@ -159,7 +159,7 @@ def test_the_check_is_exact(graph, step, seed):
 
 def test_every_violated_set_is_found():
     # A dense part far from where the check begins, in the second component.
-    graph = disjoint_union(
+    graph = build_disjoint_union(
         [lattice((4, 4)), Graph(14, np.concatenate(([[k, k + 1] for k in range(10)], complete(4).edges + 10)))]
     )
     valid = effective_resistances(graph)
@@ -190,7 +190,7 @@ def test_invalid_probabilities_are_named(graph, probability, message):
     "graph", [lattice((5,)), lattice((7, 9)), lattice((3, 4, 5)), complete(9), cycle(8), Graph(4, [])], ids=repr
 )
 def test_uniformly_dense_graphs_have_equal_probabilities(graph):
-    probability = uniform_edge_probabilities(graph)
+    probability = compute_uniform_edge_probabilities(graph)
     assert np.all(probability == (graph.n_nodes - graph.n_components) / max(graph.n_edges, 1))
 
 
@@ -366,10 +366,10 @@ def test_covering_probabilities_are_those_of_covering_trees(graph):
         edges = np.flatnonzero(graph.component[graph.edges[:, 0]] == c)
         part = Graph(len(nodes), np.searchsorted(nodes, graph.edges[edges]))
         alone[edges] = covering_trees(part).merged().edge_probabilities
-    np.testing.assert_array_equal(covering_probabilities(graph), alone)
-    check_edge_probabilities(graph, covering_probabilities(graph))
+    np.testing.assert_array_equal(compute_covering_probabilities(graph), alone)
+    check_edge_probabilities(graph, compute_covering_probabilities(graph))
 
 
 def test_covering_probabilities_of_a_lattice():
     grid = lattice((40, 50), 2)
-    np.testing.assert_array_equal(covering_probabilities(grid), covering_trees(grid).edge_probabilities)
+    np.testing.assert_array_equal(compute_covering_probabilities(grid), covering_trees(grid).edge_probabilities)

@@ -39,7 +39,7 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
 )
 from sklearn_crf.inference import _allowed_labels as module
-from sklearn_crf.inference._allowed_labels import constraints_of, nearest_allowed
+from sklearn_crf.inference._allowed_labels import build_constraints, find_nearest_allowed
 from sklearn_crf.inference._results import Refuted
 from sklearn_crf.models import (
     CountTable,
@@ -85,10 +85,10 @@ def test_found_if_there_are_any_and_refuted_if_not():
         guide = np.zeros(model.n_nodes, dtype=np.int32)
         if is_feasible(model):
             n_feasible += 1
-            assert np.isfinite(score(model, nearest_allowed(model, guide)))
+            assert np.isfinite(score(model, find_nearest_allowed(model, guide)))
         else:
             with pytest.raises(ValueError, match="model is infeasible"):
-                nearest_allowed(model, guide)
+                find_nearest_allowed(model, guide)
     assert 10 < n_feasible < 50
 
 
@@ -97,7 +97,7 @@ def test_found_if_there_are_any_and_refuted_if_not():
 def test_allowed_labels_are_kept_or_bettered(model):
     rng = np.random.default_rng(0)
     guide = (rng.random(model.n_nodes) * model.n_states).astype(np.int32)
-    found = nearest_allowed(model, guide)
+    found = find_nearest_allowed(model, guide)
     assert found.dtype == np.int32
     assert np.isfinite(score(model, found))
     assert score(model, found) >= score(model, guide)
@@ -122,7 +122,7 @@ def test_counts_against_enumeration():
         expected = has_allowed_labeling(model)
         n_feasible += expected
         try:
-            found = nearest_allowed(model, None)
+            found = find_nearest_allowed(model, None)
         except Refuted as error:
             found, core = None, among(model, error.nodes)
         if found is None:
@@ -191,7 +191,7 @@ def differing(n_states):
 def test_planted_labelings_are_found(kind):
     for seed in (1, 2, 4):
         model = PLANTED[kind](seed)
-        assert np.isfinite(score(model, nearest_allowed(model, None)))
+        assert np.isfinite(score(model, find_nearest_allowed(model, None)))
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ def test_two_states_are_decided_without_a_search(monkeypatch):
         expected = is_satisfiable(model)
         n_satisfiable += expected
         if expected:
-            assert np.isfinite(score(model, nearest_allowed(model, None)))
+            assert np.isfinite(score(model, find_nearest_allowed(model, None)))
         else:
             with pytest.raises(Refuted):
-                nearest_allowed(model, None)
+                find_nearest_allowed(model, None)
     assert 10 < n_satisfiable < 50
 
 
@@ -258,7 +258,7 @@ def test_pairs_of_states():
             assert np.isfinite(TRWS(max_iter=1).map(three).score)
     two = PairwiseModel(graph, unary[:, :2], np.where(np.eye(2), -np.inf, 0.0)[None])
     with pytest.raises(ValueError, match="model is infeasible"):
-        nearest_allowed(two, None)
+        find_nearest_allowed(two, None)
 
 
 def test_giving_up_is_one_warning_and_no_claim(monkeypatch):
@@ -290,19 +290,19 @@ def test_few_constraints_are_broken_where_a_search_gives_up(monkeypatch):
         labels = np.array(
             [rng.integers(n) for n in np.broadcast_to(2 if kind == "3-SAT" else 5, n_nodes)], dtype=np.int32
         )
-        found = nearest_allowed(model, labels)
-        assert module._n_violations(model, found) < module._n_violations(model, labels) / 5
+        found = find_nearest_allowed(model, labels)
+        assert module._count_violations(model, found) < module._count_violations(model, labels) / 5
 
 
 def test_many_nodes():
     model = random_factor_graph(300, 500, 3, 3, forbidden=0.5, seed=3)
-    assert np.isfinite(score(model, nearest_allowed(model, None)))
+    assert np.isfinite(score(model, find_nearest_allowed(model, None)))
 
 
 def test_decisions_by_scores_end_higher():
     gains = []
     for seed in range(10):
-        constraints = constraints_of(model := random_factor_graph(60, 90, 3, 3, forbidden=0.6, seed=seed))
+        constraints = build_constraints(model := random_factor_graph(60, 90, 3, 3, forbidden=0.6, seed=seed))
         guide = np.zeros(60, dtype=np.int32)
         for by_scores in (False, True):
             labels, found, _ = module._search(constraints, guide, 1e7, by_scores)

@@ -6,7 +6,7 @@ import pytest
 from sklearn_crf import Graph
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, AlphaExpansion
-from sklearn_crf.inference._local_search import Climber, RowsClimber, climber_of
+from sklearn_crf.inference._local_search import Climber, RowsClimber, choose_climber
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.models._row_models import stored_rows
 
@@ -67,11 +67,11 @@ def test_models_of_rows_have_their_scores():
 def test_only_large_lattices_are_climbed_by_rows(monkeypatch):
     rng = np.random.default_rng(0)
     model = lattice_model(rng, (6, 4), 1, 2, 1)
-    assert isinstance(climber_of(model), Climber)
+    assert isinstance(choose_climber(model), Climber)
     monkeypatch.setattr("sklearn_crf.inference._tuning.NODES_AT_ONCE", 10)
-    assert isinstance(climber_of(model), RowsClimber)
+    assert isinstance(choose_climber(model), RowsClimber)
     no_lattice = Graph(24, model.graph.edges)
-    assert isinstance(climber_of(PairwiseModel(no_lattice, model.unary, model.tables, model.edge_type)), Climber)
+    assert isinstance(choose_climber(PairwiseModel(no_lattice, model.unary, model.tables, model.edge_type)), Climber)
 
 
 def test_expansions_of_large_lattices_are_the_same_by_rows(monkeypatch):

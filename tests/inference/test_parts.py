@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, lattice
 from sklearn_crf.inference import LoopyBP, TightenBound, TRWMessagePassing
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.models import PairwiseModel, models_of_parts
@@ -33,7 +33,7 @@ def graph_with_cycles(rng):
 
 
 def joined_model(rng, n_columns=3, tables="tied", dtype=np.float64, scale=1.0, n_parts=6):
-    graph = disjoint_union([graph_with_cycles(rng) for _ in range(n_parts)])
+    graph = build_disjoint_union([graph_with_cycles(rng) for _ in range(n_parts)])
     n_types, n_features = {"tied": (1, 1), "types": (5, 1), "weights": (1, 1), "features": (2, 3)}[tables]
     return PairwiseModel(
         graph,
@@ -73,7 +73,7 @@ def test_each_part_has_the_bits_that_it_has_alone(seed, name, n_columns, tables,
 @pytest.mark.parametrize("name", ["bp", "covering", "fallback"])
 def test_potts_and_lattices(name):
     rng, inference = np.random.default_rng(0), ALGORITHMS[name]
-    graph = disjoint_union([lattice((4, 5)), lattice((3, 3)), lattice((6, 2))])
+    graph = build_disjoint_union([lattice((4, 5)), lattice((3, 3)), lattice((6, 2))])
     model = PairwiseModel(
         graph, rng.normal(size=(graph.n_nodes, 4)), [np.eye(4)], edge_weight=rng.random(graph.n_edges)
     )

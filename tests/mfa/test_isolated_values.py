@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from sklearn.datasets import load_digits
 
 from sklearn_crf import Shards
-from sklearn_crf.mfa._samples import without_isolated
+from sklearn_crf.mfa._samples import remove_isolated_values
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*noise variances ended at their least"
@@ -86,18 +86,18 @@ def test_tails_clusters_and_counts_are_not_isolated(values):
     drawn = values(np.random.default_rng(0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert without_isolated(drawn, np.zeros(len(drawn), dtype=int)) is drawn
+        assert remove_isolated_values(drawn, np.zeros(len(drawn), dtype=int)) is drawn
 
 
 def test_digits_have_no_isolated_values():
     digits, y = load_digits(return_X_y=True)
-    assert without_isolated(digits, y) is digits
+    assert remove_isolated_values(digits, y) is digits
     for part in np.array_split(np.arange(len(y)), 3):
         own = digits[part]
-        assert without_isolated(own, y[part]) is own
+        assert remove_isolated_values(own, y[part]) is own
 
 
 def test_a_class_of_its_own_is_not_isolated():
     rare = np.arange(400) % 25 == 0
     far = np.where(rare[:, None], 1e5, X)
-    assert without_isolated(far, rare.astype(int)) is far
+    assert remove_isolated_values(far, rare.astype(int)) is far

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import MultiConditionalMFA
 from sklearn_crf.mfa import Priors, _tuning
-from sklearn_crf.mfa._plan import planned_family
+from sklearn_crf.mfa._plan import plan_family
 from sklearn_crf.mfa._samples import StandardisedSamples, measure
 from sklearn_crf.mfa._training import find_starts
 
@@ -172,7 +172,7 @@ def test_every_criterion_starts_from_the_same_values(clusters):
     starts = [mixture(2, 1, init="kmeans", n_init=1, max_iter=1, random_state=3, solver="lbfgs", **o) for o in options]
     units, _ = measure(X, np.ones(300))
     samples = StandardisedSamples(units.standardise(X), y, np.ones(300), units)
-    families = [planned_family(2, 1, "tied", objective=m.objective, alpha=m.alpha, priors=None)[0] for m in starts]
+    families = [plan_family(2, 1, "tied", objective=m.objective, alpha=m.alpha, priors=None)[0] for m in starts]
     found = [find_starts(samples, family, "kmeans", [11])[0] for family in families]
     for other in found[1:]:
         assert_array_equal(other.means, found[0].means)
@@ -311,9 +311,9 @@ def test_densities_and_draws_take_the_shares_of_the_classes(alpha):
     assert_allclose(model.class_count_, np.bincount(y, weight))
     assert abs(model.discriminative_prior_ - share).max() > 1e-3
     assert_allclose(np.bincount(model.sample(20000, random_state=0)[1]) / 20000, share, atol=0.02)
-    own = brute_force_joint(model._parameters_with(share), X)
+    own = brute_force_joint(model._replace_prior(share), X)
     assert_allclose(model.score_samples(X), np.logaddexp.reduce(own, axis=1), rtol=1e-6)
-    scores = brute_force_joint(model._parameters_with(model.discriminative_prior_), X)
+    scores = brute_force_joint(model._replace_prior(model.discriminative_prior_), X)
     assert_array_equal(model.predict(X), scores.argmax(axis=1))
 
 

@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 
 from sklearn_crf import MultiConditionalMFA, Shards
 from sklearn_crf.mfa import Priors, alpha_path
-from sklearn_crf.mfa._training import _cooled, _ranks
+from sklearn_crf.mfa._training import _fit_temperature, _ranks
 from sklearn_crf.mfa._tuning import LARGEST_LOSS
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -96,14 +96,14 @@ def test_the_temperature_minimises_the_limited_log_loss_and_is_at_least_1(scale,
         of_samples = -log_softmax(factor * scores, axis=1)[np.arange(200), truth]
         return weight @ np.minimum(of_samples, LARGEST_LOSS) / weight.sum()
 
-    found, temperature = _cooled(scale * scores, truth, weight)
+    found, temperature = _fit_temperature(scale * scores, truth, weight)
     assert_allclose(found, loss(scale / temperature), rtol=1e-9)
     assert temperature >= 1
     assert found <= min(loss(scale / t) for t in np.geomspace(1, np.exp(5), 3000)) + 1e-4
 
 
 def test_scores_that_are_not_finite_are_never_chosen():
-    assert _cooled(np.full((3, 2), np.nan), np.zeros(3, dtype=int), np.ones(3))[0] == np.inf
+    assert _fit_temperature(np.full((3, 2), np.nan), np.zeros(3, dtype=int), np.ones(3))[0] == np.inf
 
 
 def test_the_choice_starts_held_out_models_as_the_fit_does():

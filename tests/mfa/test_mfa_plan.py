@@ -12,8 +12,8 @@ from sklearn.datasets import load_iris
 
 from sklearn_crf import Shards
 from sklearn_crf.mfa import EM, ScaledLBFGS
-from sklearn_crf.mfa._fitted import asked_of, fitted_attributes
-from sklearn_crf.mfa._training import best_of, train
+from sklearn_crf.mfa._fitted import build_fitted_attributes, get_auto_parameters
+from sklearn_crf.mfa._training import choose_best_restart, train
 
 X, Y = load_iris(return_X_y=True)
 
@@ -28,7 +28,9 @@ def test_a_plan_trains_without_the_estimator():
     assert len(plan.seeds) == 2
     with pytest.raises(FrozenInstanceError):
         plan.max_iter = 20
-    found = fitted_attributes(best_of(train(data, plan)).params, data, plan.family, asked_of(model))
+    found = build_fitted_attributes(
+        choose_best_restart(train(data, plan)).params, data, plan.family, get_auto_parameters(model)
+    )
     assert not vars(model).keys() & found.keys()
     model.fit(X, Y)
     for name, value in found.items():

@@ -9,13 +9,30 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from sklearn_crf.mfa._criteria import Criterion, value_gradient
-from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density, precisions
-from sklearn_crf.mfa._em import em_step, em_steps
+from sklearn_crf.mfa._criteria import Criterion, compute_value_gradient
+from sklearn_crf.mfa._densities import (
+    compute_factor_means,
+    compute_joint_log_density,
+    impute_conditional_means,
+    precisions,
+)
+from sklearn_crf.mfa._em import choose_em_step, make_em_step
 from sklearn_crf.mfa._parameters import NOISE_KINDS, ParameterVector, PriorPrecisions
 from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, measure
-from sklearn_crf.mfa._solvers import EM, NegativeCriterion, ScaledCriterion, ScaledLBFGS, ScaledSGD, fisher_information
-from sklearn_crf.mfa._start import kmeans_partition, principal_loadings, start_of_class, start_parameters
+from sklearn_crf.mfa._solvers import (
+    EM,
+    NegativeCriterion,
+    ScaledCriterion,
+    ScaledLBFGS,
+    ScaledSGD,
+    compute_fisher_information,
+)
+from sklearn_crf.mfa._start import (
+    combine_class_starts,
+    compute_principal_loadings,
+    find_class_start,
+    make_kmeans_partition,
+)
 
 FLAT = PriorPrecisions(0.0, 0.0, 1e-6)
 CRITERIA = {
@@ -44,14 +61,14 @@ def negative_criterion(X, y, weight, n_classes, criterion, prior, packing):
 def test_densities_equal_full_covariances(n_classes, n_components, n_features, n_factors, noise, gaps, seed):
     _, params = random_parameters(n_classes, n_components, n_features, n_factors, noise, seed)
     X = with_gaps(3 * np.random.default_rng(seed).normal(size=(12, n_features)), gaps, seed)
-    assert_allclose(joint_log_density(params, X), brute_force_joint(params, X), rtol=1e-10, atol=1e-10)
+    assert_allclose(compute_joint_log_density(params, X), brute_force_joint(params, X), rtol=1e-10, atol=1e-10)
 
 
 def test_densities_far_from_the_origin_keep_their_digits():
     _, params = random_parameters(2, 2, 3, 1, "tied")
     X = np.random.default_rng(0).normal(size=(20, 3))
     far = params.rescale(np.full(3, 1e6), np.ones(3))
-    assert_allclose(joint_log_density(far, X + 1e6), joint_log_density(params, X), atol=1e-6)
+    assert_allclose(compute_joint_log_density(far, X + 1e6), compute_joint_log_density(params, X), atol=1e-6)
 
 
 def test_precisions_are_inverse_covariances():
@@ -67,11 +84,11 @@ def test_precisions_are_inverse_covariances():
 def test_rows_in_many_blocks_equal_rows_alone():
     _, params = random_parameters(3, 4, 30, 5, "class")
     X = np.random.default_rng(1).normal(size=(3000, 30))
-    whole = joint_log_density(params, X)
-    assert_allclose(whole[[5, 1500, 2999]], [joint_log_density(params, X[[i]])[0] for i in (5, 1500, 2999)])
+    whole = compute_joint_log_density(params, X)
+    assert_allclose(whole[[5, 1500, 2999]], [compute_joint_log_density(params, X[[i]])[0] for i in (5, 1500, 2999)])
 
 
-@pytest.mark.parametrize("function", [joint_log_density, factor_means, conditional_means])
+@pytest.mark.parametrize("function", [compute_joint_log_density, compute_factor_means, impute_conditional_means])
 def test_threads_share_rows_without_a_trace(function):
     _, params = random_parameters(3, 4, 30, 5, "class")
     rng = np.random.default_rng(1)
@@ -93,7 +110,7 @@ def test_factor_means_are_weighted_posterior_means():
     for s in range(4):
         mean = (X - params.means[s]) @ np.linalg.solve(covariance(params, s), params.loadings[s])
         expected += posterior[:, [s]] * mean
-    assert_allclose(factor_means(params, X), expected, atol=1e-12)
+    assert_allclose(compute_factor_means(params, X), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("noise", NOISE_KINDS)
@@ -101,7 +118,7 @@ def test_canonical_loadings_change_no_density(noise):
     _, params = random_parameters(2, 2, 4, 2, noise)
     canonical = params.canonical()
     X = np.random.default_rng(0).normal(size=(8, 4))
-    assert_allclose(joint_log_density(canonical, X), joint_log_density(params, X))
+    assert_allclose(compute_joint_log_density(canonical, X), compute_joint_log_density(params, X))
     scaled = canonical.loadings * np.exp(-0.5 * canonical.log_noise)[canonical.noise_group][:, :, None]
     inner = np.swapaxes(scaled, 1, 2) @ scaled
     assert_allclose(inner[:, 0, 1], 0, atol=1e-10)
@@ -146,9 +163,9 @@ def test_criteria_are_what_equations_2_4_5_say(gaps):
     own = joint[np.arange(40), y]
     conditional = own - logsumexp(joint, axis=1)
     features = own - params.log_prior[y]
-    assert_allclose(value_gradient(params, data, CRITERIA["joint"])[0], weight @ own)
-    assert_allclose(value_gradient(params, data, CRITERIA["conditional"])[0], weight @ conditional)
-    value = value_gradient(params, data, CRITERIA["multi-conditional"])[0]
+    assert_allclose(compute_value_gradient(params, data, CRITERIA["joint"])[0], weight @ own)
+    assert_allclose(compute_value_gradient(params, data, CRITERIA["conditional"])[0], weight @ conditional)
+    value = compute_value_gradient(params, data, CRITERIA["multi-conditional"])[0]
     assert_allclose(1.3 * value, weight @ (conditional + 0.3 * features))
 
 
@@ -162,16 +179,16 @@ def test_a_sample_of_a_hopeless_component_gives_finite_values():
 
 
 def _start(X, y, n_components, n_factors, noise, seed=0):
-    assign, shape = kmeans_partition(n_components, seed), {"n_components": n_components, "n_factors": n_factors}
-    classes = [start_of_class(c, X, y, np.ones(len(X)), assign, **shape, seed=seed) for c in range(y.max() + 1)]
-    return start_parameters(classes, noise, floor=1e-6)
+    assign, shape = make_kmeans_partition(n_components, seed), {"n_components": n_components, "n_factors": n_factors}
+    classes = [find_class_start(c, X, y, np.ones(len(X)), assign, **shape, seed=seed) for c in range(y.max() + 1)]
+    return combine_class_starts(classes, noise, floor=1e-6)
 
 
 def test_directions_without_variance_are_not_left_to_rounding():
     # One distinct sample: its variance is pure rounding, which differs between a weight and a repetition.
     X = np.random.default_rng(0).normal(size=(1, 10))
-    weighted, _ = principal_loadings(X, np.array([7.0]), 2, seed=0)
-    repeated, _ = principal_loadings(np.repeat(X, 7, axis=0), np.ones(7), 2, seed=0)
+    weighted, _ = compute_principal_loadings(X, np.array([7.0]), 2, seed=0)
+    repeated, _ = compute_principal_loadings(np.repeat(X, 7, axis=0), np.ones(7), 2, seed=0)
     assert_allclose(weighted, repeated, rtol=1e-12, atol=1e-15)
 
 
@@ -284,7 +301,7 @@ def test_imputed_values_are_conditional_means(noise):
             scores[-1] += normal.logpdf(x[seen]) if len(seen) else 0.0
             means.append(mu[gone] + gain @ (x[seen] - mu[seen]))
         expected[i, gone] = np.exp(scores - logsumexp(scores)) @ np.array(means)
-    assert_allclose(conditional_means(params, X), expected, rtol=1e-10)
+    assert_allclose(impute_conditional_means(params, X), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("n_features", [6, 40])
@@ -296,7 +313,7 @@ def test_em_ends_where_the_gradient_vanishes(n_features, precision):
     data, prior = SampleBlocks(X, y, np.ones(300), 2), PriorPrecisions(*precision, 1e-6)
     params = _start(X, y, 2, 1, "tied")
     for _ in range(400):
-        _, params = em_step(params, data, prior)
+        _, params = make_em_step(params, data, prior)
     packing = ParameterVector(2, 2, n_features, 1, "tied")
     _, gradient = NegativeCriterion(None, data, CRITERIA["joint"], prior, packing)(packing.pack(params))
     assert_allclose(gradient, 0, atol=1e-5)
@@ -315,14 +332,14 @@ def _one_component_per_class(noise, precision=(0.0, 0.0)):
 @pytest.mark.parametrize("precision", [(0.0, 0.0), (3.0, 0.0)])
 def test_steps_from_moments_of_classes_gain_more_than_em(noise, precision):
     objective, params = _one_component_per_class(noise, precision)
-    following = em_steps(params, objective.data, objective.prior)
+    following = choose_em_step(params, objective.data, objective.prior)
     values = []
     for _ in range(15):
-        _, by_em = em_step(params, objective.data, objective.prior)
+        _, by_em = make_em_step(params, objective.data, objective.prior)
         value, params = following(params)
         values.append(value)
         assert objective(objective.packing.pack(params))[0] <= objective(objective.packing.pack(by_em))[0] + 1e-9
-        expected, _ = em_step(params, objective.data, objective.prior)
+        expected, _ = make_em_step(params, objective.data, objective.prior)
         assert_allclose(following(params)[0], expected, rtol=1e-12)
     assert (np.diff(values) >= -1e-9).all()
 
@@ -341,7 +358,7 @@ def test_steps_from_moments_of_classes_end_where_the_gradient_vanishes(noise):
 def test_fisher_information_is_that_of_gaussians(noise):
     _, params = random_parameters(2, 2, 3, 2, noise, seed=2)
     share = np.array([0.3, 0.7])
-    information = fisher_information(params, share)
+    information = compute_fisher_information(params, share)
     weight = (share[:, None] * np.exp(params.log_weights)).ravel()
     log_noise = np.zeros_like(params.log_noise)
     for s in range(4):

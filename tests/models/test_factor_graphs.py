@@ -19,13 +19,13 @@ from sklearn_crf.models import (
     at_least_one,
     at_most_one,
     clamped,
+    compute_labeling_statistics,
+    compute_score_terms,
     exactly_one,
+    extract_components,
     factor_graph_of,
-    labeling_statistics,
-    model_of_components,
     pairwise_model_of,
     score,
-    score_terms,
 )
 
 few = settings(max_examples=40, deadline=None)
@@ -58,7 +58,7 @@ def test_score_is_the_sum_of_written_out_tables(model):
 @given(factor_graphs())
 def test_statistics_are_the_derivative_of_the_score(model):
     labels = random_labels(model, np.random.default_rng(1))
-    statistics = labeling_statistics(model, labels)
+    statistics = compute_labeling_statistics(model, labels)
     used = statistics.log_table > 0
     default = statistics.table_default > 0
     value = np.sum(statistics.log_table[used] * model.log_table[used])
@@ -97,7 +97,9 @@ def test_a_pairwise_model_and_its_factor_graph_agree(model):
     np.testing.assert_allclose(factors.log_z, pairwise.log_z, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(factors.log_z_terms, pairwise.log_z_terms, rtol=1e-12, atol=1e-12)
     labels = BruteForce().map(graph).labels
-    np.testing.assert_allclose(score_terms(graph, labels), score_terms(model, labels), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        compute_score_terms(graph, labels), compute_score_terms(model, labels), rtol=1e-12, atol=1e-12
+    )
     checked = replace(graph)
     for field in fields(graph):
         name = field.name
@@ -105,7 +107,9 @@ def test_a_pairwise_model_and_its_factor_graph_agree(model):
         assert own is fresh is None or (own.dtype == fresh.dtype and np.array_equal(own, fresh)), name
     back = pairwise_model_of(graph)
     assert np.array_equal(back.graph.edges, model.graph.edges)
-    np.testing.assert_allclose(score_terms(back, labels), score_terms(model, labels), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        compute_score_terms(back, labels), compute_score_terms(model, labels), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_edges_of_one_type_share_a_table():
@@ -182,7 +186,7 @@ def test_clamped_forbids_the_other_states():
 
 def test_constants_belong_to_the_first_node():
     model = FactorGraph.from_factors([2, 2], [((), np.array(3.0)), ((), at_most_one())])
-    assert score_terms(model, [0, 1]).tolist() == [3.0, 0.0]
+    assert compute_score_terms(model, [0, 1]).tolist() == [3.0, 0.0]
     np.testing.assert_allclose(BruteForce().marginals(model).log_z_terms, [3 + np.log(2), np.log(2)])
 
 
@@ -297,10 +301,10 @@ def test_components_have_their_part_of_the_score(kind):
     model = replace(model, n_states=np.array([3, 2, 3, 1, 3, 2], dtype=np.int32))
     model = model if kind == "pairwise" else factor_graph_of(model)
     labels = np.array([rng.integers(n) for n in [3, 2, 3, 1, 3, 2]], dtype=np.int32)
-    parts = [model_of_components(model, np.arange(3) == k) for k in range(3)]
+    parts = [extract_components(model, np.arange(3) == k) for k in range(3)]
     assert sorted(len(nodes) for _, nodes in parts) == [1, 2, 3]
     assert sorted(np.concatenate([nodes for _, nodes in parts])) == list(range(6))
     assert sum(score(part, labels[nodes]) for part, nodes in parts) == pytest.approx(score(model, labels))
-    whole, nodes = model_of_components(model, np.ones(3, dtype=bool))
+    whole, nodes = extract_components(model, np.ones(3, dtype=bool))
     assert np.array_equal(nodes, np.arange(6))
     assert score(whole, labels) == pytest.approx(score(model, labels))

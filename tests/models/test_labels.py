@@ -5,7 +5,7 @@ import pytest
 from labelled_calls import CALLS, COST, FACTORS, MARGINALS, MAY_MISS, MODEL, NEGATIVE, RIGHT, WRONG
 
 from sklearn_crf.inference import TRWMessagePassing
-from sklearn_crf.models import check_labels, excess_over_labels
+from sklearn_crf.models import check_labels, compute_label_excess
 from sklearn_crf.objectives import RelaxedLikelihood, loss_augmented
 
 
@@ -52,9 +52,9 @@ def test_excess_over_labels_checks_shapes():
         (statistics, np.zeros(5000)),
     ):
         with pytest.raises(ValueError, match="statistics and log_z_terms must have shapes"):
-            excess_over_labels(MODEL, RIGHT, *wrong)
+            compute_label_excess(MODEL, RIGHT, *wrong)
     narrow = statistics._replace(unary=statistics.unary.astype(np.float32))
-    assert excess_over_labels(MODEL, RIGHT, narrow, terms)[1].unary.dtype == np.float64
+    assert compute_label_excess(MODEL, RIGHT, narrow, terms)[1].unary.dtype == np.float64
 
 
 def test_costs_fit_the_model():

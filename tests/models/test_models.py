@@ -16,12 +16,12 @@ from sklearn_crf.models import (
     PairwiseModel,
     Statistics,
     clamped,
-    difference_of_labelings,
-    excess_over_labels,
-    labeling_statistics,
-    pair_counts,
+    compute_label_excess,
+    compute_labeling_difference,
+    compute_labeling_statistics,
+    compute_score_terms,
+    count_pair_states,
     score,
-    score_terms,
 )
 
 
@@ -44,7 +44,7 @@ def test_score_is_the_sum_of_its_terms(model, seed):
     labels = random_labels(model, seed)
     expected = score_by_loops(model, labels)
     assert score(model, labels) == pytest.approx(expected, rel=1e-9, abs=1e-9)
-    terms = score_terms(model, labels)
+    terms = compute_score_terms(model, labels)
     assert terms.dtype == np.float64
     assert terms.sum() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -53,12 +53,12 @@ def test_score_is_the_sum_of_its_terms(model, seed):
 def test_terms_of_a_component_are_its_score(kind):
     model = random_model("disconnected", 3, kind, seed=2)
     labels = random_labels(model)
-    terms = score_terms(model, labels)
+    terms = compute_score_terms(model, labels)
     other = random_labels(model, 1)
     for c in range(model.graph.n_components):
         inside = model.graph.component == c
         changed = np.where(inside, labels, other)
-        assert score_terms(model, changed)[inside].sum() == pytest.approx(terms[inside].sum(), rel=1e-12)
+        assert compute_score_terms(model, changed)[inside].sum() == pytest.approx(terms[inside].sum(), rel=1e-12)
 
 
 @settings(max_examples=60, deadline=None)
@@ -72,7 +72,7 @@ def test_statistics_are_the_derivative_of_the_score(model, seed):
         n_states=None,
     )
     labels = random_labels(model, seed)
-    statistics = labeling_statistics(model, labels)
+    statistics = compute_labeling_statistics(model, labels)
     assert np.array_equal(statistics.unary, np.eye(model.n_columns)[labels])
     value = (statistics.unary * model.unary).sum() + (statistics.tables * model.tables).sum()
     assert value == pytest.approx(score_by_loops(model, labels), rel=1e-9, abs=1e-9)
@@ -82,12 +82,12 @@ def test_statistics_are_the_derivative_of_the_score(model, seed):
 @given(models(dtypes=(np.float32, np.float64)), st.integers(0, 99))
 def test_a_difference_of_labelings_is_that_of_their_terms_and_statistics(model, seed):
     labels, others = random_labels(model, seed), random_labels(model, seed + 1)
-    terms, found = difference_of_labelings(model, labels, others)
+    terms, found = compute_labeling_difference(model, labels, others)
     with np.errstate(invalid="ignore"):
-        difference = score_terms(model, labels) - score_terms(model, others)
+        difference = compute_score_terms(model, labels) - compute_score_terms(model, others)
     known = ~np.isnan(difference)
     np.testing.assert_allclose(terms[known], difference[known], rtol=1e-5, atol=1e-5)
-    expected = labeling_statistics(model, labels).minus(labeling_statistics(model, others))
+    expected = compute_labeling_statistics(model, labels).minus(compute_labeling_statistics(model, others))
     assert found.unary.dtype == expected.unary.dtype
     assert np.array_equal(found.unary, expected.unary)
     np.testing.assert_allclose(found.tables, expected.tables, rtol=1e-9, atol=1e-9)
@@ -95,7 +95,7 @@ def test_a_difference_of_labelings_is_that_of_their_terms_and_statistics(model, 
 
 def test_statistics_count_tables():
     model = PairwiseModel(lattice((4,)), np.zeros((4, 2)), np.zeros((2, 2, 2)), edge_type=[0, 1, 0])
-    statistics = labeling_statistics(model, [0, 1, 1, 0])
+    statistics = compute_labeling_statistics(model, [0, 1, 1, 0])
     assert statistics.tables[:, 0].tolist() == [[[0, 1], [1, 0]], [[0, 0], [0, 1]]]
 
 
@@ -261,12 +261,12 @@ def test_weighted_tables_beyond_the_limit_are_refused():
 def test_groups_of_edges_that_are_none_are_refused(edge_group, n_groups, message):
     model = PairwiseModel(CHAIN, np.zeros((3, 2)), TABLE)
     with pytest.raises(ValueError, match=message):
-        pair_counts(model, [0, 1, 1], np.array(edge_group), n_groups)
+        count_pair_states(model, [0, 1, 1], np.array(edge_group), n_groups)
 
 
 def test_pairs_are_counted_by_group():
     model = PairwiseModel(CHAIN, np.zeros((3, 2)), TABLE)
-    counts = pair_counts(model, [0, 1, 1], [1, 0], 2)
+    counts = count_pair_states(model, [0, 1, 1], [1, 0], 2)
     assert counts[:, 0, 0].tolist() == [[[0, 0], [0, 1]], [[0, 1], [0, 0]]]
 
 
@@ -280,7 +280,7 @@ def test_observed_labels_of_any_integer_type(dtype):
 def test_labels_that_wrap_to_states_are_refused():
     model = PairwiseModel(CHAIN, np.zeros((3, 2)), TABLE)
     for labels in (np.array([0, 1, 2**32]), np.array([0, 1, 2**64 - 1], dtype=np.uint64)):
-        for function in (score, labeling_statistics, clamped):
+        for function in (score, compute_labeling_statistics, clamped):
             with pytest.raises(ValueError, match="labels must lie"):
                 function(model, labels)
 
@@ -292,7 +292,9 @@ def test_read_only_memory_maps(name, tmp_path):
     labels = random_labels(model)
     labels.flags.writeable = False
     assert score(frozen, labels) == score(model, labels)
-    assert np.array_equal(labeling_statistics(frozen, labels).tables, labeling_statistics(model, labels).tables)
+    assert np.array_equal(
+        compute_labeling_statistics(frozen, labels).tables, compute_labeling_statistics(model, labels).tables
+    )
 
 
 def test_pickle():
@@ -317,12 +319,12 @@ def test_excess_over_labels_is_the_difference_of_its_parts(weighted, dtype):
     marginals[5] = 1 / 3
     expected, log_z_terms = Statistics(marginals, rng.random(tables.shape)), rng.normal(size=12)
     labels = rng.integers(0, 3, 12)
-    terms, statistics, predicted = excess_over_labels(model, labels, expected, log_z_terms)
-    assert_array_equal(terms, log_z_terms - score_terms(model, labels))
-    for found, right in zip(statistics, expected.minus(labeling_statistics(model, labels)), strict=True):
+    terms, statistics, predicted = compute_label_excess(model, labels, expected, log_z_terms)
+    assert_array_equal(terms, log_z_terms - compute_score_terms(model, labels))
+    for found, right in zip(statistics, expected.minus(compute_labeling_statistics(model, labels)), strict=True):
         assert_array_equal(found, right)
         assert found.dtype == right.dtype
     assert_array_equal(predicted, marginals.argmax(axis=1))
     for label in (-1, 3):
         labels[7] = label
-        assert excess_over_labels(model, labels, expected, log_z_terms) is None
+        assert compute_label_excess(model, labels, expected, log_z_terms) is None

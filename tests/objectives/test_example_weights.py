@@ -21,7 +21,7 @@ from sklearn_crf.objectives import (
     SaddlePoint,
     StructuredHinge,
 )
-from sklearn_crf.potentials import FactorPotentials, LinearPotentials, factor_types, pairwise_form
+from sklearn_crf.potentials import FactorPotentials, LinearPotentials, collect_factor_types, make_pairwise_form
 
 N_CLASSES = 3
 OBJECTIVES = {
@@ -92,7 +92,7 @@ def risk_of(objective, encoded, labels, weight, **packing):
     potentials = LinearPotentials(
         2,
         N_CLASSES,
-        pairwise_form("full", N_CLASSES),
+        make_pairwise_form("full", N_CLASSES),
         n_edge_types=encoded.n_edge_types,
         n_edge_features=n_features,
     )
@@ -201,8 +201,8 @@ def test_factors_of_a_batch_of_different_weights_are_those_of_its_examples(name)
     risks = []
     for n in (1000, 1):
         batches = make_batches(encoded, labels, weight, max_factor_nodes=n)
-        pairwise = LinearPotentials(2, 2, pairwise_form("full", 2))
-        potentials = FactorPotentials(pairwise, factor_types(encoded.items, batches, 2))
+        pairwise = LinearPotentials(2, 2, make_pairwise_form("full", 2))
+        potentials = FactorPotentials(pairwise, collect_factor_types(encoded.items, batches, 2))
         risks.append(EmpiricalRisk(objective, potentials, batches))
     together, apart = risks
     assert len(together.batches) == 1

@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 from sklearn_crf import Example
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import BruteForce, JunctionTree, LoopyBP, NormProductBP
-from sklearn_crf.models import FactorGraph, clamped, labeling_statistics, score, union_of_factors
+from sklearn_crf.models import FactorGraph, clamped, compute_labeling_statistics, score, unite_factors
 from sklearn_crf.objectives import (
     FastRisk,
     Likelihood,
@@ -32,8 +32,8 @@ from sklearn_crf.potentials import (
     FeaturePairs,
     LinearPotentials,
     SparsePotentials,
-    factor_types,
-    pairwise_form,
+    collect_factor_types,
+    make_pairwise_form,
 )
 
 OBJECTIVES = {
@@ -51,14 +51,14 @@ def make_risk(objective, X, y, sparse=False, weight=None, max_factor_nodes=1):
     limit = {"max_factor_nodes": max_factor_nodes}
     encoded = encode_X(X, edge_features="constant", allow_factors=True)
     labels = encode_y(y, encoded, missing_label=-1, classes=range(3))
-    form, n_features = pairwise_form("full", 3), encoded.n_features
+    form, n_features = make_pairwise_form("full", 3), encoded.n_features
     if sparse:
         nodes = SparsePotentials(FeaturePairs.all(n_features, 3), n_features, 3, form)
         batches = make_batches(encoded, labels.labels, weight, prepare=nodes.prepared, **limit)
     else:
         nodes = LinearPotentials(n_features, 3, form)
         batches = make_batches(encoded, labels.labels, weight, **limit)
-    potentials = FactorPotentials(nodes, factor_types(encoded.items, batches, 3))
+    potentials = FactorPotentials(nodes, collect_factor_types(encoded.items, batches, 3))
     return FastRisk(objective, potentials, batches)
 
 
@@ -158,7 +158,7 @@ def test_pullback_is_the_adjoint():
     X, y = factor_examples(1)
     potentials = make_risk(OBJECTIVES["piecewise"], X, y).potentials
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
-    counted = labeling_statistics(potentials.model(coef, X[0]), y[0])
+    counted = compute_labeling_statistics(potentials.model(coef, X[0]), y[0])
     assert_allclose(coef @ potentials.pullback(X[0], counted), score(potentials.model(coef, X[0]), y[0]), rtol=1e-12)
 
 
@@ -173,7 +173,7 @@ def test_a_table_of_all_states_is_dense():
     x = Example(np.ones((3, 1)), [], factors={"pair": [[0, 1], [2, 1]]})
     for listed, kinds in ((states, {0}), (states[:-1], {0, 1})):
         potentials = FactorPotentials(
-            LinearPotentials(1, 3, pairwise_form("full", 3)), [FactorType("pair", [3, 3], 1, listed)]
+            LinearPotentials(1, 3, make_pairwise_form("full", 3)), [FactorType("pair", [3, 3], 1, listed)]
         )
         coef = np.random.default_rng(0).normal(size=potentials.n_coef)
         assert set(potentials.model(coef, x).table_kind.tolist()) == kinds
@@ -241,9 +241,9 @@ def test_unlabelled_nodes_are_summed_out():
 def test_scores_of_a_union_add_up(model):
     labels = BruteForce().map(model).labels
     other = FactorGraph.from_factors(model.n_states, [((0,), np.arange(model.n_states[0], dtype=float))])
-    assert_allclose(score(union_of_factors(model, other), labels), score(model, labels) + labels[0], atol=1e-12)
+    assert_allclose(score(unite_factors(model, other), labels), score(model, labels) + labels[0], atol=1e-12)
 
 
 def test_unions_have_the_same_nodes():
     with pytest.raises(ValueError, match="same numbers of states"):
-        union_of_factors(FactorGraph.from_factors([2], []), FactorGraph.from_factors([3], []))
+        unite_factors(FactorGraph.from_factors([2], []), FactorGraph.from_factors([3], []))

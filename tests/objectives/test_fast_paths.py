@@ -37,7 +37,13 @@ from sklearn_crf.objectives.fast_paths import (
     plane_oracle,
 )
 from sklearn_crf.objectives.likelihood import _pass_over_chains, _pass_over_nodes
-from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form, with_feature_columns
+from sklearn_crf.potentials import (
+    FeaturePairs,
+    LinearPotentials,
+    SparsePotentials,
+    convert_to_feature_columns,
+    make_pairwise_form,
+)
 
 LAYOUTS = ("sparse chains", "chains", "lattices", "nodes")
 OBJECTIVES = ("likelihood", "relaxation", "pseudolikelihood", "piecewise", "saddle point", "hinge", "sets")
@@ -120,14 +126,14 @@ def _problem(
         connectivity=int(rng.integers(1, 3)),
     )
     labels = encode_y(list(y), encoded, classes=np.arange(n_classes)).labels
-    prepare = (lambda example: with_feature_columns(example, 1)) if is_sparse else None
+    prepare = (lambda example: convert_to_feature_columns(example, 1)) if is_sparse else None
     weight = rng.choice([0.5, 2.0], len(X)) if weighted else None
     joined = 80 if objective == "relaxation" and rng.random() < 0.5 else 1
     batches = make_batches(encoded, labels, weight, max_nodes=12, max_cyclic_nodes=joined, prepare=prepare)
     if node_weight:
         batches = [replace(b, node_weight=rng.choice([0.0, 1.5], len(b.labels))) for b in batches]
     options = {"fit_intercept": bool(fit_intercept), "forbidden": np.eye(n_classes, dtype=bool) if forbids else None}
-    form = pairwise_form(form, n_classes)
+    form = make_pairwise_form(form, n_classes)
     if is_sparse:
         seen_pairs = FeaturePairs.seen(8, n_classes, ((b.example.node_features, b.labels) for b in batches))
         potentials = SparsePotentials(
@@ -179,7 +185,9 @@ def _objective(rng, name, potentials, batches):
 
 
 def _with_sets(rng, potentials, batch):
-    model = EmpiricalRisk(Pseudolikelihood(), potentials, [batch]).model_by_weight(0, np.zeros(potentials.n_coef))[0]
+    model = EmpiricalRisk(Pseudolikelihood(), potentials, [batch]).build_model_by_weight(
+        0, np.zeros(potentials.n_coef)
+    )[0]
     sets = AssignmentSets(model, batch.labels, batch.node_ptr)
     for member, (start, stop) in enumerate(zip(batch.node_ptr[:-1], batch.node_ptr[1:], strict=True)):
         others = rng.integers(potentials.n_classes, size=(3, stop - start))

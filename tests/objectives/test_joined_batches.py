@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import M3NClassifier
-from sklearn_crf.encoding import Batch, Example, union_of
+from sklearn_crf.encoding import Batch, Example, unite_batches
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AutoMap, GraphCut
 from sklearn_crf.inference.cuts._cut_network import LatticeFlow
@@ -18,10 +18,10 @@ from sklearn_crf.objectives import (
     RelaxedHinge,
     StructuredHinge,
     make_blocks,
-    risk_in_blocks,
+    split_risk_into_blocks,
 )
 from sklearn_crf.objectives.margin import _planes
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
 def grids(shapes, *, weighted=False, edge_features=True, connectivity=1, seed=0):
@@ -47,7 +47,7 @@ def potentials_of(batches):
     return LinearPotentials(
         2,
         2,
-        pairwise_form("potts", 2),
+        make_pairwise_form("potts", 2),
         n_edge_types=int(first.edge_type.max()) + 1,
         n_edge_features=n_features,
     )
@@ -73,7 +73,7 @@ def test_joined_examples_have_their_own_planes(small_parts, monkeypatch, shapes,
     coef[places] = np.abs(coef[places])
     hinge = StructuredHinge(GraphCut(), 1.0 - np.eye(2))
     apart = EmpiricalRisk(hinge, potentials, batches)
-    together, blocks = risk_in_blocks(apart)
+    together, blocks = split_risk_into_blocks(apart)
     assert len(together.batches) < len(batches)
     assert_allclose(together.value_grad(coef).value, apart.value_grad(coef).value)
     assert_allclose(together.value_grad(coef).gradient, apart.value_grad(coef).gradient, atol=1e-9)
@@ -93,22 +93,22 @@ def test_joined_examples_have_their_own_planes(small_parts, monkeypatch, shapes,
 
 def test_lattices_of_one_shape_stay_lattices():
     same, mixed = grids([(4, 4)] * 3), grids([(4, 4), (3, 6)])
-    union = union_of(same, as_lattice=True)
+    union = unite_batches(same, as_lattice=True)
     assert union.example.graph.shape == (3, 4, 4)
     assert LatticeFlow.fits(union.example.graph)
-    assert_array_equal(np.sort(union.example.edges, axis=0), np.sort(union_of(same).example.edges, axis=0))
-    assert union_of(mixed, as_lattice=True).example.graph.shape is None
+    assert_array_equal(np.sort(union.example.edges, axis=0), np.sort(unite_batches(same).example.edges, axis=0))
+    assert unite_batches(mixed, as_lattice=True).example.graph.shape is None
 
 
 def test_what_is_better_alone_stays_alone():
     batches = grids([(4, 4)] * 4)
     potentials = potentials_of(batches)
     relaxed = EmpiricalRisk(RelaxedHinge(GraphCut(), 1.0 - np.eye(2)), potentials, batches)
-    assert risk_in_blocks(relaxed)[0] is relaxed
+    assert split_risk_into_blocks(relaxed)[0] is relaxed
     # AutoMap enumerates the 2**9 labelings of one grid, but not the labelings of two joined grids.
     small = grids([(3, 3)] * 4)
     enumerated = EmpiricalRisk(StructuredHinge(AutoMap(), 1.0 - np.eye(2)), potentials, small)
-    assert len(risk_in_blocks(enumerated)[0].batches) == 4
+    assert len(split_risk_into_blocks(enumerated)[0].batches) == 4
 
 
 def test_training_on_joined_examples_is_identical_for_any_n_jobs(small_parts):

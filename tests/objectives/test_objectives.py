@@ -9,7 +9,7 @@ from model_strategies import random_model
 from numpy.testing import assert_allclose
 
 from sklearn_crf.encoding import Batch, Example
-from sklearn_crf.graphs import disjoint_union, lattice
+from sklearn_crf.graphs import build_disjoint_union, lattice
 from sklearn_crf.inference import TRWS, BruteForce
 from sklearn_crf.inference._base import convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, clamped, score
@@ -21,7 +21,7 @@ from sklearn_crf.objectives import (
     Pseudolikelihood,
     SaddlePoint,
 )
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 SMOOTH = [Likelihood(BruteForce()), Pseudolikelihood()]
 ALL = [*SMOOTH, SaddlePoint(BruteForce()), MaximumMarginal(BruteForce()), ContrastiveDivergence(2)]
@@ -138,7 +138,7 @@ def test_pseudolikelihood_leaves_out_what_depends_on_missing_labels():
 def make_batches(n_batches=3, *, weights=None, n_features=3, shape=(2, 3), seed=0):
     """Return batches of two lattices each, with random features and labels of three classes."""
     rng = np.random.default_rng(seed)
-    graph = disjoint_union([lattice(shape), lattice(shape)])
+    graph = build_disjoint_union([lattice(shape), lattice(shape)])
     half = graph.n_nodes // 2
     batches = []
     for k in range(n_batches):
@@ -158,7 +158,7 @@ def make_batches(n_batches=3, *, weights=None, n_features=3, shape=(2, 3), seed=
 
 
 def make_potentials():
-    return LinearPotentials(3, 3, pairwise_form("symmetric", 3), n_edge_features=2)
+    return LinearPotentials(3, 3, make_pairwise_form("symmetric", 3), n_edge_features=2)
 
 
 @pytest.mark.parametrize("objective", SMOOTH, ids=name)

@@ -13,7 +13,7 @@ from sklearn_crf.inference import LoopyBP, TightenBound, TRWMessagePassing
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood, RelaxedLikelihood
 from sklearn_crf.objectives.fast_paths import PassOverGraphs, general_path_only
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
 def graphs(n_graphs, n_classes, seed):
@@ -38,7 +38,7 @@ def risk_of(kind, n_classes, form="full", seed=0, n_jobs=1, algorithm=None, join
     weight = np.random.default_rng(seed).choice([0.5, 2.0], len(X))
     labels = encode_y(y, encoded, classes=np.arange(n_classes)).labels
     batches = make_batches(encoded, labels, weight, max_cyclic_nodes=joined)
-    potentials = LinearPotentials(3, n_classes, pairwise_form(form, n_classes), n_edge_features=2)
+    potentials = LinearPotentials(3, n_classes, make_pairwise_form(form, n_classes), n_edge_features=2)
     algorithm = TRWMessagePassing("covering", tol=1e-6) if algorithm is None else algorithm
     if objective is None:
         objective = RelaxedLikelihood(MarginalsWithFallback(algorithm, TightenBound(max_iter=20)))
@@ -136,7 +136,7 @@ def test_sweeps_over_large_images_are_extrapolated_as_elsewhere(n_classes, dtype
     encoded = encode_X((y[..., None] + rng.normal(size=(*y.shape, 2))).astype(dtype))
     batches = make_batches(encoded, encode_y(y, encoded).labels)
     potentials = LinearPotentials(
-        2, n_classes, pairwise_form("potts", n_classes), n_edge_features=encoded.n_edge_features,
+        2, n_classes, make_pairwise_form("potts", n_classes), n_edge_features=encoded.n_edge_features,
         n_edge_types=encoded.n_edge_types,
     )  # fmt: skip
     found, expected = (

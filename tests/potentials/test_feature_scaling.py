@@ -13,8 +13,8 @@ from sklearn_crf.potentials import (
     FeatureMoments,
     FeatureScaling,
     LinearPotentials,
-    factor_types,
-    pairwise_form,
+    collect_factor_types,
+    make_pairwise_form,
 )
 
 RNG = np.random.default_rng(0)
@@ -48,14 +48,14 @@ def problem(n_types=1, factors=False, fit_intercept=True):
     potentials = LinearPotentials(
         3,
         3,
-        pairwise_form("full", 3),
+        make_pairwise_form("full", 3),
         n_edge_features=2,
         n_node_types=n_types,
         n_edge_types=2,
         fit_intercept=fit_intercept,
     )
     if factors:
-        potentials = FactorPotentials(potentials, factor_types(X, batches, 3))
+        potentials = FactorPotentials(potentials, collect_factor_types(X, batches, 3))
     return batches, potentials
 
 
@@ -175,7 +175,7 @@ def test_only_features_in_need_change():
 def test_usual_features_stay_as_they_are():
     X = [RNG.normal(size=(20, 3)), RNG.random(size=(30, 3)), np.ones((4, 3))]
     batches = make_batches(encode_X(X))
-    potentials = LinearPotentials(3, 2, pairwise_form("potts", 2), n_edge_features=4)
+    potentials = LinearPotentials(3, 2, make_pairwise_form("potts", 2), n_edge_features=4)
     scaling = scaling_of(batches, potentials)
     assert scaling.is_identity
     assert scaling.scaled(batches) is batches
@@ -192,7 +192,7 @@ def test_without_intercepts_nothing_is_centred():
 
 def test_computed_edges_see_features_as_they_were(monkeypatch):
     X = 1e5 + 50 * RNG.normal(size=(2, 4, 4, 2))
-    potentials = LinearPotentials(2, 2, pairwise_form("potts", 2), n_edge_features=3, n_edge_types=2)
+    potentials = LinearPotentials(2, 2, make_pairwise_form("potts", 2), n_edge_features=3, n_edge_types=2)
     found = []
     for most_kept in (2**26, 0):
         monkeypatch.setattr("sklearn_crf.encoding._tuning.MOST_KEPT", most_kept)
@@ -214,7 +214,7 @@ def test_the_penalty_counts_differences_in_their_root_mean_squares(unit, least_s
     rng = np.random.default_rng(0)
     encoded = encode_X(unit * rng.normal(size=(2, 4, 5, 3)) * [1.0, 3.0, 0.0], edge_features="difference")
     batches = make_batches(encoded)
-    potentials = LinearPotentials(3, 2, pairwise_form("symmetric", 2), n_edge_features=4, n_edge_types=2)
+    potentials = LinearPotentials(3, 2, make_pairwise_form("symmetric", 2), n_edge_features=4, n_edge_types=2)
     moments = FeatureScaling.moments(batches, potentials)
     scaling = FeatureScaling.for_training(moments, 1.0, least_size=least_size)
     scaling.rescale_penalty(potentials)

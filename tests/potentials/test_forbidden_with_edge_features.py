@@ -13,7 +13,7 @@ from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import JunctionTree, TreeInference
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.objectives import EmpiricalRisk, Likelihood, Pseudolikelihood, StructuredHinge
-from sklearn_crf.potentials import LinearPotentials, PairwiseTables, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, PairwiseTables, make_pairwise_form
 
 EXACT = ["BruteForce", "JunctionTree", "LinearProgram", "AutoMap", "AutoMarginals", "AD3", "IncMP"]
 OTHERS = ["TreeInference", "TreeBestLabelings", "LoopyBP", "TRWMessagePassing", "NormProductBP", "TRWS", "MPLP", "ICM"]
@@ -94,7 +94,7 @@ def test_gradients(objective, edge_features):
     else:
         encoded = encode_X(X, edge_features="difference", edge_types="tied")
     batches = make_batches(encoded, encode_y(Y, encoded).labels)
-    form, n_edge_features = pairwise_form("full", 3), encoded.n_edge_features
+    form, n_edge_features = make_pairwise_form("full", 3), encoded.n_edge_features
     potentials = LinearPotentials(4, 3, form, n_edge_features=n_edge_features, forbidden=FORBIDDEN)
     risk = EmpiricalRisk(objective, potentials, batches)
     coef = rng.normal(size=potentials.n_coef)

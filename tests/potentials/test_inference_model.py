@@ -8,12 +8,12 @@ from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.encoding import encode_X, make_batches
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.models import score
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
 def potentials_of(encoded, form, n_classes, **options):
     return LinearPotentials(
-        encoded.n_features, n_classes, pairwise_form(form, n_classes), n_edge_features=encoded.n_edge_features,
+        encoded.n_features, n_classes, make_pairwise_form(form, n_classes), n_edge_features=encoded.n_edge_features,
         n_edge_types=encoded.n_edge_types, **options,
     )  # fmt: skip
 
@@ -29,7 +29,7 @@ def test_the_same_scores(form, n_classes, edge_types, dtype):
     coef = rng.normal(size=potentials.n_coef)
     for keeps_edges in (True, False):
         for batch in make_batches(encoded, keeps_edges=keeps_edges):
-            full, short = potentials.model(coef, batch.example), potentials.inference_model(coef, batch.example)
+            full, short = potentials.model(coef, batch.example), potentials.build_inference_model(coef, batch.example)
             assert full.tables.shape[1] == 4
             assert short.tables.shape[:2] == (1, 1)
             assert short.edge_weight.dtype == dtype
@@ -46,7 +46,7 @@ def test_features_of_users_and_several_types():
     encoded = encode_X(X)
     potentials = potentials_of(encoded, "potts", 3)
     coef, example = rng.normal(size=potentials.n_coef), make_batches(encoded)[0].example
-    full, short = potentials.model(coef, example), potentials.inference_model(coef, example)
+    full, short = potentials.model(coef, example), potentials.build_inference_model(coef, example)
     assert_allclose(short.edge_tables(), full.edge_tables(), atol=1e-12)
 
 
@@ -55,10 +55,10 @@ def test_tables_of_more_weights_stay(options):
     rng = np.random.default_rng(0)
     encoded = encode_X(rng.uniform(1, 2, size=(1, 3, 3, 2)), edge_features="difference")
     if "forbidden" in options:
-        encoded = encoded.with_edge_features(lambda tail, head: np.ones((len(tail), 1)))
+        encoded = encoded.replace_edge_features(lambda tail, head: np.ones((len(tail), 1)))
     potentials = potentials_of(encoded, n_classes=2, **options)
     coef, example = rng.normal(size=potentials.n_coef), make_batches(encoded)[0].example
-    full, short = potentials.model(coef, example), potentials.inference_model(coef, example)
+    full, short = potentials.model(coef, example), potentials.build_inference_model(coef, example)
     assert_array_equal(short.tables, full.tables)
     assert_array_equal(short.edge_weight, full.edge_weight)
 
@@ -78,5 +78,5 @@ def test_functions_of_users_see_all_edges_at_once():
     potentials = FittedField.of(field).potentials(encoded)
     coef = FittedField.of(field).weights(potentials)
     for batch in make_batches(encoded, keeps_edges=False):
-        full, short = potentials.model(coef, batch.example), potentials.inference_model(coef, batch.example)
+        full, short = potentials.model(coef, batch.example), potentials.build_inference_model(coef, batch.example)
         assert_allclose(short.edge_tables(), full.edge_tables(), atol=1e-12)

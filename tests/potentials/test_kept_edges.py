@@ -8,7 +8,7 @@ from sklearn_crf import Example
 from sklearn_crf.encoding import encode_X, make_batches
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import LoopyBP, TRWMessagePassing
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 GRAPH = lattice((4, 5))
 
@@ -21,7 +21,7 @@ def example(rng, n_features=1, n_types=1, dtype=np.float64, **fields):
 
 
 def potentials_of(n_features=1, n_types=1, n_classes=3, form="full"):
-    form = pairwise_form(form, n_classes)
+    form = make_pairwise_form(form, n_classes)
     return LinearPotentials(3, n_classes, form, n_edge_features=max(n_features, 1), n_edge_types=n_types)
 
 
@@ -33,7 +33,7 @@ def potentials_of(n_features=1, n_types=1, n_classes=3, form="full"):
 def test_results_are_those_of_models_by_themselves(n_classes, form, n_features, n_types, dtype):
     rng = np.random.default_rng(0)
     x, potentials = example(rng, n_features, n_types, dtype), potentials_of(n_features, n_types, n_classes, form)
-    edges = potentials.kept_edges(x)
+    edges = potentials.prepare_edges(x)
     for inference in (LoopyBP(), TRWMessagePassing("covering"), TRWMessagePassing("chains")):
         for scale in (0.1, 0.5, 20.0):
             coef = scale * rng.normal(size=potentials.n_coef)
@@ -49,21 +49,21 @@ def test_scores_are_checked(value, message):
     x, potentials = example(np.random.default_rng(0)), potentials_of()
     x = x._with(edge_features=1e60 * x.edge_features)
     with pytest.raises(ValueError, match=message):
-        potentials.model(np.full(potentials.n_coef, value), x, potentials.kept_edges(x))
+        potentials.model(np.full(potentials.n_coef, value), x, potentials.prepare_edges(x))
 
 
 def test_edges_that_cannot_be_read_are_refused():
     x, potentials = example(np.random.default_rng(0), n_types=3), potentials_of(n_types=2)
     with pytest.raises(ValueError, match="edge_type"):
-        potentials.kept_edges(x)
+        potentials.prepare_edges(x)
 
 
 def test_nothing_is_kept_of_what_is_made_anew(monkeypatch):
     potentials, rng = potentials_of(), np.random.default_rng(0)
     monkeypatch.setattr("sklearn_crf.encoding._tuning.MOST_CONSTANT_EDGES", 0)
     computed = make_batches(encode_X(rng.normal(size=(1, 4, 5, 3)), edge_features="constant"), keeps_edges=False)
-    assert potentials.kept_edges(computed[0].example) is None
-    assert potentials.kept_edges(example(rng, n_states=np.full(GRAPH.n_nodes, 2))) is None
-    assert potentials.kept_edges(Example(np.zeros((2, 3)), [])) is None
+    assert potentials.prepare_edges(computed[0].example) is None
+    assert potentials.prepare_edges(example(rng, n_states=np.full(GRAPH.n_nodes, 2))) is None
+    assert potentials.prepare_edges(Example(np.zeros((2, 3)), [])) is None
     monkeypatch.setattr("sklearn_crf.potentials._linear._MOST_KEPT_EDGES", 10)
-    assert potentials.kept_edges(example(rng)) is None
+    assert potentials.prepare_edges(example(rng)) is None

@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose
 
 from sklearn_crf.encoding import Example
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.models import Statistics, labeling_statistics, score
-from sklearn_crf.potentials import PAIRWISE_FORMS, LinearPotentials, pairwise_form
+from sklearn_crf.models import Statistics, compute_labeling_statistics, score
+from sklearn_crf.potentials import PAIRWISE_FORMS, LinearPotentials, make_pairwise_form
 
 
 def make_case(n_classes, form, *, n_node_types=1, n_edge_types=1, fit_intercept=True, dtype=np.float64, seed=0):
@@ -24,7 +24,7 @@ def make_case(n_classes, form, *, n_node_types=1, n_edge_types=1, fit_intercept=
     potentials = LinearPotentials(
         5,
         n_classes,
-        pairwise_form(form, n_classes),
+        make_pairwise_form(form, n_classes),
         n_edge_features=2,
         n_node_types=n_node_types,
         n_edge_types=n_edge_types,
@@ -48,7 +48,7 @@ def test_pullback_is_the_adjoint_of_the_model(n_classes, form, options):
     labels = rng.integers(n_classes, size=12)
     model = potentials.model(coef, example)
     # The score of a labeling is linear in the weights: <stats, theta(w)> = <B' stats, w>.
-    gradient = potentials.pullback(example, labeling_statistics(model, labels))
+    gradient = potentials.pullback(example, compute_labeling_statistics(model, labels))
     assert_allclose(gradient @ coef, score(model, labels), rtol=1e-12)
 
 
@@ -57,9 +57,9 @@ def test_float32_features_keep_float64_sums(n_classes, form, options):
     example, potentials, coef, rng = make_case(n_classes, form, dtype=np.float32, **options)
     model = potentials.model(coef, example)
     labels = rng.integers(n_classes, size=12)
-    gradient = potentials.pullback(example, labeling_statistics(model, labels))
+    gradient = potentials.pullback(example, compute_labeling_statistics(model, labels))
     double, _, _, _ = make_case(n_classes, form, **options)
-    expected = potentials.pullback(double, labeling_statistics(potentials.model(coef, double), labels))
+    expected = potentials.pullback(double, compute_labeling_statistics(potentials.model(coef, double), labels))
     assert model.dtype == np.float32
     assert gradient.dtype == np.float64
     assert_allclose(gradient, expected, atol=1e-5)
@@ -89,7 +89,7 @@ def test_sparse_features_give_the_same():
     sparse = Example(sp.csr_matrix(example.node_features), example.graph, edge_features=example.edge_features)
     dense_model, sparse_model = potentials.model(coef, example), potentials.model(coef, sparse)
     assert_allclose(sparse_model.unary, dense_model.unary, rtol=1e-12)
-    statistics = labeling_statistics(dense_model, rng.integers(4, size=12))
+    statistics = compute_labeling_statistics(dense_model, rng.integers(4, size=12))
     assert_allclose(potentials.pullback(sparse, statistics), potentials.pullback(example, statistics), rtol=1e-12)
 
 
@@ -97,7 +97,7 @@ def test_sparse_features_give_the_same():
 @pytest.mark.parametrize("name", sorted(PAIRWISE_FORMS))
 def test_forms_expand_and_adjoint(name, divisor):
     rng = np.random.default_rng(0)
-    form = pairwise_form(name, 2)
+    form = make_pairwise_form(name, 2)
     if divisor is not None:
         form = form.softened(divisor)
     weights, tables = rng.normal(size=(3, 2, form.n_weights)), rng.normal(size=(3, 2, 2, 2))
@@ -107,7 +107,7 @@ def test_forms_expand_and_adjoint(name, divisor):
 @pytest.mark.parametrize("name", ["potts", "symmetric", "full"])
 def test_softened_forms_keep_what_tables_say_of_single_states(name):
     rng = np.random.default_rng(0)
-    form = pairwise_form(name, 3)
+    form = make_pairwise_form(name, 3)
     weights = rng.normal(size=form.n_weights)
     table, softened = form.expand(weights), form.softened(4.0).expand(weights)
     of_states = (np.diag(table)[:, np.newaxis] + np.diag(table)) / 2
@@ -127,9 +127,9 @@ def test_pack_inverts_unpack_and_intercepts_are_free():
 
 def test_unknown_form_and_ising_of_three():
     with pytest.raises(ValueError, match="pairwise must be"):
-        pairwise_form("cubic", 3)
+        make_pairwise_form("cubic", 3)
     with pytest.raises(ValueError, match="two classes"):
-        pairwise_form("ising", 3)
+        make_pairwise_form("ising", 3)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -139,11 +139,11 @@ def test_types_in_turn_have_the_bits_of_types_in_any_order(n_classes, order, dty
     """Nodes whose types repeat in order are found without a search."""
     n_types, rng = 3, np.random.default_rng(0)
     features = np.asarray(rng.normal(size=(60, 17)), dtype=dtype, order=order)
-    potentials = LinearPotentials(17, n_classes, pairwise_form("full", n_classes), n_node_types=n_types)
+    potentials = LinearPotentials(17, n_classes, make_pairwise_form("full", n_classes), n_node_types=n_types)
     coef, tables = rng.normal(size=potentials.n_coef), np.zeros((1, 1, n_classes, n_classes))
     in_turn = np.tile(np.arange(n_types), 20)
     # One more node at the end breaks the repetition, and has a separate type.
-    one_more = LinearPotentials(17, n_classes, pairwise_form("full", n_classes), n_node_types=n_types + 1)
+    one_more = LinearPotentials(17, n_classes, make_pairwise_form("full", n_classes), n_node_types=n_types + 1)
     longer = np.zeros(one_more.n_coef)
     for parts in ("coef", "intercept"):
         getattr(one_more.unpack(longer), parts)[:n_types] = getattr(potentials.unpack(coef), parts)

@@ -13,14 +13,14 @@ from sklearn.pipeline import make_pipeline
 
 from sklearn_crf import TRWCRF, Example
 from sklearn_crf.learning import LEARNINGS
-from sklearn_crf.models import labeling_statistics, score
+from sklearn_crf.models import compute_labeling_statistics, score
 from sklearn_crf.potentials import (
     FeaturePairs,
     LinearPotentials,
     SparseEdgePotentials,
     SparsePotentials,
-    pairwise_form,
-    with_edge_columns,
+    convert_to_edge_columns,
+    make_pairwise_form,
 )
 from sklearn_crf.preprocessing import SequenceVectorizer
 
@@ -70,7 +70,7 @@ def both(form, n_edge_types):
 def test_curvature_is_that_of_dense_edge_features():
     rng = np.random.RandomState(1)
     example = Example(some_features(rng, 4, 5), [[0, 1], [1, 2], [2, 3]], some_features(rng, 3, 6))
-    form, weight = pairwise_form("full", 3), rng.rand(4)
+    form, weight = make_pairwise_form("full", 3), rng.rand(4)
     pairs, edge_pairs = FeaturePairs.all(5, 3), FeaturePairs.all(6, form.n_weights)
     options = {"n_edge_features": 6, "n_edge_types": 1}
     of_sparse = SparseEdgePotentials(pairs, edge_pairs, 5, 3, form, **options)
@@ -85,17 +85,17 @@ def test_curvature_is_that_of_dense_edge_features():
 @pytest.mark.parametrize("ones", [False, True])
 def test_all_pairs_are_linear_potentials(name, typed, ones):
     X, y = fields(3, cyclic=True, typed=typed, ones=ones)
-    dense, sparse = both(pairwise_form(name, 3), 2 if typed else 1)
+    dense, sparse = both(make_pairwise_form(name, 3), 2 if typed else 1)
     coef = np.random.default_rng(0).normal(size=dense.n_coef)
     parts = dense.unpack(coef)
     flat = sparse.pack(parts.coef[0].T, parts.intercept, parts.edge_coef)
     for x, other, labels in zip(X, dense_edges(X), y, strict=True):
         expected = dense.model(coef, other)
-        gradient = dense.unpack(dense.pullback(other, labeling_statistics(expected, labels)))
-        for example in (x, with_edge_columns(x, 1, 2 if typed else 1)):
+        gradient = dense.unpack(dense.pullback(other, compute_labeling_statistics(expected, labels)))
+        for example in (x, convert_to_edge_columns(x, 1, 2 if typed else 1)):
             model = sparse.model(flat, example)
             assert_allclose(model.edge_tables(), expected.edge_tables(), atol=1e-12)
-            found = sparse.unpack(sparse.pullback(example, labeling_statistics(model, labels)))
+            found = sparse.unpack(sparse.pullback(example, compute_labeling_statistics(model, labels)))
             assert_allclose(found.edge_coef, gradient.edge_coef.ravel(), atol=1e-12)
             assert_allclose(found.coef, gradient.coef[0].T.ravel(), atol=1e-12)
             assert_allclose(

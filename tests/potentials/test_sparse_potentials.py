@@ -5,20 +5,20 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf.encoding import Batch, Example, trusted_example
+from sklearn_crf.encoding import Batch, Example, make_trusted_example
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
-from sklearn_crf.models import labeling_statistics, score
+from sklearn_crf.models import compute_labeling_statistics, score
 from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood
 from sklearn_crf.potentials import (
     FeaturePairs,
     LinearPotentials,
     SparsePotentials,
     _feature_columns,
-    feature_columns,
-    pairwise_form,
-    with_feature_columns,
+    build_feature_columns,
+    convert_to_feature_columns,
+    make_pairwise_form,
 )
 
 
@@ -39,7 +39,8 @@ def make_batches(n_classes, *, n_node_types=1, ones=False, dtype=np.float64, see
 
 def prepared(batches, n_node_types=1):
     return [
-        Batch(with_feature_columns(b.example, n_node_types), b.members, b.node_ptr, b.labels, b.weight) for b in batches
+        Batch(convert_to_feature_columns(b.example, n_node_types), b.members, b.node_ptr, b.labels, b.weight)
+        for b in batches
     ]
 
 
@@ -48,7 +49,7 @@ def labelled(batches):
 
 
 def both(n_classes, n_node_types=1, *, n_features=9, **options):
-    form = pairwise_form("full", n_classes)
+    form = make_pairwise_form("full", n_classes)
     pairs = FeaturePairs.all(n_features * n_node_types, 1 if n_classes == 2 else n_classes)
     options |= {"n_node_types": n_node_types}
     dense = LinearPotentials(n_features, n_classes, form, **options)
@@ -71,11 +72,11 @@ def test_all_pairs_are_linear_potentials(n_classes, n_node_types, ones, fit_inte
     coef = np.random.default_rng(1).normal(size=dense.n_coef)
     for batch in make_batches(n_classes, n_node_types=n_node_types, ones=ones):
         expected = dense.model(coef, batch.example)
-        for example in (batch.example, with_feature_columns(batch.example, n_node_types)):
+        for example in (batch.example, convert_to_feature_columns(batch.example, n_node_types)):
             model = sparse.model(to_sparse(dense, sparse, coef), example)
             assert_allclose(model.unary, expected.unary, atol=1e-12)
             assert_array_equal(model.tables, expected.tables)
-            statistics = labeling_statistics(model, batch.labels)
+            statistics = compute_labeling_statistics(model, batch.labels)
             gradient = dense.pullback(batch.example, statistics)
             assert_allclose(sparse.pullback(example, statistics), to_sparse(dense, sparse, gradient), atol=1e-12)
 
@@ -84,18 +85,18 @@ def test_all_pairs_are_linear_potentials(n_classes, n_node_types, ones, fit_inte
 def test_pullback_is_the_adjoint_for_some_pairs(dtype):
     batches = prepared(make_batches(4, dtype=dtype, n_features=30))
     pairs = FeaturePairs.seen(30, 4, labelled(batches))
-    potentials = SparsePotentials(pairs, 30, 4, pairwise_form("full", 4))
+    potentials = SparsePotentials(pairs, 30, 4, make_pairwise_form("full", 4))
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
     for batch in batches:
         model = potentials.model(coef, batch.example)
         assert model.dtype == dtype
-        gradient = potentials.pullback(batch.example, labeling_statistics(model, batch.labels))
+        gradient = potentials.pullback(batch.example, compute_labeling_statistics(model, batch.labels))
         assert_allclose(gradient @ coef, score(model, batch.labels), rtol=1e-12 if dtype == np.float64 else 1e-5)
 
 
 def test_seen_pairs_are_those_of_labelled_nodes_of_examples_that_count():
     features = sp.csr_matrix(np.array([[1.0, 0, 2], [0, 1, 0], [0, 0, 3], [4, 0, 0]]))
-    example = with_feature_columns(Example(features, lattice((4,))), 1)
+    example = convert_to_feature_columns(Example(features, lattice((4,))), 1)
     labels = np.array([1, 0, -1, 1], dtype=np.int32)
     batch = Batch(example, np.array([0, 1]), np.array([0, 3, 4]), labels, np.array([1.0, 0.0]))
     pairs = FeaturePairs.seen(4, 2, [(example.node_features, batch.counted_labels)])
@@ -131,10 +132,10 @@ def test_rows_that_are_read_once_have_the_same_scores(dtype, seen, n_node_types)
     pairs = FeaturePairs.all(9 * n_node_types, 4)
     if seen:
         pairs = FeaturePairs.seen(9 * n_node_types, 4, labelled(prepared(batches, n_node_types)))
-    potentials = SparsePotentials(pairs, 9, 4, pairwise_form("full", 4), n_node_types=n_node_types)
+    potentials = SparsePotentials(pairs, 9, 4, make_pairwise_form("full", 4), n_node_types=n_node_types)
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
     for batch in batches:
-        once, often = potentials.prepared_once(batch.example), potentials.prepared(batch.example)
+        once, often = potentials.prepare_once(batch.example), potentials.prepared(batch.example)
         assert sp.issparse(once.node_features) == (n_node_types == 1)
         found, expected = (potentials.model(coef, each).unary for each in (once, often))
         assert found.dtype == dtype
@@ -175,7 +176,7 @@ def test_curvature_is_the_diagonal_of_the_hessian_at_zero(form, n_classes, n_typ
         batches.append(Batch(example, np.array([0]), np.array([0, 2]), labels, np.array([weight])))
     pairs = FeaturePairs.all(5 * n_types, 1 if n_classes == 2 else n_classes)
     options = {"n_node_types": n_types, "n_edge_types": n_types, "n_edge_features": 2}
-    potentials = SparsePotentials(pairs, 5, n_classes, pairwise_form(form, n_classes), **options)
+    potentials = SparsePotentials(pairs, 5, n_classes, make_pairwise_form(form, n_classes), **options)
     risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
     step = 1e-4
     shifted = [step * row for row in np.eye(potentials.n_coef)]
@@ -184,7 +185,7 @@ def test_curvature_is_the_diagonal_of_the_hessian_at_zero(form, n_classes, n_typ
 
 
 def test_restricted_form_keeps_the_allowed_entries():
-    form = pairwise_form("full", 3)
+    form = make_pairwise_form("full", 3)
     allowed = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 0]], dtype=bool)
     restricted = form.restricted(allowed)
     assert restricted.n_weights == 4
@@ -197,16 +198,16 @@ def test_restricted_form_keeps_the_allowed_entries():
 
 def test_too_many_features_are_refused():
     features = sp.csr_matrix(([1.0], [2], [0, 1]), shape=(1, 2**30))
-    assert feature_columns(features).feature.tolist() == [2]
+    assert build_feature_columns(features).feature.tolist() == [2]
     with pytest.raises(ValueError, match="1073741824 features for 3 types"):
-        feature_columns(features, np.array([2]))
+        build_feature_columns(features, np.array([2]))
 
 
 def test_equal_columns_of_a_row_are_added():
     features = sp.csr_matrix((np.array([1.0, 1.0]), np.array([0, 0]), np.array([0, 2])), shape=(1, 1))
-    columns = feature_columns(features)
-    potentials = SparsePotentials(FeaturePairs.all(1, 3), 1, 3, pairwise_form("potts", 3), fit_intercept=False)
-    example = trusted_example(columns, lattice((1,)))
+    columns = build_feature_columns(features)
+    potentials = SparsePotentials(FeaturePairs.all(1, 3), 1, 3, make_pairwise_form("potts", 3), fit_intercept=False)
+    example = make_trusted_example(columns, lattice((1,)))
     assert_array_equal(potentials.model(np.array([1.0, 2, 3, 0]), example).unary, [[2, 4, 6]])
 
 
@@ -221,9 +222,9 @@ def test_feature_columns_are_the_same_counted_and_sorted(dtype, monkeypatch):
         ((features > 0) * dtype(1), None),
     ):
         monkeypatch.setattr(_feature_columns, "_COUNTED", 10**6)
-        counted = _feature_columns.feature_columns(rows, types)
+        counted = _feature_columns.build_feature_columns(rows, types)
         monkeypatch.setattr(_feature_columns, "_COUNTED", 0)
-        found = _feature_columns.feature_columns(rows, types)
+        found = _feature_columns.build_feature_columns(rows, types)
         for a, b in zip(counted.arrays, found.arrays, strict=True):
             assert a.dtype == b.dtype
             assert_array_equal(a, b)
@@ -236,7 +237,7 @@ def test_kernels_of_whole_rows_are_products_of_matrices(n_columns, ones):
     features = sp.random(40, 12, 0.3, format="csr", random_state=0)
     if ones:
         features = features.sign()
-    columns = feature_columns(features)
+    columns = build_feature_columns(features)
     pairs = FeaturePairs.all(12, n_columns)
     weights, statistics = rng.normal(size=(12, n_columns)), rng.normal(size=(40, n_columns))
     scores, gradient, work = np.ones((40, n_columns)), np.ones(12 * n_columns), np.empty(n_columns)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sklearn_crf.preprocessing._default_bank import weighted_quantiles
+from sklearn_crf.preprocessing._default_bank import compute_weighted_quantiles
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -11,9 +11,11 @@ def test_quantiles_count_a_value_of_weight_k_as_k_values(seed):
     rng = np.random.default_rng(seed)
     values, times, shares = rng.normal(size=8), rng.integers(4, size=8), (0.0, 0.1, 0.37, 0.5, 0.9, 1.0)
     times[0] = 1
-    found = weighted_quantiles(values, times, shares)
+    found = compute_weighted_quantiles(values, times, shares)
     assert found == pytest.approx(np.quantile(np.repeat(values, times), shares))
-    assert weighted_quantiles(values, None, shares) == pytest.approx(weighted_quantiles(values, np.ones(8), shares))
+    assert compute_weighted_quantiles(values, None, shares) == pytest.approx(
+        compute_weighted_quantiles(values, np.ones(8), shares)
+    )
     # Shares of one example also act as weights.
-    small = weighted_quantiles(values, 0.01 * times, shares)
+    small = compute_weighted_quantiles(values, 0.01 * times, shares)
     assert values.min() <= small.min() <= small.max() <= values.max()

@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncod
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import Example
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import make_object_array
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer, _tuning
 
 
@@ -261,7 +261,7 @@ def test_channels_one_after_the_other():
 @pytest.mark.parametrize(
     ("dtype", "expected"), [(np.uint8, np.float32), (np.float32, np.float32), (np.float64, np.float64)]
 )
-@pytest.mark.parametrize("layout", [np.asarray, list, object_array])
+@pytest.mark.parametrize("layout", [np.asarray, list, make_object_array])
 def test_layouts_and_precision(dtype, expected, layout):
     images = (255 * np.stack((IMAGE, IMAGE[::-1]))).astype(dtype)
     images.flags.writeable = False

@@ -209,7 +209,7 @@ def test_wrong_input_is_named(case):
 
 @pytest.mark.parametrize("name", ready.FIELDS)
 def test_ready_fields_are_read_as_they_were_written(name, tmp_path):
-    path = ready.save(name, ready.ready_field(name), tmp_path)
+    path = ready.save(name, ready.load_trained_field(name), tmp_path)
     assert json.loads(path.read_text()) == json.loads((ready.FOLDER / path.name).read_text())
     assert path.stat().st_size < 90_000
 

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn_crf import RegressionTreeField, Shards
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.rtf import Blur, Cascade, FieldSolver, GaussianNoise, MissingPixels
-from sklearn_crf.rtf._cascade import CascadeRisk, Stage, channel_gradient
+from sklearn_crf.rtf._cascade import CascadeRisk, Stage, compute_channel_gradient
 from sklearn_crf.rtf._objectives import FieldRisk, PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf._training import TreeField
@@ -79,7 +79,7 @@ def test_the_derivative_by_channels_is_that_of_the_linear_values(channels):
     _, potentials, coef, images, _ = random_field((4, 5), 2, 4, seed=3, channels=channels)
     image, rng = images[0], np.random.default_rng(0)
     linear = rng.normal(size=(20, 2))
-    found = channel_gradient(potentials, coef, image, linear, [3, 1])
+    found = compute_channel_gradient(potentials, coef, image, linear, [3, 1])
     for k, channel in enumerate((3, 1)):
         for place in np.ndindex(4, 5):
             moved = []

@@ -11,7 +11,7 @@ from scipy.ndimage import gaussian_filter
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.rtf import FieldSolver, GaussianNoise, MissingPixels
 from sklearn_crf.rtf._deviations import _grow_tree
-from sklearn_crf.rtf._trees import random_tests, run_alone
+from sklearn_crf.rtf._trees import draw_tests, run_alone
 
 SIGMA = 0.2
 
@@ -118,7 +118,7 @@ def test_nothing_is_told_where_X_says_nothing_of_y():
 def test_errors_of_weights_are_errors_of_copies():
     rng = np.random.default_rng(0)
     responses, errors, times = rng.normal(size=(6, 200)), rng.exponential(size=(200, 2)), rng.integers(1, 5, size=200)
-    tests = random_tests(6, 2, (2, 2), np.random.RandomState(0))
+    tests = draw_tests(6, 2, (2, 2), np.random.RandomState(0))
     weighted, leaf = _grow_tree(tests, responses, errors, times.astype(float), run_alone)
     copies = np.repeat(np.arange(200), times)
     copied, leaf_of_copies = _grow_tree(tests, responses[:, copies], errors[copies], np.ones(len(copies)), run_alone)

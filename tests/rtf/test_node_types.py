@@ -12,7 +12,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.large_images import predict_in_tiles
 from sklearn_crf.rtf import FieldSolver, Splits, Window
-from sklearn_crf.rtf._trees import RegressionTree, factor_templates
+from sklearn_crf.rtf._trees import RegressionTree, build_factor_templates
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 
@@ -54,7 +54,7 @@ def test_trees_begin_with_types(shape, n_types):
     assert [len(part) for part in field.precisions_] == [n_types] + [n_types**2] * len(field.offsets_)
     planar = (1, *shape) if len(shape) == 1 else shape
     plane = np.concatenate([X[0].node_features, X[0].node_type[:, None]], axis=1).reshape(*planar, 2)
-    for tree, kind in zip(field.trees_, factor_templates(field.offsets_), strict=True):
+    for tree, kind in zip(field.trees_, build_factor_templates(field.offsets_), strict=True):
         found = {}
         first, *second = kind.ends(planar)
         places = np.moveaxis(np.indices(planar), 0, -1)

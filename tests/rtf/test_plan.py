@@ -43,7 +43,7 @@ def test_plans_are_resolved_immutable_and_picklable(plans, Field):
     with pytest.raises(FrozenInstanceError):
         plan.seed = 1
     again = pickle.loads(pickle.dumps(plan))
-    assert again.depths_of_types(2) == plan.depths_of_types(2) == [2] * 5
+    assert again.choose_type_depths(2) == plan.choose_type_depths(2) == [2] * 5
     assert (again.max_iter, again.seed, again.bounds) == (2, plan.seed, (1e-2, 1e2))
 
 

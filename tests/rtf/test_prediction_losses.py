@@ -8,7 +8,7 @@ from regression_tree_problems import random_field
 from sklearn_crf._numbers import SCORE_LIMITS
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient
-from sklearn_crf.inference.gaussian._base import inverse_blocks
+from sklearn_crf.inference.gaussian._base import invert_diagonal_blocks
 from sklearn_crf.kernels.gaussian.gaussian import all_finite, copy_values, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._objectives import PredictionLoss
@@ -124,7 +124,7 @@ def test_inverses_of_blocks(dtype, n, n_values):
     wrong[n // 2, -1, -1] = -1.0
     assert invert_blocks(wrong, workspace, out) == n // 2
     with pytest.raises(ValueError, match=f"as the diagonal block of node {n // 2} is not"):
-        inverse_blocks(wrong, dtype)
+        invert_diagonal_blocks(wrong, dtype)
 
 
 def test_nothing_is_finite_and_copied():

@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from sklearn_crf import Example, RegressionTreeField, RegressionTreeFieldClassifier, Shards
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import make_object_array
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import FieldSolver, Splits, Window
@@ -331,7 +331,7 @@ def layouts():
     X, y = denoising()
     yield "array", X, y
     yield "list", list(X), list(y)
-    yield "ragged", object_array([X[0], X[1][:9], X[2][:, :7]]), object_array([y[0], y[1][:9], y[2][:, :7]])
+    yield "ragged", make_object_array([X[0], X[1][:9], X[2][:, :7]]), make_object_array([y[0], y[1][:9], y[2][:, :7]])
     colours, clean = denoising(2, (8, 8), n_channels=3)
     yield "colours", colours, clean
     yield "chains", X[:, 0].repeat(2, axis=-1), y[:, 0]

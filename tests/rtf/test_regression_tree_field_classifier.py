@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import RegressionTreeFieldClassifier
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import make_object_array
 from sklearn_crf.inference import GaussianDirect
 from sklearn_crf.rtf import FieldSolver, Splits
 
@@ -70,7 +70,7 @@ def test_predictions_have_the_layout_of_the_labels(layout):
     X, y = blocks()
     X, y = {
         "array": (X, y),
-        "ragged": (object_array([X[0], X[1][:9]]), object_array([y[0], y[1][:9]])),
+        "ragged": (make_object_array([X[0], X[1][:9]]), make_object_array([y[0], y[1][:9]])),
         "chains": (X[:, 0], y[:, 0]),
         "samples": (X[:, 0, 0], y[:, 0, 0]),
     }[layout]

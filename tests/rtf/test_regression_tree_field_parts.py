@@ -18,7 +18,7 @@ from regression_tree_problems import (
 )
 from scipy.stats import multivariate_normal
 
-from sklearn_crf._threads import range_runner
+from sklearn_crf._threads import open_range_runner
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.models import score
@@ -28,7 +28,7 @@ from sklearn_crf.rtf._objectives import (
     GaussianLikelihood,
     GaussianPseudolikelihood,
     PredictionLoss,
-    stacks_of,
+    group_stacks,
 )
 from sklearn_crf.rtf._potentials import (
     FieldImage,
@@ -36,19 +36,19 @@ from sklearn_crf.rtf._potentials import (
     RegressionTreePotentials,
     clip_eigenvalues,
 )
-from sklearn_crf.rtf._scaling import InputMoments, LeafScaling, whitening_of
+from sklearn_crf.rtf._scaling import InputMoments, LeafScaling, compute_whitening
 from sklearn_crf.rtf._trees import (
     FactorTemplate,
     RegressionTree,
-    all_tests,
-    best_split,
-    explained_variance,
-    factor_templates,
+    build_factor_templates,
+    compute_explained_variance,
+    compute_projected_norm,
+    draw_tests,
+    enumerate_tests,
+    find_best_split,
     find_splits,
-    projected_norm,
-    random_tests,
 )
-from sklearn_crf.rtf.images._input import window_offsets
+from sklearn_crf.rtf.images._input import compute_window_offsets
 from sklearn_crf.rtf.losses import LOSSES, WEIGHTED, loss_function
 
 BOUNDS = (1e-2, 1e2)
@@ -71,10 +71,10 @@ def test_leaves_are_found_by_descent(seed, n_splits):
         features = rng.normal(size=(*shape, 3)).astype(np.float32)
         tree = random_tree(3, n_splits, rng, radius)
         assert tree.n_leaves == n_splits + 1
-        for kind in factor_templates(offsets):
+        for kind in build_factor_templates(offsets):
             expected = [leaf_by_descent(tree, features, pixel) for pixel in pixels_of(kind, shape)]
             for n_threads in (1, 3):
-                with range_runner(n_threads) as run:
+                with open_range_runner(n_threads) as run:
                     assert_array_equal(tree.leaves(features, kind, run), expected)
 
 
@@ -110,7 +110,7 @@ def test_a_split_renames_no_other_leaf():
     grown, parent = tree.split({1: (np.zeros(7, int), 0.0), 3: (np.zeros(7, int), 0.5)})
     assert_array_equal(parent, [0, 1, 2, 3, 4, 1, 3])
     features = rng.normal(size=(9, 9, 2))
-    with range_runner(1) as run:
+    with open_range_runner(1) as run:
         before, after = (t.leaves(features, FactorTemplate(), run) for t in (tree, grown))
     assert_array_equal(parent[after], before)
     assert RegressionTree.stump().depth == 0
@@ -313,16 +313,16 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, shape, multiplie
         shape, n_values, n_splits=1, seed=7, channels=channels, multipliers=multipliers
     )
     coef = potentials.project(coef, BOUNDS)
-    tests = random_tests(5, 3, 2 if len(shape) == 2 else (1, 2, 1), np.random.RandomState(2))
-    monkeypatch.setattr("sklearn_crf.rtf._trees.random_tests", lambda *_: tests)
+    tests = draw_tests(5, 3, 2 if len(shape) == 2 else (1, 2, 1), np.random.RandomState(2))
+    monkeypatch.setattr("sklearn_crf.rtf._trees.draw_tests", lambda *_: tests)
     gains = []
 
     def recorded(*args, **options):
-        found = best_split(*args, **options)
+        found = find_best_split(*args, **options)
         gains.extend([] if found is None else [found.gain])
         return found
 
-    monkeypatch.setattr("sklearn_crf.rtf._trees.best_split", recorded)
+    monkeypatch.setattr("sklearn_crf.rtf._trees.find_best_split", recorded)
     risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
     options = Splits(n_feature_tests=5, n_thresholds=3, feature_radius=2, max_samples=None, min_samples_leaf=5)
     found = find_splits(risk, trees, coef, [9] * len(trees), options, BOUNDS, np.random.RandomState(3))
@@ -345,7 +345,7 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, shape, multiplie
 def responses_in(images, kind, leaf, test):
     """Return the responses to a test of all factors in a leaf."""
     offsets = OFFSETS if images[0].features.ndim == 3 else OFFSETS_OF_VOLUMES
-    number = factor_templates(offsets, kind.channels, kind.multipliers).index(kind) if kind.paired else 0
+    number = build_factor_templates(offsets, kind.channels, kind.multipliers).index(kind) if kind.paired else 0
     return np.array(
         [
             response_by_definition(image.features, pixel, test)
@@ -408,7 +408,7 @@ def test_residual_splits_explain_most(n_values):
             return sum(np.sum((values[side] - values[side].mean(axis=0)) ** 2) for side in (above, ~above))
 
         (test, threshold), others = own[0], []
-        for other in all_tests(3, 1):
+        for other in enumerate_tests(3, 1):
             responses = responses_in(images, kind, 0, other)
             thresholds = np.sort(responses)[[-(-k * len(responses) // 4) - 1 for k in (1, 2, 3)]]
             others += [left_over(responses, own) for own in thresholds]
@@ -433,10 +433,10 @@ def test_weighted_quantiles_are_those_of_repeated_responses(seed):
     responses = rng.randint(12, size=(3, 20)).astype(float)
     terms = np.column_stack([weight, weight * rng.normal(size=20)])
     options = {"n_thresholds": 4, "min_samples": 2}
-    once = best_split(terms, responses, explained_variance, **options)
+    once = find_best_split(terms, responses, compute_explained_variance, **options)
     repeated = np.repeat(responses, weight, axis=1)
     terms = np.repeat(terms / np.maximum(weight, 1)[:, None], weight, axis=0)
-    many = best_split(terms, repeated, explained_variance, **options)
+    many = find_best_split(terms, repeated, compute_explained_variance, **options)
     assert (once is None) == (many is None)
     if once is not None:
         # Two tests may split the samples in the same way; the last digit decides which of them comes first.
@@ -448,8 +448,8 @@ def test_weighted_quantiles_are_those_of_repeated_responses(seed):
 def test_projected_norm_stops_at_the_bounds():
     precision = np.eye(2) * 0.01
     outward = np.eye(2)
-    assert projected_norm(np.zeros(3), outward, precision, BOUNDS) == pytest.approx(0)
-    assert projected_norm(np.zeros(3), -outward, precision, BOUNDS) == pytest.approx(2)
+    assert compute_projected_norm(np.zeros(3), outward, precision, BOUNDS) == pytest.approx(0)
+    assert compute_projected_norm(np.zeros(3), -outward, precision, BOUNDS) == pytest.approx(2)
 
 
 @pytest.mark.parametrize("kind", [FactorTemplate(), FactorTemplate(1, -1, True)])
@@ -458,7 +458,7 @@ def test_whitened_inputs_are_uncorrelated(kind):
     plane = rng.normal(size=(30, 40, 3)) @ rng.normal(size=(3, 3)) + 5
     # Zero-sum values and a constant contribute nothing.
     plane = np.concatenate([plane, plane.sum(axis=2, keepdims=True), np.ones((30, 40, 1))], axis=2)
-    white = whitening_of(InputMoments.of([plane], kind, rng))
+    white = compute_whitening(InputMoments.of([plane], kind, rng))
     n_factors = kind.rows(plane.shape[:2]).n_factors
     inputs = kind.inputs(plane, np.arange(n_factors)) @ white.T
     assert inputs.shape == (n_factors, 1 + 3 * (2 if kind.paired else 1))
@@ -466,13 +466,13 @@ def test_whitened_inputs_are_uncorrelated(kind):
 
 
 def test_windows():
-    assert window_offsets(1, 2).shape == (0, 2)
-    assert len(window_offsets(3, 2)) == 4
-    assert len(window_offsets(5, 2)) == 12
-    assert window_offsets(5, 1).tolist() == [[2], [1]] or window_offsets(5, 1).tolist() == [[1], [2]]
-    assert window_offsets([[0, 1], [0, -1]], 2).tolist() == [[0, 1]]
-    graph = lattice((5, 6), window_offsets(5, 2))
-    assert_array_equal(graph.offsets, window_offsets(5, 2))
+    assert compute_window_offsets(1, 2).shape == (0, 2)
+    assert len(compute_window_offsets(3, 2)) == 4
+    assert len(compute_window_offsets(5, 2)) == 12
+    assert compute_window_offsets(5, 1).tolist() == [[2], [1]] or compute_window_offsets(5, 1).tolist() == [[1], [2]]
+    assert compute_window_offsets([[0, 1], [0, -1]], 2).tolist() == [[0, 1]]
+    graph = lattice((5, 6), compute_window_offsets(5, 2))
+    assert_array_equal(graph.offsets, compute_window_offsets(5, 2))
 
 
 def test_prediction_is_the_mean_of_the_field():
@@ -521,7 +521,7 @@ def test_images_of_one_shape_are_evaluated_as_one(is_chain, n_values, options, l
     if loss == "mse":
         objective = PredictionLoss(loss_function(loss), ConjugateGradient(tol=1e-13), 0.3, 2.0, WEIGHTED[loss])
         targets[1][rng.random(targets[1].shape) < 0.3] = np.nan
-    assert stacks_of(images, objective) == [[0, 1, 2, 3, 4]]
+    assert group_stacks(images, objective) == [[0, 1, 2, 3, 4]]
     alone = FieldRisk(objective, potentials, images, targets, weights)
     together = FieldRisk(objective, potentials, images, targets, weights, stacks=[[0, 2, 3], [1, 4]])
     assert together.value(coef) == pytest.approx(alone.value(coef), rel=1e-10)
@@ -546,14 +546,14 @@ def test_only_small_images_of_one_shape_are_evaluated_as_one():
     _, _, _, large, _ = random_field((80, 60), n_images=2, seed=0)
     mean, psnr = GaussianPseudolikelihood(), PredictionLoss(loss_function("psnr"), ConjugateGradient())
     mixed = [images[0], others[0], *images[1:], *large]
-    assert stacks_of(mixed, mean) == [[0, 2, 3, 4], [1], [5, 6, 7], [8], [9]]
+    assert group_stacks(mixed, mean) == [[0, 2, 3, 4], [1], [5, 6, 7], [8], [9]]
     # No stack is left over.
-    assert [len(own) for own in stacks_of(images[:1] * 9, mean)] == [3, 3, 3]
+    assert [len(own) for own in group_stacks(images[:1] * 9, mean)] == [3, 3, 3]
     # The loss of several images is not a mean of their losses.
-    assert stacks_of(mixed, psnr) == [[i] for i in range(10)]
-    assert stacks_of(mixed, GaussianLikelihood()) == [[i] for i in range(10)]
+    assert group_stacks(mixed, psnr) == [[i] for i in range(10)]
+    assert group_stacks(mixed, GaussianLikelihood()) == [[i] for i in range(10)]
     _, _, _, volumes, _ = random_field((3, 4, 5), n_images=2, seed=0)
-    assert stacks_of(volumes, mean) == [[0], [1]]
+    assert group_stacks(volumes, mean) == [[0], [1]]
 
 
 @pytest.mark.parametrize("channels", [None, (2, 0)])
@@ -587,14 +587,14 @@ def test_leaves_are_scaled_by_their_inputs(channels):
 
 
 def test_half_of_the_tests_are_of_magnitudes():
-    tests = random_tests(2000, 5, 3, np.random.RandomState(0))
+    tests = draw_tests(2000, 5, 3, np.random.RandomState(0))
     assert 0.45 < tests[:, 6].mean() < 0.55
     assert set(tests[:, 6]) == {0, 1}
     # If there are only the channels of the sample itself, each channel is tested as it is.
-    assert_array_equal(random_tests(8, 5, 0, np.random.RandomState(0))[:5, [0, 3, 6]], [[k, -1, 0] for k in range(5)])
-    assert not all_tests(5, 1)[:, 6].any()
+    assert_array_equal(draw_tests(8, 5, 0, np.random.RandomState(0))[:5, [0, 3, 6]], [[k, -1, 0] for k in range(5)])
+    assert not enumerate_tests(5, 1)[:, 6].any()
     # In volumes, tests also compare other slices.
-    tests = random_tests(500, 5, (1, 2, 3), np.random.RandomState(0))
+    tests = draw_tests(500, 5, (1, 2, 3), np.random.RandomState(0))
     assert [np.abs(tests[:, k]).max() for k in (7, 1, 2, 8, 4, 5)] == [1, 2, 3] * 2
     assert not tests[tests[:, 3] < 0][:, [4, 5, 8]].any()
-    assert len(np.unique(all_tests(2, (1, 2, 3)), axis=0)) == 2 * 3 * 5 * 7
+    assert len(np.unique(enumerate_tests(2, (1, 2, 3)), axis=0)) == 2 * 3 * 5 * 7

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.inference import GaussianDirect
 from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Splits, Window
-from sklearn_crf.rtf._training import TreeField, share_of_round
+from sklearn_crf.rtf._training import TreeField, compute_round_share
 from sklearn_crf.rtf.images._corruption import factor_of_blocks, factor_of_quality
 
 # Few iterations on few pixels.
@@ -413,7 +413,7 @@ def test_rounds_of_more_pixels_count_more():
     # The first rounds have equal weights, later rounds weights by their pixels.
     expected = {100_000: [1, 1 / 2, 1 / 3, 1 / 3], 400_000: [1, 2 / 3, 2 / 3, 2 / 3], 1000: [1, 1 / 2, 1 / 3, 0.3]}
     for n_pixels, shares in expected.items():
-        assert [share_of_round(number, n_pixels) for number in range(1, 5)] == pytest.approx(shares)
+        assert [compute_round_share(number, n_pixels) for number in range(1, 5)] == pytest.approx(shares)
 
 
 # The pseudolikelihood needs known neighbours too.

@@ -11,8 +11,8 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf import FieldSolver, Splits, Window
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._rounds import ImagesHere, Rounds, sampled_variables, squares_of, with_surroundings
-from sklearn_crf.rtf._trees import factor_templates
+from sklearn_crf.rtf._rounds import ImagesHere, Rounds, cover_with_squares, cut_with_surroundings, sample_variables
+from sklearn_crf.rtf._trees import build_factor_templates
 from sklearn_crf.rtf.images._input import TrainingData
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
@@ -36,7 +36,7 @@ def random_data(shapes, weighted, seed=0):
 def risk_of(data, seed=1):
     """Return the risk of a random field, and its parameters."""
     rng = np.random.RandomState(seed)
-    types = factor_templates(OFFSETS)
+    types = build_factor_templates(OFFSETS)
     trees = [random_tree(3, 3, rng) for _ in types]
     whitening = [np.eye(kind.n_inputs(3)) for kind in types]
     potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, 2)
@@ -49,16 +49,16 @@ def risk_of(data, seed=1):
 @pytest.mark.parametrize("side", [3, 5, 50])
 def test_all_squares_together_are_the_images(side, weighted):
     data = random_data([(17, 12), (9, 21)], weighted)
-    squares = squares_of(data, side)
+    squares = cover_with_squares(data, side)
     assert sum((r.stop - r.start) * (c.stop - c.start) for _, r, c in squares) == 17 * 12 + 9 * 21
     risk, coef = risk_of(data)
     value, gradient = risk.value_grad(coef)
-    risk, _ = risk_of(with_surroundings(data, squares, MARGIN))
+    risk, _ = risk_of(cut_with_surroundings(data, squares, MARGIN))
     found, found_gradient = risk.value_grad(coef)
     assert found == pytest.approx(value, rel=1e-10)
     assert_allclose(found_gradient, gradient, atol=1e-10)
     # A square of pixels has the weight of its pixels.
-    total = sum(weight.sum() for weight in with_surroundings(data, squares, MARGIN).weights)
+    total = sum(weight.sum() for weight in cut_with_surroundings(data, squares, MARGIN).weights)
     mean = np.mean(np.concatenate(data.weights)) if weighted else 1.0
     assert total == pytest.approx(mean * (17 * 12 + 9 * 21))
 
@@ -66,19 +66,19 @@ def test_all_squares_together_are_the_images(side, weighted):
 def test_margins_are_needed():
     data = random_data([(17, 12)], False)
     risk, coef = risk_of(data)
-    cut, _ = risk_of(with_surroundings(data, squares_of(data, 5), 0))
+    cut, _ = risk_of(cut_with_surroundings(data, cover_with_squares(data, 5), 0))
     assert abs(cut.value(coef) - risk.value(coef)) > 1e-3
 
 
 @pytest.mark.parametrize("n", [1, 40, 200, 390])
 def test_at_most_so_many(n):
     data = random_data([(17, 12), (9, 21)], False)
-    found = sampled_variables(data, n, MARGIN, np.random.RandomState(0))
+    found = sample_variables(data, n, MARGIN, np.random.RandomState(0))
     used = sum(np.count_nonzero(weight) for weight in found.weights)
     # A square of four is the smallest.
     assert used <= max(n, 16)
     assert used >= 0.6 * n or n == 1
-    other = sampled_variables(data, n, MARGIN, np.random.RandomState(1))
+    other = sample_variables(data, n, MARGIN, np.random.RandomState(1))
     assert len(found.features) != len(other.features) or any(
         a.shape != b.shape or np.any(a != b) for a, b in zip(found.features, other.features, strict=True)
     )
@@ -88,7 +88,7 @@ def test_the_mean_over_samples_is_the_whole():
     data = random_data([(16, 16)] * 2, False)
     risk, coef = risk_of(data)
     rng = np.random.RandomState(0)
-    values = [risk_of(sampled_variables(data, 128, MARGIN, rng))[0].value(coef) for _ in range(60)]
+    values = [risk_of(sample_variables(data, 128, MARGIN, rng))[0].value(coef) for _ in range(60)]
     error = np.std(values) / np.sqrt(len(values))
     assert np.mean(values) == pytest.approx(risk.value(coef), abs=4 * error)
     assert np.std(values) > 0
@@ -98,7 +98,7 @@ def test_all_pixels_are_no_sample():
     data = random_data([(17, 12)], False)
     images = ImagesHere(data.features, data.targets, data.weights, lambda shape: data.graphs[0])
     for most, are_all in ((None, True), (17 * 12, True), (17 * 12 - 1, False)):
-        sampled = partial(sampled_variables, max_samples=most, margin=MARGIN)
+        sampled = partial(sample_variables, max_samples=most, margin=MARGIN)
         rounds = Rounds(images, most, sampled, 0, 1)
         assert (rounds(0).targets is data.targets) == are_all
 

@@ -7,7 +7,7 @@ from regression_tree_problems import random_field
 
 from sklearn_crf.kernels.rtf.leaf_models import factor_inputs, split_terms
 from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins
-from sklearn_crf.rtf._potentials import GaussianStatistics, as_plane, cross_of, factor_terms
+from sklearn_crf.rtf._potentials import GaussianStatistics, as_plane, compute_factor_terms, cross_of
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -81,7 +81,7 @@ def test_terms_of_splits(shape, n_values, n_multipliers, has_cross, dtype):
         own, place = rng.randint(kind.rows(shape).n_factors, size=9), rng.permutation(11)[:9]
         weight, inputs = rng.random_sample(9), rng.normal(size=(9, 4)).astype(dtype)
         multipliers = rng.random_sample((9, n_multipliers)).astype(dtype)
-        slope, whole = (part[own] for part in factor_terms(statistics, image, types, number))
+        slope, whole = (part[own] for part in compute_factor_terms(statistics, image, types, number))
         of_slopes = multipliers[:, :, None, None] * whole[:, None]
         parts = whole, of_slopes, slope[:, :, None] * inputs[:, None]
         terms = np.concatenate([part.reshape(9, -1) for part in parts], axis=1) / 0.3

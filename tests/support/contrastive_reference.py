@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf.models import Statistics, labeling_statistics, score
+from sklearn_crf.models import Statistics, compute_labeling_statistics, score
 
 
 def all_labelings(n_nodes, n_columns):
@@ -23,11 +23,11 @@ def contrastive_reference(model, labels, sets, weights):
     """Return the loss and statistics of sets of labelings, each of which contains the truth."""
     value = 0.0
     statistics = Statistics(np.zeros(model.unary.shape), np.zeros(model.tables.shape))
-    truth = labeling_statistics(model, labels)
+    truth = compute_labeling_statistics(model, labels)
     for rows, weight in zip(sets, weights, strict=True):
         rows = np.unique(rows, axis=0)
         scores = np.array([score(model, row) for row in rows])
         value += weight * (logsumexp(scores) - score(model, labels))
         for row, share in zip(rows, weight * np.exp(scores - logsumexp(scores)), strict=True):
-            statistics = statistics.plus(labeling_statistics(model, row).minus(truth).scaled(share, share))
+            statistics = statistics.plus(compute_labeling_statistics(model, row).minus(truth).scaled(share, share))
     return value, statistics

@@ -16,7 +16,7 @@ from sklearn_crf.inference import (
     MeanField,
     TreeInference,
     TRWMessagePassing,
-    conditional_scores,
+    compute_conditional_scores,
     fuse_labelings,
     gibbs_sweeps,
 )
@@ -33,7 +33,7 @@ MARGINALS = TreeInference().marginals(MODEL)
 
 
 def excess(labels):
-    found = models.excess_over_labels(MODEL, labels, MARGINALS.statistics, MARGINALS.log_z_terms)
+    found = models.compute_label_excess(MODEL, labels, MARGINALS.statistics, MARGINALS.log_z_terms)
     if found is None:
         raise ValueError("a label is no state")
     return found
@@ -67,22 +67,22 @@ NEGATIVE = {"negative": np.full(4, -1), "very negative": np.full(4, -(2**31))}
 CALLS = {
     **{
         f"{function.__name__} of {name}": lambda labels, function=function, model=model: function(model, labels)
-        for function in (models.score, models.score_terms, models.check_labels)
+        for function in (models.score, models.compute_score_terms, models.check_labels)
         for name, model in (("pairwise", MODEL), ("factors", FACTORS), ("dense", DENSE))
     },
     **{
         f"{function.__name__} of {name}": lambda labels, function=function, model=model: function(model, labels)
-        for function in (models.labeling_statistics, models.clamped, objectives.tangent_sets)
+        for function in (models.compute_labeling_statistics, models.clamped, objectives.tangent_sets)
         for name, model in (("pairwise", MODEL), ("factors", FACTORS))
         if not (function is objectives.tangent_sets and name == "factors")
     },
-    "difference_of_labelings": lambda labels: models.difference_of_labelings(MODEL, labels, RIGHT),
-    "difference_of_labelings, others": lambda labels: models.difference_of_labelings(MODEL, RIGHT, labels),
-    "excess_over_labels": excess,
-    "pair_counts": lambda labels: models.pair_counts(MODEL, labels, [0, 1, 1], 2),
+    "compute_labeling_difference": lambda labels: models.compute_labeling_difference(MODEL, labels, RIGHT),
+    "compute_labeling_difference, others": lambda labels: models.compute_labeling_difference(MODEL, RIGHT, labels),
+    "compute_label_excess": excess,
+    "count_pair_states": lambda labels: models.count_pair_states(MODEL, labels, [0, 1, 1], 2),
     "loss_augmented": lambda labels: objectives.loss_augmented(MODEL, labels, COST),
     "loss_augmented of factors": lambda labels: objectives.loss_augmented(FACTORS, labels, COST),
-    "conditional_scores": lambda labels: conditional_scores(MODEL, labels),
+    "compute_conditional_scores": lambda labels: compute_conditional_scores(MODEL, labels),
     "gibbs_sweeps": lambda labels: gibbs_sweeps(MODEL, labels, 2, 0),
     "fuse_labelings": lambda labels: fuse_labelings(MODEL, [RIGHT, labels]),
     "AssignmentSets": lambda labels: objectives.AssignmentSets(MODEL, labels),

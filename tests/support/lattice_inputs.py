@@ -12,7 +12,7 @@ from sklearn_crf.encoding import (
     encode_X,
     encode_y,
     make_batches,
-    object_array,
+    make_object_array,
     record_input,
     validate_sample_weight,
 )
@@ -48,14 +48,14 @@ ROWS_OF_THE_TABLE = {
     "volumes": (RNG.normal(size=(2, 2, 3, 2, 1)), "array", 3, 24),
     "list of chains": (chains(), "list", 1, 11),
     "tuple of chains": (tuple(chains()), "list", 1, 11),
-    "object array of chains": (object_array(chains()), "list", 1, 11),
+    "object array of chains": (make_object_array(chains()), "list", 1, 11),
     "equal chains in a list": (chains((3, 3)), "list", 1, 6),
     "sparse chains": ([sp.csr_matrix(x) for x in chains()], "list", 1, 11),
     "ragged nested chains": ([[[1.0], [2]], [[3]]], "list", 1, 3),
     "list of images": (images(), "list", 2, 21),
     "list of volumes": ([np.zeros((2, 2, 2, 1)), np.zeros((1, 2, 3, 1))], "list", 3, 14),
     "examples": (triangle_and_more(), "list", None, 11),
-    "object array of examples": (object_array(triangle_and_more()), "list", None, 11),
+    "object array of examples": (make_object_array(triangle_and_more()), "list", None, 11),
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, lattice
 from sklearn_crf.models import PairwiseModel
 
 TABLE_KINDS = ("tied", "typed", "weighted", "untied")
@@ -39,14 +39,14 @@ def flip_some(edges, rng):
 FORESTS = {
     "chain": lambda rng: lattice((6,)),
     "tree": lambda rng: random_tree(7, rng),
-    "disconnected_forest": lambda rng: disjoint_union([lattice((3,)), lattice(()), random_tree(4, rng)]),
+    "disconnected_forest": lambda rng: build_disjoint_union([lattice((3,)), lattice(()), random_tree(4, rng)]),
     "no_edges": lambda rng: lattice((4,), connectivity=[[9]]),
     "one_node": lambda rng: lattice(()),
 }
 LOOPY = {
     "grid": lambda rng: lattice((3, 3)),
     "cycle": lambda rng: cycle(5),
-    "disconnected": lambda rng: disjoint_union([cycle(4), lattice((2,)), lattice(()), lattice((2, 2))]),
+    "disconnected": lambda rng: build_disjoint_union([cycle(4), lattice((2,)), lattice(()), lattice((2, 2))]),
     "bridges": lambda rng: triangles_with_bridges(),
 }
 TOPOLOGIES = FORESTS | LOOPY

@@ -6,7 +6,7 @@ from sklearn_crf import RegressionTreeField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf import FieldSolver
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import RegressionTree, factor_templates, random_tests
+from sklearn_crf.rtf._trees import RegressionTree, build_factor_templates, draw_tests
 
 OFFSETS = np.array([[0, 1], [1, 0], [1, -1], [0, 2]])
 OFFSETS_OF_VOLUMES = np.array([[0, 0, 1], [0, 1, -1], [1, 0, 0], [1, -1, 2], [2, 1, 0]])
@@ -16,7 +16,7 @@ def random_tree(n_channels, n_splits, rng, radius=2):
     """Return a tree grown by random splits of random leaves."""
     tree = RegressionTree.stump()
     for _ in range(n_splits):
-        test = random_tests(1, n_channels, radius, rng)[0]
+        test = draw_tests(1, n_channels, radius, rng)[0]
         tree, _ = tree.split({int(rng.randint(tree.n_leaves)): (test, rng.normal())})
     return tree
 
@@ -38,7 +38,7 @@ def random_field(
         offsets = OFFSETS if len(shape) == 2 else OFFSETS_OF_VOLUMES
     graph = lattice(shape, offsets)
     radius = 2 if len(shape) == 2 else (2, 1, 2)
-    types = factor_templates(graph.offsets, channels, multipliers)
+    types = build_factor_templates(graph.offsets, channels, multipliers)
     trees = [random_tree(n_channels, n_splits, rng, radius) for _ in types]
     whitening = [rng.normal(size=(n, n)) / n for n in (kind.n_inputs(n_channels) for kind in types)]
     potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)

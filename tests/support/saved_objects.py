@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf import Example, Graph
-from sklearn_crf.graphs import covering_trees, disjoint_union, lattice
+from sklearn_crf.graphs import build_disjoint_union, covering_trees, lattice
 from sklearn_crf.models import (
     DenseModel,
     FactorGraph,
@@ -35,7 +35,7 @@ OBJECTS = {
     "graph": TRIANGLE,
     "lattice": GRID,
     "node": lattice(()),
-    "union": disjoint_union([TRIANGLE, lattice((3,))]),
+    "union": build_disjoint_union([TRIANGLE, lattice((3,))]),
     "trees": covering_trees(TRIANGLE),
     "pairwise": PAIRWISE,
     "float32": PairwiseModel(TRIANGLE, np.zeros((4, 2), np.float32), np.zeros((1, 2, 2))),

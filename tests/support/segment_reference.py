@@ -5,7 +5,7 @@ from itertools import groupby, product
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf.graphs import disjoint_union, lattice
+from sklearn_crf.graphs import build_disjoint_union, lattice
 from sklearn_crf.models import PairwiseModel, SegmentModel
 
 
@@ -25,7 +25,7 @@ def random_segments(
 ):
     """Return a segment model of chains with random scores, a fraction of which are -inf."""
     rng = np.random.default_rng(seed)
-    graph = disjoint_union([lattice((n,)) for n in sizes])
+    graph = build_disjoint_union([lattice((n,)) for n in sizes])
 
     def scores(*shape):
         values = scale * rng.normal(size=shape)

@@ -9,9 +9,9 @@ import numpy as np
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Infeasible, Refuted
-from sklearn_crf.inference.automatic._cost import Budget, shares_of_components
+from sklearn_crf.inference.automatic._cost import Budget, group_components
 from sklearn_crf.inference.exact._tree import TreeInference
-from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, model_of_components
+from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, extract_components
 
 
 class AutoState(NamedTuple):
@@ -56,7 +56,7 @@ class Automatic(Inference):
     ) -> tuple[list, list[np.ndarray]]:
         """Return the results of groups of components, exact or approximate, and the nodes of each group."""
         # exactly, roughly: functions of a model and a former state
-        shares = shares_of_components(model, budget)
+        shares = group_components(model, budget)
         if (shares == shares[:1]).all():
             return [(exactly if (shares == 0).all() else roughly)(model, init)], [np.arange(model.n_nodes)]
         numbers = [*range(shares.max() + 1), *([-1] if shares.min() < 0 else [])]
@@ -64,14 +64,14 @@ class Automatic(Inference):
         former = former if former is not None and len(former) == len(numbers) else [None] * len(numbers)
         parts, places = [], []
         for number, state in zip(numbers, former, strict=True):
-            part, nodes = model_of_components(model, shares == number)
-            with _nodes_of_whole(nodes):
+            part, nodes = extract_components(model, shares == number)
+            with _renumber_error_nodes(nodes):
                 parts.append((roughly if number < 0 else exactly)(part, state))
             places.append(nodes)
         return parts, places
 
 
-def joined_parts(parts: list) -> dict[str, Any]:
+def join_parts(parts: list) -> dict[str, Any]:
     """Return the joint state and method of results of parts of a model."""
     return {
         "state": AutoState("parts", tuple(part.state for part in parts)),
@@ -80,7 +80,7 @@ def joined_parts(parts: list) -> dict[str, Any]:
 
 
 @contextmanager
-def _nodes_of_whole(nodes: np.ndarray) -> Iterator[None]:
+def _renumber_error_nodes(nodes: np.ndarray) -> Iterator[None]:
     """Context that converts node indices in errors from a part of a model to the whole model."""
     # nodes: (n_part,), nodes of the part in the whole model
     try:

@@ -14,7 +14,7 @@ from sklearn_crf.inference.exact import _tuning as exact_tuning
 from sklearn_crf.inference.exact._elimination import (
     BucketSizes,
     Structure,
-    orders_of_components,
+    iterate_component_orders,
 )
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._reduction import Reduction
@@ -121,20 +121,20 @@ def exact_inference(
         unary = np.zeros((structure.n_nodes, n_states), dtype=np.float32)
         structure = PairwiseModel(structure, unary, np.zeros((1, n_states, n_states)))
     limits = Budget.of(budget)
-    found = by_recursion(structure)
+    found = choose_recursion(structure)
     if found is not None:
         return found
-    return limits.junction_tree() if (shares_of_components(structure, limits) >= 0).all() else None
+    return limits.junction_tree() if (group_components(structure, limits) >= 0).all() else None
 
 
-def by_recursion(model: Any) -> Inference | None:
+def choose_recursion(model: Any) -> Inference | None:
     """Return the exact algorithm for a forest or for chains with segments, None for other models."""
     if isinstance(model, SegmentModel):
         return SegmentInference()
     return TreeInference() if isinstance(model, PairwiseModel) and model.graph.is_forest else None
 
 
-def shares_of_components(model: PairwiseModel | FactorGraph, budget: Budget) -> np.ndarray:
+def group_components(model: PairwiseModel | FactorGraph, budget: Budget) -> np.ndarray:
     """Group connected components for joint elimination, (n_components,) int; -1 if beyond the budget."""
     # components of a group fit into memory together; a single -1 if all components are beyond the budget
     if isinstance(model, FactorGraph):
@@ -183,32 +183,32 @@ class _Sizes(NamedTuple):
         """Return the sizes of a factor graph."""
         problem = Reduction(model)
         ptr, scope = problem.free_scopes
-        log_sizes, arity = _log_sizes(ptr, scope, problem.n_states), np.diff(ptr)
+        log_sizes, arity = _compute_log_sizes(ptr, scope, problem.n_states), np.diff(ptr)
         is_free = arity > 0
         sizes = np.exp(np.minimum(log_sizes[is_free], 600.0)) * arity[is_free]
         n_entries = 2.0 * np.bincount(model.component[scope[ptr[:-1][is_free]]], sizes, model.n_components)
         return cls(problem.n_states.astype(np.int64), ptr, scope, n_entries, model.component)
 
 
-def _log_sizes(ptr: np.ndarray, scope: np.ndarray, n_states: np.ndarray) -> np.ndarray:
+def _compute_log_sizes(ptr: np.ndarray, scope: np.ndarray, n_states: np.ndarray) -> np.ndarray:
     """Return the logarithms of the numbers of joint states of scopes."""
     rows = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     return np.bincount(rows, np.log(n_states)[scope], len(ptr) - 1)
 
 
 def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
-    """Group components by the memory that they need, see :func:`shares_of_components`."""
+    """Group components by the memory that they need, see :func:`group_components`."""
     cells, component = budget.cells(sizes.n_entries), sizes.component
     # A multiplication in a product of tables counts as a fraction of a cell, so cliques may exceed the budget.
     most_cells = exact_tuning.PRODUCTS_OF_A_CELL * cells
-    ptr, scope, is_small = _without_large_factors(sizes, most_cells)
+    ptr, scope, is_small = _drop_large_factors(sizes, most_cells)
     graph = Structure.of(ptr, scope, sizes.n_states)
     n_edges = np.bincount(component, np.diff(graph.ptr), len(cells)) / 2
     steps = np.maximum(_tuning.LEAST_STEPS, _tuning.STEPS_OF_AN_EDGE * n_edges)
     nodes = np.flatnonzero((sizes.n_states > 1) & is_small[component])
     orders = [np.zeros(0, dtype=np.int32)]
     # Nodes with one state may split a component into several parts.
-    for own, order in orders_of_components(graph, nodes, most_cells[component], steps[component]):
+    for own, order in iterate_component_orders(graph, nodes, most_cells[component], steps[component]):
         if order is None:
             is_small[component[own[0]]] = False
         else:
@@ -226,13 +226,13 @@ def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
     return _fill_groups(is_small, memory, largest, budget.most_bytes)
 
 
-def _without_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
+def _drop_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
     """Remove scopes of components with a too large factor; return scopes, and a mask of the other components."""
     ptr, scope = sizes.scope_ptr, sizes.scope
     owner = np.zeros(len(ptr) - 1, dtype=np.int64)
     has_nodes = np.diff(ptr) > 0
     owner[has_nodes] = sizes.component[scope[ptr[:-1][has_nodes]]]
-    too_large = has_nodes & (_log_sizes(ptr, scope, sizes.n_states) > np.log(most_cells)[owner])
+    too_large = has_nodes & (_compute_log_sizes(ptr, scope, sizes.n_states) > np.log(most_cells)[owner])
     is_small = np.bincount(owner[too_large], minlength=len(most_cells)) == 0
     if is_small.all():
         return ptr, scope, is_small

@@ -4,16 +4,16 @@ from itertools import count
 
 import numpy as np
 
-from sklearn_crf.inference._base import convergence_left_to_caller, marginals_as_found
+from sklearn_crf.inference._base import convergence_left_to_caller, run_marginals_unchecked
 from sklearn_crf.inference._results import Infeasible, Marginals
 from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.automatic._cost import exact_inference
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
-from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, model_of_nodes
+from sklearn_crf.models import FactorGraph, PairwiseModel, extract_nodes, factor_graph_of
 
 
-def estimated_error(model: PairwiseModel | FactorGraph, found: Marginals, inference: LoopyBP) -> float | None:
+def estimate_error(model: PairwiseModel | FactorGraph, found: Marginals, inference: LoopyBP) -> float | None:
     r"""Return an estimate of the mean error of the node marginals, or None if it would take too long.
 
     At a fixed point of belief propagation, the model equals a product of beliefs,
@@ -26,17 +26,17 @@ def estimated_error(model: PairwiseModel | FactorGraph, found: Marginals, infere
     nodes, and their beliefs are compared instead of the result.
     """
     probes = np.random.default_rng(0).permutation(model.n_nodes)[: _tuning.N_PROBED_NODES]
-    near = _neighbourhood(model, probes) if model.n_nodes else None
+    near = _find_neighbourhood(model, probes) if model.n_nodes else None
     if near is None:
         return None
     if not near.all():
-        model, probes = model_of_nodes(model, near), (np.cumsum(near) - 1)[probes]
+        model, probes = extract_nodes(model, near), (np.cumsum(near) - 1)[probes]
     errors = []
     try:
         beliefs = _Beliefs(factor_graph_of(model), inference)
         marginals = found.unary if near.all() else beliefs.nodes
         for node in probes.tolist():
-            exact = marginals_as_found(JunctionTree(), beliefs.around(node)).unary[0]
+            exact = run_marginals_unchecked(JunctionTree(), beliefs.around(node)).unary[0]
             own = marginals[node][: len(exact)]
             errors.append(0.5 * np.abs(own - exact[: len(own)]).sum())
     except Infeasible:
@@ -45,7 +45,7 @@ def estimated_error(model: PairwiseModel | FactorGraph, found: Marginals, infere
     return float(np.mean(errors))
 
 
-def _neighbourhood(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -> np.ndarray | None:
+def _find_neighbourhood(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -> np.ndarray | None:
     """Return a mask (N,) bool of nodes near the given nodes, within the limits of an estimate, or None."""
     # nodes: indices; returns None if even two steps from the given nodes exceed the limits
     if isinstance(model, FactorGraph):
@@ -79,7 +79,7 @@ class _Beliefs:
         factors = [(scope, graph.dense_table(f)) for f, scope in enumerate(scopes) if scope]
         own = FactorGraph.from_factors(graph.n_states, factors)
         with convergence_left_to_caller():
-            found = marginals_as_found(inference, own)
+            found = run_marginals_unchecked(inference, own)
         self.n_states, self.scopes = graph.n_states, [scope for scope, _ in factors]
         self.nodes = [found.unary[s, :n].astype(np.float64) for s, n in enumerate(graph.n_states.tolist())]
         parts = np.split(found.statistics.log_table, own.table_ptr[1:-1])
@@ -93,12 +93,12 @@ class _Beliefs:
         """Return the product of beliefs in a neighbourhood of a node, as a model whose first node is this node."""
         fewest = max(1, int(np.log(_tuning.MOST_PROBED_CELLS) / np.log(max(2, self.n_states.max()))))
         for size in (*_tuning.NEIGHBORHOOD_SIZES, fewest):
-            model = self._inside(self._ball(node, size))
+            model = self._build_ball_model(self._grow_ball(node, size))
             if size == fewest or exact_inference(model, budget=_tuning.MOST_PROBED_CELLS) is not None:
                 break
         return model
 
-    def _ball(self, node, size):
+    def _grow_ball(self, node, size):
         ball, seen = [node], {node}
         for s in ball:
             for f in self.factors_of[s]:
@@ -109,7 +109,7 @@ class _Beliefs:
                 ball += fresh
         return ball
 
-    def _inside(self, ball):
+    def _build_ball_model(self, ball):
         number = {s: k for k, s in enumerate(ball)}
         with np.errstate(divide="ignore"):
             factors: list = [((k,), np.log(self.nodes[s])) for k, s in enumerate(ball)]
@@ -118,10 +118,10 @@ class _Beliefs:
                 if len(inside) > 1:
                     scope = [self.scopes[f][axis] for axis in inside]
                     outside = tuple(set(range(len(self.scopes[f]))) - set(inside))
-                    factors.append((tuple(number[s] for s in scope), self._ratio(f, scope, outside)))
+                    factors.append((tuple(number[s] for s in scope), self._compute_belief_ratio(f, scope, outside)))
         return FactorGraph.from_factors(self.n_states[ball], factors)
 
-    def _ratio(self, f, scope, outside):
+    def _compute_belief_ratio(self, f, scope, outside):
         """Return the logarithm of a factor's belief divided by the beliefs of its nodes, -inf where it is zero."""
         log_ratio = np.log(self.joint[f].sum(axis=outside))
         for axis, s in enumerate(scope):

@@ -5,10 +5,10 @@ from sklearn.base import clone
 
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._options import options
-from sklearn_crf.inference.automatic._base import Automatic, AutoState, joined_parts
-from sklearn_crf.inference.automatic._cost import Budget, by_recursion
-from sklearn_crf.inference.automatic._portfolio import best_of_portfolio
-from sklearn_crf.inference.cuts._graph_cut import exact_cut, n_not_submodular
+from sklearn_crf.inference.automatic._base import Automatic, AutoState, join_parts
+from sklearn_crf.inference.automatic._cost import Budget, choose_recursion
+from sklearn_crf.inference.automatic._portfolio import run_portfolio
+from sklearn_crf.inference.cuts._graph_cut import count_not_submodular, solve_exact_cut
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
@@ -90,7 +90,7 @@ class AutoMap(Automatic):
         exact = self._exact(model)
         if exact is not None:
             return self._run(exact, model, init, n_threads)
-        cut = exact_cut(model, n_threads) if isinstance(model, PairwiseModel) else None
+        cut = solve_exact_cut(model, n_threads) if isinstance(model, PairwiseModel) else None
         if cut is not None:
             return cut._replace(state=AutoState("GraphCut", cut.state), method="GraphCut")
         # Learning has a smaller budget for elimination.
@@ -100,7 +100,7 @@ class AutoMap(Automatic):
             budget,
             init,
             lambda part, former: self._run(budget.junction_tree(), part, former, n_threads),
-            lambda part, former: self._approximately(part, former, n_threads),
+            lambda part, former: self._map_approximately(part, former, n_threads),
         )
         return parts[0] if len(parts) == 1 else self._join(model, parts, places)
 
@@ -111,14 +111,14 @@ class AutoMap(Automatic):
                 return LoopyBP()
             is_small = n_joint_states(model.n_states) <= self.enumerates
             return BruteForce() if is_small else None
-        found = by_recursion(model)
+        found = choose_recursion(model)
         if found is not None:
             return found
         if n_labelings(model.graph.n_nodes, model.n_columns) <= self.enumerates:
             return BruteForce()
         return None
 
-    def _approximately(self, model, init, n_threads):
+    def _map_approximately(self, model, init, n_threads):
         if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:
             # Intermediate labels of single steps are not worth hill climbing.
             is_step = self.budget == "step"
@@ -126,15 +126,15 @@ class AutoMap(Automatic):
             return self._run(messages, model, init, n_threads)
         former = AutoState.of(init, "portfolio")
         effort = Budget.of(self.budget).most_cells / Budget.of("default").most_cells
-        found = best_of_portfolio(model, self.max_iter, former, n_threads, not self.bounded, effort)
-        return found._replace(state=AutoState("portfolio", found.state, n_not_submodular(model)))
+        found = run_portfolio(model, self.max_iter, former, n_threads, not self.bounded, effort)
+        return found._replace(state=AutoState("portfolio", found.state, count_not_submodular(model)))
 
     def _run(self, chosen, model, init, n_threads):
         """Return the result of an algorithm, with a warm start if the previous state is from this algorithm."""
         name = type(chosen).__name__
         former = AutoState.of(init, name) if name in ("JunctionTree", "TRWS") else None
         found = chosen._map(model, init=former, n_threads=n_threads)
-        return found._replace(state=AutoState(name, found.state, n_not_submodular(model)), method=name)
+        return found._replace(state=AutoState(name, found.state, count_not_submodular(model)), method=name)
 
     @staticmethod
     def _join(model, parts, places):
@@ -143,7 +143,7 @@ class AutoMap(Automatic):
         labels = np.empty(model.n_nodes, dtype=np.int32)
         for found, nodes in zip(parts, places, strict=True):
             labels[nodes] = found.labels
-        total, joined = score(model, labels), joined_parts(parts)
-        joined["state"] = joined["state"]._replace(n_nonsubmodular=n_not_submodular(model))
+        total, joined = score(model, labels), join_parts(parts)
+        joined["state"] = joined["state"]._replace(n_nonsubmodular=count_not_submodular(model))
         bound = max(sum(part.bound for part in parts), total)
         return parts[-1]._replace(labels=labels, score=total, bound=bound, fractional=None, **joined)

@@ -10,12 +10,12 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import convergence_left_to_caller
 from sklearn_crf.inference.automatic import _phases, _tuning
-from sklearn_crf.inference.automatic._base import Automatic, AutoState, joined_parts
-from sklearn_crf.inference.automatic._cost import Budget, by_recursion, exact_inference
-from sklearn_crf.inference.automatic._error_estimate import estimated_error
+from sklearn_crf.inference.automatic._base import Automatic, AutoState, join_parts
+from sklearn_crf.inference.automatic._cost import Budget, choose_recursion, exact_inference
+from sklearn_crf.inference.automatic._error_estimate import estimate_error
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.local._gibbs import GibbsSampler
-from sklearn_crf.inference.local._tempering import tempered_marginals
+from sklearn_crf.inference.local._tempering import compute_tempered_marginals
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
 from sklearn_crf.models import FactorGraph, FactorStatistics
@@ -93,11 +93,11 @@ class AutoMarginals(Automatic):
         return 1 if exact is None else exact.joined_copies(graph, n_states)
 
     def _node_marginals(self, model, n_threads):
-        chosen = by_recursion(model)
+        chosen = choose_recursion(model)
         return super()._node_marginals(model, n_threads) if chosen is None else chosen._node_marginals(model, n_threads)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        chosen = by_recursion(model)
+        chosen = choose_recursion(model)
         if chosen is not None:
             found = chosen._marginals(model, n_threads=n_threads)
             return found._replace(method=type(chosen).__name__, error=0.0)
@@ -111,21 +111,21 @@ class AutoMarginals(Automatic):
             return found._replace(method="JunctionTree", state=AutoState("JunctionTree", found.state), error=0.0)
 
         parts, places = self._split(
-            model, budget, init, exactly, lambda part, former: self._by_messages(part, former, n_threads)
+            model, budget, init, exactly, lambda part, former: self._run_belief_propagation(part, former, n_threads)
         )
         return parts[0] if len(parts) == 1 else _join(model, parts, places)
 
-    def _by_messages(self, model, init, n_threads):
+    def _run_belief_propagation(self, model, init, n_threads):
         """Return marginals by belief propagation, with an estimated error unless options are for many calls."""
         with convergence_left_to_caller():
-            found = self._by_plain_messages(model, AutoState.of(init, "LoopyBP"), n_threads)
+            found = self._run_plain_propagation(model, AutoState.of(init, "LoopyBP"), n_threads)
         state = AutoState("LoopyBP", found.state)
         if self.search and self.budget not in ("step", "fast"):
             damping = max(self.damping, _tuning.DAMPING)
-            error = estimated_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
+            error = estimate_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
             found = found._replace(error=error)
             if error is not None and error > _tuning.MOST_ERROR:
-                sampled = tempered_marginals(model, Budget.of(self.budget).most_cells, n_threads)
+                sampled = compute_tempered_marginals(model, Budget.of(self.budget).most_cells, n_threads)
                 if sampled is not None and sampled.error is not None and sampled.error < error:
                     found = sampled
         self._warn(found)
@@ -146,23 +146,23 @@ class AutoMarginals(Automatic):
                 f'(now {self.budget!r}) for exact marginals, or use sampling, inference="gibbs".'
             )
 
-    def _by_plain_messages(self, model, init, n_threads):
+    def _run_plain_propagation(self, model, init, n_threads):
         """Return marginals by belief propagation, without an estimated error."""
         if _phases.can_be_favoured(model):
-            found = self._by_phases(_phases.with_node_factors(model), init, n_threads)
+            found = self._average_over_phases(_phases.add_node_factors(model), init, n_threads)
             cells, defaults = found.statistics
             return found._replace(
                 statistics=FactorStatistics(cells[: len(model.log_table)], defaults[: model.n_tables])
             )
-        return self._by_phases(model, init, n_threads)
+        return self._average_over_phases(model, init, n_threads)
 
-    def _by_phases(self, model, init, n_threads):
+    def _average_over_phases(self, model, init, n_threads):
         phases = init if isinstance(init, _phases.PhaseState) else None
         found, inference = self._converge(model, init if phases is None else phases.plain, n_threads)
         if not found.converged or not _phases.may_have_phases(model):
             return found
         with convergence_left_to_caller():
-            return _phases.mixture_of_phases(inference, model, found, phases, self.search, n_threads)
+            return _phases.mix_phases(inference, model, found, phases, self.search, n_threads)
 
     def _converge(self, model, init, n_threads):
         """Return marginals by plain, else damped, else averaged belief propagation, and the algorithm that ran last."""
@@ -206,7 +206,7 @@ def _join(model, parts, places):
         error=0.0 if parts[-1].bound == "exact" else error,
         log_z=sum(found.log_z for found in parts),
         log_z_terms=terms,
-        **joined_parts(parts),
+        **join_parts(parts),
         **sums,
     )
 
@@ -217,5 +217,5 @@ def _average_runs(inference, model, found, n_threads):
     for _ in range(_tuning.N_AVERAGED_PARTS):
         found = inference._marginals(model, init=found.state, n_threads=n_threads)
         parts.append(found)
-    means = _phases.mean_values(parts, np.full(len(parts), 1 / len(parts)))
+    means = _phases.average_results(parts, np.full(len(parts), 1 / len(parts)))
     return found.with_values(**means, log_z=float(means["log_z_terms"].sum()), converged=False)

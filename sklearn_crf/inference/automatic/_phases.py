@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from sklearn_crf.inference._base import labeling_as_found, marginals_as_found
+from sklearn_crf.inference._base import run_map_unchecked, run_marginals_unchecked
 from sklearn_crf.inference._local_search import random_labels
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.local._icm import ICM
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
-from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, union_of_factors
+from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, unite_factors
 
 
 class PhaseState(NamedTuple):
@@ -45,7 +45,7 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
     if model.n_columns < 2 or model.graph.n_edges * model.n_columns**2 > _tuning.MOST_ENTRIES_WITH_PHASES:
         return False
     ends = model.graph.edges.ravel()
-    influence = np.repeat(np.tanh(_influences(model) / 4), 2)
+    influence = np.repeat(np.tanh(_compute_influences(model) / 4), 2)
     total = np.bincount(ends, influence, model.graph.n_nodes)
     least = np.full(model.graph.n_nodes, np.inf)
     np.minimum.at(least, ends, influence)
@@ -59,13 +59,13 @@ def can_be_favoured(model: PairwiseModel | FactorGraph) -> bool:
     return bool(model.n_nodes <= _tuning.MOST_NODES_WITH_PHASES and model.arity.max(initial=0) <= 2)
 
 
-def with_node_factors(model: FactorGraph) -> FactorGraph:
+def add_node_factors(model: FactorGraph) -> FactorGraph:
     """Return a factor graph with an additional factor of zero scores for each node, after all other factors."""
     zero = [((node,), np.zeros(size, dtype=model.dtype)) for node, size in enumerate(model.n_states.tolist())]
-    return union_of_factors(model, FactorGraph.from_factors(model.n_states, zero))
+    return unite_factors(model, FactorGraph.from_factors(model.n_states, zero))
 
 
-def mixture_of_phases(
+def mix_phases(
     inference: LoopyBP,
     model: PairwiseModel | FactorGraph,
     plain: Marginals,
@@ -82,13 +82,13 @@ def mixture_of_phases(
     labeling, or labels of high score. Each phase has its own fixed point. The marginals of a single fixed point, found
     by chance, can be far from the true marginals.
     """
-    # model: pairwise model, or factor graph returned by with_node_factors
+    # model: pairwise model, or factor graph returned by add_node_factors
     # init: state of a former mixture
     # search: whether to also favour labels of high score
     distinct, n_iter = [plain], plain.n_iter
     starts = _starts(inference, model, search, n_threads) if init is None else iter(init.favoured)
     for number, start in enumerate(starts, 1):
-        found = marginals_as_found(inference, model, init=start, n_threads=n_threads)
+        found = run_marginals_unchecked(inference, model, init=start, n_threads=n_threads)
         n_iter += found.n_iter
         if found.converged and all(np.abs(found.unary - other.unary).max() > _tuning.ALIKE for other in distinct):
             distinct.append(found)
@@ -99,7 +99,7 @@ def mixture_of_phases(
     return found._replace(state=states, n_iter=n_iter)
 
 
-def _influences(model):
+def _compute_influences(model):
     """Return the influence of each edge, see :func:`may_have_phases`, (E,); inf if pairs are forbidden."""
     is_tied = model.edge_weight is None or model.tables.shape[1] == 1
     tables = model.tables[:, 0] if is_tied else model.edge_tables()
@@ -120,11 +120,11 @@ def _influences(model):
 def _starts(inference, model, search, n_threads) -> Iterator[Any]:
     """Yield initial messages, each computed by some sweeps in which a labeling has higher scores."""
     pairwise = pairwise_model_of(model) if isinstance(model, FactorGraph) else model
-    influences = _influences(pairwise)
+    influences = _compute_influences(pairwise)
     favour = _tuning.FAVOUR * influences[np.isfinite(influences)].max(initial=1.0)
     rough = LoopyBP(max_iter=_tuning.FAVOURING_SWEEPS, tol=inference.tol, damping=inference.damping)
-    for labels in _labelings(pairwise, search):
-        yield marginals_as_found(rough, _favour(model, labels, favour), n_threads=n_threads).state
+    for labels in _propose_labelings(pairwise, search):
+        yield run_marginals_unchecked(rough, _favour(model, labels, favour), n_threads=n_threads).state
 
 
 def _favour(model, labels, favour):
@@ -138,10 +138,10 @@ def _favour(model, labels, favour):
     return replace(model, log_table=log_table)
 
 
-def _labelings(model, search):
+def _propose_labelings(model, search):
     """Yield labelings that may lead to different fixed points, the most informative labelings first."""
     n_nodes = model.graph.n_nodes
-    constant = [np.full(n_nodes, state) for state in _likeliest_states(model)]
+    constant = [np.full(n_nodes, state) for state in _find_likeliest_states(model)]
     if not search:
         yield from constant
         return
@@ -149,14 +149,14 @@ def _labelings(model, search):
     work = _tuning.SWEEPS_OF_A_SEARCH * 2.0 * model.graph.n_edges * model.n_columns
     for seed in range(_tuning.N_SEARCHES):
         search_once = LargeNeighborhoodSearch(work, n_restarts=1, random_state=seed)
-        yield labeling_as_found(search_once, model).labels
+        yield run_map_unchecked(search_once, model).labels
     yield from constant[2:]
     rng = np.random.RandomState(0)
     for _ in range(_tuning.N_CLIMBS):
-        yield labeling_as_found(ICM(), model, init=random_labels(model, rng)).labels
+        yield run_map_unchecked(ICM(), model, init=random_labels(model, rng)).labels
 
 
-def _likeliest_states(model):
+def _find_likeliest_states(model):
     nodes = model.unary.astype(np.float64)
     total = softmax(nodes, axis=1).sum(axis=0)
     return np.argsort(-total, kind="stable")[: _tuning.N_FAVOURED_STATES]
@@ -165,14 +165,14 @@ def _likeliest_states(model):
 def _mix(runs):
     log_z = np.array([run.log_z for run in runs])
     weights = softmax(log_z)
-    means = mean_values(runs, weights)
+    means = average_results(runs, weights)
     total = float(logsumexp(log_z))
     means["log_z_terms"] += (total - means["log_z_terms"].sum()) / len(means["log_z_terms"])
     method = f"{runs[0].method}, {len(runs)} fixed points"
     return runs[0].with_values(**means, log_z=total, bound=None, method=method)
 
 
-def mean_values(runs: list[Marginals], weights: np.ndarray) -> dict[str, np.ndarray]:
+def average_results(runs: list[Marginals], weights: np.ndarray) -> dict[str, np.ndarray]:
     """Return weighted means of node marginals, statistics and ``log_z_terms`` of several results."""
     values = [{"unary": run.unary, "log_z_terms": run.log_z_terms, **run.statistics._asdict()} for run in runs]
     means = {

@@ -7,15 +7,20 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import cached_property
-from sklearn_crf.inference._allowed_labels import nearest_allowed
-from sklearn_crf.inference._base import check_model, convergence_left_to_caller, labeling_as_found, marginals_as_found
-from sklearn_crf.inference._local_search import climber_of, search_problem
+from sklearn_crf.inference._allowed_labels import find_nearest_allowed
+from sklearn_crf.inference._base import (
+    check_model,
+    convergence_left_to_caller,
+    run_map_unchecked,
+    run_marginals_unchecked,
+)
+from sklearn_crf.inference._local_search import choose_climber, search_problem
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.automatic._cost import most_states
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
-from sklearn_crf.inference.cuts._fusion import fusion_of
+from sklearn_crf.inference.cuts._fusion import choose_fusion
 from sklearn_crf.inference.cuts._graph_cut import GraphCut
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.local._icm import ICM
@@ -26,7 +31,7 @@ from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.inference.relaxations._ad3 import AD3
 from sklearn_crf.inference.relaxations._branch_and_bound import searched
 from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening, tightened
-from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
+from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, choose_cycle_rounds
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
 # Number of table entries that each algorithm may read, and time per entry relative to TRWS. In training, TRWS has a
@@ -48,7 +53,7 @@ class Candidates:
 
     def __init__(self, model, max_iter, n_threads):
         self.model, self.max_iter, self.n_threads = model, max_iter, n_threads
-        self.climber, self.proof = climber_of(model), Proof(model)
+        self.climber, self.proof = choose_climber(model), Proof(model)
         self.found, self.bound, self.n_iter, self.names, self.states = [], np.inf, 0, [], {}
 
     @cached_property
@@ -75,7 +80,7 @@ class Candidates:
         try:
             with convergence_left_to_caller():
                 check_model(algorithm, self.model)
-                found = labeling_as_found(algorithm, self.model, init=init, n_threads=self.n_threads)
+                found = run_map_unchecked(algorithm, self.model, init=init, n_threads=self.n_threads)
         except Infeasible:
             # The search for allowed labels decides later whether the model is infeasible.
             self.states[name] = None
@@ -140,14 +145,14 @@ class Candidates:
         """Add allowed labels if there are none yet and a search finds some."""
         value, labels = self.best
         if np.isneginf(value) and (init is None or np.isneginf(score(self.model, init.labels))):
-            self.add(nearest_allowed(self.model, labels))
+            self.add(find_nearest_allowed(self.model, labels))
 
     def fuse(self) -> None:
         """Fuse all allowed labelings into a labeling that is at least as good as the best, and add it."""
         found = [pair for pair in self.found if np.isfinite(pair[0])]
         if not found:
             return
-        fuse = fusion_of(self.model)
+        fuse = choose_fusion(self.model)
         ordered = [labels for _, labels in sorted(found, key=lambda pair: -pair[0])]
         best, before = ordered[0], None
         while best is not before:
@@ -170,7 +175,7 @@ class Candidates:
         )
 
 
-def best_of_portfolio(
+def run_portfolio(
     model: PairwiseModel | FactorGraph,
     max_iter: int,
     init: PortfolioState | None = None,
@@ -188,11 +193,11 @@ def best_of_portfolio(
     if not search and is_pairwise and model.n_columns == 2:
         _cut(candidates, init)
         candidates.require_allowed(init)
-        if not _looseness(candidates, *search_problem(model)) > _tuning.LOOSE_CUTS:
+        if not _compute_looseness(candidates, *search_problem(model)) > _tuning.LOOSE_CUTS:
             return candidates.labeling(PortfolioState(candidates.best[1], None))
     former = None if init is None else init.bounding
     if is_pairwise:
-        _bounding(candidates, init, former, _WORK if search else _WORK_OF_TRAINING)
+        _run_bounding_algorithms(candidates, init, former, _WORK if search else _WORK_OF_TRAINING)
     else:
         n_iter = max(candidates.iterations("MPLP", most=5 * max_iter), _tuning.FEWEST_ITERATIONS)
         candidates.run(MPLP(max_iter=n_iter), former)
@@ -224,9 +229,9 @@ def _rounds(model) -> int:
     """Return the number of linear programs over cycles that are worth their time."""
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     if n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES:
-        return max(_tuning.ROUNDS_OF_LONG, rounds_of_cycles(model))
+        return max(_tuning.ROUNDS_OF_LONG, choose_cycle_rounds(model))
     most = _tuning.ROUNDS_OF_LARGE if n_nodes + n_edges > _tuning.LARGE else np.inf
-    return int(min(rounds_of_cycles(model), most))
+    return int(min(choose_cycle_rounds(model), most))
 
 
 def _cut(candidates, init):
@@ -241,17 +246,17 @@ def _cut(candidates, init):
     candidates.fuse()
 
 
-def _looseness(candidates, arrays, unary):
+def _compute_looseness(candidates, arrays, unary):
     """Return the gap between bound and best score, relative to the summed costs of changing each label."""
     best, labels = candidates.best
     if not np.isfinite(candidates.bound - best):
         return np.inf
-    cost = arrays.mean_cost_of_change(unary, labels, arrays.cells(unary, labels)) * len(labels)
+    cost = arrays.compute_mean_change_cost(unary, labels, arrays.cells(unary, labels)) * len(labels)
     gap = max(candidates.bound - best, 0.0)
     return gap / cost if cost else np.inf * (gap > 0)
 
 
-def _bounding(candidates, init, former, work):
+def _run_bounding_algorithms(candidates, init, former, work):
     """Run minimum cuts or moves by minimum cuts, and messages with an upper bound, on a pairwise model."""
     model, labels = candidates.model, None if init is None else init.labels
     if model.n_columns == 2:
@@ -301,7 +306,7 @@ def _search_neighborhoods(candidates, effort, number):
     """Run two large neighbourhood searches from the best labels, longer for larger gaps, and fuse the results."""
     # number: index of the call; the first call also tries elimination over the most probable states
     arrays, unary = search_problem(candidates.model)
-    share = effort * min(_looseness(candidates, arrays, unary) / _tuning.LOOSE, 1.0)
+    share = effort * min(_compute_looseness(candidates, arrays, unary) / _tuning.LOOSE, 1.0)
     most_sweeps = share * _tuning.SEARCH_WORK / arrays.work_of_sweep
     if most_sweeps < _tuning.FEWEST_SEARCH_SWEEPS:
         return
@@ -328,7 +333,7 @@ def _narrow(candidates):
         cooled = replace(model, unary=model.unary / temperature, tables=model.tables / temperature)
         try:
             with convergence_left_to_caller():
-                likely = marginals_as_found(messages, cooled, n_threads=candidates.n_threads).unary
+                likely = run_marginals_unchecked(messages, cooled, n_threads=candidates.n_threads).unary
         except Infeasible:
             # Messages may underflow at low temperatures although allowed labels exist.
             break
@@ -337,6 +342,6 @@ def _narrow(candidates):
         unary = np.full_like(model.unary, -np.inf)
         np.put_along_axis(unary, kept, np.take_along_axis(model.unary, kept, axis=1), axis=1)
         restricted = replace(model, unary=unary)
-        candidates.add(labeling_as_found(JunctionTree(), restricted, n_threads=candidates.n_threads).labels)
+        candidates.add(run_map_unchecked(JunctionTree(), restricted, n_threads=candidates.n_threads).labels)
     candidates.names.append("elimination over likely states")
     return True

@@ -13,7 +13,7 @@ from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference import _field
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._relaxed_problem import in_double_precision, marginals_by_descent
+from sklearn_crf.inference._relaxed_problem import convert_to_double, descend_to_marginals
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds._shared_bound import SharedBound
 from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges, renew_messages, shares_of_messages
@@ -93,7 +93,7 @@ def edge_shared_bound(model, shares, entropy="trivial"):
     """
     # shares: (2 * E * K,)
     check_choice(entropy, "entropy", NODE_NUMBERS)
-    graph, double, node_number = model.graph, in_double_precision(model), NODE_NUMBERS[entropy]
+    graph, double, node_number = model.graph, convert_to_double(model), NODE_NUMBERS[entropy]
     ends, degree = graph.edges.ravel(), graph.degree
     sums = sp.csr_matrix((np.ones(len(ends)), (ends, np.arange(len(ends)))), shape=(graph.n_nodes, len(ends)))
     shares = shares.reshape(len(ends), model.n_columns)
@@ -209,10 +209,10 @@ class EdgeEntropyBP(Inference):
     entropy: str = "trivial"
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        return marginals_by_descent(self, _EdgeEntropyBound(model, init, self.entropy), "upper")
+        return descend_to_marginals(self, _EdgeEntropyBound(model, init, self.entropy), "upper")
 
 
-def best_edge_shares(model, *, max_iter=100, tol=1e-3):
+def optimise_edge_shares(model, *, max_iter=100, tol=1e-3):
     """Return the shares of the unary scores that minimise the bound of the trivial entropy."""
     # returns: (2 * E * K,)
     best = _EdgeEntropyBound(model, None)
@@ -220,25 +220,27 @@ def best_edge_shares(model, *, max_iter=100, tol=1e-3):
         checkpoint()
         if best.iterate() <= tol:
             break
-    return best.model_and_shares()[1]
+    return best.build_model_and_shares()[1]
 
 
 class _EdgeEntropyBound:
     """Current messages in double precision, and the bound that they give."""
 
     def __init__(self, model, init, entropy="trivial"):
-        self.dtype, self.model, self.entropy = model.dtype, in_double_precision(model), entropy
+        self.dtype, self.model, self.entropy = model.dtype, convert_to_double(model), entropy
         node_number = NODE_NUMBERS[entropy]
-        self.messages = _odds_messages(self.model, init, node_number) or _ScoreMessages(self.model, init, node_number)
+        self.messages = _build_odds_messages(self.model, init, node_number) or _ScoreMessages(
+            self.model, init, node_number
+        )
 
     def iterate(self) -> float:
         """Make a forward and a backward pass, and return the largest change of a probability."""
         changes = [self.messages.renew(direction) for direction in (1, -1)]
         if min(changes) < 0:
-            raise _field.infeasible_at_node(int(-1 - min(changes)))
+            raise _field.make_infeasible_error(int(-1 - min(changes)))
         return max(changes)
 
-    def model_and_shares(self) -> tuple:
+    def build_model_and_shares(self) -> tuple:
         """Return the model without states that an edge forbids, and the deviations of edge shares from even shares."""
         graph, n_columns = self.model.graph, self.model.n_columns
         at_ends = np.empty((2 * graph.n_edges, n_columns))
@@ -253,7 +255,7 @@ class _EdgeEntropyBound:
         return replace(self.model, unary=unary), beyond.ravel()
 
     def marginals(self, **fields):
-        model, shares = self.model_and_shares()
+        model, shares = self.build_model_and_shares()
         found = edge_shared_bound(model, shares, self.entropy).marginals
         state = _field.Messages(self.messages.scores(), True)
         return found.with_values(found.unary.astype(self.dtype), state=state, **fields)
@@ -265,7 +267,7 @@ class _ScoreMessages:
     def __init__(self, model, init, node_number):
         self.n_columns, self.node_number = model.n_columns, node_number
         self.field, _ = _field.make_field(model, maximum=False, as_scores=True)
-        self.values, self.work = _field.initial_messages(self.field, init), self.field.workspace()
+        self.values, self.work = _field.build_initial_messages(self.field, init), self.field.workspace()
 
     def renew(self, direction: int) -> float:
         return renew_messages(self.field, self.values, direction, self.node_number, self.work)
@@ -279,12 +281,12 @@ class _ScoreMessages:
         return shares[:, : self.n_columns]
 
 
-def _odds_messages(model, init, node_number):
+def _build_odds_messages(model, init, node_number):
     """Return messages of two-state models as log-odds, or None if they cannot represent the model."""
     if model.n_columns != 2 or model.n_states is not None or np.isneginf(model.unary).all(axis=1).any():
         return None
     field, _ = _field.make_field(model, maximum=False, appearance=np.ones(model.graph.n_edges))
-    return _OddsMessages(model.graph, field, init, node_number) if _field.takes_odds(field) else None
+    return _OddsMessages(model.graph, field, init, node_number) if _field.can_use_log_odds(field) else None
 
 
 class _OddsMessages:
@@ -293,7 +295,10 @@ class _OddsMessages:
     def __init__(self, graph, field, init, node_number):
         self.share = 1 / np.maximum(graph.degree + node_number, 1)
         self.field = _field.OddsField.of(field, self.share)
-        self.odds, self.work = self.field.odds_of(_field.initial_messages(field, init)), self.field.workspace()
+        self.odds, self.work = (
+            self.field.compute_log_odds(_field.build_initial_messages(field, init)),
+            self.field.workspace(),
+        )
         self.order = np.arange(graph.n_nodes, dtype=np.int32)
         self.node = np.repeat(self.order, graph.degree)
 

@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf._threads import checkpoint, open_range_runner
 from sklearn_crf.inference import _field
 from sklearn_crf.inference._results import Marginals
-from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
-from sklearn_crf.inference.bounds._tree_scores import TreeMeans, groups_of
-from sklearn_crf.inference.exact._edge_marginals import edge_marginals_of
-from sklearn_crf.inference.exact._tree import exact_messages
+from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
+from sklearn_crf.inference.bounds._tree_scores import TreeMeans, group_trees
+from sklearn_crf.inference.exact._edge_marginals import compute_edge_beliefs
+from sklearn_crf.inference.exact._tree import send_exact_messages
 from sklearn_crf.kernels.messages.beliefs import edge_log_normalisers
 from sklearn_crf.models import PairwiseModel, Statistics
 
@@ -47,7 +47,7 @@ class NodeShares:
     """
 
     # trees: must cover all edges
-    # mapped: a function from :func:`~sklearn_crf._threads.ordered_map`
+    # mapped: a function from :func:`~sklearn_crf._threads.open_ordered_map`
 
     def __init__(self, model, trees, mapped):
         self.graph, self.trees, self.mapped, self.weights = model.graph, trees, mapped, trees.weights
@@ -60,20 +60,20 @@ class NodeShares:
         try:
             self.groups = list(self._make_groups(model))
         except ValueError as error:
-            raise _infeasible() from error
+            raise _make_infeasible_error() from error
 
     def _make_groups(self, model):
         weight = np.ones((1, 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
         weight = weight / self.probabilities[:, None]
         tables = model.tables.astype(np.float64)
-        for first, last, edges, graph in groups_of(self.trees):
+        for first, last, edges, graph in group_trees(self.trees):
             number = self.edge[edges]
             n_states = None if model.n_states is None else np.tile(model.n_states, last - first)
             nothing = np.zeros((graph.n_nodes, self.shape[2]))
             part = PairwiseModel(graph, nothing, tables, model.edge_type[number], weight[number], n_states)
             field, _ = _field.make_field(part, maximum=False)
             stored = field.semiring == _field.SUM_PROBABILITY and len(field.factors) + len(field.on) > 0
-            row_totals = _field.row_totals_of(field) if stored else np.zeros((0, field.width))
+            row_totals = _field.sum_factor_rows(field) if stored else np.zeros((0, field.width))
             yield _Group(first, last, part, field, row_totals)
 
     @property
@@ -83,7 +83,7 @@ class NodeShares:
 
     def value_grad(self, x: np.ndarray) -> tuple:
         """Return the bound, sum_T rho(T) log_z(T), and its derivative by x, projected as by :meth:`project`."""
-        found = list(self.mapped(lambda group: self._sums_of(group, x), self.groups))
+        found = list(self.mapped(lambda group: self._compute_tree_sums(group, x), self.groups))
         log_z, gradient = (np.concatenate(values) for values in zip(*found, strict=True))
         return float(self.weights @ log_z), self._centre(gradient).ravel()
 
@@ -117,61 +117,61 @@ class NodeShares:
 
     def marginals(self, x):
         """Return marginals of nodes (n_trees, N, K) and edges (S, K, K), and terms of log Z (n_trees, N), per tree."""
-        parts = list(self.mapped(lambda group: self._marginals_of(group, x), self.groups))
+        parts = list(self.mapped(lambda group: self._compute_tree_marginals(group, x), self.groups))
         return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
-    def _sums_of(self, group: _Group, x: np.ndarray) -> tuple:
+    def _compute_tree_sums(self, group: _Group, x: np.ndarray) -> tuple:
         """Return the log-partition of each tree, and node marginals times the square root of the tree's probability."""
-        _, _, unary, log_z_terms = self._sum_product(group, x)
+        _, _, unary, log_z_terms = self._run_sum_product(group, x)
         unary = unary.reshape(group.last - group.first, *self.shape[1:])
         return log_z_terms.sum(axis=1), unary * self.scale[group.first : group.last, None, None]
 
-    def _marginals_of(self, group: _Group, x: np.ndarray) -> tuple:
-        field, messages, unary, log_z_terms = self._sum_product(group, x)
-        with range_runner(1) as run:
-            pairs = edge_marginals_of(field, group.model, messages, None, run)
+    def _compute_tree_marginals(self, group: _Group, x: np.ndarray) -> tuple:
+        field, messages, unary, log_z_terms = self._run_sum_product(group, x)
+        with open_range_runner(1) as run:
+            pairs = compute_edge_beliefs(field, group.model, messages, None, run)
         return unary.reshape(-1, *self.shape[1:]), pairs, log_z_terms
 
-    def _sum_product(self, group: _Group, x: np.ndarray) -> tuple:
+    def _run_sum_product(self, group: _Group, x: np.ndarray) -> tuple:
         """Run sum-product on a group; return its field, messages, node marginals and terms of the log-partition."""
         checkpoint()
         trees = slice(group.first, group.last)
         scores = x.reshape(self.shape)[trees] / self.scale[trees, None, None]
         scores += self.unary
-        unary, shift = _field.padded_unary(
+        unary, shift = _field.pad_unary(
             scores.reshape(-1, self.shape[2]), group.field.semiring, group.field.unary.dtype
         )
         field = group.field._replace(unary=unary)
         try:
-            messages = exact_messages(group.model.graph, field)
-            with range_runner(1) as run:
-                beliefs, log_z_terms = _field.beliefs_of(field, messages, run)
+            messages = send_exact_messages(group.model.graph, field)
+            with open_range_runner(1) as run:
+                beliefs, log_z_terms = _field.compute_beliefs(field, messages, run)
         except ValueError as error:
-            raise _infeasible() from error
+            raise _make_infeasible_error() from error
         log_z_terms += shift
         if edge_log_normalisers(field, messages, beliefs, group.row_totals, log_z_terms, field.workspace()) >= 0:
-            raise _infeasible()
+            raise _make_infeasible_error()
         if field.semiring != _field.SUM_PROBABILITY:
             np.exp(beliefs, out=beliefs)
         beliefs = beliefs[:, : self.shape[2]]
         return field, messages, beliefs, log_z_terms.reshape(group.last - group.first, -1)
 
 
-def _infeasible():
+def _make_infeasible_error():
     """Return the error for trees without a labeling. The error names no node: trees number nodes differently."""
     return ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.")
 
 
 class SharedBound(NamedTuple):
-    """Value of :func:`shared_bound`: an upper bound on the log-partition, with its derivatives."""
+    """Value of :func:`compute_shared_bound`: an upper bound on the log-partition, with its derivatives."""
 
     marginals: Marginals
     gradient: np.ndarray  # (size,)
 
 
-def nodes_of_shares(model):
-    """Return the node to which each unknown of :func:`shared_bound` belongs."""
-    n_trees = spanning_trees_of(model.graph, "minimal", 0).n_trees
+def list_share_nodes(model):
+    """Return the node to which each unknown of :func:`compute_shared_bound` belongs."""
+    n_trees = choose_spanning_trees(model.graph, "minimal", 0).n_trees
     return np.tile(np.repeat(np.arange(model.graph.n_nodes), model.unary.shape[1]), n_trees)
 
 
@@ -184,16 +184,16 @@ def marginals_from_pairs(model, unary, pairs, log_z_terms, **fields):
     return Marginals(unary, Statistics(unary, tables), float(log_z_terms.sum()), log_z_terms, "upper", **fields)
 
 
-def shared_bound(model, shares, mapped=map):
+def compute_shared_bound(model, shares, mapped=map):
     r"""Compute the bound :math:`\sum_T \rho(T) \log Z(\theta(T))` for given scores of trees.
 
     The trees are chosen as in :class:`TightenBound`. For any shares the sum is an upper bound. It is jointly convex in
     model and shares. Its minimum over the shares is the bound of :class:`TightenBound`.
     """
     # shares: (size,); mapped: callable, default=map
-    scores = NodeShares(model, spanning_trees_of(model.graph, "minimal", 0), mapped)
+    scores = NodeShares(model, choose_spanning_trees(model.graph, "minimal", 0), mapped)
     unary, tables, log_z_terms = scores.marginals(scores.project(shares))
-    pairs = scores.means.over_edges(tables)
-    marginals = marginals_from_pairs(model, scores.means.over_nodes(unary), pairs, scores.weights @ log_z_terms)
+    pairs = scores.means.average_over_edges(tables)
+    marginals = marginals_from_pairs(model, scores.means.average_over_nodes(unary), pairs, scores.weights @ log_z_terms)
     # The adjoint of a projection is the projection itself.
     return SharedBound(marginals, scores.project((unary * scores.scale[:, None, None]).ravel()))

@@ -9,14 +9,14 @@ from scipy.special import xlogy
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
+from sklearn_crf._threads import checkpoint, limit_blas_threads, open_ordered_map
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
 from sklearn_crf.inference._base import Inference, at_least, convergence_left_to_caller
 from sklearn_crf.inference.bounds import _tuning
 from sklearn_crf.inference.bounds._shared_bound import NodeShares, marginals_from_pairs
-from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
+from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
 from sklearn_crf.inference.exact._tree import TreeInference
-from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing, sent_messages
+from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing, propagate_messages
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 
 SOLVERS: dict[str, Callable[..., Any]] = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}
@@ -42,7 +42,7 @@ class Tight(NamedTuple):
 class Tightening:
     """Minimisation of the bound for given trees, with its options."""
 
-    # mapped: a function from :func:`~sklearn_crf._threads.ordered_map`
+    # mapped: a function from :func:`~sklearn_crf._threads.open_ordered_map`
     # start_sweeps, max_iter, tol: as in :class:`TightenBound`
 
     def __init__(self, model, mapped, solver, start_sweeps, max_iter, tol, n_threads):
@@ -54,7 +54,7 @@ class Tightening:
         """Return the unknowns for given trees."""
         return NodeShares(self.model, trees, self.mapped)
 
-    def _better_start(self, scores: NodeShares, start: np.ndarray) -> np.ndarray:
+    def _choose_better_start(self, scores: NodeShares, start: np.ndarray) -> np.ndarray:
         """Return the result of message passing, warm-started from earlier trees, if it is better than a known start."""
         if self.start_sweeps == 0:
             return start
@@ -66,7 +66,7 @@ class Tightening:
             )
             n_left -= sweeps.max_iter
             with convergence_left_to_caller():
-                messages, converged = sent_messages(sweeps, self.model, self.messages, self.n_threads)
+                messages, converged = propagate_messages(sweeps, self.model, self.messages, self.n_threads)
             x = scores.project(scores.from_messages(messages))
             before, (value, gradient) = value, scores.value_grad(x)
             if value > before + 1e-12 * abs(value) and damping == 0:
@@ -80,7 +80,7 @@ class Tightening:
 
     def tighten(self, scores: NodeShares, start: np.ndarray) -> Tight:
         """Minimise the bound from a start until the marginals of all trees agree."""
-        x, n_iter, trace = self._better_start(scores, scores.project(start)), 0, np.zeros(0)
+        x, n_iter, trace = self._choose_better_start(scores, scores.project(start)), 0, np.zeros(0)
         tol = self.tol * scores.scale.min()
         while True:
             found = self.solver(
@@ -109,7 +109,7 @@ def _average(scores: NodeShares, x: np.ndarray, n_iter: int, trace: np.ndarray) 
     # The sum of log-partitions is a bound only if the scores of the trees add up to the model's scores.
     x = scores.project(x)
     of_trees, tables, log_z_terms = scores.marginals(x)
-    unary, pairs = scores.means.over_nodes(of_trees), scores.means.over_edges(tables)
+    unary, pairs = scores.means.average_over_nodes(of_trees), scores.means.average_over_edges(tables)
     differences = np.abs(of_trees - unary).max(), np.abs(tables - pairs[scores.edge]).max(initial=0.0)
     terms = scores.weights @ log_z_terms
     return Tight(scores, x, unary, pairs, terms, float(max(differences)), n_iter, np.array(trace))
@@ -130,14 +130,14 @@ def choose_trees(tightening, trees, start, outer_iter, outer_step):
     # outer_iter: maximum number of trees to add
     current = best = tightening.tighten(tightening.scores(trees), start)
     n_trees, n_iter, bounds, step = trees.n_trees, current.n_iter, [current.bound], 1.0
-    tree, gap = _steepest_tree(current)
+    tree, gap = _find_steepest_tree(current)
     for _ in range(outer_iter):
         if gap <= tightening.tol * max(1.0, abs(current.bound)):
             break
         n_trees += 1
-        tried = _harmonic(tightening, current, tree, 1 / n_trees) if outer_step == "harmonic" else None
+        tried = _take_harmonic_step(tightening, current, tree, 1 / n_trees) if outer_step == "harmonic" else None
         if tried is None:
-            tried, step, spent = _armijo(tightening, current, tree, gap, min(0.5, 2 * step))
+            tried, step, spent = _search_armijo_step(tightening, current, tree, gap, min(0.5, 2 * step))
             n_iter += spent
             if tried is None:
                 break
@@ -146,20 +146,20 @@ def choose_trees(tightening, trees, start, outer_iter, outer_step):
         current = tried
         bounds.append(current.bound)
         best = current if current.bound < best.bound else best
-        tree, gap = _steepest_tree(current)
+        tree, gap = _find_steepest_tree(current)
     converged = gap <= tightening.tol * max(1.0, abs(current.bound)) and best.disagreement <= tightening.tol
     return Chosen(best, n_iter, converged, np.array(bounds), gap)
 
 
-def _harmonic(tightening, current, tree, step):
+def _take_harmonic_step(tightening, current, tree, step):
     return tightening.tighten(*stepped(tightening, current, tree, step))
 
 
-def _armijo(tightening, current, tree, gap, step):
+def _search_armijo_step(tightening, current, tree, gap, step):
     """Halve the step until the bound decreases enough; return the result or None, the step, and iterations spent."""
     spent = 0
     for _ in range(_tuning.MOST_HALVINGS):
-        tried = _harmonic(tightening, current, tree, step)
+        tried = _take_harmonic_step(tightening, current, tree, step)
         spent += tried.n_iter
         if tried.bound <= current.bound - _tuning.SUFFICIENT_DECREASE * step * gap:
             return tried, step, spent
@@ -167,7 +167,7 @@ def _armijo(tightening, current, tree, gap, step):
     return None, step, spent
 
 
-def _steepest_tree(tight):
+def _find_steepest_tree(tight):
     """Return the tree towards which the bound decreases fastest, and the most that other trees can lower the bound.
 
     The derivative of the bound by the probability of an edge is the negative mutual information of the edge's ends.
@@ -315,14 +315,14 @@ class TightenBound(Inference):
         if model.graph.is_forest:
             return TreeInference()._marginals(model, n_threads=n_threads)
         # BLAS threads for inner products would take ten times as long as sum-product on a busy machine.
-        with ordered_map(n_threads) as mapped, single_threaded_blas():
+        with open_ordered_map(n_threads) as mapped, limit_blas_threads():
             tightening = Tightening(model, mapped, self.solver, self.start_sweeps, self.max_iter, self.tol, n_threads)
             if isinstance(self.trees, str) and self.trees == "optimal":
-                trees = spanning_trees_of(model.graph, "minimal", self.random_state) if init is None else init.trees
+                trees = choose_spanning_trees(model.graph, "minimal", self.random_state) if init is None else init.trees
                 start = _start(tightening.scores(trees), trees, init)
                 found = choose_trees(tightening, trees, start, self.outer_iter, self.outer_step)
             else:
-                trees = spanning_trees_of(model.graph, self.trees, self.random_state)
+                trees = choose_spanning_trees(model.graph, self.trees, self.random_state)
                 scores = tightening.scores(trees)
                 tight = tightening.tighten(scores, _start(scores, trees, init))
                 found = Chosen(tight, tight.n_iter, tight.disagreement <= self.tol, tight.trace, 0.0)
@@ -337,10 +337,10 @@ class TightenBound(Inference):
             state=TightenedBound(best.scores.trees, best.x, best.disagreement, found.bounds),
         )
         if not result.converged:
-            warn_unconverged(self._why_unconverged(found))
+            warn_unconverged(self._explain_unconverged(found))
         return result
 
-    def _why_unconverged(self, found: Chosen) -> str:
+    def _explain_unconverged(self, found: Chosen) -> str:
         disagreement = found.best.disagreement
         if disagreement <= self.tol:
             return (

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from sklearn_crf.graphs import SpanningTrees, covering_trees, snakes, trusted_graph
+from sklearn_crf.graphs import SpanningTrees, build_trusted_graph, covering_trees, snakes
 
 # Cumulative weights of trees that agree in this number of digits count as equal.
 _DIGITS = 12
 
 
-def connected_parts(graph):
+def list_connected_parts(graph):
     """Return the components of a graph that have edges, each with its edge indices and as a graph."""
     # returns: pairs of the indices of a component's edges in the whole graph, and the component, in which nodes and
     # edges keep their order
@@ -23,22 +23,22 @@ def connected_parts(graph):
     by_edge = np.argsort(of_edge, kind="stable")
     numbers = np.split(by_edge, np.cumsum(np.bincount(of_edge, minlength=graph.n_components))[:-1])
     return [
-        (edges, trusted_graph(int(n), place[graph.edges[edges]]))
+        (edges, build_trusted_graph(int(n), place[graph.edges[edges]]))
         for edges, n in zip(numbers, n_nodes, strict=True)
         if len(edges)
     ]
 
 
-def trees_of_components(graph, rule, random_state):
+def choose_component_trees(graph, rule, random_state):
     """Return covering trees of each component with edges, computed for each component separately."""
     # returns: pairs of the indices of a component's edges in the whole graph, and its distinct trees
     return [
         (edges, covering_trees(part, rule, random_state=random_state).merged())
-        for edges, part in connected_parts(graph)
+        for edges, part in list_connected_parts(graph)
     ]
 
 
-def side_by_side(graph, parts):
+def combine_component_trees(graph, parts):
     """Combine distributions over the spanning trees of components to a distribution over spanning forests.
 
     Every edge keeps its probability. A forest takes from each component the tree at a common quantile, so that there
@@ -55,7 +55,7 @@ def side_by_side(graph, parts):
     return SpanningTrees.trusted(graph, chosen, np.diff(cuts))
 
 
-def spanning_trees_of(graph, trees, random_state):
+def choose_spanning_trees(graph, trees, random_state):
     """Return a distribution over distinct trees that cover every edge."""
     # trees: a rule, a number of trees, or trees; a list has the indices of the edges of each tree
     # random_state: determines the choice among trees that cover equally well
@@ -65,11 +65,11 @@ def spanning_trees_of(graph, trees, random_state):
     elif isinstance(trees, (list, tuple)):
         trees = SpanningTrees.from_edge_lists(graph, trees)
     else:
-        return _trees_by_rule(graph, trees, random_state)
-    return _covering_distribution(trees.merged())
+        return _build_trees_by_rule(graph, trees, random_state)
+    return _check_covering(trees.merged())
 
 
-def _trees_by_rule(graph, rule, random_state):
+def _build_trees_by_rule(graph, rule, random_state):
     if isinstance(rule, bool) or not isinstance(rule, (str, int, np.integer)):
         raise ValueError(f'trees must be "minimal", "uniform", "snakes", a number or trees, got {rule!r}.')
     if rule == "snakes":
@@ -81,7 +81,7 @@ def _trees_by_rule(graph, rule, random_state):
     def make():
         if rule == "minimal" and graph.n_components > 1:
             # The trees must not depend on the rest of the graph: training packs small examples together.
-            found = side_by_side(graph, trees_of_components(graph, rule, random_state)).merged()
+            found = combine_component_trees(graph, choose_component_trees(graph, rule, random_state)).merged()
         else:
             found = covering_trees(graph, rule, random_state=random_state).merged()
         # Only arrays, because results cached in the graph must not reference the graph.
@@ -91,7 +91,7 @@ def _trees_by_rule(graph, rule, random_state):
     return SpanningTrees.trusted(graph, *graph.keep(("spanning trees", rule, random_state), make))
 
 
-def _covering_distribution(trees):
+def _check_covering(trees):
     missing = np.flatnonzero(~trees.trees.any(axis=0))
     if len(missing):
         raise ValueError(f"trees leave {len(missing)} edges uncovered, the first is edge {missing[0]}.")

@@ -7,11 +7,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.graphs import Graph, trusted_graph
-from sklearn_crf.inference._base import labeling_as_found
+from sklearn_crf.graphs import Graph, build_trusted_graph
+from sklearn_crf.inference._base import run_map_unchecked
 from sklearn_crf.inference.bounds import _tuning
 from sklearn_crf.inference.exact._tree import TreeInference
-from sklearn_crf.models import PairwiseModel, score_terms
+from sklearn_crf.models import PairwiseModel, compute_score_terms
 
 
 class TreeGroup(NamedTuple):
@@ -23,7 +23,7 @@ class TreeGroup(NamedTuple):
     graph: Graph
 
 
-def groups_of(trees):
+def group_trees(trees):
     """Yield all trees in groups with similar numbers of nodes."""
     n_nodes = trees.graph.n_nodes
     tree, edge = np.nonzero(trees.trees)
@@ -31,7 +31,7 @@ def groups_of(trees):
     for first, last in pairwise([*range(0, trees.n_trees, step), trees.n_trees]):
         edges = slice(*np.searchsorted(tree, (first, last)).tolist())
         ends = trees.graph.edges[edge[edges]] + (tree[edges] - first)[:, None] * n_nodes
-        graph = trusted_graph((last - first) * n_nodes, np.ascontiguousarray(ends, dtype=np.int32))
+        graph = build_trusted_graph((last - first) * n_nodes, np.ascontiguousarray(ends, dtype=np.int32))
         yield TreeGroup(first, last, edges, graph)
 
 
@@ -45,11 +45,11 @@ class TreeMeans:
         shape = (trees.graph.n_edges, len(self.edge))
         self._of_edges = sp.csr_matrix((self.weights[self.tree] / trees.edge_probabilities[self.edge], places), shape)
 
-    def over_nodes(self, values: np.ndarray) -> np.ndarray:
+    def average_over_nodes(self, values: np.ndarray) -> np.ndarray:
         """Return the mean over trees of the values of each node."""
         return np.tensordot(self.weights, values, axes=1)
 
-    def over_edges(self, values: np.ndarray) -> np.ndarray:
+    def average_over_edges(self, values: np.ndarray) -> np.ndarray:
         """Return the mean over trees of the values of each edge; values are in the order of the trees."""
         means = self._of_edges @ values.reshape(len(values), int(np.prod(values.shape[1:])))
         return means.reshape(self._of_edges.shape[0], *values.shape[1:])
@@ -70,7 +70,7 @@ class TreeScores:
     """
 
     # trees: must cover all edges
-    # mapped: a function from :func:`~sklearn_crf._threads.ordered_map`
+    # mapped: a function from :func:`~sklearn_crf._threads.open_ordered_map`
 
     def __init__(self, model, trees, mapped):
         graph, n_columns = model.graph, model.n_columns
@@ -84,7 +84,7 @@ class TreeScores:
         self.scale_of_nodes = np.sqrt(self.weights)[:, None, None]
         self.scale_of_edges = self.scale_of_nodes[self.tree]
         self.means = TreeMeans(trees)
-        self.groups = list(groups_of(trees))
+        self.groups = list(group_trees(trees))
 
     @property
     def size(self):
@@ -95,8 +95,8 @@ class TreeScores:
         """Project a vector so that weighted means over trees are zero: the scores then add up to the model's scores."""
         nodes, edges = self._parts(x)
         nodes, edges = nodes / self.scale_of_nodes, edges / self.scale_of_edges
-        nodes -= self.means.over_nodes(nodes)
-        edges -= self.means.over_edges(edges)[self.edge]
+        nodes -= self.means.average_over_nodes(nodes)
+        edges -= self.means.average_over_edges(edges)[self.edge]
         return np.concatenate(((nodes * self.scale_of_nodes).ravel(), (edges * self.scale_of_edges).ravel()))
 
     def labelings(self, x: np.ndarray) -> tuple:
@@ -128,12 +128,12 @@ class TreeScores:
         kinds = np.arange(graph.n_edges, dtype=np.int32)
         model = PairwiseModel(graph, unary[first:last].reshape(-1, n_columns), tables, kinds, n_states=n_states)
         try:
-            labels = labeling_as_found(TreeInference(), model).labels
+            labels = run_map_unchecked(TreeInference(), model).labels
         except ValueError as error:
             # The original error would name nodes by their numbers in the group.
             raise ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.") from error
         shape = last - first, unary.shape[1]
-        return labels.reshape(shape), score_terms(model, labels).reshape(shape)
+        return labels.reshape(shape), compute_score_terms(model, labels).reshape(shape)
 
     def _parts(self, x: np.ndarray) -> tuple:
         n = int(np.prod(self.shape_of_nodes))

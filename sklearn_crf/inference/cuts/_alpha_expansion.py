@@ -10,12 +10,12 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._local_search import RowsClimber, best_alone, climbed
-from sklearn_crf.inference._results import Labeling, scored_labeling
+from sklearn_crf.inference._local_search import RowsClimber, climbed, label_nodes_independently
+from sklearn_crf.inference._results import Labeling, score_labeling
 from sklearn_crf.inference.cuts import _tuning
-from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, pairwise_values, precision
-from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
-from sklearn_crf.inference.cuts._lattice_rows import LatticeRows, RowMoves, parts_of, with_edges_from
+from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, gather_pairwise_values, precision
+from sklearn_crf.inference.cuts._graph_cut import GraphCut, count_not_submodular
+from sklearn_crf.inference.cuts._lattice_rows import LatticeRows, RowMoves, parts_of, select_reached_rows
 from sklearn_crf.kernels.cuts.fusion_moves import edge_influence, score_gain, settle_by_changes, settle_by_scores
 from sklearn_crf.models import check_labels, score
 from sklearn_crf.models._row_models import stored_rows
@@ -39,13 +39,13 @@ class _MoveMaking(Inference):
         if np.isneginf(model.tables).any():
             raise ValueError(f"tables must be finite for {name}; only unary may forbid states by -inf.")
         if self.nonsubmodular == "error":
-            violated = self._violated_edge(model)
+            violated = self._find_violated_edge(model)
             if violated is not None:
                 raise ValueError(self._explain(model, *violated))
 
-    def _violated_edge(self, model):
+    def _find_violated_edge(self, model):
         """Return the first edge that violates the condition, and the edge's table, or None if all edges satisfy it."""
-        lowest, highest = self._condition_range(model.tables)
+        lowest, highest = self._compute_condition_range(model.tables)
         weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
         if lowest.min() >= 0 and weight.min(initial=0) >= 0:
             return None
@@ -55,7 +55,7 @@ class _MoveMaking(Inference):
         rounding = 2 * precision(model) * np.abs(weight * np.abs(model.tables).max(axis=(2, 3))[kind]).sum(axis=1)
         for edge in np.flatnonzero(least < -rounding):
             table = model.edge_tables(slice(edge, edge + 1))[:, None]
-            if self._condition_range(table)[0][0, 0] < -rounding[edge]:
+            if self._compute_condition_range(table)[0][0, 0] < -rounding[edge]:
                 return edge, table[0, 0]
         return None
 
@@ -64,21 +64,21 @@ class _MoveMaking(Inference):
         if self.nonsubmodular == "error":
             return True
         # If there are as many tables as edges, checking all of them would take longer than it saves.
-        return len(model.tables) <= _tuning.TYPES_PER_PORTION and self._violated_edge(model) is None
+        return len(model.tables) <= _tuning.TYPES_PER_PORTION and self._find_violated_edge(model) is None
 
-    def _condition_range(self, tables: np.ndarray) -> tuple:
+    def _compute_condition_range(self, tables: np.ndarray) -> tuple:
         """Return the lowest and the highest slack over all states, (T, R) each; slacks must not be negative."""
         lowest, highest = np.full(tables.shape[:2], np.inf), np.full(tables.shape[:2], -np.inf)
         # In batches of types: if every edge has its own type, a temporary of the size of all tables would be too large.
         for start in range(0, len(tables), _tuning.TYPES_PER_PORTION):
             portion = slice(start, start + _tuning.TYPES_PER_PORTION)
-            for _, slack in self._slacks(tables[portion].astype(np.float64)):
+            for _, slack in self._iterate_slacks(tables[portion].astype(np.float64)):
                 np.minimum(lowest[portion], slack.min(axis=(2, 3)), out=lowest[portion])
                 np.maximum(highest[portion], slack.max(axis=(2, 3)), out=highest[portion])
         return lowest, highest
 
     def _explain(self, model, edge, table):
-        alpha, slack = min(self._slacks(table[None, None]), key=lambda item: item[1].min())
+        alpha, slack = min(self._iterate_slacks(table[None, None]), key=lambda item: item[1].min())
         a, b = np.unravel_index(slack[0, 0].argmin(), table.shape)
         tail, head = model.graph.edges[edge]
         return (
@@ -98,12 +98,12 @@ class _MoveMaking(Inference):
             cut._check_model(model)
             found = cut._map(model, n_threads=n_threads)
             is_better = found.score >= score(model, labels)
-            if not n_not_submodular(model) or (is_better and np.isneginf(model.tables).any()):
+            if not count_not_submodular(model) or (is_better and np.isneginf(model.tables).any()):
                 return found._replace(state=found.labels, n_iter=1)
             bound = found.bound
             labels = found.labels.copy() if is_better else labels
             if np.isneginf(model.tables).any():
-                return scored_labeling(model, labels, bound=bound, n_iter=1, state=labels)
+                return score_labeling(model, labels, bound=bound, n_iter=1, state=labels)
         by_rows = model.n_columns > 2 and model.graph.n_nodes > _tuning.NODES_FOR_ROWS
         rows = stored_rows(model) if by_rows and LatticeRows.pays(model.graph) else None
         if rows is not None:
@@ -128,7 +128,7 @@ class _MoveMaking(Inference):
     def _states(self, rows, start, stop):
         """Return the number of states of some rows, or 0 if the whole model must be checked."""
         checkpoint()
-        model = with_edges_from(rows, start, stop)
+        model = select_reached_rows(rows, start, stop)
         try:
             self._require("map", model)
         except ValueError:
@@ -139,7 +139,7 @@ class _MoveMaking(Inference):
     def _search(self, moves, n_states, labels, n_threads):
         """Make rounds of moves, changing labels in place; return the number of rounds and whether no move helps."""
         # A move that failed would fail again until another move succeeds, so it is skipped until then.
-        n_changes, tried = 0, dict.fromkeys(self._moves(n_states), -1)
+        n_changes, tried = 0, dict.fromkeys(self._list_moves(n_states), -1)
         for n_iter in range(1, self.max_iter + 1):
             in_all = 0.0
             for move, seen in tried.items():
@@ -172,7 +172,7 @@ class _Moves:
 
     def __init__(self, model, settles):
         self._network = CutNetwork(model)
-        self._values = (model.unary, *pairwise_values(model), model.graph.edges)
+        self._values = (model.unary, *gather_pairwise_values(model), model.graph.edges)
         self._settles = settles
         self._n_changes = 0
         if settles:
@@ -185,7 +185,7 @@ class _Moves:
         # since: number of changes before this move was last tried, -1 if it was not tried
         keep, take = choice(labels)
         if self._settles:
-            self._settle(labels, keep, take, since)
+            self._remove_decided_nodes(labels, keep, take, since)
         taken = self._network.cut(keep, take, TRUNCATE, n_threads)
         proposed = np.where(taken, take, keep)
         if np.array_equal(proposed, labels):
@@ -198,7 +198,7 @@ class _Moves:
             labels[...] = proposed
         return gain
 
-    def _settle(self, labels, keep, take, since):
+    def _remove_decided_nodes(self, labels, keep, take, since):
         """Remove the choice from nodes whose decision is known."""
         # If two moves are equally good, the labels may differ from the move that was made.
         may_skip = since >= 0 and np.array_equal(keep, labels)
@@ -262,7 +262,7 @@ class AlphaExpansion(_MoveMaking):
     """
 
     @staticmethod
-    def _moves(n_states: int) -> list:
+    def _list_moves(n_states: int) -> list:
         return list(range(n_states))
 
     @staticmethod
@@ -272,7 +272,7 @@ class AlphaExpansion(_MoveMaking):
     _condition = "theta({a}, {b}) + theta({alpha}, {alpha}) >= theta({a}, {alpha}) + theta({alpha}, {b})"
 
     @staticmethod
-    def _slacks(tables):
+    def _iterate_slacks(tables):
         """Yield alpha and its slacks, an array (T, R, a, b), for each alpha; slacks must not be negative."""
         for alpha in range(tables.shape[-1]):
             both = tables + tables[..., alpha, alpha][..., None, None]
@@ -323,7 +323,7 @@ class AlphaBetaSwap(_MoveMaking):
     """
 
     @staticmethod
-    def _moves(n_states: int) -> list:
+    def _list_moves(n_states: int) -> list:
         return list(combinations(range(n_states), 2))
 
     @staticmethod
@@ -334,7 +334,7 @@ class AlphaBetaSwap(_MoveMaking):
     _condition = "theta({a}, {a}) + theta({b}, {b}) >= theta({a}, {b}) + theta({b}, {a})"
 
     @staticmethod
-    def _slacks(tables):
+    def _iterate_slacks(tables):
         """Yield None and the slacks, an array (T, R, alpha, beta), which must not be negative."""
         diagonal = np.einsum("trkk->trk", tables)
         yield None, diagonal[..., :, None] + diagonal[..., None, :] - tables - np.swapaxes(tables, 2, 3)
@@ -345,9 +345,9 @@ def _start(model, init):
     if init is None:
         # Starting from a local optimum of single-node changes leaves less to the moves and ends 0.07 % higher on
         # average.
-        return climbed(model, best_alone(model))
+        return climbed(model, label_nodes_independently(model))
     labels = check_labels(model, init, name="init").copy()
-    best = best_alone(model)
+    best = label_nodes_independently(model)
     forbidden = np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0])
     labels[forbidden] = best[forbidden]
     return labels

@@ -25,7 +25,7 @@ from sklearn_crf.kernels.cuts.max_flow import (
     slot_flow,
     spread_excess,
 )
-from sklearn_crf.models._row_models import ordered_offsets
+from sklearn_crf.models._row_models import find_ordered_offsets
 
 # Directions are stored in one byte; this value means none.
 _NO_PARENT = 254
@@ -41,7 +41,7 @@ def lattice_arrays(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
 
 
 def _lattice_arrays(graph):
-    steps, _, counts = ordered_offsets(graph)
+    steps, _, counts = find_ordered_offsets(graph)
     # Direction k runs along offset k, direction -1 - k runs back.
     delta = np.ascontiguousarray(np.concatenate((steps, -steps[::-1])))
     shape = np.array(graph.shape, dtype=np.int64)
@@ -54,7 +54,7 @@ class LatticeFlow:
     # graph: a lattice for which ``fits`` returns True; dtype: of capacities, int32 or int64
 
     def __init__(self, graph, dtype):
-        self.offsets = ordered_offsets(graph)[1]
+        self.offsets = find_ordered_offsets(graph)[1]
         self.counts, self.delta, self.shape, self._whole = lattice_arrays(graph)
         self.guard = int(self.delta.max())
         n_nodes, n_stored = graph.n_nodes, graph.n_nodes + 2 * self.guard
@@ -68,7 +68,7 @@ class LatticeFlow:
     @staticmethod
     def fits(graph):
         """Return whether a graph is a lattice with its edges in the order of ``lattice``."""
-        return bool(ordered_offsets(graph))
+        return bool(find_ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
         """Set the capacities of all edges and add to the costs of nodes; return the first edge that has no capacities,
@@ -78,7 +78,7 @@ class LatticeFlow:
         return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
     @staticmethod
-    def takes_one_call(graph):
+    def can_solve_at_once(graph):
         """Return whether a lattice is small enough to be solved in one call."""
         return graph.n_nodes <= _tuning.NODES_PER_BLOCK
 
@@ -103,7 +103,7 @@ class LatticeFlow:
         if not done:
             arrays = self._of_one_call
             self._search(self._whole, (*arrays[3:9], arrays[-1]))
-        return self._demand()
+        return self._find_demand_side()
 
     def solve(self, n_threads=1):
         """Return the smallest set of nodes that is the demand side of a minimum cut."""
@@ -118,7 +118,7 @@ class LatticeFlow:
             if _tuning.LEAST_TO_SPREAD < share_left <= _tuning.MOST_IN_BOXES:
                 spread_excess(self.residual, self.excess, self.delta, True)
                 spread_excess(self.residual, self.excess, self.delta, False)
-        boxes = self._boxes()
+        boxes = self._list_boxes()
         if len(boxes) > 1 and (n_threads > 1 or share_left <= _tuning.MOST_IN_BOXES):
             closed = self._close_borders()
             # The search in a box also visits children across its border, so children from the previous cut must be
@@ -129,7 +129,7 @@ class LatticeFlow:
             for arcs, capacities in reversed(closed):
                 arcs[...] = capacities
         self._solve_box(self._whole)
-        return self._demand()
+        return self._find_demand_side()
 
     @property
     def _share_with_excess(self):
@@ -140,7 +140,7 @@ class LatticeFlow:
         """Neighbours of nodes; see :class:`CutNetwork`."""
         return self.delta, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
 
-    def _demand(self) -> np.ndarray:
+    def _find_demand_side(self) -> np.ndarray:
         return self._label[self.guard : self.guard + len(self.excess)] < 0
 
     def _solve_box(self, box):
@@ -162,15 +162,15 @@ class LatticeFlow:
     def _search_workspace(self, box: np.ndarray) -> tuple:
         """Return the workspace for the search in a box, including its progress."""
         # Buffers are filled from their start, so that the system only provides the memory that is actually used.
-        lists = np.empty((4, _volume(box)), dtype=np.int32)
-        bucket = np.empty(_volume(box) + 4, dtype=np.int32)
+        lists = np.empty((4, _compute_volume(box)), dtype=np.int32)
+        bucket = np.empty(_compute_volume(box) + 4, dtype=np.int32)
         return self._label, self._parent, self._flag, self._next, lists, bucket, np.zeros(8, dtype=np.int64)
 
     @property
     def _side(self):
         return round(_tuning.NODES_PER_BLOCK ** (1 / len(self.shape)))
 
-    def _boxes(self):
+    def _list_boxes(self):
         if len(self.excess) <= _tuning.NODES_PER_BLOCK:
             return [self._whole]
         low = product(*(range(0, length, self._side) for length in self.shape.tolist()))
@@ -192,7 +192,7 @@ class LatticeFlow:
         return closed
 
 
-def _volume(box):
+def _compute_volume(box):
     return int(np.prod(box[1] - box[0]))
 
 
@@ -250,7 +250,7 @@ _MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
 _LARGEST_EXPONENT = 900
 
 
-def pairwise_values(model):
+def gather_pairwise_values(model):
     """Return tables, edge types and edge weights for the kernels, with an empty array if there are no weights."""
     weight = model.edge_weight
     if weight is None:
@@ -285,7 +285,7 @@ class Rounding(NamedTuple):
         total, n_unlike = spread
         typical = total / max(n_unlike, 1)
         # One more than the edges of a node: an excess clipped at ``most`` then outweighs all of them together.
-        around = carried * (_largest_degree(graph) + 1)
+        around = carried * (_find_largest_degree(graph) + 1)
         coarse = may_be_coarse and not endless and around <= _MOST[np.dtype(np.int32)] * _tuning.COARSEST * typical
         dtype = np.dtype(np.int32 if coarse else np.int64)
         most = largest_capacity_of(dtype)
@@ -335,7 +335,7 @@ class CutNetwork:
 
     def _choose_scale(self) -> np.dtype:
         model = self.model
-        carried, endless = largest_capacity(model)
+        carried, endless = bound_capacities(model)
         # Moves on large models with many states are approximate anyway, and an int32 unit is below 2**-20 there.
         is_large = model.n_columns > 2 and model.graph.n_nodes > _tuning.NODES_FOR_HALF
         may_be_coarse = model.dtype == np.float32 or is_large
@@ -359,8 +359,8 @@ class CutNetwork:
         model, flow = self.model, self._flow
         rounding = self._rounding
         scale, most = rounding.scale, rounding.most
-        values = (*pairwise_values(model), model.graph.edges)
-        if isinstance(flow, LatticeFlow) and flow.takes_one_call(model.graph):
+        values = (*gather_pairwise_values(model), model.graph.edges)
+        if isinstance(flow, LatticeFlow) and flow.can_solve_at_once(model.graph):
             return flow.cut(model.unary, values, (keep, take), rounding, precision(model), mode)
         cost = np.empty(model.graph.n_nodes)
         node_terms(model.unary, keep, take, cost)
@@ -372,16 +372,16 @@ class CutNetwork:
         return flow.solve(n_threads) if model.graph.n_edges else flow.excess < 0
 
 
-def _largest_degree(graph):
+def _find_largest_degree(graph):
     # An upper bound for lattices, which is known without listing their incidence.
     if graph.offsets is not None:
         return 2 * len(graph.offsets)
     return graph.largest_degree
 
 
-def largest_capacity(model):
+def bound_capacities(model):
     """Return a bound on the finite capacities of arcs over all pairs of labelings, and whether some are infinite."""
     if not model.graph.n_edges:
         return 0.0, False
-    tables, _, edge_weight = pairwise_values(model)
+    tables, _, edge_weight = gather_pairwise_values(model)
     return capacity_bound(tables, edge_weight, np.empty(tables.shape[1]))

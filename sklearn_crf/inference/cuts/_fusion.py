@@ -5,7 +5,7 @@ import numpy as np
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._local_search import Descent
 from sklearn_crf.inference.cuts import _tuning
-from sklearn_crf.inference.cuts._cut_network import CROSS, CutNetwork, pairwise_values
+from sklearn_crf.inference.cuts._cut_network import CROSS, CutNetwork, gather_pairwise_values
 from sklearn_crf.kernels.cuts.fusion_moves import score_gain
 from sklearn_crf.kernels.local.neighborhood_search import keep_better
 from sklearn_crf.models import FactorGraph, PairwiseModel, check_labels
@@ -55,7 +55,7 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
     given = [np.array(check_labels(model, labels)) for labels in labelings]
     if not given:
         raise ValueError("labelings must hold at least one labeling.")
-    fuse = fusion_of(model)
+    fuse = choose_fusion(model)
     best = given[0]
     for _ in range(_tuning.FUSION_PASSES):
         before = best
@@ -66,7 +66,7 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
     return best
 
 
-def fusion_of(model):
+def choose_fusion(model):
     """Return a function that fuses labels with another labeling, or returns the labels if no fusion scores higher."""
     if isinstance(model, FactorGraph):
         search = Descent(model)
@@ -88,7 +88,7 @@ def fusion_of(model):
         checkpoint()
         taken = network.cut(labels, other, CROSS)[: model.graph.n_nodes]
         fused = np.where(taken, other, labels)
-        values = (model.unary, *pairwise_values(model), model.graph.edges)
+        values = (model.unary, *gather_pairwise_values(model), model.graph.edges)
         # Roof duality may leave all nodes open, so also consider the other labeling as a whole.
         for candidate in (fused, other):
             if score_gain(*values, labels, candidate) > 0:

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._results import Labeling, scored_labeling
+from sklearn_crf.inference._results import Labeling, score_labeling
 from sklearn_crf.inference.cuts import _cut_network
 from sklearn_crf.kernels.cuts.fusion_moves import (
     complete_sweep,
@@ -91,22 +91,22 @@ class GraphCut(Inference):
         if model.n_columns == 1 or n_nodes == 0:
             return self._exact(model, np.zeros(n_nodes, dtype=np.int32))
         try:
-            return self._exact(model, _labels_of_cut(model, _cut_network.STOP, n_threads))
+            return self._exact(model, _label_by_cut(model, _cut_network.STOP, n_threads))
         except _cut_network.NotSubmodular:
-            edge, lacking, n_nonsubmodular = _not_submodular(model)
+            edge, lacking, n_nonsubmodular = _find_not_submodular(model)
         if n_nonsubmodular and self.nonsubmodular == "qpbo":
-            return self._roof_dual(model, n_nonsubmodular)
+            return self._solve_roof_dual(model, n_nonsubmodular)
         if n_nonsubmodular and (self.nonsubmodular == "error" or np.isinf(lacking)):
             raise ValueError(_explain(model, edge, lacking, self.nonsubmodular))
         try:
-            labels = _labels_of_cut(model, _cut_network.TRUNCATE, n_threads)
+            labels = _label_by_cut(model, _cut_network.TRUNCATE, n_threads)
         except _cut_network.NotSubmodular as stopped:
             # The first edge can be truncated, but this edge cannot.
             raise ValueError(_explain(model, stopped.args[0], np.inf, self.nonsubmodular)) from None
         if not n_nonsubmodular:
             return self._exact(model, labels)
         slack = truncation_slack(
-            *_cut_network.pairwise_values(model), model.graph.edges, labels, _cut_network.precision(model)
+            *_cut_network.gather_pairwise_values(model), model.graph.edges, labels, _cut_network.precision(model)
         )
         labeling = self._score(model, labels)
         return labeling._replace(bound=labeling.score + slack, state=CutState(n_nonsubmodular, 0))
@@ -117,17 +117,17 @@ class GraphCut(Inference):
 
     def _score(self, model: PairwiseModel, labels: np.ndarray) -> Labeling:
         if model.n_columns == 2:
-            return Labeling(labels, _relaxed_score(model, labels))
-        return scored_labeling(model, labels)
+            return Labeling(labels, _compute_relaxed_score(model, labels))
+        return score_labeling(model, labels)
 
-    def _roof_dual(self, model, n_nonsubmodular):
+    def _solve_roof_dual(self, model, n_nonsubmodular):
         n_nodes = model.graph.n_nodes
         keep, take = np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
         taken = _cut_network.CutNetwork(model, mirrored=True).cut(keep, take, _cut_network.CROSS)
         labels = np.full(n_nodes, -1, dtype=np.int32)
         labels[taken[:n_nodes]] = 1
         labels[taken[n_nodes:]] = 0
-        bound = _relaxed_score(model, labels)
+        bound = _compute_relaxed_score(model, labels)
         n_unlabelled = int(np.count_nonzero(labels < 0))
         _complete(model, labels)
         labeling = self._score(model, labels)
@@ -135,36 +135,36 @@ class GraphCut(Inference):
         return labeling._replace(bound=bound, state=CutState(n_nonsubmodular, n_unlabelled))
 
 
-def _labels_of_cut(model, mode, n_threads):
+def _label_by_cut(model, mode, n_threads):
     keep, take = np.zeros(model.graph.n_nodes, dtype=np.int32), np.ones(model.graph.n_nodes, dtype=np.int32)
     return _cut_network.CutNetwork(model).cut(keep, take, mode, n_threads).astype(np.int32)
 
 
-def _relaxed_score(model: PairwiseModel, labels: np.ndarray) -> float:
+def _compute_relaxed_score(model: PairwiseModel, labels: np.ndarray) -> float:
     """Return the score in the local polytope of a labeling in which -1 stands for half of each state."""
-    return half_integral_score(model.unary, *_cut_network.pairwise_values(model), model.graph.edges, labels)
+    return half_integral_score(model.unary, *_cut_network.gather_pairwise_values(model), model.graph.edges, labels)
 
 
-def exact_cut(model: PairwiseModel, n_threads: int = 1) -> Labeling | None:
+def solve_exact_cut(model: PairwiseModel, n_threads: int = 1) -> Labeling | None:
     """Return the result of a minimum cut, or None if the cut cannot represent some edges."""
     if model.n_columns > 2:
         return None
     # Most models that a cut cannot represent are detected while capacities are set, without a check in advance.
     found = GraphCut(nonsubmodular="truncate")
     try:
-        return found._exact(model, _labels_of_cut(model, _cut_network.STOP, n_threads))
+        return found._exact(model, _label_by_cut(model, _cut_network.STOP, n_threads))
     except _cut_network.NotSubmodular:
-        return None if n_not_submodular(model) else found._map(model, n_threads=n_threads)
+        return None if count_not_submodular(model) else found._map(model, n_threads=n_threads)
 
 
-def n_not_submodular(model: PairwiseModel) -> int:
+def count_not_submodular(model: PairwiseModel) -> int:
     """Return the number of edges that a minimum cut cannot represent; 0 for models without exactly two states."""
-    return _not_submodular(model)[2] if isinstance(model, PairwiseModel) and model.n_columns == 2 else 0
+    return _find_not_submodular(model)[2] if isinstance(model, PairwiseModel) and model.n_columns == 2 else 0
 
 
-def _not_submodular(model: PairwiseModel) -> tuple:
+def _find_not_submodular(model: PairwiseModel) -> tuple:
     """Return the first edge that is not submodular or -1, its violation, and the number of such edges."""
-    return find_not_submodular(*_cut_network.pairwise_values(model), _cut_network.precision(model))
+    return find_not_submodular(*_cut_network.gather_pairwise_values(model), _cut_network.precision(model))
 
 
 def _explain(model, edge, lacking, nonsubmodular):
@@ -186,7 +186,7 @@ def _complete(model, labels):
         return
     labels[nodes] = model.unary[nodes].argmax(axis=1)
     ptr, neighbor, half_edge, _ = model.graph.incidence
-    values = (model.unary, *_cut_network.pairwise_values(model), ptr, neighbor, half_edge)
+    values = (model.unary, *_cut_network.gather_pairwise_values(model), ptr, neighbor, half_edge)
     # Every change raises the score, so the loop ends; the limit guards against endless changes by rounding.
     for _ in range(len(nodes) + 1):
         checkpoint()

@@ -49,7 +49,7 @@ class LatticeCuts:
     @staticmethod
     def fits(graph: Graph) -> bool:
         """Return whether the kernel can cut a graph."""
-        return LatticeFlow.fits(graph) and LatticeFlow.takes_one_call(graph)
+        return LatticeFlow.fits(graph) and LatticeFlow.can_solve_at_once(graph)
 
     def append(
         self,

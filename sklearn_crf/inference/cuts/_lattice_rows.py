@@ -10,15 +10,15 @@ from sklearn_crf.inference.cuts._cut_network import (
     TRUNCATE,
     LatticeFlow,
     Rounding,
-    largest_capacity,
-    pairwise_values,
+    bound_capacities,
+    gather_pairwise_values,
     precision,
     require_choice,
 )
-from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
+from sklearn_crf.inference.cuts._graph_cut import GraphCut, count_not_submodular
 from sklearn_crf.kernels.cuts.fusion_moves import integer_excess, node_terms, score_gain, unary_spread
 from sklearn_crf.models import clamped
-from sklearn_crf.models._row_models import RowModels, row_ranges
+from sklearn_crf.models._row_models import RowModels, split_row_ranges
 
 
 class LatticeRows(NamedTuple):
@@ -61,7 +61,9 @@ class LatticeRows(NamedTuple):
             return None
         rounding = Rounding.of(graph, carried.max(), (total.sum(), n_unlike.sum()), may_be_coarse=True)
         flow = LatticeFlow(graph, rounding.dtype)
-        map_tasks(lambda part, n_threads: _write(flow, rounding, self.rows, _zeros_or_ones, *part), parts, n_threads)
+        map_tasks(
+            lambda part, n_threads: _write(flow, rounding, self.rows, _build_zeros_and_ones, *part), parts, n_threads
+        )
         labels = flow.solve(n_threads).astype(np.int32)
         truncated = [part for part, n in zip(parts, n_truncated, strict=True) if n]
         return self._undo_truncation(flow, rounding, labels, truncated, n_threads) if truncated else labels
@@ -69,9 +71,9 @@ class LatticeRows(NamedTuple):
     def _survey(self, start, stop):
         """Return the largest capacity, sum of unary spreads, number of nodes with spread, and of truncated edges."""
         checkpoint()
-        model, of_rows = with_edges_from(self.rows, start, stop), self.rows.nodes(0, stop - start)
-        carried, endless = largest_capacity(model)
-        return None if endless else (carried, *unary_spread(model.unary[of_rows]), n_not_submodular(model))
+        model, of_rows = select_reached_rows(self.rows, start, stop), self.rows.nodes(0, stop - start)
+        carried, endless = bound_capacities(model)
+        return None if endless else (carried, *unary_spread(model.unary[of_rows]), count_not_submodular(model))
 
     def _undo_truncation(self, flow, rounding, labels, parts, n_threads):
         """Convert labels of the truncated model to labels of the model, or return None if that fails."""
@@ -84,10 +86,10 @@ class LatticeRows(NamedTuple):
         amounts = np.minimum(amounts, rounding.most).astype(flow.excess.dtype)
         flow.excess[paid] += np.where(labels[paid] == 1, amounts, -amounts)
         stays = flow.solve(n_threads) == labels
-        ranges = self.rows.rows_around(np.unique(np.flatnonzero(~stays) // self.rows.width))
+        ranges = self.rows.find_rows_around(np.unique(np.flatnonzero(~stays) // self.rows.width))
         if sum(stop - start for start, stop in ranges) > _tuning.MOST_OPEN_ROWS * self.rows.length:
             return None
-        settled = map_tasks(lambda ends, n_threads: self._roof_dual(labels, stays, *ends), ranges, n_threads)
+        settled = map_tasks(lambda ends, n_threads: self._solve_roof_dual(labels, stays, *ends), ranges, n_threads)
         if any(each is None for each in settled):
             return None
         for (start, stop), own in zip(ranges, settled, strict=True):
@@ -99,7 +101,7 @@ class LatticeRows(NamedTuple):
         violation.
         """
         checkpoint()
-        model, nodes = with_edges_from(self.rows, start, stop), self.rows.nodes(start, stop)
+        model, nodes = select_reached_rows(self.rows, start, stop), self.rows.nodes(start, stop)
         lacking = (model.tables.astype(np.float64) * [[-1, 1], [1, -1]]).sum(axis=(2, 3))[model.edge_type]
         lacking = lacking[:, 0] if model.edge_weight is None else (lacking * model.edge_weight).sum(axis=1)
         edges = np.flatnonzero(lacking > 0)
@@ -107,7 +109,7 @@ class LatticeRows(NamedTuple):
         alike = (labels[tail] == labels[head]) & (tail < nodes.stop)
         return np.concatenate((tail[alike], head[alike])), np.tile(lacking[edges[alike]] / 2, 2)
 
-    def _roof_dual(self, labels, stays, start, stop):
+    def _solve_roof_dual(self, labels, stays, start, stop):
         """Return labels of some rows given the nodes that stay, or None if roof duality leaves some nodes open."""
         checkpoint()
         own = self.rows.nodes(start, stop)
@@ -155,8 +157,8 @@ class RowMoves:
     def _survey(self, start, stop):
         """Return the largest capacity, the sum of unary spreads, and the number of nodes with spread, in some rows."""
         checkpoint()
-        model = with_edges_from(self.rows, start, stop)
-        return largest_capacity(model)[0], *unary_spread(model.unary[self.rows.nodes(0, stop - start)])
+        model = select_reached_rows(self.rows, start, stop)
+        return bound_capacities(model)[0], *unary_spread(model.unary[self.rows.nodes(0, stop - start)])
 
     def _gain(self, labels, choice, taken, start, stop):
         """Return the gain of the moves in some rows, given that earlier rows have already moved."""
@@ -170,12 +172,12 @@ class RowMoves:
         new = _apply_moves(old, choice, taken[nodes])
         before, after = own.start - nodes.start, own.stop - nodes.start
         old[:before], new[after:] = new[:before], old[after:]
-        return score_gain(model.unary, *pairwise_values(model), model.graph.edges, old, new)
+        return score_gain(model.unary, *gather_pairwise_values(model), model.graph.edges, old, new)
 
 
 def parts_of(graph):
     """Return ranges of rows, each small enough to hold its scores in memory."""
-    return row_ranges(graph, _tuning.NODES_OF_ROWS)
+    return split_row_ranges(graph, _tuning.NODES_OF_ROWS)
 
 
 def _apply_moves(labels, choice, taken):
@@ -183,13 +185,13 @@ def _apply_moves(labels, choice, taken):
     return np.where(taken, take, keep)
 
 
-def _zeros_or_ones(nodes):
+def _build_zeros_and_ones(nodes):
     """Return arrays of the states 0 and 1 for every node of a slice."""
     n_nodes = nodes.stop - nodes.start
     return np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
 
 
-def with_edges_from(rows, start, stop):
+def select_reached_rows(rows, start, stop):
     """Return the model of some rows and of the later rows that their edges reach."""
     return rows.between(start, min(stop + rows.reach, rows.length))
 
@@ -205,7 +207,7 @@ def _write(flow, rounding, rows, choice, start, stop):
     part = LatticeFlow(model.graph, rounding.dtype)
     assert len(part.counts) == len(flow.counts)
     part.set_capacities(
-        (*pairwise_values(model), model.graph.edges),
+        (*gather_pairwise_values(model), model.graph.edges),
         *(keep, take, rounding.scale, rounding.most, precision(model), TRUNCATE, cost),
     )
     nodes, own = rows.nodes(start, stop), rows.nodes(start - low, stop - low)

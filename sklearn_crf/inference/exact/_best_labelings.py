@@ -6,8 +6,8 @@ import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, at_least, conflict_named
-from sklearn_crf.inference._results import Infeasible, scored_labeling
+from sklearn_crf.inference._base import Inference, at_least, name_conflict
+from sklearn_crf.inference._results import Infeasible, score_labeling
 from sklearn_crf.inference.exact._brute_force import n_labelings
 
 
@@ -80,7 +80,7 @@ class TreeBestLabelings(Inference):
         scores, places = _join_roots([lists[root] for root in roots], m)
         allowed = scores > -np.inf
         if not allowed.any():
-            with conflict_named(model):
+            with name_conflict(model):
                 raise Infeasible("model is infeasible: every labeling has a score of -inf.", proven=True)
         labels = np.array([_read_back(steps, roots, place, m, model.graph.n_nodes) for place in places[allowed]])
         return BestLabelings(labels.astype(np.int32), scores[allowed])
@@ -92,7 +92,7 @@ class TreeBestLabelings(Inference):
 
     def _map(self, model, *, init=None, n_threads=1):
         found = self.best(model)
-        result = scored_labeling(model, found.labels[0])
+        result = score_labeling(model, found.labels[0])
         return result._replace(bound=result.score)
 
 

@@ -9,8 +9,8 @@ from sklearn.utils import check_random_state
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference, at_least
-from sklearn_crf.inference._results import Infeasible, Labeling, marginals_by_factors
-from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells, factor_graph_of, states_of_cells
+from sklearn_crf.inference._results import Infeasible, Labeling, convert_factor_marginals
+from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells, decode_cells, factor_graph_of
 
 
 class _Component(NamedTuple):
@@ -97,10 +97,10 @@ class BruteForce(Inference):
                 unary[node] = np.bincount(states, weights=probability, minlength=model.n_columns)
             for f in component.factors:
                 factors = np.full(len(probability), f)
-                states = np.stack([component.column[node] for node in _scope(graph, f)] or [factors[:0]], axis=1)
+                states = np.stack([component.column[node] for node in _get_scope(graph, f)] or [factors[:0]], axis=1)
                 cells = graph.cells(factors, states.reshape(len(factors), -1))
                 add_cells(graph, factors, cells, probability, log_table, table_default)
-        return marginals_by_factors(model, terms, unary, log_table, table_default, bound="exact")
+        return convert_factor_marginals(model, terms, unary, log_table, table_default, bound="exact")
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)
@@ -112,7 +112,7 @@ class BruteForce(Inference):
         return samples
 
 
-def scored_labelings(model):
+def score_all_labelings(model):
     """Return all labelings of a model and the score of each."""
     # returns: labelings: (n_labelings, N), int32, scores: (n_labelings,), float64
     graph = factor_graph_of(model)
@@ -122,7 +122,7 @@ def scored_labelings(model):
 
 def _enumerate(n_states: np.ndarray) -> np.ndarray:
     # np.indices is limited to 64 axes, which many nodes with one state can exceed.
-    return states_of_cells(np.arange(int(n_joint_states(n_states))), n_states).astype(np.int32)
+    return decode_cells(np.arange(int(n_joint_states(n_states))), n_states).astype(np.int32)
 
 
 def n_labelings(n_nodes: int, n_states: int) -> float:
@@ -133,7 +133,7 @@ def n_labelings(n_nodes: int, n_states: int) -> float:
         return float("inf")
 
 
-def _scope(graph, factor):
+def _get_scope(graph, factor):
     """Return the nodes of a factor."""
     return graph.scope[graph.scope_ptr[factor] : graph.scope_ptr[factor + 1]].tolist()
 
@@ -143,5 +143,5 @@ def _scores(graph, factors, column, n_labelings):
     # column: node -> its state in each labeling
     scores = np.zeros(n_labelings)
     for f in factors:
-        scores = scores + graph.dense_table(f)[tuple(column[node] for node in _scope(graph, f))]
+        scores = scores + graph.dense_table(f)[tuple(column[node] for node in _get_scope(graph, f))]
     return scores

@@ -106,13 +106,13 @@ def _shares_a_table(model):
     return model.edge_weight is None and model.n_states is None and model.tables.shape[:2] == (1, 1)
 
 
-def node_marginals_of_chains(model):
+def compute_chain_node_marginals(model):
     """Return the marginals of nodes only, without a pass over pairs of states, or None if not applicable."""
     ptr, transitions = chains_of(model)
     return None if transitions is None else transitions.node_marginals(model.unary, ptr)
 
 
-def marginals_of_chains(model):
+def compute_chain_marginals(model):
     """Return exact marginals of chains that share one table, or None for other models or too wide ranges of scores."""
     ptr, transitions = chains_of(model)
     if transitions is None:

@@ -6,27 +6,27 @@ from functools import partial
 import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
-from sklearn_crf._threads import own_workspace, single_threaded_blas
+from sklearn_crf._threads import allocate_workspace, limit_blas_threads
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._chains import WIDEST_RANGE
 from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
-from sklearn_crf.models import Statistics, kept_with_layout
+from sklearn_crf.models import Statistics, cache_with_layout
 
 
-def _tables_of_copies(model):
+def _find_copy_tables(model):
     """Return the graph of which a model has copies, its edge types and tables, or None for other models."""
     # tables: (E, K, K) float64, finite
     part, is_plain = model.graph.copied_part, model.edge_weight is None and model.n_states is None
     if part is None or not part.n_edges or not is_plain or model.tables.shape[1] != 1:
         return None
-    kind = kept_with_layout(model, "types of copies", partial(_types_of_copy, model.edge_type, part.n_edges))
+    kind = cache_with_layout(model, "types of copies", partial(_find_copy_types, model.edge_type, part.n_edges))
     tables = model.tables[kind, 0].astype(np.float64)
     return (part, kind, tables) if len(kind) and np.all(np.isfinite(tables)) else None
 
 
-def _types_of_copy(edge_type, n_edges):
+def _find_copy_types(edge_type, n_edges):
     """Return the types of the edges of each copy, or no types if copies differ."""
     kind = edge_type.reshape(-1, n_edges)
     return kind[0] if np.all(kind == kind[0]) else kind[0, :0]
@@ -54,7 +54,7 @@ class _Forest:
         n_nodes = self.graph.n_nodes
         posterior = np.empty_like(unary)
         pairs, terms = np.empty((n_nodes * with_pairs, 4)), np.empty(len(unary) * with_pairs)
-        work = own_workspace(ROWS_OF_A_NODE * n_nodes * SIDE_BY_SIDE)
+        work = allocate_workspace(ROWS_OF_A_NODE * n_nodes * SIDE_BY_SIDE)
         order = self.graph.forest.order
         fits = self.widest > 0 and marginals_of_copies(
             unary, order, self.parent, self.factors, self.best, self.widest, posterior, pairs, terms, work
@@ -69,16 +69,16 @@ class _Forest:
         return sums
 
 
-def node_marginals_of_forests(model):
+def compute_forest_node_marginals(model):
     """Return node marginals of copies of a forest, or None for other models or too wide ranges of scores."""
-    copied = _tables_of_copies(model) if model.n_columns == 2 else None
+    copied = _find_copy_tables(model) if model.n_columns == 2 else None
     found = None if copied is None else _Forest(copied[0], copied[2]).marginals(model.unary, False)
     return None if found is None else found[0]
 
 
-def marginals_of_forests(model):
+def compute_forest_marginals(model):
     """Return marginals of nodes and edges and the log-partition of copies of a forest, or None if not applicable."""
-    copied = _tables_of_copies(model) if model.n_columns == 2 else None
+    copied = _find_copy_tables(model) if model.n_columns == 2 else None
     if copied is None:
         return None
     part, kind, tables = copied
@@ -103,7 +103,7 @@ def is_enumerated(graph: Graph, n_states: int, n_cells_of: Callable[[Graph, int]
     return size <= _tuning.MOST_ENUMERATED and size <= _tuning.PRODUCTS_OF_A_CELL * n_cells_of(graph, n_states)
 
 
-def marginals_by_enumeration(model, n_cells_of):
+def enumerate_copy_marginals(model, n_cells_of):
     r"""Return marginals of copies of a small dense graph, or None if elimination is cheaper or sums may underflow.
 
     All copies share the scores S of edges. The nodes are split in two halves, and matrix products sum over the joint
@@ -112,7 +112,7 @@ def marginals_by_enumeration(model, n_cells_of):
     .. math:: Z_r = w_r^\top e^S v_r, \qquad \sum_r P_r(a, b) = e^{S(a, b)} \sum_r \frac{w_r(a) v_r(b)}{Z_r}.
     """
     # n_cells_of: returns the number of table cells that elimination needs for a graph
-    copied = _tables_of_copies(model)
+    copied = _find_copy_tables(model)
     if copied is None:
         return None
     part, kind, tables = copied
@@ -121,11 +121,11 @@ def marginals_by_enumeration(model, n_cells_of):
         return None
     sizes = n_nodes // 2, n_nodes - n_nodes // 2
     # Indicators (n_joint, nodes * K) of the states of nodes in each joint state of a half
-    halves = part.keep(("joint states", n_states), lambda: [_states_of_joint(n, n_states) for n in sizes])
+    halves = part.keep(("joint states", n_states), lambda: [_build_state_indicators(n, n_states) for n in sizes])
     scores = _scores_of_halves(part, tables, *halves)
     if np.ptp(scores) > WIDEST_RANGE:
         return None
-    with single_threaded_blas():
+    with limit_blas_threads():
         unary, terms, both = _sums_over_halves(model.unary.reshape(-1, n_nodes, n_states), scores, *halves)
         pairs = _sums_by_edge(part, both, *halves)
     return _as_marginals(model, unary.astype(model.dtype), kind, pairs, terms)
@@ -189,7 +189,7 @@ def _products(shares):
     return found
 
 
-def _states_of_joint(n_nodes, n_states):
+def _build_state_indicators(n_nodes, n_states):
     """Return indicators (K^n, n * K), zeros and ones, of the states of nodes in each of their joint states."""
     states = np.indices((n_states,) * n_nodes).reshape(n_nodes, -1).T
     return (states[:, :, None] == np.arange(n_states)).reshape(len(states), -1).astype(np.float64)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf.inference._field import beliefs_of
+from sklearn_crf.inference._field import compute_beliefs
 from sklearn_crf.kernels.messages.beliefs import edge_beliefs
 from sklearn_crf.models import PairwiseModel
 
@@ -48,7 +48,7 @@ class EdgeMarginals:
         return self._edge_marginals(model, edges, init, n_threads)
 
 
-def edge_numbers(graph, edges):
+def resolve_edge_numbers(graph, edges):
     """Return the requested edge indices, all if None, or raise ValueError if an edge does not exist."""
     # returns: (n,)
     if edges is None:
@@ -61,11 +61,11 @@ def edge_numbers(graph, edges):
     return edges.ravel()
 
 
-def edge_marginals_of(field, model, messages, edges, run):
+def compute_edge_beliefs(field, model, messages, edges, run):
     """Return the pairwise beliefs of edges."""
     # messages: (2E, width); edges: edge indices, None for all; returns: (n_edges, K, K)
     graph = model.graph
-    edges = edge_numbers(graph, edges)
+    edges = resolve_edge_numbers(graph, edges)
     n_columns = field.tables.shape[3]
     marginals = np.empty((edges.size, n_columns, n_columns), dtype=field.unary.dtype)
     if edges.size == 0:
@@ -73,7 +73,7 @@ def edge_marginals_of(field, model, messages, edges, run):
     slot_of_half_edge = np.empty(2 * graph.n_edges, dtype=np.int32)
     slot_of_half_edge[field.half_edge] = np.arange(2 * graph.n_edges, dtype=np.int32)
     slots = np.stack((graph.edges[edges, 0], slot_of_half_edge[2 * edges]), axis=1).astype(np.int32)
-    beliefs, _ = beliefs_of(field, messages, run)
+    beliefs, _ = compute_beliefs(field, messages, run)
     failed = edge_beliefs(field, messages, beliefs, slots, marginals, field.workspace())
     if failed >= 0:
         raise ValueError(

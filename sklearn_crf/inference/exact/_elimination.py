@@ -26,7 +26,7 @@ class Structure(NamedTuple):
         ptr, neighbors = plans.neighbors_of_scopes(scope_ptr, scope, len(n_states))
         return cls(ptr, neighbors, np.log(n_states))
 
-    def log_cells(self, order: np.ndarray) -> float:
+    def compute_log_cells(self, order: np.ndarray) -> float:
         """Return the logarithm of the total number of joint states of the cliques of an elimination order."""
         ptr, separators = plans.separators_of(self.ptr, self.neighbors, order)
         rows = np.repeat(np.arange(len(order)), np.diff(ptr))
@@ -69,7 +69,7 @@ class Structure(NamedTuple):
         return listed, starts, part
 
 
-def best_order(structure: Structure, most_cells: float = np.inf, most_steps: float = np.inf) -> tuple:
+def find_best_order(structure: Structure, most_cells: float = np.inf, most_steps: float = np.inf) -> tuple:
     """Return the cheapest of several elimination orders of a connected graph, and its number of table cells.
 
     Candidates are the min-fill order, min-fill orders with ties broken at random (from a fixed seed, so that the result
@@ -80,19 +80,19 @@ def best_order(structure: Structure, most_cells: float = np.inf, most_steps: flo
     if (plans.least_width(structure.ptr, structure.neighbors) + 1) * np.log(2) > most_log_cells:
         return None, np.inf
     order = plans.min_fill_order(*structure, most_log_cells, most_steps)
-    best = np.inf if order is None else structure.log_cells(order)
+    best = np.inf if order is None else structure.compute_log_cells(order)
     if best > most_log_cells:
         return None, np.inf
     if best > np.log(_tuning.FEW_CELLS):
         n_others = (_tuning.NODES_OF_ORDERS + np.exp(min(best, _ENDLESS)) / _tuning.CELLS_OF_A_NODE) // len(order)
-        for other in islice(_other_orders(structure), int(min(n_others, 1 + _tuning.N_RESTARTS))):
-            found = structure.log_cells(other)
+        for other in islice(_propose_other_orders(structure), int(min(n_others, 1 + _tuning.N_RESTARTS))):
+            found = structure.compute_log_cells(other)
             if found < best:
                 best, order = found, other
     return order, np.exp(min(best, _ENDLESS))
 
 
-def _other_orders(structure):
+def _propose_other_orders(structure):
     n_nodes = len(structure.log_states)
     matrix = sp.csr_matrix((np.ones(len(structure.neighbors)), structure.neighbors, structure.ptr), (n_nodes, n_nodes))
     yield np.ascontiguousarray(reverse_cuthill_mckee(matrix, symmetric_mode=True))
@@ -123,7 +123,7 @@ class Limits(NamedTuple):
             )
 
 
-def planned_order(problem, order, limits):
+def plan_order(problem, order, limits):
     """Return the elimination order of the free nodes, (n_free,) int32, and their graph."""
     # order: of all nodes; None searches for a good order
     sizes = np.diff(problem.free_scopes[0])
@@ -141,11 +141,11 @@ def planned_order(problem, order, limits):
         if order.shape != (n_nodes,) or not np.array_equal(np.sort(order), np.arange(n_nodes)):
             raise ValueError(f"init must be the state of a former result: a permutation of {n_nodes} nodes.")
         return order[problem.is_free[order]].astype(np.int32), structure
-    orders = [found for _, found in orders_of_components(structure, np.flatnonzero(problem.is_free))]
+    orders = [found for _, found in iterate_component_orders(structure, np.flatnonzero(problem.is_free))]
     return np.concatenate([np.zeros(0, dtype=np.int32), *orders]), structure
 
 
-def orders_of_components(structure, nodes, most_cells=None, most_steps=None):
+def iterate_component_orders(structure, nodes, most_cells=None, most_steps=None):
     """Yield each connected component's nodes and their best order, or None if this order exceeds the limits."""
     # nodes: the nodes to include, ascending
     # most_cells, most_steps: (N,), limits for the component of each node
@@ -162,7 +162,7 @@ def orders_of_components(structure, nodes, most_cells=None, most_steps=None):
         graph = part(k)
         key = (*(array.tobytes() for array in graph), limits)
         if key not in known:
-            known[key] = best_order(graph, *limits)[0]
+            known[key] = find_best_order(graph, *limits)[0]
         yield own, None if known[key] is None else own[known[key]]
 
 
@@ -218,7 +218,7 @@ class EliminationPlan:
 
     def __init__(self, problem, order, limits, keep):
         self.structure = problem.structure
-        self.nodes, graph = planned_order(problem, order, limits)
+        self.nodes, graph = plan_order(problem, order, limits)
         self.n_states = problem.n_states.astype(np.int64)
         separators = plans.separators_of(graph.ptr, graph.neighbors, self.nodes)
         # The width is the number of nodes of the largest clique minus one.

@@ -12,10 +12,10 @@ from sklearn.utils import check_random_state
 from sklearn_crf._options import options
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, at_least
-from sklearn_crf.inference._results import Infeasible, Labeling, marginals_by_factors
+from sklearn_crf.inference._results import Infeasible, Labeling, convert_factor_marginals
 from sklearn_crf.inference.exact import _tuning
-from sklearn_crf.inference.exact._copies import is_enumerated, marginals_by_enumeration
-from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_numbers
+from sklearn_crf.inference.exact._copies import enumerate_copy_marginals, is_enumerated
+from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, resolve_edge_numbers
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums, trace_maxima
@@ -83,7 +83,7 @@ class Buckets:
         trace_maxima(plan.buckets, plan.nodes, plan.side_ptr, plan.side_nodes, plan.n_states, best, place)
         return problem.state_table[np.arange(len(place)), place]
 
-    def _joint_states(self, place, nodes, first):
+    def _compute_joint_states(self, place, nodes, first):
         """Return the indices of the joint states of nodes, continuing from ``first``."""
         for node in nodes:
             first = first * int(self.plan.n_states[node]) + place[node]
@@ -151,7 +151,7 @@ class Buckets:
         place = np.zeros((len(plan.n_states), n_samples), dtype=np.int64)
         for k in range(len(plan.nodes) - 1, -1, -1):
             zero = np.zeros(n_samples, dtype=np.int64)
-            left, right = (self._joint_states(place, nodes, zero) for nodes in plan.sides(k))
+            left, right = (self._compute_joint_states(place, nodes, zero) for nodes in plan.sides(k))
             of_left, of_right = plan.tables(k, self._tables)
             rows, columns = of_left[left].T, of_right[:, right]
             if self.is_log[k]:
@@ -228,7 +228,7 @@ class JunctionTree(EdgeMarginals, Inference):
     max_memory: float = 2**31
 
     def _edge_marginals(self, model, edges, init, n_threads):
-        edges = edge_numbers(model.graph, edges)
+        edges = resolve_edge_numbers(model.graph, edges)
         if edges.size == 0:
             return np.zeros((0, model.n_columns, model.n_columns), dtype=model.dtype)
         # If no other edge shares an edge's table, the derivative by the table is the edge's marginals.
@@ -236,39 +236,39 @@ class JunctionTree(EdgeMarginals, Inference):
         alone = replace(model, tables=model.edge_tables(), edge_type=own, edge_weight=None)
         return self._marginals(alone, init=init).tables[edges, 0].astype(model.dtype)
 
-    def _buckets(self, model, init, keep):
+    def _build_buckets(self, model, init, keep):
         problem = Reduction(factor_graph_of(model))
         return Buckets(problem, plan_of(problem, init, Limits(self.max_width, self.max_memory), keep))
 
-    def _cells_of(self, graph, n_states):
+    def _count_cells(self, graph, n_states):
         """Return the number of table cells that elimination needs for a graph."""
 
         def counted():
             model = PairwiseModel(graph, np.zeros((graph.n_nodes, n_states)), np.zeros((1, n_states, n_states)))
-            return self._buckets(model, None, "conditional").plan.n_cells.sum()
+            return self._build_buckets(model, None, "conditional").plan.n_cells.sum()
 
         return graph.keep(("cells of elimination", n_states, self.max_width, self.max_memory), counted)
 
     def joined_copies(self, graph: Graph, n_states: int) -> int:
-        return _tuning.MOST_JOINED if is_enumerated(graph, n_states, self._cells_of) else 1
+        return _tuning.MOST_JOINED if is_enumerated(graph, n_states, self._count_cells) else 1
 
     def _map(self, model, *, init=None, n_threads=1):
-        buckets = self._buckets(model, init, "best")
+        buckets = self._build_buckets(model, init, "best")
         labels = buckets.best()
         total = score(model, labels)
         return Labeling(labels, total, bound=total, state=buckets.plan)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         if isinstance(model, PairwiseModel):
-            found = marginals_by_enumeration(model, self._cells_of)
+            found = enumerate_copy_marginals(model, self._count_cells)
             if found is not None:
                 return found
-        buckets = self._buckets(model, init, "conditional")
+        buckets = self._build_buckets(model, init, "conditional")
         terms = buckets.sum_out()
-        return marginals_by_factors(model, terms, *buckets.marginals(), bound="exact", state=buckets.plan)
+        return convert_factor_marginals(model, terms, *buckets.marginals(), bound="exact", state=buckets.plan)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)
-        buckets = self._buckets(model, None, "conditional")
+        buckets = self._build_buckets(model, None, "conditional")
         buckets.sum_out()
         return buckets.draw(n_samples, rng)

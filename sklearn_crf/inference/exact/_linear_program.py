@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import Descent
-from sklearn_crf.inference._relaxed_problem import table_blocks
+from sklearn_crf.inference._relaxed_problem import iterate_table_blocks
 from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._local_polytope import CountPiece, LocalPolytope
@@ -78,7 +78,7 @@ class LinearProgram(Inference):
         super()._check_model(model)
         if isinstance(model, PairwiseModel):
             # Checked in advance, because building the program takes 10 s and 0.7 GB for 200,000 nodes with two states.
-            self._check_size(_n_variables(model))
+            self._check_size(_count_variables(model))
 
     def _check_size(self, n_variables: int) -> None:
         if n_variables > self.max_variables:
@@ -115,12 +115,12 @@ class LinearProgram(Inference):
         return max((descent.climb(labels) for labels in candidates), key=lambda labels: score(graph, labels))
 
 
-def _n_variables(model):
+def _count_variables(model):
     """Return the number of allowed states of nodes with several states, plus allowed pairs of these."""
     allowed = ~np.isneginf(model.unary)
     n_states = allowed.sum(axis=1)
     total = int(n_states[n_states > 1].sum())
-    for edges, tables in table_blocks(model):
+    for edges, tables in iterate_table_blocks(model):
         tails, heads = model.graph.edges[edges].T
         pairs = allowed[tails][:, :, None] & allowed[heads][:, None, :] & ~np.isneginf(tables)
         total += int(pairs[(n_states[tails] > 1) & (n_states[heads] > 1)].sum())

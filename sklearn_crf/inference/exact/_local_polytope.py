@@ -6,7 +6,7 @@ import numpy as np
 
 from sklearn_crf.inference._results import Infeasible
 from sklearn_crf.inference.exact._reduction import Reduction
-from sklearn_crf.models import COUNT, SPARSE, states_of_cells
+from sklearn_crf.models import COUNT, SPARSE, decode_cells
 
 
 class TablePiece:
@@ -22,7 +22,7 @@ class TablePiece:
         """Return the largest score plus messages, where ``messages[j][k]`` belongs to position k of the j-th node."""
         return self._total(messages, np.ones(len(self.scores), dtype=bool)).max()
 
-    def best_given(self, messages, labels, j):
+    def maximise_given(self, messages, labels, j):
         """Return the best value for each position of the j-th node, given positions of other nodes (-1 if open)."""
         given = labels[self.nodes]
         given[j] = -1
@@ -52,7 +52,7 @@ class CountPiece:
         """Return the largest score plus messages of the counted nodes."""
         return self._best([message[k] for message, k in zip(messages, self.place, strict=True)], 0)
 
-    def best_given(self, messages, labels, j):
+    def maximise_given(self, messages, labels, j):
         """Return the best value for each position of the j-th node, given positions of other nodes (-1 if open)."""
         gains = [message[k] for message, k in zip(messages, self.place, strict=True)]
         given = labels[self.nodes]
@@ -90,7 +90,7 @@ class LocalPolytope:
             if model.table_kind[table] == COUNT and len(scope) > 2:
                 self._add_count(f, table)
             elif len(scope) > 1:
-                self.pieces.append(self._table_piece(f, scope, table))
+                self.pieces.append(self._build_table_piece(f, scope, table))
             elif scope:
                 self.unary[scope[0]] += problem.table(f)
             else:
@@ -98,7 +98,7 @@ class LocalPolytope:
         if np.isneginf(self.constant) or any(np.isneginf(scores).all() for scores in self.unary.values()):
             raise Infeasible("model is infeasible: a factor forbids every joint state that its nodes allow.")
 
-    def _table_piece(self, f, scope, table):
+    def _build_table_piece(self, f, scope, table):
         problem = self.problem
         model = problem.model
         if model.table_kind[table] == SPARSE and np.isneginf(model.table_default[table]):
@@ -117,7 +117,7 @@ class LocalPolytope:
         model = problem.model
         nodes = model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]
         cells = slice(*model.table_ptr[table : table + 2])
-        states = states_of_cells(model.table_cell[cells], model.n_states[nodes])
+        states = decode_cells(model.table_cell[cells], model.n_states[nodes])
         scores = model.log_table[cells].astype(np.float64)
         places, allowed = np.empty_like(states), scores > -np.inf
         for j, node in enumerate(nodes):
@@ -183,7 +183,7 @@ class LocalPolytope:
         places, scores = np.where(self.problem.is_free, -1, 0), self.reparameterised(messages)
         for node in sorted(self.free_nodes, key=lambda s: (-confidence[s], s)):
             for piece, message, j in around[node]:
-                scores[node] += piece.best_given(message, places, j)
+                scores[node] += piece.maximise_given(message, places, j)
             places[node] = np.argmax(scores[node])
         return self.labels(places)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import cached_property
 from sklearn_crf.inference._results import Infeasible
-from sklearn_crf.models import DENSE, states_of_cells
+from sklearn_crf.models import DENSE, decode_cells
 
 
 class Reduction:
@@ -14,7 +14,7 @@ class Reduction:
 
     def __init__(self, model):
         self.model = model
-        self._mask = mask = _allowed_states(model)
+        self._mask = mask = _find_allowed_states(model)
         if not mask.any(axis=1).all():
             node = int(np.argmin(mask.any(axis=1)))
             raise Infeasible(f"model is infeasible: every state of node {node} is forbidden.")
@@ -97,7 +97,7 @@ class Reduction:
         if model.table_kind[model.table_id[factor]] == DENSE:
             allowed = np.ix_(*(self.states[s] for s in nodes))
             return model.dense_table(factor)[allowed].astype(np.float64).reshape(shape)
-        states = self._joint_states(nodes)
+        states = self._compute_joint_states(nodes)
         return model.factor_scores(np.full(len(states), factor), states).reshape(shape)
 
     def cells(self, factor):
@@ -110,23 +110,23 @@ class Reduction:
             for s in nodes:
                 numbers = (numbers[:, None] * int(model.n_states[s]) + self.states[s]).ravel()
             return numbers + model.table_ptr[table]
-        states = self._joint_states(nodes)
+        states = self._compute_joint_states(nodes)
         return model.cells(np.full(len(states), factor), states)
 
     def nodes(self, factor):
         """Return the nodes of a factor, free or not."""
         return self.model.scope[self.model.scope_ptr[factor] : self.model.scope_ptr[factor + 1]].tolist()
 
-    def _joint_states(self, nodes):
+    def _compute_joint_states(self, nodes):
         n_states = self.n_states[nodes]
-        places = states_of_cells(np.arange(n_states.prod(dtype=np.int64)), n_states)
+        places = decode_cells(np.arange(n_states.prod(dtype=np.int64)), n_states)
         states = np.empty_like(places)
         for k, node in enumerate(nodes):
             states[:, k] = self.states[node][places[:, k]]
         return states
 
 
-def _allowed_states(model):
+def _find_allowed_states(model):
     """Return a mask (N, K) of the states that no single-node factor forbids."""
     mask = np.arange(model.n_columns) < model.n_states[:, None]
     scores = (model.log_table, model.table_default[model.table_kind != DENSE])

@@ -33,14 +33,14 @@ class SegmentInference(Inference):
 
     def _map(self, model: SegmentModel, *, init: Any = None, n_threads: int = 1) -> Labeling:
         labels = np.empty(model.n_nodes, dtype=np.int32)
-        self._call(best_labels, model, _fields_of(model), labels, n_threads)
+        self._call(best_labels, model, _gather_kernel_arrays(model), labels, n_threads)
         best = score(model, labels)
         return Labeling(labels, best, bound=best)
 
     def _marginals(self, model: SegmentModel, *, init: Any = None, n_threads: int = 1) -> Marginals:
         unary, terms = np.empty_like(model.unary), np.empty(model.n_nodes)
         n_sums = model.tables.size + model.durations.size
-        fields = _fields_of(model, n_sums)
+        fields = _gather_kernel_arrays(model, n_sums)
         sums = np.zeros((max(len(fields[-1]) - 1, 1), n_sums))
         self._call(segment_marginals, model, fields, unary, terms, sums, n_threads)
         tables, durations = np.split(sums[0], [model.tables.size])
@@ -54,7 +54,7 @@ class SegmentInference(Inference):
     ) -> np.ndarray:
         rng = check_random_state(random_state)
         labels = np.empty((n_samples, model.n_nodes), dtype=np.int32)
-        fields, step = _fields_of(model), max(1, _tuning.UNIFORM_BUDGET // max(model.n_nodes, 1))
+        fields, step = _gather_kernel_arrays(model), max(1, _tuning.UNIFORM_BUDGET // max(model.n_nodes, 1))
         for first in range(0, n_samples, step):
             drawn = labels[first : first + step]
             self._call(sample_labels, model, fields, rng.random_sample(drawn.shape), drawn, n_threads)
@@ -69,7 +69,7 @@ class SegmentInference(Inference):
             raise Refuted(list(range(*model.chain_ptr[failed : failed + 2])))
 
 
-def _fields_of(model: SegmentModel, n_sums: int = 0) -> tuple:
+def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:
     """Return the arrays of a model that kernels read, and the first chain of each block."""
     # n_sums: number of sums that each block adds up; they must not take longer than the nodes of the block
     pairwise, ptr = model.pairwise, model.chain_ptr

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import range_runner
+from sklearn_crf._threads import open_range_runner
 from sklearn_crf.inference import _field
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling
 from sklearn_crf.inference.exact import _chains, _tuning
-from sklearn_crf.inference.exact._copies import marginals_of_forests, node_marginals_of_forests
-from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_marginals_of
+from sklearn_crf.inference.exact._copies import compute_forest_marginals, compute_forest_node_marginals
+from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, compute_edge_beliefs
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
 from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
 from sklearn_crf.models import score
@@ -56,16 +56,16 @@ class TreeInference(EdgeMarginals, Inference):
     exact_on = "forest"
 
     def _edge_marginals(self, model, edges, init, n_threads):
-        with range_runner(n_threads) as run:
-            return _from_messages(
-                model, lambda field, _, messages: edge_marginals_of(field, model, messages, edges, run)
+        with open_range_runner(n_threads) as run:
+            return _call_with_messages(
+                model, lambda field, _, messages: compute_edge_beliefs(field, model, messages, edges, run)
             )
 
     def _check_model(self, model):
         super()._check_model(model)
         if not model.graph.is_forest:
             raise ValueError(
-                f"TreeInference needs a graph without cycles, but edge {_closing_edge(model.graph)} closes one; "
+                f"TreeInference needs a graph without cycles, but edge {_find_closing_edge(model.graph)} closes one; "
                 "LoopyBP supports any graph."
             )
 
@@ -80,27 +80,27 @@ class TreeInference(EdgeMarginals, Inference):
         labels = np.empty(model.graph.n_nodes, dtype=np.int32)
         failed = decode(field, messages, order, rank, labels, field.workspace())
         if failed >= 0:
-            raise _field.infeasible_at_node(failed)
+            raise _field.make_infeasible_error(failed)
         best = score(model, labels)
         return Labeling(labels, best, bound=best)
 
     def _node_marginals(self, model, n_threads):
-        for found in (quick(model) for quick in (_chains.node_marginals_of_chains, node_marginals_of_forests)):
+        for found in (quick(model) for quick in (_chains.compute_chain_node_marginals, compute_forest_node_marginals)):
             if found is not None:
                 return found
-        with range_runner(n_threads) as run:
-            return _from_messages(
-                model, lambda field, _, messages: _field.node_marginals_of(field, model.dtype, messages, run)
+        with open_range_runner(n_threads) as run:
+            return _call_with_messages(
+                model, lambda field, _, messages: _field.compute_node_marginals(field, model.dtype, messages, run)
             )
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        for found in (quick(model) for quick in (_chains.marginals_of_chains, marginals_of_forests)):
+        for found in (quick(model) for quick in (_chains.compute_chain_marginals, compute_forest_marginals)):
             if found is not None:
                 return found
         # If a message is 0, the belief of a node does not determine the product of its other messages.
         options = {"exact": not _forbids_pairs(model), "bound": "exact", "n_iter": 1}
-        with range_runner(n_threads) as run:
-            return _from_messages(
+        with open_range_runner(n_threads) as run:
+            return _call_with_messages(
                 model,
                 lambda field, unary_shift, messages: _field.marginals_of(
                     field, model.dtype, unary_shift, messages, run, **options
@@ -112,9 +112,11 @@ class TreeInference(EdgeMarginals, Inference):
         order, n_nodes = model.graph.forest.order, model.graph.n_nodes
         labels = np.empty((n_samples, n_nodes), dtype=np.int32)
         step = max(1, _tuning.UNIFORM_BUDGET // max(n_nodes, 1))
-        with range_runner(n_threads) as run:
-            field, upward = _from_messages(
-                model, lambda field, _, messages: (field, _subtree_scores(field, messages, run)), both_ways=False
+        with open_range_runner(n_threads) as run:
+            field, upward = _call_with_messages(
+                model,
+                lambda field, _, messages: (field, _compute_subtree_scores(field, messages, run)),
+                both_ways=False,
             )
             parent_slot = model.graph.forest.parent_slot
             for first in range(0, n_samples, step):
@@ -129,7 +131,7 @@ class TreeInference(EdgeMarginals, Inference):
         return labels
 
 
-def _closing_edge(graph):
+def _find_closing_edge(graph):
     """Return the index of an edge that is not in a spanning forest."""
     _, to_parent = graph.parents
     return int(np.setdiff1d(np.arange(graph.n_edges), to_parent[to_parent >= 0] >> 1)[0])
@@ -148,7 +150,7 @@ def _collect(graph, field):
     return messages
 
 
-def exact_messages(graph, field):
+def send_exact_messages(graph, field):
     """Return the sum messages on a forest, to the roots and back."""
     messages = _collect(graph, field)
     _send(field, messages, graph.forest, 1)
@@ -160,7 +162,7 @@ def _set_neutral(field, messages, slots):
     messages[slots[slots >= 0]] = 1.0 if field.semiring == _field.SUM_PROBABILITY else 0.0
 
 
-def _from_messages(model, use, both_ways=True):
+def _call_with_messages(model, use, both_ways=True):
     """Call ``use`` with a field, the shift of its unary rows, and its sum messages, and return the result.
 
     Messages are sent to the roots and back, or are neutral on the way back. They are probabilities if these cannot
@@ -181,7 +183,7 @@ def _from_messages(model, use, both_ways=True):
 
 def _messages(graph, field, both_ways):
     if both_ways:
-        return exact_messages(graph, field)
+        return send_exact_messages(graph, field)
     messages = _collect(graph, field)
     _set_neutral(field, messages, graph.forest.parent_slot)
     return messages
@@ -200,7 +202,7 @@ def _may_have_underflowed(model, field, messages):
     below_best = model.unary - model.unary.max(axis=1, keepdims=True)
     range_unary = -np.min(below_best, where=below_best > -np.inf, initial=0.0)
     range_messages = -np.log(np.min(messages, where=messages > 0, initial=1.0))
-    together = range_unary + model.graph.largest_degree * range_messages + _field.largest_range_of_factors(model)
+    together = range_unary + model.graph.largest_degree * range_messages + _field.compute_largest_factor_range(model)
     return together > _field.LARGEST_RANGE[field.unary.dtype]
 
 
@@ -208,12 +210,12 @@ def _send(field, messages, forest, direction):
     order, _, rank = forest
     status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.workspace())
     if status < 0:
-        raise _field.infeasible_at_node(int(-1 - status))
+        raise _field.make_infeasible_error(int(-1 - status))
 
 
-def _subtree_scores(field, messages, run):
+def _compute_subtree_scores(field, messages, run):
     """Return scores of the states of each node with its subtree summed out, given messages to the roots only."""
-    beliefs, _ = _field.beliefs_of(field, messages, run)
+    beliefs, _ = _field.compute_beliefs(field, messages, run)
     if field.semiring != _field.SUM_PROBABILITY:
         return beliefs
     with np.errstate(divide="ignore"):

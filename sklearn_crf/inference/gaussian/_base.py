@@ -135,29 +135,29 @@ class Doubled(NamedTuple):
         return cls(*(np.asarray(a, dtype=np.float64) for a in (model.h, model.diagonal, model.blocks)))
 
 
-def not_positive_definite(where):
+def make_not_definite_error(where):
     """Return the error for a precision matrix that is not positive definite."""
     return ValueError(f"model has no mean: its precision is not positive definite, {where}.")
 
 
-def inverse_blocks(diagonal, dtype=np.float64):
+def invert_diagonal_blocks(diagonal, dtype=np.float64):
     """Return the inverses of the diagonal blocks, or raise ValueError if a block is not positive definite."""
     if diagonal.shape[1] == 1:
         found = np.empty(diagonal.shape, dtype)
         if diagonal.size and invert(np.ascontiguousarray(diagonal, dtype).ravel(), found.ravel()) <= 0:
-            raise _bad_block(int(np.argmin(diagonal)))
+            raise _make_bad_block_error(int(np.argmin(diagonal)))
         return found
     # For small blocks LAPACK is ten times slower, and threads that call it wait for its lock.
     diagonal, workspace = np.ascontiguousarray(diagonal, dtype), np.empty(diagonal.shape[1:])
     found = np.empty(diagonal.shape, dtype)
     n_sound = invert_blocks(diagonal, workspace, found)
     if n_sound < len(diagonal):
-        raise _bad_block(n_sound)
+        raise _make_bad_block_error(n_sound)
     return found
 
 
-def _bad_block(node):
-    return not_positive_definite(f"as the diagonal block of node {node} is not")
+def _make_bad_block_error(node):
+    return make_not_definite_error(f"as the diagonal block of node {node} is not")
 
 
 def check_vectors(model, vectors, name):

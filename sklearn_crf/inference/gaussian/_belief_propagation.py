@@ -7,8 +7,8 @@ import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.inference.gaussian._base import Doubled, GaussianInference, GaussianMarginals, not_positive_definite
+from sklearn_crf._threads import checkpoint, open_range_runner
+from sklearn_crf.inference.gaussian._base import Doubled, GaussianInference, GaussianMarginals, make_not_definite_error
 from sklearn_crf.kernels.gaussian.gaussian import send_gaussians
 
 
@@ -76,10 +76,10 @@ class GaussianBP(GaussianInference):
 
     def _marginals(self, model, *, init=None, n_threads=1):
         arrays = Doubled.of(model)
-        old, new = _first_messages(model, init), _first_messages(model, None)
+        old, new = _read_initial_messages(model, init), _read_initial_messages(model, None)
         scale = max((np.abs(array).max(initial=0.0) for array in arrays), default=0.0)
         n_iter, converged = 0, model.graph.n_edges == 0
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             while n_iter < self.max_iter and not converged:
                 checkpoint()
                 n_iter += 1
@@ -92,7 +92,7 @@ class GaussianBP(GaussianInference):
                 f"{change / scale:.2g} of the largest number of the model, more than tol={self.tol:g}: increase "
                 "max_iter or damping."
             )
-        mean, covariance = _beliefs(model, arrays, old)
+        mean, covariance = _compute_gaussian_beliefs(model, arrays, old)
         return GaussianMarginals(
             mean.astype(model.dtype), covariance, log_z=None, n_iter=n_iter, converged=converged, state=old
         )
@@ -111,7 +111,7 @@ class GaussianBP(GaussianInference):
         return max(residuals), max(n_iter), all(converged)
 
 
-def _first_messages(model, init):
+def _read_initial_messages(model, init):
     n_slots, n_values = 2 * model.graph.n_edges, model.n_values
     shapes = (n_slots, n_values), (n_slots, n_values, n_values)
     if init is None:
@@ -139,13 +139,13 @@ def _sweep(model, arrays, old, damping, new, run):
 
     run(part, model.graph.n_nodes)
     if min(changes) < 0:
-        raise not_positive_definite(
+        raise make_not_definite_error(
             f"or it is not walk-summable: belief propagation left node {int(-1 - min(changes))} without precision"
         )
     return max(changes)
 
 
-def _beliefs(model, arrays, messages):
+def _compute_gaussian_beliefs(model, arrays, messages):
     """Return the mean and the covariance of each node, computed from the messages to it."""
     ptr = model.graph.incidence.ptr
     node = np.repeat(np.arange(model.graph.n_nodes), np.diff(ptr))

@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner, run_alone
+from sklearn_crf._threads import checkpoint, open_range_runner, run_alone, split_into_ranges
 from sklearn_crf.inference._base import at_least
 from sklearn_crf.inference.gaussian import _base, _tuning
 from sklearn_crf.kernels.gaussian.gaussian import inner_product, solve_on_lattice, take_step, turn
@@ -69,7 +69,7 @@ class ConjugateGradient(_base.GaussianInference):
 
     def _solve(self, model, b, x, n_threads):
         runs = []
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             system = _System(model, run)
             for one, start in zip(b, x, strict=True):
                 runs.append(system.solve(np.ascontiguousarray(one), start, self.tol, self.max_iter))
@@ -102,11 +102,11 @@ class ConjugateGradient(_base.GaussianInference):
         return (total + total.transpose(0, 2, 1)) / (2 * self.n_probes)
 
 
-def _without_curvature():
-    return _base.not_positive_definite("as conjugate gradients met a direction without curvature")
+def _make_curvature_error():
+    return _base.make_not_definite_error("as conjugate gradients met a direction without curvature")
 
 
-def _whole_diagonal(model):
+def _build_whole_diagonal(model):
     """Return the diagonal blocks, plus the diagonal of ``precision_operator`` if it is known."""
     # returns: (N, D, D)
     more = getattr(model.precision_operator, "diagonal", None)
@@ -117,9 +117,9 @@ def _whole_diagonal(model):
     return model.diagonal + more * np.eye(n_values, dtype=model.dtype)
 
 
-def bounds_of_sums(n_nodes, n_values):
+def split_sum_ranges(n_nodes, n_values):
     """Return starts of the ranges of nodes that are summed separately, followed by the number of nodes."""
-    ranges = fixed_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _tuning.SMALLEST_RANGE)))
+    ranges = split_into_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _tuning.SMALLEST_RANGE)))
     return np.array([start for start, _ in ranges] + [n_nodes], dtype=np.int64)
 
 
@@ -131,9 +131,9 @@ class _System:
         self.operator = model.operator
         self.more = model.precision_operator
         self.is_block_diagonal = model.graph.n_edges == 0 and self.more is None
-        self.inverse = _base.inverse_blocks(_whole_diagonal(model), model.dtype)
+        self.inverse = _base.invert_diagonal_blocks(_build_whole_diagonal(model), model.dtype)
         self.n_nodes = len(model.h)
-        self.bounds = bounds_of_sums(*model.h.shape)
+        self.bounds = split_sum_ranges(*model.h.shape)
         self.sums = np.zeros((len(self.bounds) - 1, 2))
         self.scaled, self.product = np.empty_like(model.h), np.empty_like(model.h)
 
@@ -162,7 +162,7 @@ class _System:
             self._multiply(direction)
             curvature = self._inner(direction, self.product)
             if curvature <= 0.0:
-                raise _without_curvature()
+                raise _make_curvature_error()
             former = weighted
             weighted, squared = self._step(weighted / curvature, direction, x, residual)
             self._turn(weighted / former, direction)
@@ -177,7 +177,7 @@ class _System:
             most = min(max_iter - n_iter, at_once)
             n_made, curvature, *found = solve_on_lattice(most, tol, begins, *found, b, *lattice, *vectors)
             if curvature <= 0.0 and found[2] > 0.0:
-                raise _without_curvature()
+                raise _make_curvature_error()
             n_iter, begins, (_, squared, scale) = n_iter + n_made, False, found
             if scale == 0.0:
                 return 0.0, 0
@@ -194,14 +194,14 @@ class _System:
     def _multiply_rows(self, vector, start, stop):
         self.operator(vector, start, stop, self.product)
 
-    def _over_ranges(self, kernel):
+    def _sum_over_ranges(self, kernel):
         """Add the partial sums of ranges in order, and return both totals."""
         self.run(kernel, len(self.sums), smallest_range=1)
         # cumsum adds in the order of the kernels; Python's sum compensates rounding in newer versions.
         return np.cumsum(self.sums, axis=0)[-1].tolist()
 
     def _inner(self, a, b):
-        return self._over_ranges(lambda start, stop: inner_product(a, b, self.bounds, start, stop, self.sums))[0]
+        return self._sum_over_ranges(lambda start, stop: inner_product(a, b, self.bounds, start, stop, self.sums))[0]
 
     def _turn(self, share, direction):
         def kernel(start, stop):
@@ -211,7 +211,7 @@ class _System:
 
     def _step(self, length, direction, x, residual):
         vectors = direction, self.product, self.inverse
-        return self._over_ranges(
+        return self._sum_over_ranges(
             lambda start, stop: take_step(
                 length, *vectors, self.bounds, start, stop, x, residual, self.scaled, self.sums
             )

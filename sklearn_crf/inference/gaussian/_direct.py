@@ -7,7 +7,7 @@ from sklearn.utils import check_random_state
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference.gaussian import _tuning
-from sklearn_crf.inference.gaussian._base import GaussianInference, GaussianMarginals, not_positive_definite
+from sklearn_crf.inference.gaussian._base import GaussianInference, GaussianMarginals, make_not_definite_error
 
 
 @options(kw_only=False)
@@ -62,7 +62,7 @@ class GaussianDirect(GaussianInference):
         log_z = 0.5 * (h @ mean + h.size * np.log(2 * np.pi) - log_det)
         return GaussianMarginals(
             mean.reshape(model.h.shape).astype(model.dtype),
-            _diagonal_blocks(factor, model) if self.covariance else None,
+            _compute_diagonal_blocks(factor, model) if self.covariance else None,
             float(log_z),
             residual=0.0,
         )
@@ -95,14 +95,14 @@ def _factorise(model):
     try:
         factor = scipy.sparse.linalg.splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
     except RuntimeError as error:
-        raise not_positive_definite("as it is singular") from error
+        raise make_not_definite_error("as it is singular") from error
     pivots = factor.U.diagonal()
     if pivots.min() <= 0 or not np.array_equal(factor.perm_r, factor.perm_c):
-        raise not_positive_definite("as its factorisation has a pivot that is not positive")
+        raise make_not_definite_error("as its factorisation has a pivot that is not positive")
     return factor, float(np.log(pivots).sum())
 
 
-def _diagonal_blocks(factor, model):
+def _compute_diagonal_blocks(factor, model):
     n_nodes, n_values = model.h.shape
     at_once = max(1, _tuning.COLUMNS_AT_ONCE // n_values)
     blocks = np.empty((n_nodes, n_values, n_values))

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
-from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf._threads import checkpoint, open_range_runner
 from sklearn_crf.inference.gaussian import _base
 from sklearn_crf.inference.local._gibbs import GibbsChains, swept
 from sklearn_crf.kernels.gaussian.gaussian import gaussian_gibbs_update
@@ -58,7 +58,7 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
         n_values = model.n_values
         total = np.zeros(model.h.shape)
         total_square = np.zeros((len(total), n_values, n_values))
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             chains = self._chains(model, init, self.random_state, run)
             for chain in chains:
                 for _ in range(self.n_sweeps):
@@ -80,7 +80,7 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
         seed = check_random_state(random_state).randint(np.iinfo(np.int64).max, dtype=np.int64)
         starts = np.zeros(model.h.shape) if init is None else _base.check_vectors(model, init, "init")
         starts = np.broadcast_to(starts, (self.n_chains, *model.h.shape))
-        covariance = _base.inverse_blocks(model.diagonal)
+        covariance = _base.invert_diagonal_blocks(model.diagonal)
         root = np.linalg.cholesky(covariance)
         make = partial(_GaussianChain, model, covariance=covariance, root=root, run=run)
         chains = [make(start.astype(np.float64), stream=(int(seed), number)) for number, start in enumerate(starts)]
@@ -93,7 +93,7 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
             largest = np.abs(chain.values).max(initial=1.0)
             unit = chain.values / largest if np.isfinite(largest) else None
             if unit is None or np.sum(unit * model.product(unit)) < -rounding * np.sum(unit**2):
-                raise _base.not_positive_definite("as the values of a chain have negative curvature")
+                raise _base.make_not_definite_error("as the values of a chain have negative curvature")
 
 
 class _GaussianChain:

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import clone
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.graphs import Rectangle, tiles_of
+from sklearn_crf.graphs import Rectangle, cut_tiles
 from sklearn_crf.inference.gaussian import _tuning
 
 
@@ -22,7 +22,7 @@ class TiledMean(NamedTuple):
     margins: list  # final margin of each tile
 
 
-def mean_in_tiles(
+def solve_mean_in_tiles(
     model_of,
     shape,
     solver,
@@ -99,7 +99,7 @@ def _tiles(shape, n_pixels):
     side = max(1, int(np.sqrt(n_pixels)))
     rows = min(shape[0], max(side, n_pixels // max(shape[1], 1)))
     columns = min(shape[1], max(side, n_pixels // max(shape[0], 1)))
-    return tiles_of(shape, rows, columns)
+    return cut_tiles(shape, rows, columns)
 
 
 class _Seam(NamedTuple):
@@ -141,10 +141,10 @@ def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threa
     other = None if and_also is None else plane(and_also(model, n_threads)).copy()
     left = model.h - model.product(mean)
     # Copies, because slices would keep the whole window in memory.
-    return plane(mean).copy(), other, _seam(model, mean, tile, window, shape), squares(model.h), squares(left)
+    return plane(mean).copy(), other, _build_seam(model, mean, tile, window, shape), squares(model.h), squares(left)
 
 
-def _seam(model, mean, tile, window, shape):
+def _build_seam(model, mean, tile, window, shape):
     is_own = np.zeros(window.shape, dtype=bool)
     is_own[tile.inside(window)] = True
     # Computed from offsets, because a list of all edges would take more memory than the field.

@@ -7,13 +7,13 @@ from scipy.special import entr
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import single_threaded_blas
+from sklearn_crf._threads import limit_blas_threads
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._results import Marginals, scored_labeling
+from sklearn_crf.inference._results import Marginals, score_labeling
 from sklearn_crf.inference.local import _tuning
-from sklearn_crf.inference.local._mean_field import starting_marginals
+from sklearn_crf.inference.local._mean_field import build_starting_marginals
 from sklearn_crf.kernels.dense.fields import update_fields
-from sklearn_crf.models import DenseModel, Statistics, padded_rows
+from sklearn_crf.models import DenseModel, Statistics, pad_rows
 
 
 @options(kw_only=False)
@@ -106,12 +106,12 @@ class DenseMeanField(Inference):
 
     def _map(self, model, *, init, n_threads):
         q, n_iter, converged = self._ascend(model, init, n_threads)
-        return scored_labeling(model, q.argmax(axis=1).astype(np.int32), n_iter=n_iter, converged=converged, state=q)
+        return score_labeling(model, q.argmax(axis=1).astype(np.int32), n_iter=n_iter, converged=converged, state=q)
 
     def _marginals(self, model, *, init, n_threads):
         q, n_iter, converged = self._ascend(model, init, n_threads)
         pairs = pair_statistics(model, q, n_threads=n_threads)
-        log_z = negative_free_energy(model, q, pairs) - _own_pairs(model, q)
+        log_z = compute_negative_free_energy(model, q, pairs) - _bound_own_pairs(model, q)
         statistics = Statistics(q, pairs)
         return Marginals(q, statistics, log_z, None, "lower", n_iter=n_iter, converged=converged, state=q)
 
@@ -134,7 +134,7 @@ class DenseField:
     # Rows are padded to the width that kernels need: states_of removes the padding.
 
     def __init__(self, model):
-        self.unary = padded_rows(model.unary, model.dtype, -np.inf)
+        self.unary = pad_rows(model.unary, model.dtype, -np.inf)
         self.n_states, self.width = model.n_columns, self.unary.shape[1]
         # The kernels take several models that follow each other; here it is one.
         self.lattices = [tuple(smooth.lattice(self.width) for smooth in model.filters)]
@@ -158,10 +158,10 @@ class DenseField:
         # init: (N, K) or (N,) or None
         model, dtype = self._model, self.unary.dtype
         marginals = np.zeros((1 + keeps_all * inference.max_iter, *self.unary.shape), dtype)
-        inertia = _inertia(model) if inference.updates == "convergent" else 0.0
+        inertia = _compute_inertia(model) if inference.updates == "convergent" else 0.0
         logits = np.empty(self.unary.shape if inertia > 0 else (0, 0), dtype)
         if init is not None:
-            marginals[0] = padded_rows(starting_marginals(model, init), dtype)
+            marginals[0] = pad_rows(build_starting_marginals(model, init), dtype)
         n_updates, change = np.zeros(1, np.int64), np.zeros(1)
         update_fields(
             self.lattices, self.ptr, self.factors, self.tables, self.unary, logits, inertia, inference.max_iter,
@@ -173,13 +173,13 @@ class DenseField:
 def pair_statistics(model, q, *, n_threads=1):
     """Return the derivatives of the pairwise part of the free energy by the compatibilities, (M, K, K) float64."""
     pairs = np.zeros(model.tables.shape)
-    with single_threaded_blas():
+    with limit_blas_threads():
         for pair, smooth in zip(pairs, model.filters, strict=True):
-            pair += product_over_nodes(q, smooth.apply(q, n_threads=n_threads))
+            pair += multiply_over_nodes(q, smooth.apply(q, n_threads=n_threads))
     return (pairs + pairs.transpose(0, 2, 1)) / 4
 
 
-def product_over_nodes(a, b):
+def multiply_over_nodes(a, b):
     """Return ``a.T @ b`` of (N, K) arrays, summed in float64 over blocks."""
     total = np.zeros((a.shape[1], b.shape[1]))
     for block in _blocks(len(a)):
@@ -187,7 +187,7 @@ def product_over_nodes(a, b):
     return total
 
 
-def negative_free_energy(model, q, pairs):
+def compute_negative_free_energy(model, q, pairs):
     """Return F(q), the sum of expected unary scores, entropies and expected pairwise scores."""
     total = float(np.sum(model.tables * pairs))
     for block in _blocks(len(q)):
@@ -200,11 +200,11 @@ def _blocks(n_nodes):
     return [slice(start, start + _tuning.SUMMED_NODES) for start in range(0, n_nodes, _tuning.SUMMED_NODES)]
 
 
-def _own_pairs(model, q):
+def _bound_own_pairs(model, q):
     """Return the largest excess of F over the bound from pairs of a node with itself, which F treats as independent."""
     excess = 0.0
     for smooth, table in zip(model.filters, model.tables, strict=True):
-        if _least_eigenvalue(table) >= 0:
+        if _compute_least_eigenvalue(table) >= 0:
             continue
         # Rows have non-negative entries, so a diagonal entry is at most the bound on the sum of its row.
         for block in _blocks(len(q)):
@@ -214,7 +214,7 @@ def _own_pairs(model, q):
     return excess
 
 
-def _least_eigenvalue(table):
+def _compute_least_eigenvalue(table):
     """Return the smallest eigenvalue of a compatibility on vectors that sum to zero, or 0 if none is negative."""
     n_states = len(table)
     centred = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
@@ -222,12 +222,12 @@ def _least_eigenvalue(table):
     return float(min(least, 0.0)) if least < -1e-12 * max(1.0, np.abs(table).max()) else 0.0
 
 
-def _inertia(model):
+def _compute_inertia(model):
     # In the change d of the marginals, the curvature of F is at least the smallest eigenvalue. The added divergence
     # from the old marginals, with weight rho, is at least |d|^2, because d sums to zero at each node. So rho is
     # half of the eigenvalue's magnitude.
     rho = -0.5 * sum(
-        smooth.largest_eigenvalue * _least_eigenvalue(table)
+        smooth.largest_eigenvalue * _compute_least_eigenvalue(table)
         for smooth, table in zip(model.filters, model.tables, strict=True)
     )
     return rho / (1 + rho)

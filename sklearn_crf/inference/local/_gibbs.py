@@ -6,15 +6,15 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
-from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
-from sklearn_crf.inference._allowed_labels import is_feasible, nearest_allowed
+from sklearn_crf._threads import checkpoint, open_range_runner, run_fixed_ranges
+from sklearn_crf.inference._allowed_labels import find_nearest_allowed, is_feasible
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import (
-    best_alone,
+    allocate_table_buffers,
+    build_local_arguments,
     given_labels,
-    local_arguments,
+    label_nodes_independently,
     random_labels,
-    table_buffers,
     visits,
 )
 from sklearn_crf.inference._results import Marginals
@@ -60,7 +60,7 @@ class GibbsChains(Inference):
         raise NotImplementedError(type(self).__name__)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             chains = self._chains(model, None, self.random_state if random_state is None else random_state, run)
             samples = np.empty((n_samples, *chains[0].values.shape), chains[0].values.dtype)
             for k in range(n_samples):
@@ -134,8 +134,8 @@ class GibbsSampler(GibbsChains):
 
     def _marginals(self, model, *, init=None, n_threads=1):
         totals = np.zeros(model.unary.shape)
-        buffers = table_buffers(model, model.graph.n_nodes)
-        with range_runner(n_threads) as run:
+        buffers = allocate_table_buffers(model, model.graph.n_nodes)
+        with open_range_runner(n_threads) as run:
             chains = self._chains(model, init, self.random_state, run)
             for chain in chains:
                 for _ in range(self.n_sweeps):
@@ -158,7 +158,7 @@ class GibbsSampler(GibbsChains):
         seed = rng.randint(np.iinfo(np.int64).max, dtype=np.int64)
         chains = []
         for number, labels in enumerate(self._starts(model, init, rng)):
-            chain = swept(LabelChain(model, nearest_allowed(model, labels), seed, number, run), self.burn_in)
+            chain = swept(LabelChain(model, find_nearest_allowed(model, labels), seed, number, run), self.burn_in)
             # Allowed labels remain allowed in later sweeps.
             if not is_feasible(model, chain.values):
                 raise ValueError(
@@ -171,7 +171,10 @@ class GibbsSampler(GibbsChains):
 
     def _starts(self, model, init, rng):
         if init is None:
-            return [random_labels(model, rng) if number else best_alone(model) for number in range(self.n_chains)]
+            return [
+                random_labels(model, rng) if number else label_nodes_independently(model)
+                for number in range(self.n_chains)
+            ]
         init = np.asarray(init)
         if init.ndim == 2 and len(init) != self.n_chains:
             raise ValueError(f"init must hold labels of n_chains={self.n_chains} chains, got {len(init)}.")
@@ -188,7 +191,7 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
         frozen = np.asarray(frozen, dtype=bool)
         if frozen.shape != labels.shape:
             raise ValueError(f"frozen must have shape {labels.shape}, got {frozen.shape}.")
-    with range_runner(n_threads) as run:
+    with open_range_runner(n_threads) as run:
         return swept(LabelChain(model, labels, seed, 0, run, frozen), n_sweeps).values
 
 
@@ -197,7 +200,7 @@ class LabelChain:
 
     def __init__(self, model, labels, seed, number, run, frozen=None):
         self.values = labels
-        self._arguments = local_arguments(model)
+        self._arguments = build_local_arguments(model)
         self._groups = visits(model.graph, "checkerboard", frozen)
         self._stream = int(seed), number
         self._n_drawn = 0

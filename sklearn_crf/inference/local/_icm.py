@@ -8,15 +8,15 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import range_runner
+from sklearn_crf._threads import open_range_runner
 from sklearn_crf.inference import _local_search
 from sklearn_crf.inference._base import Inference, at_least
-from sklearn_crf.inference._results import scored_labeling
+from sklearn_crf.inference._results import score_labeling
 from sklearn_crf.inference.local import _tuning
-from sklearn_crf.models import FactorGraph, SegmentModel, check_labels, scores_given_others
+from sklearn_crf.models import FactorGraph, SegmentModel, check_labels, compute_changed_scores
 
 
-def conditional_scores(model, labels):
+def compute_conditional_scores(model, labels):
     r"""Compute the score of every state of every node, given a labeling of its neighbours.
 
     .. math:: f_s(k) = u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)})
@@ -28,7 +28,7 @@ def conditional_scores(model, labels):
         raise TypeError("decision_function does not support segments, which score whole runs: use predict_proba.")
     labels = check_labels(model, labels)
     if isinstance(model, FactorGraph):
-        return scores_given_others(model, labels)[1]
+        return compute_changed_scores(model, labels)[1]
     scores = model.unary.astype(np.float64)
     for start in range(0, model.graph.n_edges, _tuning.EDGES_AT_ONCE):
         edges = slice(start, start + _tuning.EDGES_AT_ONCE)
@@ -106,15 +106,17 @@ class ICM(Inference):
     random_state: int | np.random.RandomState | None = None
 
     def _starts(self, model, init):
-        yield _local_search.best_alone(model) if init is None else _local_search.given_labels(model, init)
+        yield (
+            _local_search.label_nodes_independently(model) if init is None else _local_search.given_labels(model, init)
+        )
         rng = check_random_state(self.random_state)
         for _ in range(self.n_restarts):
             yield _local_search.random_labels(model, rng)
 
     def _map(self, model, *, init=None, n_threads=1):
         best: Any = None
-        with range_runner(n_threads if self.schedule == "checkerboard" else 1) as run:
-            climber = _local_search.climber_of(model)
+        with open_range_runner(n_threads if self.schedule == "checkerboard" else 1) as run:
+            climber = _local_search.choose_climber(model)
             if self.schedule == "checkerboard":
                 climber = _local_search.Climber(model, "checkerboard", run)
             for labels in self._starts(model, init):
@@ -122,7 +124,7 @@ class ICM(Inference):
                 for n_iter, n_changed in enumerate(climber.sweeps(labels), 1):
                     if not n_changed or n_iter >= self.max_iter:
                         break
-                found = scored_labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
+                found = score_labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
                 if best is None or found.score > best.score:
                     best, left = found, n_changed
         if not best.converged:

@@ -7,11 +7,11 @@ from scipy.special import softmax
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
-from sklearn_crf.inference._allowed_labels import allowed_labels
+from sklearn_crf._threads import checkpoint, open_range_runner, run_fixed_ranges
+from sklearn_crf.inference._allowed_labels import search_allowed_labels
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._local_search import SCHEDULES, local_arguments, sweep, table_buffers, visits
-from sklearn_crf.inference._results import Marginals, scored_labeling
+from sklearn_crf.inference._local_search import SCHEDULES, allocate_table_buffers, build_local_arguments, sweep, visits
+from sklearn_crf.inference._results import Marginals, score_labeling
 from sklearn_crf.kernels.local.updates import mean_field_bound, mean_field_update
 from sklearn_crf.models import Statistics, check_labels
 
@@ -86,19 +86,19 @@ class MeanField(Inference):
     schedule: str = "sequential"
 
     def _map(self, model, *, init=None, n_threads=1):
-        with self._runner(n_threads) as run:
+        with self._make_runner(n_threads) as run:
             q, n_iter, converged = self._ascend(model, init, run)
         labels = np.argmax(q, axis=1).astype(np.int32)
-        return scored_labeling(model, labels, n_iter=n_iter, converged=converged, state=q)
+        return score_labeling(model, labels, n_iter=n_iter, converged=converged, state=q)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        with self._runner(n_threads) as run:
+        with self._make_runner(n_threads) as run:
             q, n_iter, converged = self._ascend(model, init, run)
             terms, tables = _bound(model, q, run)
             if np.isneginf(terms.sum()):
                 # Updates from an allowed labeling never reach a forbidden pair. An error is raised if there is no such
                 # labeling.
-                labels = allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
+                labels = search_allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
                 if labels is not None:
                     q, n_more, converged = self._ascend(model, labels, run)
                     terms, tables = _bound(model, q, run)
@@ -122,13 +122,13 @@ class MeanField(Inference):
             state=q,
         )
 
-    def _runner(self, n_threads):
-        return range_runner(n_threads if self.schedule == "checkerboard" else 1)
+    def _make_runner(self, n_threads):
+        return open_range_runner(n_threads if self.schedule == "checkerboard" else 1)
 
     def _ascend(self, model, init, run):
         """Sweep until the marginals converge; return marginals, the number of sweeps, and whether they converged."""
-        q = starting_marginals(model, init)
-        arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
+        q = build_starting_marginals(model, init)
+        arguments, groups = build_local_arguments(model), visits(model.graph, self.schedule)
         for n_iter in range(1, self.max_iter + 1):
             checkpoint()
             change = max(sweep(run, groups, mean_field_update, *arguments, self.damping, q), default=0.0)
@@ -141,7 +141,7 @@ class MeanField(Inference):
         return q, n_iter, False
 
 
-def starting_marginals(model, init):
+def build_starting_marginals(model, init):
     """Return marginals to start from, (N, K) float64, which are zero for states forbidden by ``unary``."""
     alone = softmax(model.unary.astype(np.float64), axis=1)
     if init is None:
@@ -162,9 +162,9 @@ def starting_marginals(model, init):
 
 def _bound(model, q, run):
     """Return the terms of the bound, (N,) float64, and products of marginals summed over edges, (T, R, K, K)."""
-    arguments = local_arguments(model)
+    arguments = build_local_arguments(model)
     terms = np.empty(model.graph.n_nodes)
-    buffers = table_buffers(model, model.graph.n_nodes)
+    buffers = allocate_table_buffers(model, model.graph.n_nodes)
 
     def kernel(k, start, stop):
         mean_field_bound(start, stop, *arguments, q, terms, buffers[k])

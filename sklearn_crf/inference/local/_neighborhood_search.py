@@ -226,7 +226,7 @@ class _Restart:
         self.rng = np.random.default_rng([task.seed, number])
         n_nodes, n_columns = task.unary.shape
         self.workspace = SearchWorkspace(n_nodes, len(task.arrays.table), n_columns)
-        self.labels = self._random_labels() if labels is None else labels
+        self.labels = self._draw_random_labels() if labels is None else labels
         self.best = self.labels.copy()
         self.cells = task.arrays.cells(task.unary, self.labels)
         self.scale = 0.0
@@ -235,7 +235,7 @@ class _Restart:
         # Work and number of successes of each kind of perturbation.
         self.spent, self.won = [0, 0], [1, 1]
 
-    def _random_labels(self):
+    def _draw_random_labels(self):
         weight = np.where(np.isneginf(self.task.unary), 0.0, self.rng.random(self.task.unary.shape) + 1e-9)
         weight[np.arange(weight.shape[1]) >= self.task.arrays.n_states[:, None]] = 0.0
         return weight.argmax(axis=1).astype(np.int32)
@@ -254,7 +254,7 @@ class _Restart:
         task = self.task
         affordable = _tuning.ANNEALED_SHARE * task.work_of_chain / task.arrays.work_of_sweep
         n_sweeps = int(min(_tuning.MOST_ANNEALING_SWEEPS, affordable))
-        self.scale = self._cost_of_change()
+        self.scale = self._compute_change_cost()
         for share in np.linspace(0, 1, n_sweeps):
             checkpoint()
             self._sweep(self.scale * _tuning.FROZEN**share)
@@ -264,10 +264,10 @@ class _Restart:
         """Make moves until they gain nothing, and set the scale of later temperatures."""
         for _ in range(_tuning.N_FIRST_DESCENTS):
             checkpoint()
-            if self.work >= self.task.work_of_chain or self._move(self._some_options(), 0.0) <= 0:
+            if self.work >= self.task.work_of_chain or self._move(self._choose_some_options(), 0.0) <= 0:
                 break
         self._keep()
-        self.scale = self._cost_of_change()
+        self.scale = self._compute_change_cost()
 
     def proceed(self, share):
         """Perturb and improve the best labels until this fraction of the budget is used."""
@@ -279,12 +279,12 @@ class _Restart:
             temperature = self.scale * _tuning.COOLEST * (_tuning.HOTTEST / _tuning.COOLEST) ** self.rng.random()
             region_key = self._key()
             if kind == 0:
-                self._move(self._some_options(), temperature, temperature, region_key)
+                self._move(self._choose_some_options(), temperature, temperature, region_key)
             else:
                 for part in (1.0, 0.75, 0.5, 0.25, 0.0):
                     self._sweep(2 * temperature * part)
             for _ in range(_tuning.N_DESCENTS if kind == 0 else 1):
-                self._move(self._some_options(), temperature, 0.0, region_key)
+                self._move(self._choose_some_options(), temperature, 0.0, region_key)
             self.won[kind] += self._keep() > 0
             self.spent[kind] += self.work - before
 
@@ -300,10 +300,10 @@ class _Restart:
             checkpoint()
         self.best[:] = self.labels
 
-    def _cost_of_change(self):
-        return self.task.arrays.mean_cost_of_change(self.task.unary, self.labels, self.cells, self.workspace)
+    def _compute_change_cost(self):
+        return self.task.arrays.compute_mean_change_cost(self.task.unary, self.labels, self.cells, self.workspace)
 
-    def _some_options(self):
+    def _choose_some_options(self):
         return self.task.n_options[self.rng.integers(len(self.task.n_options))]
 
     def _key(self):

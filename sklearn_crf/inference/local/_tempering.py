@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf._threads import range_runner
-from sklearn_crf.graphs import disjoint_union
-from sklearn_crf.inference._local_search import random_labels, table_buffers
+from sklearn_crf._threads import open_range_runner
+from sklearn_crf.graphs import build_disjoint_union
+from sklearn_crf.inference._local_search import allocate_table_buffers, random_labels
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.local import _tuning
 from sklearn_crf.inference.local._gibbs import LabelChain
@@ -18,23 +18,25 @@ from sklearn_crf.models import (
     PairwiseModel,
     Statistics,
     add_cells,
+    expand_edge_tables,
     pairwise_model_of,
-    with_table_of_each_edge,
 )
 
 
-def tempered_marginals(model: PairwiseModel | FactorGraph, most_cells: float, n_threads: int = 1) -> Marginals | None:
+def compute_tempered_marginals(
+    model: PairwiseModel | FactorGraph, most_cells: float, n_threads: int = 1
+) -> Marginals | None:
     """Return marginals by parallel tempering, or None if the work is too much or factors have more than two nodes."""
     if isinstance(model, PairwiseModel):
-        return _by_ladders(model, most_cells, n_threads)
+        return _run_ladders(model, most_cells, n_threads)
     if model.arity.max(initial=0) > 2:
         return None
-    pairs = with_table_of_each_edge(pairwise_model_of(model))
-    found = _by_ladders(pairs, most_cells, n_threads)
-    return None if found is None else found._replace(statistics=_factor_statistics(model, pairs, found))
+    pairs = expand_edge_tables(pairwise_model_of(model))
+    found = _run_ladders(pairs, most_cells, n_threads)
+    return None if found is None else found._replace(statistics=_convert_pair_statistics(model, pairs, found))
 
 
-def _factor_statistics(model, pairs, found):
+def _convert_pair_statistics(model, pairs, found):
     """Convert the statistics of the pairwise model of a factor graph, in which every edge has its own table."""
     log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
     number = {edge: e for e, edge in enumerate(map(tuple, pairs.graph.edges.tolist()))}
@@ -55,7 +57,7 @@ def _factor_statistics(model, pairs, found):
     return FactorStatistics(log_table, table_default)
 
 
-def _by_ladders(model, most_cells, n_threads):
+def _run_ladders(model, most_cells, n_threads):
     r"""Return marginals by two ladders of Gibbs chains, or None if pairs are forbidden or the work is too much.
 
     .. math:: p_r(y) \propto \exp(\beta_r \, \mathrm{score}(y)), \qquad 0 = \beta_0 < \dots < \beta_R = 1
@@ -73,7 +75,7 @@ def _by_ladders(model, most_cells, n_threads):
     n_sweeps = int(most_cells / max(cells, 1))
     if n_sweeps < _tuning.FEWEST_TEMPERED_SWEEPS or not np.all(np.isfinite(model.tables)):
         return None
-    with range_runner(n_threads) as run:
+    with open_range_runner(n_threads) as run:
         ladders = _Ladders(model, run)
         length = n_sweeps // 2**_tuning.N_ADAPTATIONS
         for _ in range(_tuning.N_ADAPTATIONS):
@@ -92,7 +94,7 @@ class _Ladders:
         # The difference between successive temperatures grows with the temperature.
         self.betas = np.linspace(0, 1, _tuning.N_TEMPERATURES) ** 2
         n_warm = len(self.betas) - 1
-        self.graphs = [disjoint_union([model.graph] * (n * self.n_ladders)) for n in (n_warm, 1)]
+        self.graphs = [build_disjoint_union([model.graph] * (n * self.n_ladders)) for n in (n_warm, 1)]
         labels = [random_labels(model, self.rng) for _ in range(self.n_ladders * len(self.betas))]
         self.labels = np.reshape(labels, (self.n_ladders, len(self.betas), self.n_nodes))
         self.tables = self.model.edge_tables()
@@ -109,7 +111,7 @@ class _Ladders:
         """Sweep all chains at constant temperatures and return the record."""
         betas = np.tile(self.betas[:-1], self.n_ladders), np.ones(self.n_ladders)
         labels = self.labels[:, :-1], self.labels[:, -1]
-        warm, cold = (self._chain(k, *own) for k, own in enumerate(zip(betas, labels, strict=True)))
+        warm, cold = (self._build_ladder_chain(k, *own) for k, own in enumerate(zip(betas, labels, strict=True)))
         record = _Round(self.model, self.betas, n_sweeps, self.n_ladders)
         step = np.diff(self.betas)
         for sweep in range(n_sweeps):
@@ -132,7 +134,7 @@ class _Ladders:
         record.rejected /= n_sweeps
         return record
 
-    def _chain(self, number, betas, labels):
+    def _build_ladder_chain(self, number, betas, labels):
         """Return the warm chains (number 0) or the cold chains (1), as a chain of copies of the model."""
         model, n_copies = self.model, len(betas)
         allowed = np.isfinite(model.unary)
@@ -163,7 +165,7 @@ class _Round:
         self.betas, self.n_ladders = betas, n_ladders
         n_nodes, n_columns = model.unary.shape
         self.totals = np.zeros((n_ladders * n_nodes, n_columns))
-        self.buffers = table_buffers(model, len(self.totals))
+        self.buffers = allocate_table_buffers(model, len(self.totals))
         self.scores = np.empty((n_sweeps, n_ladders, len(betas)))
         self.rejected = np.zeros(len(betas) - 1)
 
@@ -173,7 +175,7 @@ class _Round:
         by_ladder = self.totals.reshape(self.n_ladders, model.n_nodes, model.n_columns) / n_sweeps
         unary = by_ladder.mean(axis=0)
         error = 0.5 * np.abs(by_ladder - unary).sum(axis=2).mean()
-        log_z = self._log_z(model)
+        log_z = self._estimate_log_z(model)
         unary = unary.astype(model.dtype)
         return Marginals(
             unary,
@@ -186,7 +188,7 @@ class _Round:
             error=float(error),
         )
 
-    def _log_z(self, model):
+    def _estimate_log_z(self, model):
         """Return the estimated log-partition function: steps from zero scores to the scores of the model."""
         total = float(np.log(np.isfinite(model.unary).sum(axis=1)).sum())
         scores = self.scores.reshape(-1, len(self.betas))

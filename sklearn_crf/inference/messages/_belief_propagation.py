@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf._threads import checkpoint, open_range_runner
 from sklearn_crf.graphs import follows_chains
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import (
@@ -16,35 +16,39 @@ from sklearn_crf.inference._field import (
     Field,
     Messages,
     OddsField,
-    beliefs_of,
-    infeasible_at_node,
-    initial_messages,
+    build_initial_messages,
+    can_use_log_odds,
+    compute_beliefs,
+    compute_node_marginals,
     is_same_alone,
     make_field,
+    make_infeasible_error,
     marginals_of,
-    node_marginals_of,
-    takes_odds,
 )
 from sklearn_crf.inference._relaxed_problem import (
-    in_double_precision,
+    compute_bound_rise,
+    compute_reweighted_bound_terms,
+    convert_to_double,
+    descend_to_labeling,
+    descend_to_marginals,
     is_coarse,
-    labeling_by_descent,
-    marginals_by_descent,
-    reweighted_bound_terms,
-    rise_to_bound,
 )
-from sklearn_crf.inference._results import scored_labeling
-from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_marginals_of
+from sklearn_crf.inference._results import score_labeling
+from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, compute_edge_beliefs
 from sklearn_crf.inference.messages import _tuning
-from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of
-from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
-from sklearn_crf.inference.messages._extrapolation import extrapolation_of
+from sklearn_crf.inference.messages._counting_numbers import resolve_counting_numbers
+from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._extrapolation import choose_extrapolation
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
-from sklearn_crf.inference.messages._factor_messages import bethe_labeling, bethe_marginals, still_changing
+from sklearn_crf.inference.messages._factor_messages import (
+    compute_bethe_labeling,
+    compute_bethe_marginals,
+    make_still_changing_warning,
+)
 from sklearn_crf.inference.messages._norm_product import start_messages
-from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, sent_at_once
+from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, send_at_once
 from sklearn_crf.kernels.exact.forests import decode
-from sklearn_crf.models import FactorGraph, PairwiseModel, with_edge_weight
+from sklearn_crf.models import FactorGraph, PairwiseModel, replace_edge_weight
 
 
 @options
@@ -83,11 +87,11 @@ class MessagePassing(EdgeMarginals, Inference):
         """Return the field and the shift of unary rows, as :func:`~sklearn_crf.inference._field.make_field` does."""
         raise NotImplementedError
 
-    def _with_bound(self, model, field, messages, found, run):
+    def _attach_bound(self, model, field, messages, found, run):
         """Return marginals whose log-partition is a bound, if the algorithm has a bound."""
         return found
 
-    def _schedule(self, graph):
+    def _choose_schedule(self, graph):
         """Return the function that makes sweeps."""
         return choose_schedule(self.schedule, graph)
 
@@ -95,35 +99,35 @@ class MessagePassing(EdgeMarginals, Inference):
         """Return whether sweeps are extrapolated, which requires a unique fixed point."""
         return False
 
-    def _decoding_field(self, model, field):
+    def _build_decoding_field(self, model, field):
         """Return the field with the model's original tables."""
         return field
 
-    def _max_bound(self, model, state):
+    def _compute_max_bound(self, model, state):
         """Return an upper bound on the best score, from max-product messages that need not have converged."""
         return np.inf
 
     def _edge_marginals(self, model, edges, init, n_threads):
         field, _ = self._make_field(model, maximum=False)
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             messages, _, _ = self._iterate(model.graph, field, init, run)
-            return edge_marginals_of(field, model, messages, edges, run)
+            return compute_edge_beliefs(field, model, messages, edges, run)
 
     def _uses_factor_messages(self, model):
-        """Return whether ``_factor_marginals`` and ``_factor_labeling`` solve a model, with messages of factors."""
+        """Return whether messages of factors solve a model."""
         return isinstance(model, FactorGraph)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        return self._marginals_by_messages(model, init, n_threads, bounded=False)
+        return self._compute_message_marginals(model, init, n_threads, bounded=False)
 
-    def _bounded_marginals(self, model, *, init=None, n_threads=1):
-        return self._marginals_by_messages(model, init, n_threads, bounded=True)
+    def _compute_bounded_marginals(self, model, *, init=None, n_threads=1):
+        return self._compute_message_marginals(model, init, n_threads, bounded=True)
 
-    def _marginals_by_messages(self, model, init, n_threads, bounded):
+    def _compute_message_marginals(self, model, init, n_threads, bounded):
         if self._uses_factor_messages(model):
-            return self._factor_marginals(model, init)
+            return self._compute_factor_marginals(model, init)
         field, unary_shift = self._make_field(model, maximum=False)
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             messages, n_iter, converged = self._iterate(model.graph, field, init, run)
             found = marginals_of(
                 field,
@@ -138,50 +142,50 @@ class MessagePassing(EdgeMarginals, Inference):
             )
             # Far from a fixed point the value is meaningless.
             is_bounded = found.bound is not None or (converged and not bounded)
-            return found if is_bounded else self._with_bound(model, field, messages, found, run)
+            return found if is_bounded else self._attach_bound(model, field, messages, found, run)
 
     def _node_marginals(self, model, n_threads):
         # If tables forbid pairs, only the sums over edges may reveal that a model is infeasible.
         if self._uses_factor_messages(model) or model.tables.min(initial=0.0) == -np.inf:
             return super()._node_marginals(model, n_threads)
         field, _ = self._make_field(model, maximum=False)
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             messages, _, _ = self._iterate(model.graph, field, None, run)
-            return node_marginals_of(field, model.dtype, messages, run)
+            return compute_node_marginals(field, model.dtype, messages, run)
 
     def _map(self, model, *, init=None, n_threads=1):
         if self._uses_factor_messages(model):
-            return self._factor_labeling(model, init)
+            return self._compute_factor_labeling(model, init)
         graph = model.graph
         field, _ = self._make_field(model, maximum=True)
-        with range_runner(n_threads) as run:
+        with open_range_runner(n_threads) as run:
             messages, n_iter, converged = self._iterate(graph, field, init, run)
-            labels, failed = _decode(graph, self._decoding_field(model, field), messages)
+            labels, failed = _decode(graph, self._build_decoding_field(model, field), messages)
             if failed >= 0:
                 # On a forest a dead end proves that there is no labeling; on other graphs only a node without beliefs
                 # does.
-                beliefs_of(field, messages, run)
+                compute_beliefs(field, messages, run)
                 if graph.is_forest and converged:
-                    raise infeasible_at_node(failed)
+                    raise make_infeasible_error(failed)
         state = _state(field, messages)
-        result = scored_labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
+        result = score_labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
         if converged and graph.is_forest:
             return result._replace(bound=result.score)
-        return result._replace(bound=max(self._max_bound(model, state), result.score))
+        return result._replace(bound=max(self._compute_max_bound(model, state), result.score))
 
     @property
     def joined_nodes(self) -> int:
         return _tuning.MOST_JOINED if self.schedule in ("auto", "sequential") else 1
 
-    def _settled_nodes(self, model, n_threads):
+    def _marginalise_graphs_jointly(self, model, n_threads):
         self._require("marginals", model)
         unary, unsettled = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)
         field, _ = self._make_field(model, maximum=False)
         if model.graph.n_nodes <= _tuning.MOST_JOINED and is_same_alone(field, model):
-            messages = initial_messages(field)
-            with range_runner(n_threads) as run:
-                _, _, sweep = self._swept(model.graph, field, messages, run)
-                beliefs, _ = beliefs_of(field, messages, run)
+            messages = build_initial_messages(field)
+            with open_range_runner(n_threads) as run:
+                _, _, sweep = self._run_sweeps(model.graph, field, messages, run)
+                beliefs, _ = compute_beliefs(field, messages, run)
             unary[...] = beliefs[:, : model.n_columns]
             unsettled.fill(False)
             unsettled[sweep.moving_nodes] = True
@@ -189,32 +193,32 @@ class MessagePassing(EdgeMarginals, Inference):
 
     def _iterate(self, graph, field, init, run):
         """Return the messages, the number of sweeps, and whether messages have converged."""
-        messages = initial_messages(field, init)
+        messages = build_initial_messages(field, init)
         if graph.n_edges == 0:
             return messages, 0, True
-        n_iter, change, _ = self._swept(graph, field, messages, run)
+        n_iter, change, _ = self._run_sweeps(graph, field, messages, run)
         if change <= self.tol:
             if graph.is_forest:
                 # One undamped sweep from any start is exact on a forest.
                 SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
             return messages, n_iter, True
-        warn_unconverged(still_changing(self, field.semiring == MAX_SCORE, change))
+        warn_unconverged(make_still_changing_warning(self, field.semiring == MAX_SCORE, change))
         return messages, self.max_iter, False
 
-    def _swept(self, graph, field, messages, run):
+    def _run_sweeps(self, graph, field, messages, run):
         """Update messages until they converge; return the number of sweeps, the last change, and the sweep function."""
-        schedule = self._schedule(graph)
-        as_odds = takes_odds(field) and schedule is not SCHEDULES["residual"]
+        schedule = self._choose_schedule(graph)
+        as_odds = can_use_log_odds(field) and schedule is not SCHEDULES["residual"]
         swept = OddsField.of(field) if as_odds else field
-        values = swept.odds_of(messages) if as_odds else messages
+        values = swept.compute_log_odds(messages) if as_odds else messages
         sweep = schedule(graph, swept, values, self.damping, self.tol, run)
-        extrapolation = extrapolation_of(graph, field, values, as_odds) if self._extrapolates() else None
+        extrapolation = choose_extrapolation(graph, field, values, as_odds) if self._extrapolates() else None
         n_iter, change = 0, np.inf
         while n_iter < self.max_iter and change > self.tol:
             checkpoint()
             change = sweep()
             if change < 0:
-                raise infeasible_at_node(int(-1 - change))
+                raise make_infeasible_error(int(-1 - change))
             n_iter += 1
             if extrapolation is not None and change > self.tol:
                 extrapolation.advance()
@@ -223,15 +227,15 @@ class MessagePassing(EdgeMarginals, Inference):
         return n_iter, change, sweep
 
 
-def sent_messages(algorithm, model, init=None, n_threads=1):
+def propagate_messages(algorithm, model, init=None, n_threads=1):
     """Return the messages of belief propagation for marginals, and whether they have converged."""
     field, _ = algorithm._make_field(model, maximum=False)
-    with range_runner(n_threads) as run:
+    with open_range_runner(n_threads) as run:
         messages, _, converged = algorithm._iterate(model.graph, field, init, run)
     return _state(field, messages), converged
 
 
-def field_for_sums(algorithm: MessagePassing, model: PairwiseModel) -> Field:
+def build_sum_field(algorithm: MessagePassing, model: PairwiseModel) -> Field:
     """Return the arrays of a model by which an algorithm sums over its labelings."""
     return algorithm._make_field(model, maximum=False)[0]
 
@@ -315,11 +319,11 @@ class LoopyBP(MessagePassing):
         if isinstance(model, FactorGraph) and self.schedule not in ("auto", "sequential"):
             raise ValueError(f'schedule must be "auto" or "sequential" for a FactorGraph, got {self.schedule!r}.')
 
-    def _factor_marginals(self, model, init):
-        return bethe_marginals(self, model, init)
+    def _compute_factor_marginals(self, model, init):
+        return compute_bethe_marginals(self, model, init)
 
-    def _factor_labeling(self, model, init):
-        return bethe_labeling(self, model, init)
+    def _compute_factor_labeling(self, model, init):
+        return compute_bethe_labeling(self, model, init)
 
 
 @options(kw_only=False)
@@ -423,11 +427,11 @@ class TRWMessagePassing(MessagePassing):
     max_iter: int = 200
 
     def _make_field(self, model, maximum):
-        probabilities = edge_probabilities_of(model.graph, self.edge_probabilities)
+        probabilities = resolve_edge_probabilities(model.graph, self.edge_probabilities)
         if np.all(probabilities == 1):
             return make_field(model, maximum)
         if not maximum and is_coarse(model):
-            model = in_double_precision(model)
+            model = convert_to_double(model)
 
         def weights():
             return (1.0 if model.edge_weight is None else model.edge_weight) / probabilities[:, None]
@@ -435,12 +439,12 @@ class TRWMessagePassing(MessagePassing):
         choice = self.edge_probabilities
         # Probabilities chosen by name depend on the graph only.
         key = ("over edge probabilities", choice) if isinstance(choice, str) else None
-        return make_field(with_edge_weight(model, key, weights), maximum, probabilities)
+        return make_field(replace_edge_weight(model, key, weights), maximum, probabilities)
 
     def _extrapolates(self) -> bool:
         return not self.damping and self.schedule not in ("residual", "convergent")
 
-    def _decoding_field(self, model, field):
+    def _build_decoding_field(self, model, field):
         weight = np.zeros((0, model.tables.shape[1]), field.unary.dtype)
         return field._replace(edge_weight=weight if model.edge_weight is None else model.edge_weight)
 
@@ -450,26 +454,26 @@ class TRWMessagePassing(MessagePassing):
         choice = self.edge_probabilities
         return super().joined_nodes if isinstance(choice, str) and choice in ("chains", "covering") else 1
 
-    def _schedule(self, graph):
-        return SCHEDULES["sequential"] if self.schedule == "convergent" else super()._schedule(graph)
+    def _choose_schedule(self, graph):
+        return SCHEDULES["sequential"] if self.schedule == "convergent" else super()._choose_schedule(graph)
 
     def _uses_factor_messages(self, model):
         graph = model.graph
         if self.schedule != "convergent" or graph.is_forest:
             return False
-        return not follows_chains(graph, edge_probabilities_of(graph, self.edge_probabilities))
+        return not follows_chains(graph, resolve_edge_probabilities(graph, self.edge_probabilities))
 
-    def _factor_marginals(self, model, init):
+    def _compute_factor_marginals(self, model, init):
         run, bound = self._start_run(model, 1, init, self.tol)
-        return marginals_by_descent(self, run, bound)
+        return descend_to_marginals(self, run, bound)
 
-    def _factor_labeling(self, model, init):
+    def _compute_factor_labeling(self, model, init):
         run, _ = self._start_run(model, 0, init)
-        return labeling_by_descent(self, model, run)
+        return descend_to_labeling(self, model, run)
 
     def _start_run(self, model, temperature, init, tol=-1.0):
         layered = LayeredModel(model)
-        node, factor, bound = counting_numbers_of("trw", layered, self.edge_probabilities)
+        node, factor, bound = resolve_counting_numbers("trw", layered, self.edge_probabilities)
         return start_messages(layered, node, factor, temperature, init, tol), bound
 
     def _edge_marginals(self, model, edges, init, n_threads):
@@ -484,20 +488,22 @@ class TRWMessagePassing(MessagePassing):
         if self.schedule == "convergent" and self.damping:
             raise ValueError(f'damping must be 0 with schedule="convergent", got {self.damping!r}.')
 
-    def _with_bound(self, model, field, messages, found, run):
+    def _attach_bound(self, model, field, messages, found, run):
         # The value at a fixed point is a bound, but messages are only near a fixed point.
-        fresh = sent_at_once(model.graph, field, messages, run)
+        fresh = send_at_once(model.graph, field, messages, run)
         share = found.unary.astype(np.float64)
-        terms = found.log_z_terms + rise_to_bound(field, share, messages, fresh, self._is_descent(model.graph))
+        terms = found.log_z_terms + compute_bound_rise(field, share, messages, fresh, self._is_descent(model.graph))
         return found._replace(log_z=float(terms.sum()), log_z_terms=terms, bound="upper")
 
     def _is_descent(self, graph):
         """Return whether the edge probabilities are those of ascending chains, so that no sweep raises the bound."""
         return self.schedule == "convergent" and not graph.is_forest
 
-    def _max_bound(self, model, state):
+    def _compute_max_bound(self, model, state):
         with np.errstate(divide="ignore"):
             messages = state.values if state.as_scores else np.log(state.values)
-        probabilities = edge_probabilities_of(model.graph, self.edge_probabilities)
-        terms = reweighted_bound_terms(model, messages, probabilities, along_chains=self._is_descent(model.graph))
+        probabilities = resolve_edge_probabilities(model.graph, self.edge_probabilities)
+        terms = compute_reweighted_bound_terms(
+            model, messages, probabilities, along_chains=self._is_descent(model.graph)
+        )
         return float(terms.sum())

@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference.messages import _tuning
-from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
+from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
 
 
 class CountingNumbers(NamedTuple):
@@ -53,7 +53,7 @@ class Split(NamedTuple):
     conditional: np.ndarray  # (n_slots,) c_sF
 
 
-def counting_numbers_of(choice, layered, edge_probabilities):
+def resolve_counting_numbers(choice, layered, edge_probabilities):
     """Return counting numbers of nodes and of factors with several nodes, and which bound on the entropy they give."""
     # returns: node: (N,), by position, not by node, factor: (F,)
     layers = layered.layers
@@ -65,8 +65,8 @@ def counting_numbers_of(choice, layered, edge_probabilities):
         return np.ones(len(degree)), factor, "upper"
     if isinstance(choice, str) and choice in ("trw", "bethe"):
         if choice == "trw":
-            factor = _tree_probabilities(layered, edge_probabilities)
-        node = 1.0 - _sums_at_nodes(layers, np.repeat(factor, layers.arity))
+            factor = _compute_tree_probabilities(layered, edge_probabilities)
+        node = 1.0 - _sum_at_nodes(layers, np.repeat(factor, layers.arity))
         return node, factor, "exact" if layered.is_forest else "upper" if choice == "trw" else None
     if not isinstance(choice, tuple) or len(choice) != 2:
         raise ValueError(
@@ -74,13 +74,13 @@ def counting_numbers_of(choice, layered, edge_probabilities):
             f"{choice!r}."
         )
     node, factor = _check_numbers(layered, *choice)
-    covered = node + _sums_at_nodes(layers, np.repeat(factor, layers.arity))
+    covered = node + _sum_at_nodes(layers, np.repeat(factor, layers.arity))
     # Shearer's inequality: entropies of sets that cover every node at least once sum to at least the joint entropy.
     is_bound = np.all(node >= 0) and np.all(covered >= 1 - 1e-9)
     return node, factor, "upper" if is_bound else None
 
 
-def _sums_at_nodes(layers, values):
+def _sum_at_nodes(layers, values):
     return np.bincount(layers.slot_node, weights=values, minlength=len(layers.n_states))
 
 
@@ -109,24 +109,24 @@ def _check_numbers(layered, node, factor):
     return node[layered.order], factor
 
 
-def _tree_probabilities(layered, edge_probabilities):
+def _compute_tree_probabilities(layered, edge_probabilities):
     """Return the probability of each factor to be in a spanning tree of the graph whose edges are the factors."""
     model, layers = layered.model, layered.layers
     if layers.arity.max(initial=0) > 2:
-        return _forest_probabilities(layered)
+        return _compute_forest_probabilities(layered)
     edges = model.scope[model.scope_ptr[layered.factors][:, None] + np.arange(2)]
     if len(np.unique(np.sort(edges, axis=1), axis=0)) < len(edges):
         if isinstance(edge_probabilities, str) and edge_probabilities in ("auto", "covering"):
-            return _forest_probabilities(layered)
+            return _compute_forest_probabilities(layered)
         raise ValueError(
             'edge_probabilities other than "auto" and "covering" need at most one factor for each pair of nodes: use '
             "pairwise_model_of to add up factors of the same pair."
         )
     graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph
-    return edge_probabilities_of(graph, edge_probabilities)
+    return resolve_edge_probabilities(graph, edge_probabilities)
 
 
-def _forest_probabilities(layered):
+def _compute_forest_probabilities(layered):
     """Return the fraction of maximal acyclic sets with each factor; new sets prefer factors in few sets so far."""
     model = layered.model
     scopes = [model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist() for f in layered.factors]
@@ -134,7 +134,7 @@ def _forest_probabilities(layered):
     while n_forests < _tuning.FEWEST_FORESTS or not counts.all():
         parent = list(range(model.n_nodes))
         for f in np.argsort(counts, kind="stable").tolist():
-            roots = {_root(parent, node) for node in scopes[f]}
+            roots = {_find_root(parent, node) for node in scopes[f]}
             if len(roots) == len(scopes[f]):
                 first = roots.pop()
                 for root in roots:
@@ -144,7 +144,7 @@ def _forest_probabilities(layered):
     return counts / n_forests
 
 
-def _root(parent, node):
+def _find_root(parent, node):
     while parent[node] != node:
         parent[node] = parent[parent[node]]
         node = parent[node]
@@ -167,7 +167,7 @@ def split_counting_numbers(layered, node, factor):
         return Split(node, factor, np.zeros(n_slots))
     alone = np.flatnonzero((np.diff(layers.node_ptr) == 0) & (node < 0))
     if len(alone):
-        raise _not_convex(layered, node, factor, alone[0])
+        raise _make_not_convex_error(layered, node, factor, alone[0])
     slots = np.arange(n_slots)
     at_factor = sp.csr_matrix((np.ones(n_slots), (layers.slot_factor, slots)), shape=(len(factor), n_slots + 1))
     at_factor = at_factor + sp.csr_matrix(
@@ -185,14 +185,14 @@ def split_counting_numbers(layered, node, factor):
         raise ValueError(f"counting_numbers could not be split into convex terms: {found.message}")
     if found.x[-1] <= _tuning.LEAST_SHARE * factor.min():
         price = np.abs(found.ineqlin.marginals[len(factor) :])
-        raise _not_convex(layered, node, factor, int(np.argmin(np.where(price > 0, node, np.inf))))
+        raise _make_not_convex_error(layered, node, factor, int(np.argmin(np.where(price > 0, node, np.inf))))
     conditional = np.maximum(found.x[:-1], 0)
     own = factor - np.bincount(layers.slot_factor, weights=conditional, minlength=len(factor))
-    rest = np.maximum(node + _sums_at_nodes(layers, conditional), 0)
+    rest = np.maximum(node + _sum_at_nodes(layers, conditional), 0)
     return Split(rest, own, conditional)
 
 
-def _not_convex(layered, node, factor, place):
+def _make_not_convex_error(layered, node, factor, place):
     layers = layered.layers
     slots = layers.node_slots[layers.node_ptr[place] : layers.node_ptr[place + 1]]
     around = factor[layers.slot_factor[slots]].sum()

@@ -6,22 +6,22 @@ import numpy as np
 
 from sklearn_crf.graphs import (
     SpanningTrees,
-    chain_probabilities,
     check_edge_probabilities,
-    covering_probabilities,
+    compute_chain_probabilities,
+    compute_covering_probabilities,
+    compute_uniform_edge_probabilities,
     effective_resistances,
-    uniform_edge_probabilities,
 )
 
 _EDGE_PROBABILITIES = {
     "auto": effective_resistances,
-    "uniform": uniform_edge_probabilities,
-    "chains": chain_probabilities,
-    "covering": covering_probabilities,
+    "uniform": compute_uniform_edge_probabilities,
+    "chains": compute_chain_probabilities,
+    "covering": compute_covering_probabilities,
 }
 
 
-def edge_probabilities_of(graph, choice):
+def resolve_edge_probabilities(graph, choice):
     """Return valid and positive edge probabilities, (E,) float64, for a name, trees or an array."""
     if isinstance(choice, str):
         if choice not in _EDGE_PROBABILITIES:

@@ -11,7 +11,7 @@ from sklearn_crf.kernels.messages.extrapolation import SweepExtrapolation, extra
 _LOG_ODDS, _PROBABILITIES, _SCORES = range(3)
 
 
-def extrapolation_of(graph: Graph, field: Field, values: np.ndarray, as_odds: bool) -> SweepExtrapolation | None:
+def choose_extrapolation(graph: Graph, field: Field, values: np.ndarray, as_odds: bool) -> SweepExtrapolation | None:
     """Return an extrapolation of sweeps, or None if it gains little or the fixed point may not be unique."""
     # values: as written by sweeps: log-odds if as_odds, otherwise probabilities or scores
     n_messages, n_columns = len(field.neighbor), field.tables.shape[3]
@@ -21,9 +21,9 @@ def extrapolation_of(graph: Graph, field: Field, values: np.ndarray, as_odds: bo
     if (2 * _tuning.SWEEPS_COMBINED + 2) * size * values.dtype.itemsize > _tuning.MOST_BYTES:
         return None
     if as_odds:
-        return extrapolate(values[:n_messages, np.newaxis], 1, _LOG_ODDS, sweep_plan())
+        return extrapolate(values[:n_messages, np.newaxis], 1, _LOG_ODDS, plan_sweeps())
     form = _PROBABILITIES if field.semiring == SUM_PROBABILITY else _SCORES
-    return extrapolate(values, n_columns, form, sweep_plan())
+    return extrapolate(values, n_columns, form, plan_sweeps())
 
 
 def is_large(graph: Graph) -> bool:
@@ -31,7 +31,7 @@ def is_large(graph: Graph) -> bool:
     return graph.n_nodes >= _tuning.FEWEST_NODES and graph.n_components == 1 and not graph.is_forest
 
 
-def sweep_plan() -> tuple[int, int, int, float, float]:
+def plan_sweeps() -> tuple[int, int, int, float, float]:
     """Return how many sweeps are combined and when, in the form that the kernel expects."""
     every = _tuning.SWEEPS_COMBINED, _tuning.FIRST_SWEEPS, _tuning.SWEEPS_BETWEEN
     return *every, _tuning.RIDGE, _tuning.LARGEST_GROWTH

@@ -14,8 +14,8 @@ from sklearn_crf.models import (
     FactorGraph,
     FactorStatistics,
     add_cells,
+    decode_cells,
     factor_graph_of,
-    states_of_cells,
 )
 
 # Kind of table in the kernels: a sparse table whose sums are sums of probabilities.
@@ -58,7 +58,7 @@ class FactorLayers(NamedTuple):
         """Number of nodes of each factor."""
         return np.diff(self.slot_ptr)
 
-    def for_sums(self, scale):
+    def scale_for_sums(self, scale):
         """Return layers with scores times a factor's scale, exponentiated if a table's factors have one scale."""
         least, most = np.full((2, len(self.kind)), [[np.inf], [-np.inf]])
         np.minimum.at(least, self.table, scale)
@@ -101,7 +101,7 @@ class LayeredModel:
         if not self.is_forest:
             self.order = np.argsort(component, kind="stable")
         elif self.graph is None:
-            self.order = _from_roots(model, np.sort(self.factors))
+            self.order = _order_from_roots(model, np.sort(self.factors))
         else:
             self.order = self.graph.forest.order
         numbers = component[self.order]
@@ -112,24 +112,24 @@ class LayeredModel:
         self._unary = single, model.scope[model.scope_ptr[single]]
         self._empty = np.flatnonzero(arity == 0)
         self.constant = float(model.factor_scores(self._empty, np.zeros((len(self._empty), 0), dtype=int)).sum())
-        self.layers, self._leaf_cell = _layers_of(model, place)
+        self.layers, self._leaf_cell = _build_layers(model, place)
         self.node_scores = self._node_scores()[self.order]
 
     def _node_scores(self) -> np.ndarray:
         model = self.model
         scores = np.where(np.arange(self.layers.n_columns) < model.n_states[:, None], 0.0, -np.inf)
-        for factors, nodes, a in self._by_state():
+        for factors, nodes, a in self._iterate_states():
             np.add.at(scores[:, a], nodes, model.factor_scores(factors, np.full((len(nodes), 1), a)))
         return scores
 
-    def _by_state(self):
+    def _iterate_states(self):
         """Yield (factors, nodes, state) for each state: the single-node factors with nodes that can have the state."""
         factors, nodes = self._unary
         for a in range(self.model.n_columns):
             has = self.model.n_states[nodes] > a
             yield factors[has], nodes[has], a
 
-    def in_order_of_nodes(self, values: np.ndarray) -> np.ndarray:
+    def reorder_by_node(self, values: np.ndarray) -> np.ndarray:
         """Convert rows by position to rows by node of the model, without padded states."""
         result = np.empty_like(values)
         result[self.order] = values
@@ -137,7 +137,7 @@ class LayeredModel:
 
     def terms(self, values: np.ndarray) -> np.ndarray:
         """Return the share of each node in ``log_z``, given shares by position; constants count for the first node."""
-        terms = self.in_order_of_nodes(values)
+        terms = self.reorder_by_node(values)
         terms[:1] += self.constant
         return terms
 
@@ -150,7 +150,7 @@ class LayeredModel:
         stored = self._leaf_cell >= 0
         np.add.at(log_table, self._leaf_cell[stored], leaves[stored])
         np.add.at(table_default, -1 - self._leaf_cell[~stored], leaves[~stored])
-        for factors, nodes, a in self._by_state():
+        for factors, nodes, a in self._iterate_states():
             cells = model.cells(factors, np.full((len(nodes), 1), a))
             add_cells(model, factors, cells, unary[nodes, a].astype(np.float64), log_table, table_default)
         cells = model.cells(self._empty, np.zeros((len(self._empty), 0), dtype=int))
@@ -164,7 +164,7 @@ def is_forest_of_factors(model):
     return int(arity.sum()) == model.n_nodes + len(arity) - model.n_components
 
 
-def _from_roots(model, factors):
+def _order_from_roots(model, factors):
     """Return nodes in an order from the roots to the leaves, component by component."""
     n_nodes, arity = model.n_nodes, model.arity[factors]
     owner = np.repeat(np.arange(len(factors)), arity) + n_nodes
@@ -208,9 +208,9 @@ class _Tables:
         elif kind == COUNT:
             cell = np.append(np.arange(start, stop), -1 - table)
         else:
-            states = states_of_cells(model.table_cell[start:stop], shape)[:, axes]
+            states = decode_cells(model.table_cell[start:stop], shape)[:, axes]
             ranked = np.lexsort(states.T[::-1])
-            sizes, children = _prefix_tree(states[ranked])
+            sizes, children = _build_prefix_tree(states[ranked])
             starts = self.n_children + offsets_from_lengths([len(child) for child in children])[:-1]
             self.child += children
             self.n_children += sum(len(child) for child in children)
@@ -221,7 +221,7 @@ class _Tables:
         return len(self.kind) - 1
 
 
-def _prefix_tree(states):
+def _build_prefix_tree(states):
     """Build a prefix tree of sorted joint states, layer by layer, with an extra position for unlisted prefixes."""
     # returns: sizes: number of positions before each node; children: for each node, the start and end of each
     # position's children, then the state that leads to each child, then the parent position of each child
@@ -243,7 +243,7 @@ def _prefix_tree(states):
     return sizes, children
 
 
-def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
+def _build_layers(model: FactorGraph, place: np.ndarray) -> tuple:
     """Return the layers of all factors with several nodes, and the table cell of each leaf.
 
     A negative cell -1 - t stands for the default value of table t.

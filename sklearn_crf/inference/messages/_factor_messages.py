@@ -7,8 +7,8 @@ import numpy as np
 from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._field import infeasible_at_node
-from sklearn_crf.inference._results import marginals_by_factors, scored_labeling
+from sklearn_crf.inference._field import make_infeasible_error
+from sklearn_crf.inference._results import convert_factor_marginals, score_labeling
 from sklearn_crf.inference.messages._counting_numbers import Split
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.kernels.messages.factor_labels import decode_factors
@@ -33,7 +33,7 @@ class Numbers(NamedTuple):
     cross_ptr: np.ndarray  # (n_slots,), -1 if all c_sF of a factor are 0
 
 
-def initial_messages(shape, cross_size, init):
+def build_initial_messages(shape, cross_size, init):
     """Return uniform messages, or the messages of an earlier result."""
     if init is None:
         return np.zeros(shape), np.zeros(cross_size)
@@ -81,7 +81,7 @@ class Reader:
         layered = self.layered
         labels = np.zeros(len(layered.order), dtype=np.int32)
         failed = decode_factors(self.layers, layered.node_scores, beliefs, self.left, self.right, labels, self.work)
-        return layered.in_order_of_nodes(labels), int(layered.order[failed]) if failed >= 0 else -1
+        return layered.reorder_by_node(labels), int(layered.order[failed]) if failed >= 0 else -1
 
 
 class MessageRun:
@@ -97,10 +97,10 @@ class MessageRun:
         factor = split.own + np.bincount(layers.slot_factor, weights=split.conditional, minlength=layers.n_factors)
         self.layered, self.damping, self.tol = layered, damping, tol
         scale = 1 / (unit * factor)
-        self.layers = layers._replace(maximum=True, scale=scale) if temperature == 0 else layers.for_sums(scale)
+        self.layers = layers._replace(maximum=True, scale=scale) if temperature == 0 else layers.scale_for_sums(scale)
         self.reader = Reader(layered, self.layers, unit, split.own, split.conditional, split.node)
         shape = len(layers.slot_node), layers.n_columns
-        self.messages, cross = initial_messages(shape, self.reader.cross_size, init)
+        self.messages, cross = build_initial_messages(shape, self.reader.cross_size, init)
         self.cross = np.append(cross, 0.0)
         self.beliefs = np.where(np.isneginf(layered.node_scores), -np.inf, 0.0)
         self.values = np.zeros(len(self.beliefs))
@@ -128,7 +128,7 @@ class MessageRun:
                 reader.work,
             )
             if failed >= 0:
-                raise infeasible_at_node(int(self.layered.order[failed]))
+                raise make_infeasible_error(int(self.layered.order[failed]))
         changes /= 1 - self.damping
         self.moving = self.moving[changes > self.tol]
         self.bound = float(self.values.sum()) + self.layered.constant
@@ -147,9 +147,9 @@ class MessageRun:
 
     def labels(self) -> np.ndarray:
         """Return labels determined from the messages."""
-        return self.labels_and_dead_end()[0]
+        return self.decode_labels()[0]
 
-    def labels_and_dead_end(self) -> tuple:
+    def decode_labels(self) -> tuple:
         """Return labels, and a node that earlier labels leave without a state, or -1."""
         self.reader.read(self.messages, self.cross, self.beliefs)
         return self.reader.labels(self.beliefs)
@@ -171,7 +171,7 @@ class MessageRun:
         )
         if failed >= 0:
             node = layered.order[self.layers.slot_node[self.layers.slot_ptr[failed]]]
-            raise infeasible_at_node(int(node))
+            raise make_infeasible_error(int(node))
         return marginals_of(layered, np.exp(self.beliefs), leaves, self.values, state=self.state, **fields)
 
 
@@ -179,12 +179,12 @@ def marginals_of(layered, beliefs, leaves, values, **fields):
     """Return the marginals in the model's own type, given values of positions and leaves."""
     # leaves: (n_leaves,); values: (N,), shares of positions in ``log_z``; **fields: further fields of the result
     # beliefs: (N, K), probabilities of the states by position
-    unary = layered.in_order_of_nodes(beliefs)
+    unary = layered.reorder_by_node(beliefs)
     terms = layered.terms(values)
-    return marginals_by_factors(layered.source, terms, unary, *layered.statistics(unary, leaves), **fields)
+    return convert_factor_marginals(layered.source, terms, unary, *layered.statistics(unary, leaves), **fields)
 
 
-def bethe_marginals(algorithm, model, init):
+def compute_bethe_marginals(algorithm, model, init):
     """Compute marginals of a factor graph by belief propagation."""
     # algorithm: has ``max_iter``, ``tol`` and ``damping``
     run, n_iter, converged = _propagate(algorithm, LayeredModel(model), 1, init)
@@ -192,27 +192,27 @@ def bethe_marginals(algorithm, model, init):
     return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
 
 
-def bethe_labeling(algorithm, model, init):
+def compute_bethe_labeling(algorithm, model, init):
     """Compute labels of a factor graph by max-product belief propagation."""
     run, n_iter, converged = _propagate(algorithm, LayeredModel(model), 0, init)
-    labels, dead_end = run.labels_and_dead_end()
+    labels, dead_end = run.decode_labels()
     is_forest = run.layered.is_forest
     if dead_end >= 0 and is_forest:
-        raise infeasible_at_node(dead_end)
-    found = scored_labeling(model, labels, n_iter=n_iter, converged=converged, state=run.state)
+        raise make_infeasible_error(dead_end)
+    found = score_labeling(model, labels, n_iter=n_iter, converged=converged, state=run.state)
     return found._replace(bound=found.score) if is_forest else found
 
 
 def run_over_forest(layered, temperature, init):
     """Return messages of belief propagation, which are exact if factors and nodes form no cycle."""
-    run = MessageRun(layered, _bethe_split(layered), temperature, init)
+    run = MessageRun(layered, _split_bethe_entropy(layered), temperature, init)
     # From the leaves to the roots and back, then once more for every node.
     run.iterate()
     run.iterate()
     return run
 
 
-def _bethe_split(layered: LayeredModel) -> Split:
+def _split_bethe_entropy(layered: LayeredModel) -> Split:
     layers = layered.layers
     return Split(1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors), np.zeros(len(layers.slot_node)))
 
@@ -221,17 +221,17 @@ def _propagate(algorithm, layered, temperature, init):
     """Send messages with Bethe counting numbers; return messages, iterations, and whether messages converged."""
     if layered.is_forest:
         return run_over_forest(layered, temperature, init), 2, True
-    run = MessageRun(layered, _bethe_split(layered), temperature, init, algorithm.damping, algorithm.tol)
+    run = MessageRun(layered, _split_bethe_entropy(layered), temperature, init, algorithm.damping, algorithm.tol)
     for n_iter in range(1, algorithm.max_iter + 1):
         checkpoint()
         change = run.iterate()
         if change <= algorithm.tol:
             return run, n_iter, True
-    warn_unconverged(still_changing(algorithm, temperature == 0, change))
+    warn_unconverged(make_still_changing_warning(algorithm, temperature == 0, change))
     return run, algorithm.max_iter, False
 
 
-def still_changing(algorithm, maximum, change):
+def make_still_changing_warning(algorithm, maximum, change):
     """Return the warning for messages that have not converged."""
     stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} sweeps"
     if np.isinf(change):

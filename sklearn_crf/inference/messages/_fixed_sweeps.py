@@ -8,11 +8,11 @@ import numpy as np
 from sklearn_crf._options import options
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, at_least
-from sklearn_crf.inference._field import initial_messages
-from sklearn_crf.inference._local_search import local_arguments, table_buffers
+from sklearn_crf.inference._field import build_initial_messages
+from sklearn_crf.inference._local_search import allocate_table_buffers, build_local_arguments
 from sklearn_crf.inference._results import Marginals
-from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing, field_for_sums
-from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing, build_sum_field
+from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
 from sklearn_crf.kernels.messages.fixed_sweeps import sweep_mean_field, sweep_messages, sweep_odds
 from sklearn_crf.models import Statistics
 
@@ -78,7 +78,7 @@ class FixedSweeps(Inference):
     edge_probabilities: Any = "auto"
 
     def _marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Marginals:
-        how = self._swept(model, _MARGINALS_ALONE, None, None, n_threads)
+        how = self._run_sweeps(model, _MARGINALS_ALONE, None, None, n_threads)
         unary = how.beliefs.astype(model.dtype)
         return Marginals(
             unary,
@@ -117,7 +117,7 @@ class FixedSweeps(Inference):
             The losses of nodes (``terms``), the gradient (``unary`` and ``tables``) and the marginals (``beliefs``).
         """
         self._require("marginals", model, n_threads=n_threads)
-        return self._swept(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads)
+        return self._run_sweeps(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads)
 
     def _check_model(self, model: Any) -> None:
         super()._check_model(model)
@@ -126,12 +126,12 @@ class FixedSweeps(Inference):
                 "A fixed number of mean-field sweeps does not support forbidden pairs of states: use 'trw' or 'loopy'."
             )
 
-    def _swept(
+    def _run_sweeps(
         self, model: Any, loss: int, labels: np.ndarray | None, node_weight: np.ndarray | None, n_threads: int
     ) -> SweepArguments:
         n_nodes, n_kept = model.n_nodes, 1 if labels is None else self.n_sweeps + 1
         nodes, rank, ranges = model.graph.keep("components in sweeps", partial(_components, model.graph))
-        tables = table_buffers(model, n_nodes)
+        tables = allocate_table_buffers(model, n_nodes)
         of_nodes = 0 if labels is None else n_nodes
         n_blocks = len(tables)
         wanted = np.arange(1, n_blocks) * n_nodes // n_blocks
@@ -153,19 +153,19 @@ class FixedSweeps(Inference):
             return how
         if self.method == "mean_field":
             marginals = np.empty((n_kept, n_nodes, model.n_columns))
-            sweep_mean_field(*local_arguments(model), marginals, how, n_threads)
+            sweep_mean_field(*build_local_arguments(model), marginals, how, n_threads)
             return how
-        if _takes_log_odds(model):
+        if _can_use_log_odds(model):
             trees, weight = np.zeros(0), model.edge_weight
             if self.method == "trw":
-                trees = edge_probabilities_of(model.graph, self.edge_probabilities)
+                trees = resolve_edge_probabilities(model.graph, self.edge_probabilities)
             if weight is None:
                 weight = np.zeros((0, model.tables.shape[1]), model.dtype)
             edges = model.tables, model.edge_type, weight, trees, tuple(model.graph.incidence)
             sweep_odds(model.unary, *edges, how, n_threads)
             return how
         field = self._field(model)
-        messages = np.empty((n_kept, *(start := initial_messages(field)).shape), start.dtype)
+        messages = np.empty((n_kept, *(start := build_initial_messages(field)).shape), start.dtype)
         messages[0] = start
         scores = np.ascontiguousarray(model.unary, dtype=start.dtype)
         sweep_messages(field, scores, messages, how, model.graph.largest_degree, n_threads)
@@ -174,10 +174,10 @@ class FixedSweeps(Inference):
     def _field(self, model: Any) -> Any:
         """Return the arrays of a model for the message passing that `method` names."""
         trees = TRWMessagePassing(self.edge_probabilities)
-        return field_for_sums(LoopyBP() if self.method == "loopy" else trees, model)
+        return build_sum_field(LoopyBP() if self.method == "loopy" else trees, model)
 
 
-def _takes_log_odds(model: Any) -> bool:
+def _can_use_log_odds(model: Any) -> bool:
     """Return whether each message is a single number: all nodes have two states, and scores are finite."""
     if model.n_columns != 2 or model.n_states is not None:
         return False

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import highest_of_rows
+from sklearn_crf._numbers import compute_row_maxima
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import Messages
-from sklearn_crf.inference._relaxed_problem import table_blocks
+from sklearn_crf.inference._relaxed_problem import iterate_table_blocks
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing
-from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
+from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
 from sklearn_crf.models import PairwiseModel, clamped
 
 # For larger numbers, exponentials are replaced by an upper bound.
@@ -24,13 +24,13 @@ class WindowLabels(NamedTuple):
     certain: np.ndarray  # (N,) bool, True for labels at every fixed point of the messages of the whole graph
 
 
-def bounds_messages(inference: Inference) -> bool:
+def can_bound_messages(inference: Inference) -> bool:
     """Return whether message errors can be bounded; edge probabilities must then depend on near edges only."""
     is_local = isinstance(inference, TRWMessagePassing) and inference.edge_probabilities == "chains"
     return (isinstance(inference, LoopyBP) or is_local) and getattr(inference, "schedule", "") != "convergent"
 
 
-def labels_between(
+def label_between_extremes(
     inference: Inference, model: PairwiseModel, outside: np.ndarray, *, maximum: bool, n_threads: int
 ) -> WindowLabels:
     r"""Label a window of a two-state model with attractive edges, by belief propagation between two extremes.
@@ -47,7 +47,7 @@ def labels_between(
             clamped(model, np.where(outside, state, -1).astype(np.int32)),
             maximum,
             n_threads,
-            _extreme_messages(model, state, maximum),
+            _build_extreme_messages(model, state, maximum),
         )[0]
         for state in (0, 1)
     )
@@ -57,7 +57,7 @@ def labels_between(
     return WindowLabels(low, certain)
 
 
-def labels_with_errors(
+def label_with_error_bounds(
     inference: Inference, model: PairwiseModel, outside: np.ndarray, *, maximum: bool, n_threads: int
 ) -> WindowLabels:
     """Label a window with any number of states; labels are certain if unknown messages cannot change them."""
@@ -67,8 +67,8 @@ def labels_with_errors(
         messages = state.values if state.as_scores else np.log(state.values)
     probabilities = np.ones(model.graph.n_edges)
     if isinstance(inference, TRWMessagePassing):
-        probabilities = edge_probabilities_of(model.graph, inference.edge_probabilities)
-    found = belief_errors(model, messages, outside, probabilities, maximum=maximum)
+        probabilities = resolve_edge_probabilities(model.graph, inference.edge_probabilities)
+    found = bound_belief_errors(model, messages, outside, probabilities, maximum=maximum)
     return WindowLabels(labels, found.certain & (labels == found.beliefs.argmax(axis=1)))
 
 
@@ -81,15 +81,15 @@ def _labels(inference, model, maximum, n_threads, init=None):
     return np.argmax(found.unary, axis=1).astype(np.int32), found.state
 
 
-def _extreme_messages(model, state, maximum):
+def _build_extreme_messages(model, state, maximum):
     """Return the messages of nodes that are certain of a state."""
     slot_of_half_edge = np.argsort(model.graph.incidence.half_edge)
     scores = np.empty((2 * model.graph.n_edges, model.n_columns), dtype=model.dtype)
-    for edges, tables in table_blocks(model):
+    for edges, tables in iterate_table_blocks(model):
         numbers = np.arange(model.graph.n_edges)[edges]
         scores[slot_of_half_edge[2 * numbers]] = tables[:, :, state]
         scores[slot_of_half_edge[2 * numbers + 1]] = tables[:, state, :]
-    scores -= highest_of_rows(scores)
+    scores -= compute_row_maxima(scores)
     if maximum:
         return Messages(scores, as_scores=True)
     share = np.exp(scores)
@@ -110,7 +110,7 @@ class BeliefErrors(NamedTuple):
         return highest[:, -1] - highest[:, -2] > self.errors
 
 
-def belief_errors(model, messages, outside, probabilities, *, maximum):
+def bound_belief_errors(model, messages, outside, probabilities, *, maximum):
     r"""Bound the changes of beliefs that unknown messages to some nodes can cause.
 
     The error of a message is the range of the error of its logarithm, which constants do not affect. Let
@@ -143,7 +143,7 @@ def belief_errors(model, messages, outside, probabilities, *, maximum):
     for _ in range(_tuning.MOST_STEPS):
         total = np.bincount(owner, bounds, minlength=model.graph.n_nodes)
         received = total[incidence.neighbor] + (1 / nu - 2) * bounds[incidence.reverse]
-        sent = nu * _errors_sent(received, limits, maximum) + limits.missing
+        sent = nu * _bound_sent_errors(received, limits, maximum) + limits.missing
         renewed = np.where(is_unknown, limits.most, np.minimum(limits.most, sent))
         change = np.max(bounds - renewed, initial=0.0)
         bounds = renewed
@@ -161,7 +161,7 @@ class _Limits(NamedTuple):
     missing: np.ndarray  # range of the message's deviation from a fixed point of the window
 
 
-def _errors_sent(received, limits, maximum):
+def _bound_sent_errors(received, limits, maximum):
     """Return error bounds of the messages sent, given error bounds of the messages received."""
     if maximum:
         return np.maximum(0.0, received - limits.gap)
@@ -174,7 +174,7 @@ def _limits(model, messages, beliefs, nu, maximum):
     incidence = model.graph.incidence
     slot_of_half_edge = np.argsort(incidence.half_edge)
     found = _Limits(*(np.zeros(len(messages)) for _ in _Limits._fields))
-    for edges, tables in table_blocks(model):
+    for edges, tables in iterate_table_blocks(model):
         numbers = np.arange(model.graph.n_edges)[edges]
         for side in (0, 1):
             slot = slot_of_half_edge[2 * numbers + side]
@@ -183,13 +183,13 @@ def _limits(model, messages, beliefs, nu, maximum):
             scores = scores.astype(np.float64) / nu[slot][:, None, None]
             back = messages[incidence.reverse[slot]] / nu[slot][:, None]
             scores_in = beliefs[incidence.neighbor[slot]] - back
-            of_slots = _limits_of_messages(scores, scores_in, messages[slot], nu[slot], maximum)
+            of_slots = _compute_message_limits(scores, scores_in, messages[slot], nu[slot], maximum)
             for values, own in zip(found, of_slots, strict=True):
                 values[slot] = own
     return found
 
 
-def _limits_of_messages(scores, received, message, nu, maximum):
+def _compute_message_limits(scores, received, message, nu, maximum):
     """Return the limits for some messages."""
     n, n_states = len(scores), scores.shape[1]
     terms = scores + received[:, None, :]

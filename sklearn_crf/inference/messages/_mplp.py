@@ -4,10 +4,10 @@ import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._field import infeasible_at_node
-from sklearn_crf.inference._relaxed_problem import labeling_by_descent
+from sklearn_crf.inference._field import make_infeasible_error
+from sklearn_crf.inference._relaxed_problem import descend_to_labeling
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
-from sklearn_crf.inference.messages._factor_messages import FactorMessages, Reader, initial_messages
+from sklearn_crf.inference.messages._factor_messages import FactorMessages, Reader, build_initial_messages
 from sklearn_crf.kernels.messages.mplp import mplp_sweep
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
@@ -75,7 +75,7 @@ class MPLP(Inference):
     climb: bool = True
 
     def _map(self, model, *, init=None, n_threads=1):
-        return labeling_by_descent(self, model, _MPLPMessages(LayeredModel(model), init))
+        return descend_to_labeling(self, model, _MPLPMessages(LayeredModel(model), init))
 
 
 class _MPLPMessages:
@@ -84,7 +84,7 @@ class _MPLPMessages:
     def __init__(self, layered, init):
         layers = layered.layers._replace(maximum=True)
         self.layered, self.layers = layered, layers
-        self.messages, _ = initial_messages((len(layers.slot_node), layers.n_columns), 0, init)
+        self.messages, _ = build_initial_messages((len(layers.slot_node), layers.n_columns), 0, init)
         self.totals = np.array(layered.node_scores)
         np.add.at(self.totals, layers.slot_node, self.messages)
         ones = np.ones(layers.n_factors)
@@ -103,7 +103,7 @@ class _MPLPMessages:
             )
             if failed >= 0:
                 place = np.flatnonzero(np.isneginf(self.totals).all(axis=1))[0]
-                raise infeasible_at_node(int(self.layered.order[place]))
+                raise make_infeasible_error(int(self.layered.order[place]))
         before, self.bound = self.bound, float(self.totals.max(axis=1).sum()) + self.layered.constant
         return before - self.bound
 

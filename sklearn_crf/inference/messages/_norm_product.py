@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import FINITE, POSITIVE, Inference
-from sklearn_crf.inference._relaxed_problem import labeling_by_descent, marginals_by_descent
-from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of, split_counting_numbers
+from sklearn_crf.inference._relaxed_problem import descend_to_labeling, descend_to_marginals
+from sklearn_crf.inference.messages._counting_numbers import resolve_counting_numbers, split_counting_numbers
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import MessageRun, run_over_forest
 from sklearn_crf.models import FactorGraph, PairwiseModel
@@ -111,7 +111,7 @@ class NormProductBP(Inference):
     tol: float = 1e-6
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        layered, node, factor, bound = self._layers_and_numbers(model)
+        layered, node, factor, bound = self._build_layers_and_numbers(model)
         if bound == "exact":
             # The entropy is equal to the Bethe entropy, in terms of which two sweeps find the maximum.
             run = run_over_forest(layered, self.temperature, init)
@@ -120,15 +120,15 @@ class NormProductBP(Inference):
         if self.temperature != 1:
             bound = "upper" if bound and self.temperature > 1 else None
         run = start_messages(layered, node, factor, self.temperature, init, self.tol)
-        return marginals_by_descent(self, run, bound)
+        return descend_to_marginals(self, run, bound)
 
     def _map(self, model, *, init=None, n_threads=1):
-        layered, node, factor, _ = self._layers_and_numbers(model)
-        return labeling_by_descent(self, model, start_messages(layered, node, factor, self.map_temperature, init))
+        layered, node, factor, _ = self._build_layers_and_numbers(model)
+        return descend_to_labeling(self, model, start_messages(layered, node, factor, self.map_temperature, init))
 
-    def _layers_and_numbers(self, model):
+    def _build_layers_and_numbers(self, model):
         layered = LayeredModel(model)
-        return layered, *counting_numbers_of(self.counting_numbers, layered, self.edge_probabilities)
+        return layered, *resolve_counting_numbers(self.counting_numbers, layered, self.edge_probabilities)
 
 
 def start_messages(layered, node, factor, temperature, init, tol=-1.0):

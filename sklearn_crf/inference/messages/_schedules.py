@@ -17,7 +17,7 @@ def sequential(graph, field, messages, damping, tol, run):
     messages do not depend on other components.
     """
     if graph.is_forest or graph.n_components == 1:
-        renew = _renewal(field, messages, _order_of_nodes(graph), damping)
+        renew = _make_renewal(field, messages, _order_nodes(graph), damping)
         return lambda: renew(np.array([[0, graph.n_nodes]]))[0]
     return ComponentSweeps(graph, field, messages, damping, tol, run)
 
@@ -26,8 +26,8 @@ class ComponentSweeps:
     """Sweeps over all components together, in which each component rests once its messages have converged."""
 
     def __init__(self, graph, field, messages, damping, tol, run):
-        self._order, rank, self._moving = components_in_order(graph)
-        self._renew = _renewal(field, messages, self._order, damping, rank)
+        self._order, rank, self._moving = get_sorted_components(graph)
+        self._renew = _make_renewal(field, messages, self._order, damping, rank)
         self._smallest = max(1, _tuning.SMALLEST_SHARE * graph.n_components // len(self._order))
         self._tol, self._run = tol, run
 
@@ -50,7 +50,7 @@ class ComponentSweeps:
         return np.concatenate([self._order[:0], *(self._order[slice(*ends)] for ends in self._moving)])
 
 
-def components_in_order(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def get_sorted_components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return nodes (N,) sorted by component, their positions, and position ranges (n, 2) of components with edges."""
     return graph.keep("components in order", partial(_sort_by_component, graph))
 
@@ -60,25 +60,25 @@ def _sort_by_component(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray
     sizes = np.bincount(graph.component)
     ends = np.cumsum(sizes)
     # Nodes without edges send nothing.
-    return order, _rank_of(order), np.stack([ends - sizes, ends], axis=1)[sizes > 1]
+    return order, _invert_order(order), np.stack([ends - sizes, ends], axis=1)[sizes > 1]
 
 
-def _rank_of(order: np.ndarray) -> np.ndarray:
+def _invert_order(order: np.ndarray) -> np.ndarray:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rank
 
 
-def _order_of_nodes(graph):
+def _order_nodes(graph):
     """Return the order of a forward sweep: from the leaves to the roots on forests, where two passes suffice."""
     if graph.is_forest:
         return np.ascontiguousarray(graph.forest.order[::-1])
     return np.arange(graph.n_nodes, dtype=np.int32)
 
 
-def _renewal(field, messages, order, damping, rank=None):
+def _make_renewal(field, messages, order, damping, rank=None):
     """Return a function that lets nodes in ranges (n, 2) send, forwards and backwards, and returns largest changes."""
-    rank = _rank_of(order) if rank is None else rank
+    rank = _invert_order(order) if rank is None else rank
 
     def renew(ranges):
         changes = np.empty(len(ranges))
@@ -110,7 +110,7 @@ def checkerboard(graph, field, messages, damping, tol, run):
     return sweep
 
 
-def sent_at_once(graph, field, messages, run):
+def send_at_once(graph, field, messages, run):
     """Return the messages that all nodes would send at once, given that each has received ``messages``."""
     nodes, ptr = graph.colouring
     colour, unranked = np.empty(graph.n_nodes, dtype=np.int32), np.zeros(0, dtype=np.int32)
@@ -135,8 +135,8 @@ def blocks(graph, field, messages, damping, tol, run):
 
     No edge reaches beyond the next block, so that blocks in parallel do not read each other's messages.
     """
-    n_nodes, size = graph.n_nodes, _block_size(graph)
-    renew = _renewal(field, messages, np.arange(n_nodes, dtype=np.int32), damping)
+    n_nodes, size = graph.n_nodes, _choose_block_size(graph)
+    renew = _make_renewal(field, messages, np.arange(n_nodes, dtype=np.int32), damping)
     bounds = np.array([[start, min(start + size, n_nodes)] for start in range(0, n_nodes, size)])
     halves = [bounds[0::2].copy(), bounds[1::2].copy()]
 
@@ -155,7 +155,7 @@ def blocks(graph, field, messages, damping, tol, run):
     return sweep
 
 
-def _block_size(graph):
+def _choose_block_size(graph):
     """Return the number of nodes in a block, which is at least the largest distance between the ends of an edge."""
     farthest = int(np.abs(graph.edges[:, 1] - graph.edges[:, 0]).max(initial=1))
     return max(farthest, -(-graph.n_nodes // _tuning.N_BLOCKS))
@@ -168,8 +168,8 @@ def residual(graph, field, messages, damping, tol, run):
     position = heap.copy()
     work = field.workspace()
 
-    order = _order_of_nodes(graph)
-    renew = _renewal(field, messages, order, damping)
+    order = _order_nodes(graph)
+    renew = _make_renewal(field, messages, order, damping)
 
     def sweep():
         change = send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
@@ -193,5 +193,5 @@ def choose_schedule(name, graph):
         if graph.n_nodes <= _tuning.LARGEST_SEQUENTIAL or graph.is_forest:
             name = "sequential"
         else:
-            name = "blocks" if _tuning.FEWEST_BLOCKS * _block_size(graph) <= graph.n_nodes else "checkerboard"
+            name = "blocks" if _tuning.FEWEST_BLOCKS * _choose_block_size(graph) <= graph.n_nodes else "checkerboard"
     return SCHEDULES[name]

@@ -11,9 +11,9 @@ from sklearn_crf.encoding import Batch
 from sklearn_crf.inference._field import LARGEST_RANGE, Messages
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._belief_propagation import MessagePassing, TRWMessagePassing
-from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
-from sklearn_crf.inference.messages._extrapolation import is_large, sweep_plan
-from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, components_in_order
+from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._extrapolation import is_large, plan_sweeps
+from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, get_sorted_components
 from sklearn_crf.kernels.factors import range_of_tables
 from sklearn_crf.kernels.messages.graph_risk import risk_of_graphs
 from sklearn_crf.models import EdgeLayout, are_potts
@@ -121,7 +121,7 @@ class SweptGraphs:
         risk_of_graphs(
             np.array(rows), np.concatenate(examples), np.concatenate(weight), bounds, n_classes, *scores,
             is_potts, spread.reshape(n_types, n_features), LARGEST_RANGE[self.dtype], tol, max_iter,
-            sweep_plan(), _tuning.MOST_BYTES, sums, failed, n_threads,
+            plan_sweeps(), _tuning.MOST_BYTES, sums, failed, n_threads,
         )  # fmt: skip
         ends = np.cumsum([len(own) for own in blocks])[:-1]
         return np.split(sums, ends), [failed[start:stop] for start, stop in pairwise(firsts)]
@@ -135,12 +135,12 @@ class _GraphArrays:
         is_reweighted = isinstance(algorithm, TRWMessagePassing)
         probabilities = np.ones(graph.n_edges)
         if is_reweighted:
-            probabilities = edge_probabilities_of(graph, algorithm.edge_probabilities)
+            probabilities = resolve_edge_probabilities(graph, algorithm.edge_probabilities)
         self.dtype, self.n_nodes, self.n_edges = example.node_features.dtype, graph.n_nodes, graph.n_edges
         self._is_large = is_reweighted and is_large(graph)
         divided = (1.0 if edges.edge_weight is None else edges.edge_weight) / probabilities[:, None]
         divided = np.ascontiguousarray(divided, dtype=self.dtype)
-        order, rank, ranges = components_in_order(graph)
+        order, rank, ranges = get_sorted_components(graph)
         self._arrays = [
             np.ascontiguousarray(example.node_features), *graph.incidence, order, rank, ranges, edges.edge_type,
             edges.edge_weight, divided, probabilities.astype(self.dtype),
@@ -199,7 +199,7 @@ def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple
     return None, None, None
 
 
-def are_settled_together(batch: Batch, algorithm: MessagePassing) -> bool:
+def can_sweep_together(batch: Batch, algorithm: MessagePassing) -> bool:
     """Return whether a batch contains labelled graphs that are swept and whose edge features are stored."""
     has_labels = batch.labels is not None and np.min(batch.labels, initial=0) >= 0
     return has_labels and batch.example.stores_edges and are_swept(batch.example, algorithm)

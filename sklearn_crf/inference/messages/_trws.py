@@ -8,11 +8,11 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._field import Messages, initial_messages, make_field
+from sklearn_crf.inference._field import Messages, build_initial_messages, make_field
 from sklearn_crf.inference._local_search import climbed
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference._relaxed_problem import RecentFall, in_double_precision, still_falling
-from sklearn_crf.inference._results import Infeasible, scored_labeling
+from sklearn_crf.inference._relaxed_problem import RecentFall, convert_to_double, make_still_falling_warning
+from sklearn_crf.inference._results import Infeasible, score_labeling
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.kernels.messages.trws import sequential_iteration
 from sklearn_crf.models import score
@@ -93,14 +93,14 @@ class TRWS(Inference):
             fall = run.iterate()
             if recent.after(run.bound) <= self.tol * max(1.0, abs(run.bound)) or run.is_certain():
                 return self._result(model, run, n_iter, converged=True)
-        warn_unconverged(still_falling(self, fall))
+        warn_unconverged(make_still_falling_warning(self, fall))
         return self._result(model, run, self.max_iter, converged=False)
 
     def _result(self, model, run, n_iter, converged):
         climbs = self.climb and np.isfinite(run.score) and not run.is_certain()
         labels = climbed(model, run.labels) if climbs else run.labels
         state = TRWSState(Messages(np.ascontiguousarray(run.messages[:, : model.n_columns]), True), labels)
-        found = scored_labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
+        found = score_labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
         return found._replace(bound=max(run.bound, found.score))
 
 
@@ -108,9 +108,9 @@ class _SequentialSweeps:
     """Current messages, bound and labels, in double precision so that the bound is reliable."""
 
     def __init__(self, model, init):
-        self.model = in_double_precision(model)
+        self.model = convert_to_double(model)
         self.field, _ = make_field(self.model, maximum=True)
-        self.messages = initial_messages(self.field, None if init is None else init.messages)
+        self.messages = build_initial_messages(self.field, None if init is None else init.messages)
         # The number of chains through each node, if every edge is in one and chains are as long as possible.
         earlier, later = np.sort(model.graph.edges, axis=1).T
         forwards, backwards = (np.bincount(ends, minlength=model.graph.n_nodes) for ends in (earlier, later))

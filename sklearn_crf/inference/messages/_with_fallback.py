@@ -37,8 +37,8 @@ class MarginalsWithFallback(Inference):
     def joined_nodes(self):
         return self.undamped.joined_nodes
 
-    def _settled_nodes(self, model, n_threads):
-        return self.undamped._settled_nodes(model, n_threads)
+    def _marginalise_graphs_jointly(self, model, n_threads):
+        return self.undamped._marginalise_graphs_jointly(model, n_threads)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         # States of both algorithms, and whether messages are damped. A model that needed damping once is not tried

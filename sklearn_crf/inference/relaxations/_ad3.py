@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf._threads import checkpoint, open_range_runner
 from sklearn_crf.inference._base import POSITIVE, Inference
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import check_not_below
@@ -109,7 +109,7 @@ class AD3(Inference):
             found = TreeInference()._map(model)
             return found._replace(fractional=one_hot(found.labels, model.n_columns))
         problem = (EdgesProblem if isinstance(model, PairwiseModel) else FactorsProblem)(model, self.climb)
-        with range_runner(n_threads) as run_ranges:
+        with open_range_runner(n_threads) as run_ranges:
             run = _AugmentedLagrangian(problem, Proof(model), self.penalty, init, run_ranges)
             n_iter, certain, converged = 0, False, not len(problem.pieces.kind)
             while n_iter < self.max_iter and not converged:

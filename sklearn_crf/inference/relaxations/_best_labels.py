@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.inference._local_search import Climber, best_alone
+from sklearn_crf.inference._local_search import Climber, label_nodes_independently
 from sklearn_crf.models import check_labels, score
 
 
@@ -14,7 +14,7 @@ class BestLabels:
     def __init__(self, model, climb, init=None):
         self.model, self.climb = model, climb
         self.climber = Climber(model) if climb else None
-        self.labels = best_alone(model) if init is None else check_labels(model, init, name="init")
+        self.labels = label_nodes_independently(model) if init is None else check_labels(model, init, name="init")
         self.score = score(model, self.labels)
 
     def offer(self, labels: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, at_least, convergence_left_to_caller
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference._relaxed_problem import in_double_precision
+from sklearn_crf.inference._relaxed_problem import convert_to_double
 from sklearn_crf.inference._results import Labeling
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits
 from sklearn_crf.inference.exact._junction_tree import Buckets
@@ -19,7 +19,7 @@ from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.inference.relaxations._branch_and_bound import searched
-from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
+from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, choose_cycle_rounds
 from sklearn_crf.inference.relaxations._regions import Regions
 
 
@@ -104,7 +104,7 @@ class ClusterTightening(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        most, total = _table_sizes(model)
+        most, total = _compute_table_sizes(model)
         if most > _tuning.MOST_CELLS:
             raise ValueError(
                 f"model has a table of {most:.3g} joint states, but ClusterTightening supports at most "
@@ -127,7 +127,7 @@ class ClusterTightening(Inference):
         -------
         bool
         """
-        most, total = _table_sizes(model)
+        most, total = _compute_table_sizes(model)
         return bool(most <= _tuning.MOST_CELLS and total <= _tuning.MOST_ENTRIES)
 
     def _map(self, model, *, init=None, n_threads=1):
@@ -161,7 +161,7 @@ class ClusterTightening(Inference):
         if not affords_cycles(model, self.max_work / _tuning.WORK_OF_VARIABLE):
             return None
         with convergence_left_to_caller():
-            return CycleRelaxation(rounds_of_cycles(model)).map(model)
+            return CycleRelaxation(choose_cycle_rounds(model)).map(model)
 
 
 def tightened(
@@ -175,7 +175,7 @@ def tightened(
     return Labeling(search.labels, reached, bound=bound, n_iter=search.n_sweeps, state=search.labels)
 
 
-def _table_sizes(model):
+def _compute_table_sizes(model):
     """Return the number of joint states of the largest table, and of all tables together."""
     if isinstance(model, models.PairwiseModel):
         pairs = float(model.n_columns**2)
@@ -188,7 +188,7 @@ class _Proof:
     """Search for a proof that no labeling is better than the best one found."""
 
     def __init__(self, model, found, work, max_memory):
-        self.model = models.factor_graph_of(in_double_precision(model))
+        self.model = models.factor_graph_of(convert_to_double(model))
         self.labels, self.best, self.proof = found.labels, models.score(self.model, found.labels), Proof(self.model)
         self.work, self.limits = work, Limits(1000, max_memory)
         self.n_sweeps = 0
@@ -268,4 +268,4 @@ def _restrict(model, regions):
         allowed = regions.table(node) > -np.inf
         if not allowed.all():
             factors.append(((node,), np.where(allowed, 0.0, -np.inf)))
-    return models.union_of_factors(model, models.FactorGraph.from_factors(model.n_states, factors))
+    return models.unite_factors(model, models.FactorGraph.from_factors(model.n_states, factors))

@@ -155,15 +155,15 @@ def affords_cycles(model: PairwiseModel, most: float) -> bool:
         or n_edges > _tuning.MOST_EDGES_OF_NODE * n_nodes
     ):
         return False
-    return n_nodes + n_edges <= _tuning.FEW_EDGES or _n_cycles_of_four(model.graph) >= n_edges - n_nodes
+    return n_nodes + n_edges <= _tuning.FEW_EDGES or _count_four_cycles(model.graph) >= n_edges - n_nodes
 
 
-def rounds_of_cycles(model: PairwiseModel) -> int:
+def choose_cycle_rounds(model: PairwiseModel) -> int:
     """Return the number of linear programs worth trying: grids may need many fast programs before a proof."""
     return _tuning.MOST_ROUNDS[model.graph.n_edges <= 2 * model.graph.n_nodes]
 
 
-def _n_cycles_of_four(graph):
+def _count_four_cycles(graph):
     """Return the number of cycles of four edges.
 
     Two nodes with c common neighbours are opposite in c (c - 1) / 2 cycles, and each cycle has two such pairs.
@@ -225,7 +225,7 @@ class _CycleProgram:
 
     def __init__(self, cuts: _Cuts) -> None:
         self.cuts = cuts
-        self.rows = set(_short_cycles(cuts))
+        self.rows = set(_iterate_short_cycles(cuts))
         largest = float(np.abs(cuts.weight).max(initial=0.0))
         # For weights below the smallest normal number the quotient could be infinite.
         self.scale = _LARGEST_COST / max(largest, _LEAST_WEIGHT) if largest > 0 else 1.0
@@ -234,10 +234,10 @@ class _CycleProgram:
             first = len(cuts.weight) - cuts.n_nodes
             self.upper[first:][cuts.forbidden_states[:, 1]] = 0.0
             self.lower[first:][cuts.forbidden_states[:, 0]] = 1.0
-        self.equal, self.equals = self._forbidden_pairs()
+        self.equal, self.equals = self._forbid_pairs()
         self.copies = _TwoCopies(cuts.graph)
 
-    def _forbidden_pairs(self) -> tuple:
+    def _forbid_pairs(self) -> tuple:
         """Return equations that set the probability of each forbidden pair of states to zero."""
         pairs, weight = self.cuts.forbidden_pairs, self.cuts.weight
         if not len(pairs):
@@ -255,7 +255,7 @@ class _CycleProgram:
 
     def solve(self) -> tuple:
         """Solve the program; return a solution (E,) and the upper bound on scores from its dual variables."""
-        below, limit = _inequalities(self.rows, len(self.cuts.weight))
+        below, limit = _build_inequalities(self.rows, len(self.cuts.weight))
         cost = self.cuts.weight * self.scale
         found = linprog(
             cost,
@@ -297,7 +297,7 @@ class _CycleProgram:
         return bool(added)
 
 
-def _inequalities(rows: set, n_edges: int) -> tuple:
+def _build_inequalities(rows: set, n_edges: int) -> tuple:
     """Return the matrix and the limits of the inequalities, or None and None if there are none."""
     if not rows:
         return None, None
@@ -306,13 +306,13 @@ def _inequalities(rows: set, n_edges: int) -> tuple:
     return matrix, np.array([sum(s > 0 for _, s in row) - 1.0 for row in rows])
 
 
-def _short_cycles(cuts):
+def _iterate_short_cycles(cuts):
     """Yield inequalities of triangles with the additional node, and of cycles of four edges if there are few."""
     edges = cuts.graph.edges.tolist()
     first = len(edges) - cuts.n_nodes if cuts.has_root else len(edges)
     if cuts.has_root:
         for e, (s, t) in enumerate(edges[:first]):
-            yield from _odd_parts((e, first + s, first + t))
+            yield from _iterate_odd_parts((e, first + s, first + t))
     neighbours: list[dict] = [{} for _ in range(cuts.n_nodes)]
     for e, (s, t) in enumerate(edges[:first]):
         neighbours[s][t] = neighbours[t][s] = e
@@ -327,10 +327,10 @@ def _short_cycles(cuts):
         for u, between in across.items():
             for i, t in enumerate(between):
                 for v in between[:i]:
-                    yield from _odd_parts((own[t], own[v], neighbours[u][t], neighbours[u][v]))
+                    yield from _iterate_odd_parts((own[t], own[v], neighbours[u][t], neighbours[u][v]))
 
 
-def _odd_parts(cycle):
+def _iterate_odd_parts(cycle):
     """Yield the inequality of a cycle for every set of an odd number of its edges."""
     for signs in product((1, -1), repeat=len(cycle)):
         if sum(sign > 0 for sign in signs) % 2:
@@ -364,13 +364,13 @@ class _TwoCopies:
             chosen = sources[first : first + _tuning.SOURCES]
             distance, before = dijkstra(copies, indices=chosen, return_predecessors=True, limit=1.0)
             for k in np.flatnonzero(distance[np.arange(len(chosen)), chosen + n] < 1.0 - _TOLERANCE):
-                cycle = self._cycle(before[k], int(chosen[k]))
+                cycle = self._trace_cycle(before[k], int(chosen[k]))
                 # A path that uses an edge in both copies is not a cycle.
                 if len({edge for edge, _ in cycle}) == len(cycle):
                     found.add(frozenset(cycle))
         return found
 
-    def _cycle(self, before, source):
+    def _trace_cycle(self, before, source):
         """Return the edges on the path from a node to its copy, each with its sign."""
         cycle, node, n_edges = [], source + self.graph.n_nodes, self.graph.n_edges
         while node != source:

@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
-from sklearn_crf._threads import ordered_map, single_threaded_blas
+from sklearn_crf._threads import limit_blas_threads, open_ordered_map
 from sklearn_crf.graphs import SpanningTrees
-from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
+from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
 from sklearn_crf.inference.bounds._tree_scores import TreeScores
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates
@@ -102,8 +102,8 @@ class DualDecomposition(SubgradientMap):
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:
             return TreeInference()._map(model)
-        trees = spanning_trees_of(model.graph, self.trees, self.random_state)
-        with ordered_map(n_threads) as mapped, single_threaded_blas():
+        trees = choose_spanning_trees(model.graph, self.trees, self.random_state)
+        with open_ordered_map(n_threads) as mapped, limit_blas_threads():
             return self._minimise(model, _DualSteps(self, model, init, trees, mapped))
 
 

@@ -8,11 +8,11 @@ import numpy as np
 from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.inference._local_search import Descent
 from sklearn_crf.inference._relaxed_problem import (
+    compute_least_score,
+    compute_score_spread,
     consistent,
-    in_double_precision,
-    least_score,
-    spread_of_scores,
-    table_blocks,
+    convert_to_double,
+    iterate_table_blocks,
 )
 from sklearn_crf.inference.exact._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.inference.relaxations._best_labels import BestLabels
@@ -47,12 +47,12 @@ class Pieces(NamedTuple):
         return 3 * arity * self.unary.shape[1] + n * (n + 4) + arity, 2 * arity
 
 
-def pieces_of_pairwise(model):
+def build_pairwise_pieces(model):
     """Return the edges of a pairwise model as factors."""
     graph, n_columns = model.graph, model.n_columns
     possible = ~np.isneginf(model.unary)
     parts = [(np.zeros(0), np.zeros((0, 2), np.int64), np.zeros(0, np.int64))]
-    for edges, tables in table_blocks(model):
+    for edges, tables in iterate_table_blocks(model):
         tails, heads = graph.edges[edges].T
         allowed = ~np.isneginf(tables) & possible[tails][:, :, None] & possible[heads][:, None, :]
         parts.append((tables[allowed], np.argwhere(allowed)[:, 1:], allowed.sum(axis=(1, 2))))
@@ -68,7 +68,7 @@ def pieces_of_pairwise(model):
     )
 
 
-def pieces_of_polytope(polytope):
+def build_polytope_pieces(polytope):
     """Return the factors between the free nodes of a factor graph, with free nodes renumbered in order."""
     number = {node: k for k, node in enumerate(polytope.free_nodes)}
     n_states = np.array([len(polytope.unary[node]) for node in polytope.free_nodes], dtype=np.int64)
@@ -125,9 +125,9 @@ class EdgesProblem:
     constant = 0.0
 
     def __init__(self, model, climb):
-        self.model = consistent(in_double_precision(model))
-        self.pieces = pieces_of_pairwise(self.model)
-        self.spread, self.least = spread_of_scores(self.model), least_score(self.model)
+        self.model = consistent(convert_to_double(model))
+        self.pieces = build_pairwise_pieces(self.model)
+        self.spread, self.least = compute_score_spread(self.model), compute_least_score(self.model)
         self.best = BestLabels(self.model, climb)
         self.seen: Any = None
 
@@ -158,7 +158,7 @@ class FactorsProblem:
         self.model, self.climb = model, climb
         self.polytope = LocalPolytope(model)
         self.constant = self.polytope.constant
-        self.pieces = pieces_of_polytope(self.polytope)
+        self.pieces = build_polytope_pieces(self.polytope)
         scores = np.concatenate((self.pieces.unary[np.isfinite(self.pieces.unary)], self.pieces.score))
         # Squares of scores below 1e-160 underflow.
         spread = float(np.std(scores)) if len(scores) and np.ptp(scores) > 0 else 0.0

@@ -112,14 +112,14 @@ class Regions:
         """Make a sweep forwards and a sweep backwards, and return the bound."""
         for back in (False, True):
             region_sweep(self.values, *self._arguments, back, self._maxima)
-        return float(self._best_of_regions().sum()) + self.constant
+        return float(self._maximise_regions().sum()) + self.constant
 
-    def _best_of_regions(self):
+    def _maximise_regions(self):
         return np.maximum.reduceat(self.values, self.table_ptr[:-1])
 
     def rule_out(self, bound: float, target: float) -> bool:
         """Forbid joint states that no labeling above the target can have, and return whether a node lost a state."""
-        least = self._best_of_regions() - (bound - target)
+        least = self._maximise_regions() - (bound - target)
         hopeless = (self.values <= np.repeat(least, np.diff(self.table_ptr))) & (self.values > -np.inf)
         self.values[hopeless] = -np.inf
         return bool(hopeless[: self.table_ptr[len(self.n_states)]].any())
@@ -140,7 +140,7 @@ class Regions:
         most = max(10, int(_tuning.ADDED_SHARE * n_before))
         self.tables = [self.table(region).copy() for region in range(n_before)]
         known = {scope for scope in self.scopes if len(scope) == 3}
-        for cycle in _frustrated_cycles(self._agreements()):
+        for cycle in _iterate_frustrated_cycles(self._iterate_agreements()):
             for second, third in pairwise(cycle[1:]):
                 u, v, w = sorted((cycle[0], second, third))
                 n_cells = self.n_states[u] * self.n_states[v] * self.n_states[w]
@@ -156,13 +156,13 @@ class Regions:
         self._lay_out()
         return len(self.scopes) - n_before
 
-    def _agreements(self) -> Iterator[tuple[tuple, tuple, float]]:
+    def _iterate_agreements(self) -> Iterator[tuple[tuple, tuple, float]]:
         """Yield two pairs (node, state), and how much more labelings with both or neither score than labelings with
         one.
         """
         inside = [s for scope in self.scopes if len(scope) > 1 for s in scope]
         degree = np.bincount(inside, minlength=len(self.n_states))
-        splits = [self._splits(node) for node in range(len(self.n_states))]
+        splits = [self._choose_splits(node) for node in range(len(self.n_states))]
         for region, scope in enumerate(self.scopes):
             # Clusters pass scores to their pairs only.
             if len(scope) < 2 or (len(scope) > 2 and self.parts[region][0] >= len(self.n_states)):
@@ -175,7 +175,7 @@ class Regions:
                     pair = pair + self.table(u)[:, None] / degree[u] + self.table(v)[None, :] / degree[v]
                     yield from (((u, a), (v, b), _agreement(pair, a, b)) for a in splits[u] for b in splits[v])
 
-    def _splits(self, node):
+    def _choose_splits(self, node):
         """Return the states at which a node is split in two; for two states one split suffices."""
         states = self.states(node)
         return states[:1] if len(states) == 2 else states[: _tuning.MOST_SPLITS] if len(states) > 2 else []
@@ -190,7 +190,7 @@ def _agreement(table, a, b):
     return float(same - mixed)
 
 
-def _frustrated_cycles(agreements):
+def _iterate_frustrated_cycles(agreements):
     """Yield cycles of nodes with an odd number of disagreements, ordered by their weakest edge, strongest first."""
     edges = []
     near: dict[int, list] = {}

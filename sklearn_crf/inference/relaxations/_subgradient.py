@@ -11,7 +11,7 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference import _relaxed_problem
 from sklearn_crf.inference._base import FACTOR, FINITE, Inference
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference._results import Infeasible, scored_labeling
+from sklearn_crf.inference._results import Infeasible, score_labeling
 from sklearn_crf.inference.relaxations._best_labels import BestLabels
 
 
@@ -44,9 +44,9 @@ class Run(ABC):
     # present, bound: current value of the dual, and its lowest value so far
 
     def __init__(self, model, climb, init):
-        self.model = _relaxed_problem.consistent(_relaxed_problem.in_double_precision(model))
-        self.spread = _relaxed_problem.spread_of_scores(self.model)
-        self.least = _relaxed_problem.least_score(self.model)
+        self.model = _relaxed_problem.consistent(_relaxed_problem.convert_to_double(model))
+        self.spread = _relaxed_problem.compute_score_spread(self.model)
+        self.least = _relaxed_problem.compute_least_score(self.model)
         self.best = BestLabels(self.model, climb, None if init is None else init.labels)
         self.former_gap = None if init is None else init.gap
         self.present = self.bound = np.inf
@@ -140,5 +140,5 @@ class SubgradientMap(Inference):
                 f"{type(self).__name__} stopped after max_iter={self.max_iter} iterations with a relative step of "
                 f"{steps.step:.2g}: raise max_iter or tol (now {self.tol:g})."
             )
-        found = scored_labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
+        found = score_labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
         return found._replace(bound=found.score if run.is_certain() else max(run.bound, found.score))

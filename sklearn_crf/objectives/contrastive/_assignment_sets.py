@@ -42,7 +42,7 @@ class Changes(NamedTuple):
         return Changes(number[self.row[kept]], self.node[kept], self.state[kept])
 
 
-def pair_changes(model, truth, changes):
+def compute_pair_changes(model, truth, changes):
     """Return the changes of the statistics of tables, computed from the edges of changed nodes only."""
     # truth: (N,) int32
     # returns arrays with an element for each change: row, ascending; index in the flat tables,
@@ -154,14 +154,14 @@ class AssignmentSets:
         self._own_weight = _check_weights(generated_weight, len(self._own_set))
         # Codes ``node * n_columns + state`` of changed states; _pairs has codes of table entries and changes of their
         # counts
-        self._states = _Rows(_smallest_codes(n_nodes * self._n_columns))
+        self._states = _Rows(_choose_code_type(n_nodes * self._n_columns))
         self._set_of = _Rows(np.int32, np.uint64)
         # Added to the score difference of each assignment; None unless some set has proposals
         self._tilt: np.ndarray | None = None
         n_edges = model.graph.n_edges
         # If all edges have weight one, an assignment uses an entry at most as often as there are edges.
         counted = model.edge_weight is None and n_edges <= np.iinfo(np.int16).max
-        self._pairs = _Rows(_smallest_codes(model.tables.size), np.int16 if counted else model.dtype)
+        self._pairs = _Rows(_choose_code_type(model.tables.size), np.int16 if counted else model.dtype)
 
     @property
     def n_assignments(self) -> int:
@@ -283,14 +283,14 @@ class AssignmentSets:
             self._tilt_last(np.where(np.isfinite(gains), -gains, 0.0))
         return n_new
 
-    def _tilts(self):
+    def _compute_tilts(self):
         """Return log q of the true labeling minus log q of each assignment, or 0 without a proposal."""
         known = np.zeros(0) if self._tilt is None else self._tilt
         return np.concatenate((known, np.zeros(self.n_assignments - len(known))))
 
     def _tilt_last(self, tilt):
         """Set the tilts of the last appended assignments."""
-        known = self._tilts()
+        known = self._compute_tilts()
         known[len(known) - len(tilt) :] = tilt
         self._tilt = known
 
@@ -305,7 +305,7 @@ class AssignmentSets:
         if not changes.n_rows:
             return 0
         codes = changes.node * self._n_columns + changes.state
-        fingerprints = _fingerprints(codes, changes.row, set_of)
+        fingerprints = _hash_assignments(codes, changes.row, set_of)
         new = np.zeros(len(set_of), dtype=bool)
         new[np.unique(fingerprints, return_index=True)[1]] = True
         if not is_new_set:
@@ -313,7 +313,7 @@ class AssignmentSets:
         codes, changes = codes[new[changes.row]], changes.chosen(new)
         n_new = changes.n_rows
         if n_new:
-            row, *pairs = pair_changes(model, self.labels, changes)
+            row, *pairs = compute_pair_changes(model, self.labels, changes)
             self._states.append(changes.row, n_new, codes)
             self._pairs.append(row, n_new, *pairs)
             self._set_of.append(np.arange(n_new), n_new, set_of[new], fingerprints[new])
@@ -371,11 +371,11 @@ class AssignmentSets:
         """
         share, losses = self.gains(model), np.empty(len(self.set_weight))
         self.normalize(share, losses)
-        statistics = self._statistics(share, model.tables.shape, model.dtype)
+        statistics = self._sum_statistics(share, model.tables.shape, model.dtype)
         terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(statistics.unary))
         return terms, statistics
 
-    def _statistics(self, share, shape_of_tables, dtype):
+    def _sum_statistics(self, share, shape_of_tables, dtype):
         """Return the sum over assignments of shares times differences of statistics from the true labeling."""
         unary, tables = np.zeros((len(self.labels), self._n_columns)), np.zeros(shape_of_tables)
         add_node_changes(*self._states.columns, self._states.ptr, share, unary.reshape(-1))
@@ -402,7 +402,7 @@ class AssignmentSets:
         for number in range(first, self.n_assignments):
             share = np.zeros(self.n_assignments)
             share[number] = 1.0
-            yield self._statistics(share, shape_of_tables, dtype)
+            yield self._sum_statistics(share, shape_of_tables, dtype)
 
     def normalize(self, gains: np.ndarray, losses: np.ndarray) -> None:
         """Compute the losses of sets, and replace gains of assignments by their shares.
@@ -415,11 +415,11 @@ class AssignmentSets:
                 Overwritten by the losses.
         """
         if self._tilt is not None:
-            gains += self._tilts()
+            gains += self._compute_tilts()
         normalize_sets(self.set_of, self.set_weight, gains, np.empty(len(losses)), losses)
 
 
-def _smallest_codes(n_codes):
+def _choose_code_type(n_codes):
     """Return the smallest integer type of the kernels that holds ``n_codes`` codes."""
     if n_codes > 2**32:
         raise ValueError(f"assignments need at most 2**32 states of nodes or entries of tables, got {n_codes}.")
@@ -471,7 +471,7 @@ def _hash_numbers(numbers):
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _fingerprints(codes, row, set_of):
+def _hash_assignments(codes, row, set_of):
     """Return a 64-bit hash of each assignment in its set, as the sum of hashes of its changes.
 
     Among a million assignments, two have the same hash with probability 3e-8. One of them is then left out.

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf.graphs import Graph, trusted_graph
+from sklearn_crf.graphs import Graph, build_trusted_graph
 from sklearn_crf.inference import JunctionTree, TreeInference
-from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
+from sklearn_crf.models import PairwiseModel, Statistics, check_labels, compute_labeling_statistics, compute_score_terms
 from sklearn_crf.objectives._base import Loss, Objective
 
 # Largest number of joint states of a block for which enumeration is fastest, and numbers in the tables of one step
@@ -21,12 +21,12 @@ def takes_enumeration(size, n_columns):
     return n_columns ** int(size.max(initial=0)) <= _MOST_STATES
 
 
-def enumerated_marginals(model, start, size):
+def enumerate_marginals(model, start, size):
     """Return the statistics and log-partitions of blocks of nodes without edges between blocks, by enumeration."""
     # start, size: (n_blocks,), first node and number of consecutive nodes of each block
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
     terms = np.zeros(len(unary))
-    for n_nodes, first, edges in _groups_of_equal_blocks(model.graph, start, size):
+    for n_nodes, first, edges in _group_equal_blocks(model.graph, start, size):
         step = max(1, _STEP // model.n_columns**n_nodes)
         for begin in range(0, len(first), step):
             part = slice(begin, begin + step)
@@ -36,7 +36,7 @@ def enumerated_marginals(model, start, size):
     return Statistics(unary, tables), terms
 
 
-def _groups_of_equal_blocks(graph, start, size):
+def _group_equal_blocks(graph, start, size):
     """Yield groups of blocks with equal graphs: number of nodes, first nodes, and ends and indices of edges."""
     owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
     order = np.argsort(owner, kind="stable")
@@ -122,7 +122,7 @@ class BlockLikelihood(Objective):
 
     def __init__(self, graph: Graph, blocks: Sequence):
         self.graph = graph
-        checked = [checked_block(block, graph.n_nodes, f"blocks[{k}]") for k, block in enumerate(blocks)]
+        checked = [check_block(block, graph.n_nodes, f"blocks[{k}]") for k, block in enumerate(blocks)]
         self._layout = _Layout(graph, [block for block in checked if len(block)])
 
     def loss_statistics(self, model: Any, labels: np.ndarray, **unused: Any) -> Loss:
@@ -135,22 +135,22 @@ class BlockLikelihood(Objective):
             )
         blocks = layout.model(model, labels)
         if not layout.graph.is_forest and takes_enumeration(layout.size, model.n_columns):
-            statistics, log_z = enumerated_marginals(blocks, layout.start, layout.size)
+            statistics, log_z = enumerate_marginals(blocks, layout.start, layout.size)
         else:
             found = (TreeInference() if layout.graph.is_forest else JunctionTree()).marginals(blocks)
             statistics, log_z = found.statistics, found.log_z_terms
         truth = labels[layout.node]
-        terms = log_z - score_terms(blocks, truth)
+        terms = log_z - compute_score_terms(blocks, truth)
         if not np.all(terms < np.inf):
             raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
-        statistics = statistics.minus(labeling_statistics(blocks, truth))
+        statistics = statistics.minus(compute_labeling_statistics(blocks, truth))
         return Loss(
             statistics=layout.pullback(model, labels, statistics),
             terms=np.bincount(layout.node, terms, minlength=len(labels)),
         )
 
 
-def checked_block(block, n_nodes, name):
+def check_block(block, n_nodes, name):
     """Return the nodes of a block in ascending order. Raise ValueError if they are not valid."""
     # name: name of the block in errors
     # n_nodes: number of nodes of the graph, or of the example of the block
@@ -189,7 +189,7 @@ class _Layout:
         own = inside & is_tail
         self.edge = half_edge[slot[own]] >> 1
         edges = np.stack((copy[own], place[own]), axis=1).astype(np.int32)
-        self.graph = trusted_graph(len(self.node), edges)
+        self.graph = build_trusted_graph(len(self.node), edges)
         leaving = ~inside
         self._copy, self._outside = copy[leaving], neighbor[slot[leaving]]
         self._crossing, self._is_tail = half_edge[slot[leaving]] >> 1, is_tail[leaving]
@@ -198,7 +198,7 @@ class _Layout:
     def model(self, model, labels):
         """Return the model of the blocks given the labels outside."""
         unary = model.unary[self.node].astype(np.float64)
-        for rows, cell in self._crossings(model, labels):
+        for rows, cell in self._iterate_crossings(model, labels):
             weight = _weights(model, self._crossing[rows])
             scores = np.einsum("er,erk->ek", weight, model.tables[cell].astype(np.float64))
             np.add.at(unary, self._copy[rows], scores)
@@ -215,12 +215,12 @@ class _Layout:
         unary = np.zeros(model.unary.shape)
         np.add.at(unary, self.node, statistics.unary)
         tables = statistics.tables.copy()
-        for rows, cell in self._crossings(model, labels):
+        for rows, cell in self._iterate_crossings(model, labels):
             weight = _weights(model, self._crossing[rows])
             np.add.at(tables, cell, weight[:, :, None] * statistics.unary[self._copy[rows], None, :])
         return Statistics(unary.astype(model.dtype, copy=False), tables)
 
-    def _crossings(self, model, labels):
+    def _iterate_crossings(self, model, labels):
         """Yield edges with only the first node in a block, then with only the second node, and their table entries."""
         kind, state = model.edge_type[self._crossing], labels[self._outside]
         tail, head = np.flatnonzero(self._is_tail), np.flatnonzero(~self._is_tail)

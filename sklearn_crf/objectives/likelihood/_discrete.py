@@ -6,8 +6,8 @@ import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf.inference import gibbs_sweeps
-from sklearn_crf.models import check_labels, difference_of_labelings, labeling_statistics
-from sklearn_crf.objectives._base import Loss, Objective, observed_model
+from sklearn_crf.models import check_labels, compute_labeling_difference, compute_labeling_statistics
+from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 
 
 @options(kw_only=False)
@@ -61,11 +61,11 @@ class SaddlePoint(Objective):
         labels = check_labels(model, labels, may_miss=True)
         free, fixed = state if isinstance(state, tuple) else (None, None)
         best = self.inference.map(model, init=free, n_threads=n_threads)
-        observed = observed_model(model, labels)
+        observed = clamp_known_labels(model, labels)
         if observed is not None:
             completed = self.inference.map(observed, init=fixed, n_threads=n_threads)
             labels, fixed = completed.labels, completed.state
-        terms, statistics = difference_of_labelings(model, best.labels, labels)
+        terms, statistics = compute_labeling_difference(model, best.labels, labels)
         return Loss(
             statistics=statistics,
             terms=terms,
@@ -121,12 +121,12 @@ class MaximumMarginal(Objective):
     def loss_statistics(self, model: Any, labels: np.ndarray, *, n_threads: int = 1, **unused: Any) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         free = self.inference.marginals_for_learning(model, n_threads=n_threads)
-        observed = observed_model(model, labels)
+        observed = clamp_known_labels(model, labels)
         if observed is not None:
             labels = _largest(self.inference.marginals_for_learning(observed, n_threads=n_threads).unary)
         predicted = _largest(free.unary)
         return Loss(
-            statistics=difference_of_labelings(model, predicted, labels)[1],
+            statistics=compute_labeling_difference(model, predicted, labels)[1],
             predicted=predicted,
             converged=free.converged,
         )
@@ -181,7 +181,7 @@ class ContrastiveDivergence(Objective):
             )
         drawn = gibbs_sweeps(model, labels, self.n_sweeps, seed, n_threads=n_threads)
         return Loss(
-            statistics=labeling_statistics(model, drawn).minus(labeling_statistics(model, labels)),
+            statistics=compute_labeling_statistics(model, drawn).minus(compute_labeling_statistics(model, labels)),
             state=labels,
         )
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf.inference import convergence_left_to_caller
-from sklearn_crf.models import Statistics, labeling_statistics, with_table_of_each_edge
-from sklearn_crf.objectives._base import Objective, observed_model
+from sklearn_crf.models import Statistics, compute_labeling_statistics, expand_edge_tables
+from sklearn_crf.objectives._base import Objective, clamp_known_labels
 
 # Initial score of the label of each node, relative to its other states
 _FIRST_SCORE = 10.0
@@ -52,14 +52,16 @@ class DualBlock:
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.inference import TRWMessagePassing
     >>> from sklearn_crf.objectives import DualBlock, EmpiricalRisk, RelaxedLikelihood
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> encoded = encode_X(
     ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
     ...     edge_features="constant",
     ...     edge_types="tied",
     ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)
     >>> block = DualBlock(risk, 0, 1.0, np.zeros(potentials.n_coef))
     >>> marginals, entropy = block.forward(block.start())
@@ -74,14 +76,14 @@ class DualBlock:
         self._likelihood = getattr(objective, "likelihood", objective)
         self._state = None
         self.weight, self.n = weight, risk.potentials.n_coef
-        self.touched = self._potentials.touched_by(batch.example)
+        self.touched = self._potentials.find_touched_weights(batch.example)
         self._scale = np.broadcast_to(scale, self.n)
         # With zero weights, scores are 0, or -inf for forbidden states.
         self._model = self._potentials.model(np.zeros(self.n), batch.example)
-        self._allowed = np.isfinite(_vector(self._model))
-        self.truth = _vector(self._truth(batch, objective))
+        self._allowed = np.isfinite(_flatten_parameters(self._model))
+        self.truth = _flatten_parameters(self._compute_true_statistics(batch, objective))
         augmented = objective.augmented(self._model, batch.labels, batch.node_weight)
-        self.costs = np.where(self._allowed, _vector(augmented) * self._temperature, 0.0)
+        self.costs = np.where(self._allowed, _flatten_parameters(augmented) * self._temperature, 0.0)
 
     @classmethod
     def of_risk(cls, risk, C, start, scale):
@@ -101,14 +103,14 @@ class DualBlock:
         weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
         return [cls(risk, i, C * weight, start, scale) for i, weight in enumerate(weights) if weight > 0]
 
-    def _truth(self, batch: Any, objective: Objective) -> Statistics:
+    def _compute_true_statistics(self, batch: Any, objective: Objective) -> Statistics:
         """Return the statistics of the labels, completed by marginals at the first weights."""
         model = objective.augmented(
             self._potentials.model(self._scale * self._first, batch.example), batch.labels, batch.node_weight
         )
-        observed = observed_model(model, batch.labels)
+        observed = clamp_known_labels(model, batch.labels)
         if observed is None:
-            return labeling_statistics(self._model, batch.labels)
+            return compute_labeling_statistics(self._model, batch.labels)
         with convergence_left_to_caller(), batch.named_in_errors():
             return self._likelihood.inference.marginals_for_learning(observed).statistics
 
@@ -138,7 +140,7 @@ class DualBlock:
         ndarray, float64
             Scores as a vector, with 0 for forbidden states.
         """
-        scores = _vector(self._potentials.model(self._scale * x, self._example))
+        scores = _flatten_parameters(self._potentials.model(self._scale * x, self._example))
         return np.where(self._allowed, scores, 0.0) + self.costs
 
     def forward(self, parameters):
@@ -156,7 +158,7 @@ class DualBlock:
         model = self._model_at(parameters)
         found = self._likelihood.inference.marginals_for_learning(model, init=self._state)
         self._state = found.state
-        marginals = _vector(found.statistics)
+        marginals = _flatten_parameters(found.statistics)
         return marginals, found.log_z - float(parameters @ marginals)
 
     def feasible(self, parameters):
@@ -177,11 +179,11 @@ class DualBlock:
         if model.graph.is_forest:
             return self.forward(parameters)[0]
         weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
-        untied = with_table_of_each_edge(model)
+        untied = expand_edge_tables(model)
         found = self._likelihood.inference.marginals_for_learning(untied, init=self._state)
         nodes = found.unary.astype(np.float64)
         nodes /= nodes.sum(axis=1, keepdims=True)
-        pairs = fitted_pairs(found.tables[:, 0], *(nodes[ends] for ends in model.graph.edges.T))
+        pairs = fit_pairs(found.tables[:, 0], *(nodes[ends] for ends in model.graph.edges.T))
         if pairs[np.isneginf(untied.tables[:, 0])].any():
             # The missing mass may only fit forbidden pairs. The labels are always feasible.
             return self.truth
@@ -190,7 +192,7 @@ class DualBlock:
         return np.concatenate((nodes.ravel(), sums.ravel()))
 
     @staticmethod
-    def feasible_dual(blocks, parameters):
+    def compute_feasible_dual(blocks, parameters):
         """Return the dual without temperature at feasible marginals. Inconsistent marginals may exceed its maximum.
 
         Parameters
@@ -253,7 +255,7 @@ class DualBlock:
         return vector[:n].reshape(self._model.unary.shape), vector[n:].reshape(self._model.tables.shape)
 
 
-def fitted_pairs(pairs, first, second):
+def fit_pairs(pairs, first, second):
     """Return joint probabilities near ``pairs`` whose sums are the given marginals of both ends.
 
     Rows, then columns, whose sums are too large are scaled down. The mass that is then missing at both ends is added as
@@ -271,6 +273,6 @@ def fitted_pairs(pairs, first, second):
     return pairs + lacks[0][:, :, None] * (lacks[1][:, None, :] / missing)
 
 
-def _vector(values):
+def _flatten_parameters(values):
     """Return unary values and tables as one vector."""
     return np.concatenate([np.ravel(part).astype(np.float64) for part in (values.unary, values.tables)])

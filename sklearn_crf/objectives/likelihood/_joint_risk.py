@@ -11,27 +11,27 @@ from sklearn_crf.graphs import ComponentTrees
 from sklearn_crf.inference import (
     NormProductBP,
     TRWMessagePassing,
+    compute_shared_bound,
     convergence_left_to_caller,
     edge_shared_bound,
+    list_share_nodes,
     mutual_information,
     nodes_of_edge_shares,
-    nodes_of_shares,
-    shared_bound,
 )
-from sklearn_crf.models import with_table_of_each_edge
+from sklearn_crf.models import expand_edge_tables
 from sklearn_crf.objectives._base import Objective
 from sklearn_crf.objectives._risk import (
     EmpiricalRisk,
     RiskValue,
+    expand_weights_to_edges,
+    expand_weights_to_nodes,
     total_of,
-    weight_of_edges,
-    weight_of_nodes,
     weighted_loss,
 )
-from sklearn_crf.objectives.likelihood._likelihood import loss_of_bound
+from sklearn_crf.objectives.likelihood._likelihood import compute_bound_loss
 
 
-def observed_risk(risk: EmpiricalRisk, objective: Objective) -> EmpiricalRisk | None:
+def build_observed_risk(risk: EmpiricalRisk, objective: Objective) -> EmpiricalRisk | None:
     """Return the risk of an observed log-partition on the partly labelled batches, or None if there are none."""
     batches = [batch for batch in risk.batches if np.any(batch.labels < 0)]
     return EmpiricalRisk(objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed) if batches else None
@@ -76,7 +76,7 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         self._bounds = self._weights.n_coef + np.cumsum([0, *sizes])
         self.potentials = WeightsAndOthers(self._weights, int(self._bounds[-1]))
 
-    def _part(self, i):
+    def _get_part_slice(self, i):
         """Return the places of the unknowns of batch i, as a slice."""
         return slice(self._bounds[i], self._bounds[i + 1])
 
@@ -86,7 +86,7 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         found = map_tasks(lambda i, n_threads: self._loss(i, coef, n_threads), members, self.n_jobs)
         for i, (part, of_others) in zip(members, found, strict=True):
             gradient[:n_weights] += self._weights.pullback(self.batches[i].example, part.statistics)
-            gradient[self._part(i)] = of_others
+            gradient[self._get_part_slice(i)] = of_others
         return total_of([part for part, _ in found], gradient)
 
     def _loss(self, i: int, coef: np.ndarray, n_threads: int) -> tuple[RiskValue, np.ndarray]:
@@ -112,7 +112,8 @@ class JointRisk(RiskOfWeightsAndOthers):
         Risk that gives objective, potentials, batches and number of threads.
     entropy : {"trw", "trivial", "factors"}, default="trw"
     observed : EmpiricalRisk, optional
-        Risk of the log-partition given the known labels, from :func:`observed_risk`; None if all nodes are labelled.
+        Risk of the log-partition given the known labels, see :func:`build_observed_risk`. None if all nodes are
+        labelled.
 
     References
     ----------
@@ -124,14 +125,16 @@ class JointRisk(RiskOfWeightsAndOthers):
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.objectives import EmpiricalRisk, JointRisk, Likelihood
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> encoded = encode_X(
     ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
     ...     edge_features="constant",
     ...     edge_types="tied",
     ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
     >>> joint = JointRisk(risk)
     >>> round(joint.value_grad(np.zeros(joint.potentials.n_coef)).value, 3)
@@ -142,20 +145,20 @@ class JointRisk(RiskOfWeightsAndOthers):
         super().__init__(risk, observed)
         weights = risk.potentials
         start = np.zeros(weights.n_coef)
-        nodes, self._bound = nodes_of_shares, shared_bound
+        nodes, self._bound = list_share_nodes, compute_shared_bound
         if entropy != "trw":
             nodes, self._bound = nodes_of_edge_shares, partial(edge_shared_bound, entropy=entropy)
         self._weight_of_shares = [
-            weight_of_nodes(batch)[nodes(weights.model(start, batch.example))] for batch in risk.batches
+            expand_weights_to_nodes(batch)[nodes(weights.model(start, batch.example))] for batch in risk.batches
         ]
         self._lay_out(map(len, self._weight_of_shares))
 
     def _loss(self, i, coef, n_threads):
         batch, objective = self.batches[i], self.objective
-        model, by_weight = self.model_by_weight(i, coef)
+        model, by_weight = self.build_model_by_weight(i, coef)
         model = objective.augmented(model, batch.labels, batch.node_weight)
-        found = self._bound(model, coef[self._part(i)])
-        loss = loss_of_bound(model, batch.labels, found.marginals, objective.temperature)
+        found = self._bound(model, coef[self._get_part_slice(i)])
+        loss = compute_bound_loss(model, batch.labels, found.marginals, objective.temperature)
         gradient = objective.temperature * found.gradient * self._weight_of_shares[i]
         return weighted_loss(batch, loss, by_weight), gradient
 
@@ -198,11 +201,13 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
     ...     EmpiricalRisk,
     ...     RelaxedLikelihood,
     ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> X, y = np.zeros((1, 2, 2, 1)), np.array([[[0, 0], [0, 1]]])
     >>> encoded = encode_X(X, edge_features="constant", edge_types="tied")
     >>> batches = make_batches(encoded, encode_y(y, encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)
     >>> joint = EdgeProbabilityRisk(risk)
     >>> coef = joint.start(np.array([0.0, 1.0]))
@@ -246,7 +251,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         """
         projected = np.array(coef)
         for i in range(len(self.batches)):
-            part = self._part(i)
+            part = self._get_part_slice(i)
             projected[part] = self.trees[i].project(coef[part])
         return projected
 
@@ -274,23 +279,23 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
 
     def _grow(self, i, coef, n_threads):
         batch = self.batches[i]
-        gain = self._solve(i, coef, n_threads)[1] * weight_of_edges(batch)
-        trees, weights, lacking = self.trees[i].grown(coef[self._part(i)], gain)
+        gain = self._solve(i, coef, n_threads)[1] * expand_weights_to_edges(batch)
+        trees, weights, lacking = self.trees[i].grown(coef[self._get_part_slice(i)], gain)
         return trees, weights, self.objective.temperature * float(lacking.max(initial=0.0))
 
     def _loss(self, i, coef, n_threads):
         batch, temperature = self.batches[i], self.objective.temperature
         free, information, (model, by_weight) = self._solve(i, coef, n_threads)
-        loss = loss_of_bound(model, batch.labels, free, temperature)
-        of_trees = self.trees[i].gradient(information * weight_of_edges(batch))
+        loss = compute_bound_loss(model, batch.labels, free, temperature)
+        of_trees = self.trees[i].gradient(information * expand_weights_to_edges(batch))
         return weighted_loss(batch, loss, by_weight), -temperature * of_trees
 
     def _solve(self, i, coef, n_threads=1):
         """Return marginals and model of a batch at the given weights, and the mutual information of edges, (E,)."""
         batch = self.batches[i]
-        model, by_weight = self.model_by_weight(i, coef)
+        model, by_weight = self.build_model_by_weight(i, coef)
         model = self.objective.augmented(model, batch.labels, batch.node_weight)
-        probabilities = self.trees[i].edge_probabilities(coef[self._part(i)])
+        probabilities = self.trees[i].edge_probabilities(coef[self._get_part_slice(i)])
         inference = TRWMessagePassing(probabilities, **self._limits)
         with convergence_left_to_caller(), batch.named_in_errors():
             free = inference.marginals_for_learning(model, init=self.carried[i], n_threads=n_threads)
@@ -298,12 +303,12 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
                 self.carried[i] = free.state
                 pairs = inference.edge_marginals(model, init=free.state, n_threads=n_threads)
             else:
-                free, pairs = self._convergent(model, probabilities)
+                free, pairs = self._compute_convergent_marginals(model, probabilities)
         return free, mutual_information(pairs), (model, by_weight)
 
-    def _convergent(self, model, probabilities):
+    def _compute_convergent_marginals(self, model, probabilities):
         """Return the marginals, and the pair marginals of each edge, by messages that always converge."""
-        untied = with_table_of_each_edge(model)
+        untied = expand_edge_tables(model)
         inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
         return inference.marginals(model), inference.marginals(untied).tables[:, 0]
 
@@ -319,8 +324,8 @@ class WeightsAndOthers:
     def model(self, coef, example, edges=None):
         return self.weights.model(coef[: self.weights.n_coef], example, edges)
 
-    def kept_edges(self, example):
-        return self.weights.kept_edges(example)
+    def prepare_edges(self, example):
+        return self.weights.prepare_edges(example)
 
     @property
     def penalty(self):

@@ -9,11 +9,11 @@ from sklearn_crf.inference import Inference
 from sklearn_crf.models import (
     PairwiseModel,
     check_labels,
-    excess_over_labels,
-    labeling_statistics,
-    score_terms,
+    compute_label_excess,
+    compute_labeling_statistics,
+    compute_score_terms,
 )
-from sklearn_crf.objectives._base import Loss, Objective, observed_model
+from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 
 # Ratio of the tolerance of messages to the gradient. Errors of messages cancel in the gradient, a sum over many nodes.
 _TOL_OF_GRADIENT = 10.0
@@ -73,7 +73,7 @@ class Likelihood(Objective):
         # point could find another value there. Exact inference gives the same result from any start; its state holds
         # the order of computations on the graph.
         exact = self.is_exact_for(model)
-        found = _loss_by_marginals(self.inference, model, labels, state if exact else None, n_threads)
+        found = _compute_loss_by_marginals(self.inference, model, labels, state if exact else None, n_threads)
         return found if exact else found._replace(state=None)
 
 
@@ -139,7 +139,7 @@ class RelaxedLikelihood(Objective):
         return tol < before
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        return _loss_by_marginals(self.inference, model, labels, state, n_threads)
+        return _compute_loss_by_marginals(self.inference, model, labels, state, n_threads)
 
 
 @options(kw_only=False)
@@ -158,7 +158,9 @@ class ObservedLogPartition(Objective):
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
-        fixed = self.inference.marginals_for_learning(observed_model(model, labels), init=state, n_threads=n_threads)
+        fixed = self.inference.marginals_for_learning(
+            clamp_known_labels(model, labels), init=state, n_threads=n_threads
+        )
         return Loss(statistics=fixed.statistics, terms=fixed.log_z_terms, state=fixed.state, converged=fixed.converged)
 
 
@@ -170,29 +172,29 @@ class FreeLikelihood(RelaxedLikelihood):
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         free = self.inference.marginals_for_learning(model, init=state, n_threads=n_threads)
-        return loss_of_bound(model, labels, free)._replace(state=free.state)
+        return compute_bound_loss(model, labels, free)._replace(state=free.state)
 
 
-def _loss_by_marginals(inference, model, labels, state, n_threads):
+def _compute_loss_by_marginals(inference, model, labels, state, n_threads):
     """Return the loss by marginals of a model and, if labels are missing, of the model given the known labels."""
     labels = check_labels(model, labels, may_miss=True)
     of_free, of_fixed = (None, None) if state is None else state
     free = inference.marginals_for_learning(model, init=of_free, n_threads=n_threads)
-    observed = observed_model(model, labels)
+    observed = clamp_known_labels(model, labels)
     if observed is None:
-        return (_quick_loss(model, labels, free) or free_less_fixed(model, labels, free))._replace(
+        return (_compute_loss_by_kernel(model, labels, free) or compute_marginal_loss(model, labels, free))._replace(
             state=(free.state, of_fixed)
         )
     fixed = inference.marginals_for_learning(observed, init=of_fixed, n_threads=n_threads)
-    return free_less_fixed(model, labels, free, fixed)._replace(state=(free.state, fixed.state))
+    return compute_marginal_loss(model, labels, free, fixed)._replace(state=(free.state, fixed.state))
 
 
-def free_less_fixed(model: Any, labels: np.ndarray, free: Any, fixed: Any = None) -> Loss:
+def compute_marginal_loss(model: Any, labels: np.ndarray, free: Any, fixed: Any = None) -> Loss:
     """Return the loss of marginals against the marginals given the known labels."""
     # free, fixed: Marginals; fixed is None if all labels are known; terms are None without a log-partition
     if fixed is None:
-        truth, converged = labeling_statistics(model, labels), free.converged
-        truth_terms = None if free.log_z_terms is None else score_terms(model, labels)
+        truth, converged = compute_labeling_statistics(model, labels), free.converged
+        truth_terms = None if free.log_z_terms is None else compute_score_terms(model, labels)
     else:
         truth, truth_terms, converged = fixed.statistics, fixed.log_z_terms, free.converged and fixed.converged
     return Loss(
@@ -203,11 +205,11 @@ def free_less_fixed(model: Any, labels: np.ndarray, free: Any, fixed: Any = None
     )
 
 
-def loss_of_bound(model: Any, labels: np.ndarray, free: Any, temperature: float = 1.0) -> Loss:
+def compute_bound_loss(model: Any, labels: np.ndarray, free: Any, temperature: float = 1.0) -> Loss:
     """Return the loss of a bound against labels, or the bound alone if labels are missing."""
     # free: Marginals
     if np.all(labels >= 0):
-        loss = free_less_fixed(model, labels, free)
+        loss = compute_marginal_loss(model, labels, free)
     else:
         predicted = np.argmax(free.unary, axis=1)
         loss = Loss(free.statistics, free.log_z_terms, predicted=predicted, converged=free.converged)
@@ -215,11 +217,11 @@ def loss_of_bound(model: Any, labels: np.ndarray, free: Any, temperature: float 
     return loss._replace(terms=temperature * loss.terms)
 
 
-def _quick_loss(model, labels, free):
+def _compute_loss_by_kernel(model, labels, free):
     """Return the loss of a pairwise model by one kernel call, or None if the kernel does not apply."""
     if not isinstance(model, PairwiseModel) or free.log_z_terms is None:
         return None
-    found = excess_over_labels(model, labels, free.statistics, free.log_z_terms)
+    found = compute_label_excess(model, labels, free.statistics, free.log_z_terms)
     if found is None:
         return None
     terms, statistics, predicted = found

@@ -6,11 +6,11 @@ from math import ceil
 
 import numpy as np
 
-from sklearn_crf._threads import cached_property, thread_count
+from sklearn_crf._threads import cached_property, count_threads
 from sklearn_crf.encoding import tie_constant_edges
 from sklearn_crf.inference.exact._chains import Transitions, padded
 from sklearn_crf.kernels.chains.risk import risk_of_chains
-from sklearn_crf.objectives._risk import RiskValue, weight_of_nodes
+from sklearn_crf.objectives._risk import RiskValue, expand_weights_to_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
@@ -48,14 +48,14 @@ class PassOverChains:
     def __init__(self, risk):
         potentials, batches = risk.potentials, risk.batches
         pointers = [batch.example.graph.chain_ptr for batch in batches]
-        cuts = cuts_of_blocks(pointers, potentials.n_classes)
+        cuts = compute_block_starts(pointers, potentials.n_classes)
         self._potentials = potentials
         self._ptr = _join_pointers(pointers)
         self._labels = np.concatenate([batch.labels for batch in batches]).astype(np.int32, copy=False)
         self._weight = np.empty(0)
         if any(batch.weight is not None for batch in batches):
             each = zip(batches, pointers, strict=True)
-            self._weight = np.concatenate([weight_of_nodes(batch)[ptr[:-1]] for batch, ptr in each])
+            self._weight = np.concatenate([expand_weights_to_nodes(batch)[ptr[:-1]] for batch, ptr in each])
         ends = potentials.forbidden_ends
         self._ends = np.zeros((0, potentials.n_classes)) if ends is None else np.where(ends, -np.inf, 0.0)
         starts = np.cumsum([0, *(len(ptr) - 1 for ptr in pointers)])
@@ -98,7 +98,7 @@ class PassOverChains:
         transitions = Transitions.of(potentials.forbid_pairs(tables)[0, 0])
         if transitions is None:
             return None
-        n_threads = thread_count(risk.n_jobs)
+        n_threads = count_threads(risk.n_jobs)
         panels, *shared = self._features.shared(n_threads)
         panels = np.concatenate(panels if members is None else [panels[i] for i in members])
         gradient, total = np.zeros(potentials.n_coef), np.empty(self._bounds[-1])
@@ -191,14 +191,14 @@ class _Columns(_InPlace):
     def shared(self, n_threads):
         """Return panels of batches, workspace for derivatives of nodes, its number of nodes, and ends of ranges."""
         if n_threads not in self._shared:
-            self._shared[n_threads] = self._arrays_for_threads(n_threads)
+            self._shared[n_threads] = self._build_thread_arrays(n_threads)
         return self._shared[n_threads][1]
 
     @cached_property
     def _shared(self):
         return {}
 
-    def _arrays_for_threads(self, n_threads):
+    def _build_thread_arrays(self, n_threads):
         """Return the arrays that hold the panels, and the values that :meth:`shared` returns."""
         n_nodes = sum(int(first[-1]) for first in self._first_nodes)
         arrays, panels, n_blocks, largest = [], [], 0, 0
@@ -213,9 +213,9 @@ class _Columns(_InPlace):
             n_blocks += len(first) - 1
         most_kept = largest if n_threads == 1 else max(largest, min(n_nodes, _MOST_KEPT // self._stride))
         kept = np.empty(most_kept * self._stride)
-        return arrays, (panels, kept, most_kept, self._range_ends(n_threads))
+        return arrays, (panels, kept, most_kept, self._compute_range_ends(n_threads))
 
-    def _range_ends(self, n_threads):
+    def _compute_range_ends(self, n_threads):
         """Return the features at which ranges end, such that ranges have about equal numbers of entries."""
         entries = np.zeros(len(self._row_of))
         for columns in self._columns:
@@ -235,7 +235,7 @@ def _are_labelled_chains(batch, by_columns):
     return example.graph.chain_ptr is not None and tie_constant_edges(example).edge_features is None
 
 
-def cuts_of_blocks(pointers, n_classes):
+def compute_block_starts(pointers, n_classes):
     """Return, for each batch, the first chain of each block, followed by the number of chains."""
     n_numbers = sum(ptr[-1] for ptr in pointers) * n_classes
     least = max(_LEAST_OF_A_BLOCK, _NODES_FOR_A_CLASS * n_classes**2)

@@ -5,17 +5,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks, thread_count
+from sklearn_crf._threads import count_threads, map_tasks
 from sklearn_crf.inference import LoopyBP, TRWMessagePassing
 from sklearn_crf.inference._field import Messages
-from sklearn_crf.inference.messages._swept_graphs import LinearScores, SweptGraphs, are_settled_together
+from sklearn_crf.inference.messages._swept_graphs import LinearScores, SweptGraphs, can_sweep_together
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue, total_of
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
 from sklearn_crf.potentials import LinearPotentials
 
 
-def messages_of(inference: Any) -> Any:
+def get_message_passing(inference: Any) -> Any:
     """Return the message passing of an inference with a fallback, or the inference itself if it has no fallback."""
     return inference.messages if type(inference) is MarginalsWithFallback else inference
 
@@ -27,7 +27,7 @@ def supports_sweeps(potentials: Any, algorithm: Any) -> bool:
     return type(algorithm) in (LoopyBP, TRWMessagePassing) and not algorithm.damping and potentials.n_features > 0
 
 
-def sweeps_to_try(algorithm: Any) -> int:
+def count_trial_sweeps(algorithm: Any) -> int:
     """Return a quarter of the sweeps of an algorithm, because oscillating messages would use all of them."""
     return -(-algorithm.max_iter // 4)
 
@@ -43,16 +43,16 @@ class PassOverGraphs:
     objectives = (Likelihood, RelaxedLikelihood)
 
     def __init__(self, risk: EmpiricalRisk) -> None:
-        algorithm = messages_of(risk.objective.inference)
-        is_chosen = [are_settled_together(batch, algorithm) for batch in risk.batches]
+        algorithm = get_message_passing(risk.objective.inference)
+        is_chosen = [can_sweep_together(batch, algorithm) for batch in risk.batches]
         edges = [risk.edges_of(i) if chosen else None for i, chosen in enumerate(is_chosen)]
         self._graphs = SweptGraphs(risk.batches, edges, algorithm, risk.n_jobs)
 
     @staticmethod
     def applies(objective: Any, potentials: Any, batches: list) -> bool:
         """Return whether undamped message passing on labelled nodes with dense features supports some batch."""
-        algorithm = messages_of(objective.inference)
-        return supports_sweeps(potentials, algorithm) and any(are_settled_together(b, algorithm) for b in batches)
+        algorithm = get_message_passing(objective.inference)
+        return supports_sweeps(potentials, algorithm) and any(can_sweep_together(b, algorithm) for b in batches)
 
     def value_grad(self, risk: EmpiricalRisk, coef: np.ndarray, members: Any) -> RiskValue:
         """Return the risk of all or some batches."""
@@ -61,11 +61,11 @@ class PassOverGraphs:
         chosen = [i for i, start in states.items() if not start.is_damped]
         parts, gradients = [], []
         if chosen:
-            algorithm = messages_of(risk.objective.inference)
+            algorithm = get_message_passing(risk.objective.inference)
             scores = LinearScores.of(risk.potentials, coef, self._graphs.dtype)
-            limits = algorithm.tol, sweeps_to_try(algorithm), thread_count(risk.n_jobs)
+            limits = algorithm.tol, count_trial_sweeps(algorithm), count_threads(risk.n_jobs)
             sums, chosen, settled = self._graphs.excess(chosen, [states[i].messages for i in chosen], scores, *limits)
-            part, gradient = _pulled_back(risk.potentials, sums)
+            part, gradient = _pull_back_sums(risk.potentials, sums)
             parts, gradients = [part], [gradient]
             for i, messages in zip(chosen, settled, strict=True):
                 risk.carried[i] = states[i].kept(risk.objective, messages)
@@ -99,7 +99,7 @@ class _Start(NamedTuple):
         return (_Start(messages, self.fallback) if has_fallback else messages), None
 
 
-def _pulled_back(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
+def _pull_back_sums(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
     """Return the RiskValue without gradient, and the gradient, from the sums of the kernel."""
     gradient = np.zeros(potentials.n_coef)
     own, n_columns = potentials.unpack(gradient), potentials.n_columns

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import fixed_ranges, map_tasks, thread_count
+from sklearn_crf._threads import count_threads, map_tasks, split_into_ranges
 from sklearn_crf.kernels.learning.pseudolikelihood import count_neighbours
 from sklearn_crf.kernels.nodes.nodes import losses_of_nodes
 from sklearn_crf.objectives._risk import RiskValue
@@ -33,7 +33,7 @@ class _Nodes(NamedTuple):
     def blocks(self, size):
         """Yield the addresses of the arrays, and the number of nodes, for blocks of at most ``size`` nodes."""
         n_nodes = len(self.labels)
-        for start, stop in fixed_ranges(n_nodes, -(-n_nodes // size)) if n_nodes else ():
+        for start, stop in split_into_ranges(n_nodes, -(-n_nodes // size)) if n_nodes else ():
             yield *(each[start:].ctypes.data if each.size else 0 for each in self), stop - start
 
 
@@ -53,7 +53,7 @@ class NodePass:
         self._potentials = potentials
         self._width = _width(potentials) if sees_neighbours else 0
         read = partial(
-            _nodes_of,
+            _build_nodes,
             potentials=potentials,
             sees_neighbours=sees_neighbours,
             differences=_differences(potentials.form) if potentials.n_classes == 2 else None,
@@ -86,12 +86,12 @@ class NodePass:
         dtype = self._nodes[0].features.dtype if self._nodes else np.dtype(np.float64)
         of_edges = np.zeros((n_columns, 0))
         if self._width:
-            of_edges = np.ascontiguousarray(_columns_of_tables(potentials, weights.edge_coef).T)
+            of_edges = np.ascontiguousarray(_build_table_columns(potentials, weights.edge_coef).T)
         of_features = np.ascontiguousarray(weights.coef[0])
         sums = np.empty(2 + n_columns * (n_features + self._width + 1))
         losses_of_nodes(
             self._blocks, self._parts, potentials.n_classes, of_features, of_features.astype(dtype), of_edges,
-            of_edges.astype(dtype), np.ascontiguousarray(weights.intercept[0]), sums, thread_count(n_jobs),
+            of_edges.astype(dtype), np.ascontiguousarray(weights.intercept[0]), sums, count_threads(n_jobs),
         )  # fmt: skip
         gradient = np.zeros(potentials.n_coef)
         own = potentials.unpack(gradient)
@@ -100,7 +100,7 @@ class NodePass:
         )
         own.coef[0] = by_features.reshape(n_columns, -1)
         if self._width:
-            own.edge_coef[...] = _weights_of_columns(potentials, by_neighbours.reshape(n_columns, -1))
+            own.edge_coef[...] = _pull_back_columns(potentials, by_neighbours.reshape(n_columns, -1))
         if potentials.fit_intercept:
             own.intercept[0] = by_intercept
         return float(sums[0]), float(sums[1]), gradient
@@ -126,7 +126,7 @@ class NodesGivenNeighbours:
         """Return the risk of all batches, or None if it is not finite or only some batches are requested."""
         if members is not None:
             return None
-        return total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=not self.sees_neighbours)
+        return sum_risks([self._pass.at(coef, risk.n_jobs)], counts_errors=not self.sees_neighbours)
 
 
 class NodesWithoutEdges(NodesGivenNeighbours):
@@ -145,7 +145,7 @@ class NodesWithoutEdges(NodesGivenNeighbours):
         return not has_edges and NodePass.is_for(potentials, batches, sees_neighbours=False)
 
 
-def total_risk(found, counts_errors):
+def sum_risks(found, counts_errors):
     """Return the risk from parts (loss, number of errors, gradient), or None if it is not finite."""
     value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
     if not np.isfinite(value):
@@ -167,7 +167,7 @@ def _width(potentials):
     return width * (potentials.form.n_weights if potentials.n_classes == 2 else 2 * potentials.n_classes)
 
 
-def _nodes_of(batch, potentials, sees_neighbours, differences, n_threads):
+def _build_nodes(batch, potentials, sees_neighbours, differences, n_threads):
     """Return the :class:`_Nodes` of a batch."""
     example, labels = batch.example, np.ascontiguousarray(batch.labels, dtype=np.int32)
     weight = np.empty(0)
@@ -205,7 +205,7 @@ def _differences(form):
     return np.concatenate((by_weight[1] - by_weight[0], by_weight[:, 1] - by_weight[:, 0]))
 
 
-def _columns_of_tables(potentials, edge_coef):
+def _build_table_columns(potentials, edge_coef):
     """Return the factors of the sums over neighbours, (M, n_columns)."""
     if potentials.n_classes == 2:
         return edge_coef.reshape(-1, 1)
@@ -213,8 +213,8 @@ def _columns_of_tables(potentials, edge_coef):
     return np.concatenate((np.swapaxes(tables, 2, 3), tables), axis=2).reshape(-1, potentials.n_classes)
 
 
-def _weights_of_columns(potentials, columns):
-    """Return the derivative by the edge weights, the adjoint of :func:`_columns_of_tables`."""
+def _pull_back_columns(potentials, columns):
+    """Return the derivative by the edge weights, the adjoint of :func:`_build_table_columns`."""
     # columns: (n_columns, M)
     shape = potentials.n_edge_types, potentials.n_edge_features
     if potentials.n_classes == 2:

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.inference import best_edge_shares, edge_shared_bound, nodes_of_edge_shares
+from sklearn_crf.inference import edge_shared_bound, nodes_of_edge_shares, optimise_edge_shares
 from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges
 from sklearn_crf.kernels.factors import rows_below_best
 from sklearn_crf.models import (
@@ -20,14 +20,14 @@ from sklearn_crf.models import (
     add_cells,
     check_labels,
     clamped,
-    excess_over_labels,
+    compute_label_excess,
 )
-from sklearn_crf.objectives._base import Loss, Objective, observed_model
-from sklearn_crf.objectives.likelihood._likelihood import free_less_fixed
+from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
+from sklearn_crf.objectives.likelihood._likelihood import compute_marginal_loss
 from sklearn_crf.objectives.likelihood._pseudolikelihood import check_node_weight
 
 
-def factor_pieces(model, factor_weight=None):
+def compute_factor_partitions(model, factor_weight=None):
     r"""Compute the log-partition of each factor alone, and the derivative of the weighted sum of log-partitions.
 
     .. math:: \sum_f \log \sum_{y_f} e^{\theta_f(y_f)}
@@ -38,17 +38,19 @@ def factor_pieces(model, factor_weight=None):
     # factor_weight: (F,) or None, which stands for ones; returns terms: (F,), not weighted
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
     weight = np.ones(model.n_factors) if factor_weight is None else factor_weight
-    terms = _dense_pieces(model, weight, statistics)[model.table_id]
+    terms = _compute_dense_partitions(model, weight, statistics)[model.table_id]
     unknown = np.full(model.n_nodes, -1)
     is_dense = model.table_kind[model.table_id] == DENSE
     for factors, scope in model.by_arity():
         others = ~is_dense[factors]
         if others.any():
-            terms[factors[others]] = _listed_pieces(model, factors[others], scope[others], unknown, weight, statistics)
+            terms[factors[others]] = _compute_listed_partitions(
+                model, factors[others], scope[others], unknown, weight, statistics
+            )
     return terms, statistics
 
 
-def observed_pieces(
+def compute_observed_partitions(
     model: FactorGraph, labels: np.ndarray, factor_weight: np.ndarray
 ) -> tuple[np.ndarray, FactorStatistics]:
     r"""Compute the log-partition of each factor alone given the known labels, and the derivative of the weighted sum.
@@ -69,14 +71,17 @@ def observed_pieces(
         terms[whole[stored]] = model.log_table[cells[stored]]
         add_cells(model, whole, cells, factor_weight[whole], *statistics)
         is_dense = model.table_kind[model.table_id[factors]] == DENSE
-        for pieces, chosen in ((_dense_pieces_given, ~known & is_dense), (_listed_pieces, ~known & ~is_dense)):
+        for pieces, chosen in (
+            (_compute_observed_dense_partitions, ~known & is_dense),
+            (_compute_listed_partitions, ~known & ~is_dense),
+        ):
             if chosen.any():
                 given = factors[chosen], scope[chosen], labels, factor_weight, statistics
                 terms[factors[chosen]] = pieces(model, *given)
     return terms, statistics
 
 
-def _dense_pieces(model, weight, statistics):
+def _compute_dense_partitions(model, weight, statistics):
     """Return the log-partition of each dense table, and store its derivative in ``statistics``."""
     log_z = np.zeros(model.n_tables)
     counts = np.bincount(model.table_id, weight, minlength=model.n_tables)
@@ -90,7 +95,7 @@ def _dense_pieces(model, weight, statistics):
     return log_z
 
 
-def _dense_pieces_given(
+def _compute_observed_dense_partitions(
     model: FactorGraph,
     factors: np.ndarray,
     scope: np.ndarray,
@@ -112,7 +117,7 @@ def _dense_pieces_given(
     return log_z
 
 
-def _listed_pieces(model, factors, scope, labels, weight, statistics):
+def _compute_listed_partitions(model, factors, scope, labels, weight, statistics):
     """Return the log-partitions of factors of one arity with sparse or count tables, given the known labels."""
     shape, known = model.n_states[scope], labels[scope]
     # Factors whose nodes differ in their numbers of states may share a count table.
@@ -123,7 +128,7 @@ def _listed_pieces(model, factors, scope, labels, weight, statistics):
     for k, f in enumerate(first):
         table = model.table_id[factors[f]]
         cells = slice(*model.table_ptr[table : table + 2])
-        log_number, log_rest = _log_numbers(model, table, shape[f], known[f])
+        log_number, log_rest = _compute_log_numbers(model, table, shape[f], known[f])
         with np.errstate(invalid="ignore"):
             scores = np.append(model.log_table[cells] + log_number, model.table_default[table] + log_rest)
         # Scores that belong to no joint state contribute nothing, even if they are infinite.
@@ -135,12 +140,12 @@ def _listed_pieces(model, factors, scope, labels, weight, statistics):
     return log_z[inverse.ravel()]
 
 
-def _log_numbers(model, table, shape, known):
+def _compute_log_numbers(model, table, shape, known):
     """Return logarithms of the numbers of joint states, given known labels, with each stored and the default score."""
     # known: (arity,), -1 for unknown labels
     cells = slice(*model.table_ptr[table : table + 2])
     if model.table_kind[table] == COUNT:
-        return _log_numbers_of_counts(cells.stop - cells.start, model.table_state[table], shape, known)
+        return _compute_count_log_numbers(cells.stop - cells.start, model.table_state[table], shape, known)
     is_known, fits = known >= 0, np.ones(cells.stop - cells.start, dtype=bool)
     if is_known.any():
         states = np.stack(np.unravel_index(model.table_cell[cells], shape), axis=1)
@@ -149,8 +154,8 @@ def _log_numbers(model, table, shape, known):
     return np.where(fits, 0.0, -np.inf), log(n_others) if n_others else -np.inf
 
 
-def _log_numbers_of_counts(n_listed, state, shape, known):
-    """Return the logarithms of :func:`_log_numbers` for a count table."""
+def _compute_count_log_numbers(n_listed, state, shape, known):
+    """Return the logarithms of :func:`_compute_log_numbers` for a count table."""
     numbers = np.full(len(shape) + 1, -np.inf)
     numbers[0] = 0.0
     for n_states, label in zip(shape.tolist(), known.tolist(), strict=True):
@@ -201,17 +206,17 @@ class Piecewise(Objective):
         if node_weight is not None:
             node_weight = check_node_weight(node_weight, len(labels))
         if isinstance(model, FactorGraph):
-            return _loss_of_factors(model, labels, node_weight)
-        node_terms, free = _pieces_of_nodes_and_edges(model)
-        excess = excess_over_labels(model, labels, free, node_terms)
+            return _compute_factor_loss(model, labels, node_weight)
+        node_terms, free = _compute_node_edge_partitions(model)
+        excess = compute_label_excess(model, labels, free, node_terms)
         if excess is not None:
             terms, statistics, _ = excess
         else:  # labels are missing
-            observed_terms, observed = _pieces_of_nodes_and_edges(model, labels)
+            observed_terms, observed = _compute_node_edge_partitions(model, labels)
             terms, statistics = node_terms - observed_terms, free.minus(observed)
         if node_weight is not None:
-            own = _log_sums(model.unary.astype(np.float64, copy=False))
-            known = _log_sums(clamped(model, labels).unary.astype(np.float64, copy=False))
+            own = _compute_log_sums(model.unary.astype(np.float64, copy=False))
+            known = _compute_log_sums(clamped(model, labels).unary.astype(np.float64, copy=False))
             terms = terms + (node_weight - 1) * (own - known)[:, 0]
             statistics = Statistics(statistics.unary * node_weight[:, None].astype(model.dtype), statistics.tables)
         return Loss(statistics=statistics, terms=terms)
@@ -235,7 +240,7 @@ class SharedPieces(Objective):
     See Also
     --------
     sklearn_crf.inference.edge_shared_bound : The same bound at any shares.
-    at_best_shares : The risk at the shares that are best at some weights.
+    set_best_edge_shares : The risk at the shares that are best at some weights.
 
     Examples
     --------
@@ -256,13 +261,13 @@ class SharedPieces(Objective):
         labels = check_labels(model, labels, may_miss=True)
         even = np.zeros(len(nodes_of_edge_shares(model)))
         of_free, of_observed = (even, even) if state is None else state
-        free, observed = edge_shared_bound(model, of_free).marginals, observed_model(model, labels)
+        free, observed = edge_shared_bound(model, of_free).marginals, clamp_known_labels(model, labels)
         fixed = None if observed is None else edge_shared_bound(observed, of_observed).marginals
         # Marginals of pieces are not used for prediction, so errors are not counted.
-        return free_less_fixed(model, labels, free, fixed)._replace(predicted=None, state=state)
+        return compute_marginal_loss(model, labels, free, fixed)._replace(predicted=None, state=state)
 
 
-def at_best_shares(risk, coef):
+def set_best_edge_shares(risk, coef):
     """Return the risk of :class:`SharedPieces` at the shares that are optimal for some weights.
 
     Parameters
@@ -279,34 +284,34 @@ def at_best_shares(risk, coef):
     --------
     >>> import numpy as np
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.objectives import EmpiricalRisk, SharedPieces, at_best_shares
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.objectives import EmpiricalRisk, SharedPieces, set_best_edge_shares
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> form = pairwise_form("potts", 2)
+    >>> form = make_pairwise_form("potts", 2)
     >>> potentials = LinearPotentials(1, 2, form, n_edge_features=2)
     >>> risk, coef = (
     ...     EmpiricalRisk(SharedPieces(), potentials, batches),
     ...     [2.0, -1.0, 0.5, 0.0],
     ... )
-    >>> better = at_best_shares(risk, np.array(coef))
+    >>> better = set_best_edge_shares(risk, np.array(coef))
     >>> better.value_grad(np.array(coef)).value < risk.value_grad(np.array(coef)).value
     True
     """
     found = risk.having()
-    found.carried = map_tasks(partial(_best_shares, found, coef), range(len(found.batches)), found.n_jobs)
+    found.carried = map_tasks(partial(_compute_best_shares, found, coef), range(len(found.batches)), found.n_jobs)
     return found
 
 
-def _best_shares(risk, coef, i, *, n_threads=1):
+def _compute_best_shares(risk, coef, i, *, n_threads=1):
     batch = risk.batches[i]
     model = risk.objective.augmented(risk.potentials.model(coef, batch.example), batch.labels, batch.node_weight)
-    observed = observed_model(model, batch.labels)
+    observed = clamp_known_labels(model, batch.labels)
     with batch.named_in_errors():
-        return best_edge_shares(model), None if observed is None else best_edge_shares(observed)
+        return optimise_edge_shares(model), None if observed is None else optimise_edge_shares(observed)
 
 
-def _loss_of_factors(model: FactorGraph, labels: np.ndarray, node_weight: np.ndarray | None) -> Loss:
+def _compute_factor_loss(model: FactorGraph, labels: np.ndarray, node_weight: np.ndarray | None) -> Loss:
     """Return the piecewise loss of a factor graph, with factors of single nodes weighted by ``node_weight``."""
     is_single = model.arity == 1
     first = np.zeros(model.n_factors, dtype=np.int64)
@@ -315,23 +320,25 @@ def _loss_of_factors(model: FactorGraph, labels: np.ndarray, node_weight: np.nda
     weight = np.ones(model.n_factors)
     if node_weight is not None:
         weight[is_single] = node_weight[first[is_single]]
-    log_z, free = factor_pieces(model, weight)
-    known, truth = observed_pieces(model, labels, weight)
+    log_z, free = compute_factor_partitions(model, weight)
+    known, truth = compute_observed_partitions(model, labels, weight)
     terms = np.bincount(first, weights=weight * (log_z - known), minlength=model.n_nodes)
     return Loss(statistics=free.minus(truth), terms=terms)
 
 
-def _pieces_of_nodes_and_edges(model, labels=None):
+def _compute_node_edge_partitions(model, labels=None):
     """Return log-partitions of pieces, given known labels, summed by node, and the derivative of their total."""
     # labels: (N,), -1 for unknown labels; None if all are unknown
     unary = (model if labels is None else clamped(model, labels)).unary.astype(np.float64, copy=False)
-    log_z = _log_sums(unary)
-    edge_terms, tables = _pieces_of_edges(model) if labels is None else _observed_edges(model, labels)
+    log_z = _compute_log_sums(unary)
+    edge_terms, tables = (
+        _compute_edge_partitions(model) if labels is None else _compute_observed_edge_partitions(model, labels)
+    )
     node_terms = log_z[:, 0] + np.bincount(model.graph.edges[:, 0], weights=edge_terms, minlength=len(unary))
     return node_terms, Statistics(np.exp(unary - log_z).astype(model.dtype), tables)
 
 
-def _log_sums(scores):
+def _compute_log_sums(scores):
     """Return ``logsumexp(scores, axis=1, keepdims=True)``, in a third of the time and as accurately."""
     n_nodes, n_columns = scores.shape
     shares, best = np.empty((n_nodes, n_columns + n_columns % 2)), np.empty(n_nodes)
@@ -346,7 +353,7 @@ def _log_sums(scores):
     return (np.log1p(shares.sum(axis=1) / n_best) + np.log(n_best) + best)[:, np.newaxis]
 
 
-def _pieces_of_edges(model):
+def _compute_edge_partitions(model):
     """Return the log-partition of each edge alone, and the derivative of their sum by the tables."""
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
     if model.edge_weight is not None:
@@ -359,8 +366,8 @@ def _pieces_of_edges(model):
     return log_z[model.edge_type], statistics
 
 
-def _observed_edges(model: PairwiseModel, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the log-partitions and derivatives of :func:`_pieces_of_edges` given the known labels."""
+def _compute_observed_edge_partitions(model: PairwiseModel, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the log-partitions and derivatives of :func:`_compute_edge_partitions` given the known labels."""
     ends = labels[model.graph.edges]
     forbids = (ends[:, :, None] >= 0) & (ends[:, :, None] != np.arange(model.n_columns))
     edges = np.arange(model.graph.n_edges, dtype=np.int32)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf._threads import own_workspace, range_runner, run_fixed_ranges
-from sklearn_crf.inference._local_search import local_arguments, table_buffers
+from sklearn_crf._threads import allocate_workspace, open_range_runner, run_fixed_ranges
+from sklearn_crf.inference._local_search import allocate_table_buffers, build_local_arguments
 from sklearn_crf.kernels.learning.pseudolikelihood import pseudolikelihood_range
 from sklearn_crf.models import (
     FactorGraph,
@@ -14,12 +14,12 @@ from sklearn_crf.models import (
     Statistics,
     add_cells,
     check_labels,
-    scores_given_others,
+    compute_changed_scores,
 )
 from sklearn_crf.objectives._base import Loss, Objective
 
 
-def factor_conditionals(model, labels, node_weight=None):
+def compute_factor_conditionals(model, labels, node_weight=None):
     r"""Compute each label's negative log-probability given all other labels, and the derivative of the weighted sum.
 
     .. math::
@@ -28,7 +28,7 @@ def factor_conditionals(model, labels, node_weight=None):
     """
     # labels: (N,), state of each node; returns terms: (N,), not weighted
     # node_weight: (N,) or None, weights of the sum, not negative; None stands for ones
-    changed, scores = scores_given_others(model, labels)
+    changed, scores = compute_changed_scores(model, labels)
     nodes = np.arange(model.n_nodes)
     weight = np.ones(model.n_nodes) if node_weight is None else check_node_weight(node_weight, model.n_nodes)
     impossible = np.flatnonzero(np.isneginf(scores[nodes, labels]) & (weight > 0))
@@ -47,7 +47,7 @@ def factor_conditionals(model, labels, node_weight=None):
     return log_z - scores[nodes, labels], FactorStatistics(log_table, table_default).minus(FactorStatistics(*truth))
 
 
-def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
+def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
     r"""Compute each label's negative log-probability given its neighbours' labels, and the gradient of a weighted sum.
 
     .. math::
@@ -67,16 +67,16 @@ def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
     labels = check_labels(model, labels)
     n_nodes = len(labels)
     weight = np.empty(0) if node_weight is None else check_node_weight(node_weight, n_nodes)
-    arguments = local_arguments(model)
+    arguments = build_local_arguments(model)
     terms = np.empty(n_nodes)
     unary = np.empty_like(model.unary)
-    buffers = table_buffers(model, n_nodes)
+    buffers = allocate_table_buffers(model, n_nodes)
 
     def kernel(k, start, stop):
-        scores = own_workspace(model.n_columns)
+        scores = allocate_workspace(model.n_columns)
         pseudolikelihood_range(start, stop, *arguments, labels, weight, scores, terms, unary, buffers[k])
 
-    with range_runner(n_threads) as run:
+    with open_range_runner(n_threads) as run:
         run_fixed_ranges(run, kernel, n_nodes, len(buffers))
     impossible = np.flatnonzero(np.isposinf(terms) & (True if node_weight is None else weight > 0))
     if len(impossible):
@@ -95,7 +95,7 @@ def check_node_weight(node_weight, n_nodes):
     return weight
 
 
-def with_known_surroundings(model, labels):
+def mask_known_surroundings(model, labels):
     """Return the mask of labelled nodes whose neighbours are all labelled, (N,) bool."""
     known = labels >= 0
     kept = known.copy()
@@ -143,14 +143,14 @@ class Pseudolikelihood(Objective):
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
-            kept = with_known_surroundings(model, labels)
+            kept = mask_known_surroundings(model, labels)
             node_weight = kept * (1.0 if node_weight is None else node_weight)
             # No node in the sum has an unlabelled neighbour, so any label will do there.
             labels = np.maximum(labels, 0)
         if isinstance(model, FactorGraph):
-            terms, statistics = factor_conditionals(model, labels, node_weight)
+            terms, statistics = compute_factor_conditionals(model, labels, node_weight)
         else:
-            terms, statistics = pseudolikelihood_terms(model, labels, node_weight, n_threads)
+            terms, statistics = compute_pseudolikelihood_terms(model, labels, node_weight, n_threads)
         if node_weight is not None:
             terms = np.multiply(terms, node_weight, where=node_weight > 0, out=np.zeros_like(terms))
         return Loss(statistics=statistics, terms=terms)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sklearn_crf.models import FactorGraph, SegmentModel, check_labels, clamped, union_of_factors, with_unary
+from sklearn_crf.models import FactorGraph, SegmentModel, check_labels, clamped, replace_unary, unite_factors
 from sklearn_crf.objectives._base import Objective
 
 
@@ -64,11 +64,11 @@ def loss_augmented(model, labels, cost, node_weight=None):
     if node_weight is not None:
         added *= node_weight[:, None]
     if isinstance(model, FactorGraph):
-        return union_of_factors(model, _factors_of_nodes(model.n_states, added))
-    return with_unary(model, model.unary + added.astype(model.dtype, copy=False))
+        return unite_factors(model, _build_node_factors(model.n_states, added))
+    return replace_unary(model, model.unary + added.astype(model.dtype, copy=False))
 
 
-def completed_labels(model, labels, node_weight, inference, n_threads=1):
+def complete_labels(model, labels, node_weight, inference, n_threads=1):
     """Return labels completed by MAP inference given known labels, and node weights that are 0 at completed nodes."""
     # labels: (N,) int32, -1 for missing labels; node_weight: (N,) or None
     # returns labels: (N,) int32; node_weight: (N,), or as given if no label is missing
@@ -79,7 +79,7 @@ def completed_labels(model, labels, node_weight, inference, n_threads=1):
     return np.where(known, labels, found), known * (1.0 if node_weight is None else node_weight)
 
 
-def at_temperature(model, temperature):
+def apply_temperature(model, temperature):
     """Divide all scores by a temperature. The distribution is sharper below one and flatter above.
 
     Parameters
@@ -97,25 +97,25 @@ def at_temperature(model, temperature):
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
     >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import at_temperature
+    >>> from sklearn_crf.objectives import apply_temperature
     >>> model = PairwiseModel(
     ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
     ... )
-    >>> at_temperature(model, 0.5).unary.tolist()
+    >>> apply_temperature(model, 0.5).unary.tolist()
     [[0.0, 2.0], [0.4, 0.0], [0.0, 2.0]]
     """
     if temperature == 1:
         return model
     scale = model.dtype.type(1 / temperature)
     if isinstance(model, SegmentModel):
-        pairwise = at_temperature(model.pairwise, temperature)
+        pairwise = apply_temperature(model.pairwise, temperature)
         return replace(model, pairwise=pairwise, durations=model.durations * scale)
     if isinstance(model, FactorGraph):
         return replace(model, log_table=model.log_table * scale, table_default=model.table_default * scale)
     return replace(model, unary=model.unary * scale, tables=model.tables * scale)
 
 
-def _factors_of_nodes(n_states, scores):
+def _build_node_factors(n_states, scores):
     """Return a factor graph with one factor for each node, from rows of scores."""
     n_nodes = len(n_states)
     return FactorGraph(
@@ -182,7 +182,7 @@ class SoftmaxMargin(Objective):
     def augmented(self, model, labels, node_weight=None):
         if self.cost is not None:
             model = loss_augmented(model, labels, self.cost, node_weight)
-        return at_temperature(model, self.temperature)
+        return apply_temperature(model, self.temperature)
 
     @property
     def is_settled(self):
@@ -207,7 +207,7 @@ class SoftmaxMargin(Objective):
         return loss._replace(terms=terms, gap=self.temperature * loss.gap)
 
 
-def with_likelihood(objective: Objective, likelihood: Objective) -> Objective:
+def replace_likelihood(objective: Objective, likelihood: Objective) -> Objective:
     """Return an objective with another likelihood and the same costs and temperature."""
     if isinstance(objective, SoftmaxMargin):
         return SoftmaxMargin(likelihood, objective.cost, objective.temperature)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import own_workspace
+from sklearn_crf._threads import allocate_workspace
 from sklearn_crf.encoding import SharedRows
 
 
@@ -52,13 +52,13 @@ class ForestExamples(NamedTuple):
         n_states, largest = len(self.cost), int(np.diff(self.node_ptr).max())
         n_tables, width = self.n_edge_types * self.n_edge_features, n_states + n_states % 2
         tables = (2 * n_tables + 1) * n_states * width + width
-        numbers = own_workspace(tables + (2 * n_states + 1) * largest + self.n_features + 1 + n)
-        integers = own_workspace(2 * largest + self.n_features + 1 + 2 * n, np.int32)
+        numbers = allocate_workspace(tables + (2 * n_states + 1) * largest + self.n_features + 1 + n)
+        integers = allocate_workspace(2 * largest + self.n_features + 1 + 2 * n, np.int32)
         integers[:] = 0
         return numbers, integers
 
 
-def forest_examples(batch, potentials, cost, C, constant, sparse=None):
+def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
     """Return the :class:`ForestExamples` of a batch of forests or small graphs."""
     # sparse: CSR matrix of sparse node features, with node types side by side, or None
     # cost: (K, K), by state, then true state
@@ -67,8 +67,8 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
     example, form = batch.example, potentials.form
     graph, features = example.graph, example.node_features
     parent, to_parent = graph.parents
-    cyclic = n_cycles_of_members(batch) > 0
-    earlier_ptr, earlier = _earlier_edges(graph)
+    cyclic = count_member_cycles(batch) > 0
+    earlier_ptr, earlier = _find_earlier_edges(graph)
     none, edge_features = np.zeros(0, dtype=np.int32), example.edge_features
     n_members = len(batch.members)
     return ForestExamples(
@@ -87,7 +87,7 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
         if edge_features is None
         else np.ascontiguousarray(edge_features, dtype=features.dtype),
         node_type=none if example.node_type is None else example.node_type,
-        barred=_forbidden_states(example, potentials),
+        barred=_mask_forbidden_states(example, potentials),
         node_ptr=batch.node_ptr.astype(np.int64),
         edge_ptr=_edge_ptr(batch),
         cost=np.ascontiguousarray(cost.T),
@@ -109,7 +109,7 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
     )
 
 
-def _forbidden_states(example, potentials):
+def _mask_forbidden_states(example, potentials):
     """Return the mask of forbidden states of nodes, (N, K) uint8, or (0, 0) if no state is forbidden."""
     n_states, ends = example.n_states, potentials.forbidden_ends
     if n_states is None and ends is None:
@@ -122,11 +122,11 @@ def _forbidden_states(example, potentials):
 
 def _edge_ptr(batch):
     """Return the first edge of each example, and the number of edges, (m + 1,) int64."""
-    before = np.concatenate(([0], np.cumsum(np.bincount(edge_members(batch), minlength=len(batch.members)))))
+    before = np.concatenate(([0], np.cumsum(np.bincount(map_edges_to_members(batch), minlength=len(batch.members)))))
     return before.astype(np.int64)
 
 
-def n_cycles_of_members(batch):
+def count_member_cycles(batch):
     """Return the number of independent cycles of each example of a batch."""
     # returns: (m,)
     components = np.maximum.reduceat(batch.example.graph.component, batch.node_ptr[:-1]) + 1
@@ -134,7 +134,7 @@ def n_cycles_of_members(batch):
     return np.diff(_edge_ptr(batch)) - np.diff(batch.node_ptr) + n_components
 
 
-def _earlier_edges(graph):
+def _find_earlier_edges(graph):
     """Return the half-edges from each node to neighbours before it, as bounds by node and indices of half-edges."""
     tail, head = graph.edges.T
     half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
@@ -144,7 +144,7 @@ def _earlier_edges(graph):
     return np.concatenate(([0], np.cumsum(counts))).astype(np.int64), half_edge[order].astype(np.int32)
 
 
-def edge_members(batch):
+def map_edges_to_members(batch):
     """Return the index of the example of each edge of a batch."""
     # returns: (E,) int32
     tails = batch.example.graph.edges[:, 0]

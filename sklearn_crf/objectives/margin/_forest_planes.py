@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import own_workspace
-from sklearn_crf.encoding import OperatorFeatures, SharedRows, groups_to_join, union_of, with_fields
+from sklearn_crf._threads import allocate_workspace
+from sklearn_crf.encoding import OperatorFeatures, SharedRows, group_batches_to_join, replace_fields, unite_batches
 from sklearn_crf.inference import n_labelings
 from sklearn_crf.kernels.learning.forest_hinge import (
     frank_wolfe_steps,
     highest_planes,
     sum_of_planes,
 )
-from sklearn_crf.objectives.margin._forest_examples import forest_examples
+from sklearn_crf.objectives.margin._forest_examples import build_forest_examples
 from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge
 from sklearn_crf.objectives.margin._planes import PlaneOracle
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
@@ -32,15 +32,15 @@ def _scale_features(batch, potentials, scale):
     parts, example = potentials.unpack(scale), batch.example
     unit = parts.coef[:, 0] if parts.coef.ndim == 3 else None  # (n_node_types, n_features)
     if unit is not None and np.any(unit != 1):
-        example = with_fields(example, node_features=_times(example.node_features, example.node_type, unit))
+        example = replace_fields(example, node_features=_times(example.node_features, example.node_type, unit))
     if example.graph.n_edges and np.any(parts.edge_coef != 1):
         features = example.edge_features
         features = np.ones((example.graph.n_edges, 1)) if features is None else features
-        example = with_fields(example, edge_features=_times(features, example.edge_type, parts.edge_coef[..., 0]))
+        example = replace_fields(example, edge_features=_times(features, example.edge_type, parts.edge_coef[..., 0]))
     return batch if example is batch.example else replace(batch, example=example)
 
 
-def _sparse_rows(features, potentials, scale):
+def _build_sparse_rows(features, potentials, scale):
     """Return node features times the scale of their weights, as a CSR matrix with node types side by side."""
     rows = features.by_node()
     unit = potentials.unpack(scale).coef[:: potentials.n_columns]
@@ -81,14 +81,16 @@ class ForestPlanes(PlaneOracle):
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.inference import TreeInference
     >>> from sklearn_crf.objectives import EmpiricalRisk, ForestPlanes, StructuredHinge
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> encoded = encode_X(
     ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
     ...     edge_features="constant",
     ...     edge_types="tied",
     ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> risk = EmpiricalRisk(
     ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
     ... )
@@ -102,13 +104,13 @@ class ForestPlanes(PlaneOracle):
 
     def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
         self.risk, potentials = risk, risk.potentials
-        joined = [union_of(group) for group in groups_to_join(risk.batches, _LARGEST)]
+        joined = [unite_batches(group) for group in group_batches_to_join(risk.batches, _LARGEST)]
         batches = [_scale_features(batch, potentials, scale) for batch in joined]
         self.n_inference_calls = 0
         #: Whether features are sparse.
         self.are_sparse = isinstance(potentials, SparsePotentials)
         if self.are_sparse:
-            rows = [_sparse_rows(batch.example.node_features, potentials, scale) for batch in batches]
+            rows = [_build_sparse_rows(batch.example.node_features, potentials, scale) for batch in batches]
             self.features = [matrix.data[:, np.newaxis] for matrix in rows]
         else:
             rows = [None] * len(batches)
@@ -119,7 +121,7 @@ class ForestPlanes(PlaneOracle):
         constant = float(scale[places.intercept.flat[0]]) if places.intercept.size else 0.0
         cost = risk.objective.cost
         self.examples = [
-            forest_examples(batch, potentials, cost, C, constant, matrix)
+            build_forest_examples(batch, potentials, cost, C, constant, matrix)
             for batch, matrix in zip(batches, rows, strict=True)
         ]
         coef = places.coef if self.are_sparse else places.coef.transpose(0, 2, 1)
@@ -313,14 +315,16 @@ class ForestDual:
     ...     ForestPlanes,
     ...     StructuredHinge,
     ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> encoded = encode_X(
     ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
     ...     edge_features="constant",
     ...     edge_types="tied",
     ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> risk = EmpiricalRisk(
     ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
     ... )
@@ -343,7 +347,7 @@ class ForestDual:
         self._shares, self._rows = np.zeros((0, 0)), _TableRows(np.zeros(0, dtype=np.int64))
         if planes.are_sparse:
             # Indexing an identity matrix would take much memory for many labels.
-            self._shares = np.concatenate([_one_hot(each.labels, len(each.cost)) for each in planes.examples])
+            self._shares = np.concatenate([_encode_one_hot(each.labels, len(each.cost)) for each in planes.examples])
             # A plane touches the table weights of both labelings.
             touched = [2 * np.diff(each.edge_ptr) * each.n_edge_features for each in planes.examples]
             self._rows = _TableRows(np.concatenate(touched))
@@ -358,7 +362,7 @@ class ForestDual:
         n_moved = max(1, *(examples.most_features for examples in planes.examples)) * self._groups[1]
         self._moved = np.empty((2, n_moved if planes.are_sparse else 0), dtype=np.int32)
         self._work = [largest.workspace(n) for _ in range(2)]
-        self._turns = own_workspace(_COUNTERS, np.int64)
+        self._turns = allocate_workspace(_COUNTERS, np.int64)
 
     @property
     def dual(self):
@@ -455,7 +459,7 @@ class _TableRows:
         self.ptr, self.index, self.values = ptr, index, values
 
 
-def _one_hot(labels, n_states):
+def _encode_one_hot(labels, n_states):
     shares = np.zeros((len(labels), n_states))
     shares[np.arange(len(labels)), labels] = 1.0
     return shares

@@ -3,10 +3,10 @@
 import numpy as np
 
 from sklearn_crf.inference import best_couplings
-from sklearn_crf.models import Statistics, check_labels, labeling_statistics, score_terms
+from sklearn_crf.models import Statistics, check_labels, compute_labeling_statistics, compute_score_terms
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives.likelihood._discrete import SaddlePoint
-from sklearn_crf.objectives.margin._costs import completed_labels, loss_augmented
+from sklearn_crf.objectives.margin._costs import complete_labels, loss_augmented
 
 
 class StructuredHinge(Objective):
@@ -60,7 +60,7 @@ class StructuredHinge(Objective):
     def augmented(self, model, labels, node_weight=None):
         return loss_augmented(model, labels, self.cost, node_weight)
 
-    def node_cost(self, found, labels, node_weight=None):
+    def compute_node_cost(self, found, labels, node_weight=None):
         """Return the cost of each node in a labeling.
 
         Parameters
@@ -77,7 +77,7 @@ class StructuredHinge(Objective):
         cost = self.cost[found, labels]
         return cost if node_weight is None else cost * node_weight
 
-    def slope_factor(self, cost):
+    def compute_slope_factor(self, cost):
         """Return the factor of each example's difference of statistics in the gradient, given its cost.
 
         Parameters
@@ -114,9 +114,9 @@ class StructuredHinge(Objective):
         )
 
     def _complete(self, model, labels, node_weight, n_threads):
-        """Return completed labels and weights of costs, by :func:`completed_labels`."""
+        """Return completed labels and weights of costs, by :func:`complete_labels`."""
         labels = check_labels(model, labels, may_miss=True)
-        return completed_labels(model, labels, node_weight, self.inference, n_threads)
+        return complete_labels(model, labels, node_weight, self.inference, n_threads)
 
 
 class RelaxedHinge(StructuredHinge):
@@ -173,7 +173,7 @@ class RelaxedHinge(StructuredHinge):
         Returns
         -------
         statistics : Statistics
-        cost_terms, score_terms : ndarray of shape (N,), float64
+        cost_terms, compute_score_terms : ndarray of shape (N,), float64
             Contribution of each node to the cost, and to the score without costs. The score of an edge is added to its
             first node.
         found : Labeling
@@ -182,7 +182,10 @@ class RelaxedHinge(StructuredHinge):
         augmented = self.augmented(model, labels, node_weight)
         found = self.inference.map(augmented, init=state, n_threads=n_threads)
         if is_whole(found):
-            statistics, scores = labeling_statistics(model, found.labels), score_terms(model, found.labels)
+            statistics, scores = (
+                compute_labeling_statistics(model, found.labels),
+                compute_score_terms(model, found.labels),
+            )
             cost = self.cost[found.labels, labels]
         else:
             share = np.maximum(found.fractional, 0.0)
@@ -206,8 +209,8 @@ class RelaxedHinge(StructuredHinge):
             model, labels, node_weight=node_weight, state=state, n_threads=n_threads
         )
         return Loss(
-            statistics=statistics.minus(labeling_statistics(model, labels)),
-            terms=cost + scores - score_terms(model, labels),
+            statistics=statistics.minus(compute_labeling_statistics(model, labels)),
+            terms=cost + scores - compute_score_terms(model, labels),
             predicted=found.labels,
             state=found.state,
             converged=found.converged,

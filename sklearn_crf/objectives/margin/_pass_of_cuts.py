@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._threads import single_threaded_blas, thread_count
+from sklearn_crf._threads import count_threads, limit_blas_threads
 from sklearn_crf.encoding._examples import ComputedEdges
 from sklearn_crf.inference import AutoMap, GraphCut, n_labelings
 from sklearn_crf.inference.cuts._lattice_cuts import CutScores, LatticeCuts
@@ -80,7 +80,7 @@ class PassOfCuts:
         if np.isnan(found.value).any():
             return None
         value, n_errors = weight @ found.value, weight @ found.n_errors
-        gradient = self._gradient(*(np.tensordot(weight, part, 1) for part in (found.nodes, found.tables)))
+        gradient = self._compute_gradient(*(np.tensordot(weight, part, 1) for part in (found.nodes, found.tables)))
         return RiskValue(float(value), gradient, float(n_errors), converged=True, n_nonsubmodular=0)
 
     def planes(self, chosen, coef, n_jobs):
@@ -88,15 +88,15 @@ class PassOfCuts:
         found = self._solve(chosen, coef, n_jobs)
         each = zip(self._weight[chosen], *found, strict=True)
         return [
-            None if np.isnan(value) else (weight * self._gradient(nodes, tables), weight * cost)
+            None if np.isnan(value) else (weight * self._compute_gradient(nodes, tables), weight * cost)
             for weight, value, _, cost, nodes, tables in each
         ]
 
     def _solve(self, chosen, coef, n_jobs):
-        with single_threaded_blas():
-            return self._lattices.solve(chosen, cut_scores(self._potentials, coef, self._dtype), thread_count(n_jobs))
+        with limit_blas_threads():
+            return self._lattices.solve(chosen, cut_scores(self._potentials, coef, self._dtype), count_threads(n_jobs))
 
-    def _gradient(self, nodes, pairs):
+    def _compute_gradient(self, nodes, pairs):
         """Return the derivative by the weights from sums of statistics of nodes and pairs."""
         gradient = np.zeros(self._potentials.n_coef)
         own = self._potentials.unpack(gradient)

@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from sklearn_crf.encoding import Example, groups_to_join, union_of
+from sklearn_crf.encoding import Example, group_batches_to_join, unite_batches
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import (
     FactorGraph,
     SegmentModel,
     SegmentStatistics,
     Statistics,
-    difference_of_labelings,
-    duration_counts,
-    labeling_statistics,
-    pair_counts,
+    compute_labeling_difference,
+    compute_labeling_statistics,
+    count_durations,
+    count_pair_states,
 )
-from sklearn_crf.objectives.margin._forest_examples import edge_members
+from sklearn_crf.objectives.margin._forest_examples import map_edges_to_members
 from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge, is_whole
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.potentials import ExtendedPotentials, FactorPotentials, SparsePotentials
@@ -50,14 +50,16 @@ class PlaneOracle:
     ...     StructuredHinge,
     ...     make_blocks,
     ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> encoded = encode_X(
     ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
     ...     edge_features="constant",
     ...     edge_types="tied",
     ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> risk = EmpiricalRisk(
     ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
     ... )
@@ -79,7 +81,7 @@ class PlaneOracle:
         self._scale = scale
         self._map = map_in_threads
         self._states = [None] * len(risk.batches)
-        self._edge_group = [edge_members(batch) for batch in risk.batches]
+        self._edge_group = [map_edges_to_members(batch) for batch in risk.batches]
 
     @property
     def is_of_forests(self):
@@ -145,27 +147,27 @@ class PlaneOracle:
         model = self.risk.potentials.model(coef, batch.example, self.risk.edges_of(i))
         with convergence_left_to_caller(), batch.named_in_errors():
             if isinstance(objective, RelaxedHinge):
-                return self._fractional_planes(i, model)
+                return self._compute_fractional_planes(i, model)
             found = objective.most_violated(model, batch.labels, node_weight=batch.node_weight)
-        return self._planes_of(i, model, found.labels)
+        return self._compute_labeling_planes(i, model, found.labels)
 
-    def _planes_of(self, i, model, found):
+    def _compute_labeling_planes(self, i, model, found):
         """Return the planes of a labeling of batch i, one for each example of the batch."""
         batch = self.risk.batches[i]
-        cost = self.risk.objective.node_cost(found, batch.labels, batch.node_weight)
+        cost = self.risk.objective.compute_node_cost(found, batch.labels, batch.node_weight)
         if batch.example.fixed_factors:
-            cost = cost + self._fixed_terms(i, found)
+            cost = cost + self._compute_fixed_terms(i, found)
         return self._pull_back(i, self._differences(i, model, found), cost)
 
-    def _fixed_terms(self, i: int, found: np.ndarray) -> np.ndarray:
+    def _compute_fixed_terms(self, i: int, found: np.ndarray) -> np.ndarray:
         """Return the score of fixed factors for the labels found minus their score for true labels, for any weights."""
         batch, n_classes = self.risk.batches[i], self.risk.potentials.n_classes
         example = batch.example
         n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
         fixed = FactorGraph.from_factors(n_states, example.fixed_factors)
-        return difference_of_labelings(fixed, found, batch.labels)[0]
+        return compute_labeling_difference(fixed, found, batch.labels)[0]
 
-    def _fractional_planes(self, i, model):
+    def _compute_fractional_planes(self, i, model):
         """Return the planes of the worst point of the local polytope."""
         batch, objective = self.risk.batches[i], self.risk.objective
         statistics, cost, _, found = objective.worst_statistics(
@@ -173,9 +175,9 @@ class PlaneOracle:
         )
         # A batch of several examples is a forest, where the relaxation is exact.
         if is_whole(found) or len(batch.members) > 1:
-            return self._planes_of(i, model, found.labels)
+            return self._compute_labeling_planes(i, model, found.labels)
         self._states[i] = found.state
-        return self._pull_back(i, statistics.minus(labeling_statistics(model, batch.labels)), cost)
+        return self._pull_back(i, statistics.minus(compute_labeling_statistics(model, batch.labels)), cost)
 
     def _pull_back(self, i, differences, cost):
         batch = self.risk.batches[i]
@@ -185,7 +187,7 @@ class PlaneOracle:
             slopes = self.risk.potentials.pullback_each(batch.example, differences, batch.node_ptr)
         weight = np.full(len(batch.members), self._C) if batch.weight is None else self._C * batch.weight
         total = np.add.reduceat(cost, batch.node_ptr[:-1])
-        slopes *= (weight * self.risk.objective.slope_factor(total))[:, None] * self._scale
+        slopes *= (weight * self.risk.objective.compute_slope_factor(total))[:, None] * self._scale
         return slopes, weight * total
 
     def _differences(self, i, model, found):
@@ -195,12 +197,12 @@ class PlaneOracle:
         """
         batch = self.risk.batches[i]
         if len(batch.members) == 1:
-            return difference_of_labelings(model, found, batch.labels)[1]
+            return compute_labeling_difference(model, found, batch.labels)[1]
         if isinstance(model, SegmentModel):
             pairs = self._differences(i, model.pairwise, found)
             members = np.searchsorted(batch.node_ptr, model.chain_ptr[:-1], side="right") - 1
             by_member = [
-                duration_counts(model, labels, members, len(batch.members)) for labels in (found, batch.labels)
+                count_durations(model, labels, members, len(batch.members)) for labels in (found, batch.labels)
             ]
             return SegmentStatistics(pairs.unary, pairs.tables, by_member[0] - by_member[1])
         unary = np.zeros(model.unary.shape, dtype=np.float64)
@@ -208,7 +210,9 @@ class PlaneOracle:
         unary[nodes, found] = 1.0
         unary[nodes, batch.labels] -= 1.0
         groups = self._edge_group[i], len(batch.members)
-        return Statistics(unary, pair_counts(model, found, *groups) - pair_counts(model, batch.labels, *groups))
+        return Statistics(
+            unary, count_pair_states(model, found, *groups) - count_pair_states(model, batch.labels, *groups)
+        )
 
 
 class PlanesOfCuts(PlaneOracle):
@@ -264,8 +268,10 @@ class ShardPlanes(PlaneOracle):
     ...     ShardPlanes,
     ...     StructuredHinge,
     ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> hinge = StructuredHinge(TreeInference(), 1 - np.eye(2))
     >>> def make_risk(shard):
     ...     X, y, _ = shard.load()
@@ -320,7 +326,7 @@ def make_blocks(batches, n_blocks=64, largest=4):
     return [list(range(start, min(start + size, len(batches)))) for start in range(0, len(batches), size)]
 
 
-def risk_in_blocks(risk):
+def split_risk_into_blocks(risk):
     """Return the risk with small examples joined into batches, and blocks of its batches.
 
     Inference on a small example takes longer to start than to run, and the interpreter's lock delays threads meanwhile.
@@ -342,19 +348,25 @@ def risk_in_blocks(risk):
     >>> import numpy as np
     >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
     >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import EmpiricalRisk, StructuredHinge, risk_in_blocks
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> from sklearn_crf.objectives import (
+    ...     EmpiricalRisk,
+    ...     StructuredHinge,
+    ...     split_risk_into_blocks,
+    ... )
+    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
     >>> encoded = encode_X(
     ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
     ...     edge_features="constant",
     ...     edge_types="tied",
     ... )
     >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> potentials = LinearPotentials(
+    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
+    ... )
     >>> risk = EmpiricalRisk(
     ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
     ... )
-    >>> joined, blocks = risk_in_blocks(risk)
+    >>> joined, blocks = split_risk_into_blocks(risk)
     >>> blocks
     [[0]]
     """
@@ -373,9 +385,9 @@ def risk_in_blocks(risk):
         members = [risk.batches[i] for i in block]
         sizes = [len(batch.labels) for batch in members]
         half = (sum(sizes) + max(sizes)) // 2
-        groups = groups_to_join(members, min(max(half, _FEW_NODES), _MANY_NODES), may_join, one_weight=True)
+        groups = group_batches_to_join(members, min(max(half, _FEW_NODES), _MANY_NODES), may_join, one_weight=True)
         blocks.append(list(range(len(joined), len(joined) + len(groups))))
-        joined += [union_of(group, as_lattice=True) for group in groups]
+        joined += [unite_batches(group, as_lattice=True) for group in groups]
     return risk.having(batches=joined), blocks
 
 

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.inference import Labeling, n_labelings, scored_labelings
-from sklearn_crf.models import FactorGraph, check_labels, labeling_statistics, score, score_terms
+from sklearn_crf.inference import Labeling, n_labelings, score_all_labelings
+from sklearn_crf.models import FactorGraph, check_labels, compute_labeling_statistics, compute_score_terms, score
 from sklearn_crf.objectives._base import Loss
 from sklearn_crf.objectives.margin._hinges import StructuredHinge
 
 
-def best_by_cost(model, cost):
+def find_best_by_cost(model, cost):
     r"""Compute the best score of a labeling of a forest for each total cost.
 
     .. math::
@@ -29,7 +29,9 @@ def best_by_cost(model, cost):
     parent[has_parent] = neighbor[slot[has_parent]]
     tables = model.edge_tables().astype(np.float64)
     # An additional node with one state and no cost is the parent of all roots.
-    best = [_scores_by_cost(unary, own) for unary, own in zip(model.unary.astype(np.float64), cost, strict=True)]
+    best = [
+        _arrange_scores_by_cost(unary, own) for unary, own in zip(model.unary.astype(np.float64), cost, strict=True)
+    ]
     best.append(np.zeros((1, 1)))
     child_state, child_cost = [None] * graph.n_nodes, [None] * graph.n_nodes
     for s in order[::-1].tolist():
@@ -57,7 +59,7 @@ def best_by_cost(model, cost):
     return best[-1][:, 0], labels_at
 
 
-def _scores_by_cost(unary, cost):
+def _arrange_scores_by_cost(unary, cost):
     """Return the score of each state at its own cost, and -inf elsewhere, (most + 1, K)."""
     own = np.full((int(cost.max()) + 1, len(unary)), -np.inf)
     own[cost, np.arange(len(unary))] = unary
@@ -96,7 +98,7 @@ class Product(NamedTuple):
     bound: float  # upper bound on the product of all labelings
 
 
-def largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
+def find_largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
     r"""Find the largest product of cost and slack over all labelings, given an oracle for best labelings at a price.
 
     .. math::
@@ -251,7 +253,7 @@ class SlackRescaledHinge(StructuredHinge):
         self.exact_on = None
         self.single_nodes = single_nodes
 
-    def slope_factor(self, cost):
+    def compute_slope_factor(self, cost):
         """Return the factor of each example's difference of statistics in the gradient, given its cost.
 
         Parameters
@@ -286,27 +288,27 @@ class SlackRescaledHinge(StructuredHinge):
         # (N, K), cost of each state of each node
         cost = self.cost.T[labels] if node_weight is None else node_weight[:, None] * self.cost.T[labels]
         if self.single_nodes:
-            return _maximum_of_single_nodes(model, labels, cost)
+            return _maximise_single_nodes(model, labels, cost)
         if n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
-            return _by_enumeration(model, labels, cost)
+            return _maximise_by_enumeration(model, labels, cost)
         found = self._search(model, labels, cost, node_weight, n_threads)
         work = cost.max(axis=1).sum() * model.graph.n_nodes * model.n_columns**2
         is_whole = np.all(cost == np.round(cost))
         is_found = found.gap <= _ROUNDING * max(1.0, abs(found.score))
         if not is_found and model.graph.is_forest and is_whole and work <= PROFILED:
-            return _by_profile(model, labels, cost)
+            return _maximise_by_profile(model, labels, cost)
         return found
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
         labels, node_weight = self._complete(model, labels, node_weight, n_threads)
         found = self.most_violated(model, labels, node_weight=node_weight, n_threads=n_threads)
-        cost = self.node_cost(found.labels, labels, node_weight)
+        cost = self.compute_node_cost(found.labels, labels, node_weight)
         factor = cost if self.single_nodes else np.full(len(cost), cost.sum())
-        difference = labeling_statistics(model, found.labels).minus(labeling_statistics(model, labels))
+        difference = compute_labeling_statistics(model, found.labels).minus(compute_labeling_statistics(model, labels))
         return Loss(
             # With single nodes there are no edges, so the factor of tables does not matter.
             statistics=difference.scaled(factor[:, None], factor[:1].sum()),
-            terms=cost + factor * (score_terms(model, found.labels) - score_terms(model, labels)),
+            terms=cost + factor * (compute_score_terms(model, found.labels) - compute_score_terms(model, labels)),
             predicted=found.labels,
             converged=found.converged,
             gap=found.gap,
@@ -318,7 +320,7 @@ class SlackRescaledHinge(StructuredHinge):
         converged = True
 
         def priced(found, price):
-            own = float(self.node_cost(found, labels, weight).sum())
+            own = float(self.compute_node_cost(found, labels, weight).sum())
             slack = 1.0 + score(model, found) - truth
             return Priced(found, own, slack, slack + price * own)
 
@@ -331,7 +333,7 @@ class SlackRescaledHinge(StructuredHinge):
             return best._replace(bound=best.bound + found.gap)
 
         costliest = np.argmax(np.where(np.isneginf(model.unary), -1.0, cost), axis=1).astype(np.int32)
-        found = largest_product(best_at, priced(costliest, 0.0), bool(np.all(cost == np.round(cost))))
+        found = find_largest_product(best_at, priced(costliest, 0.0), bool(np.all(cost == np.round(cost))))
         chosen = labels if found.labels is None else found.labels
         return Labeling(chosen, found.value, found.bound, converged=converged)
 
@@ -346,7 +348,7 @@ ENUMERABLE = 4096
 PROFILED = 20_000_000
 
 
-def _maximum_of_single_nodes(model, labels, cost):
+def _maximise_single_nodes(model, labels, cost):
     nodes = np.arange(len(labels))
     slack = 1.0 + model.unary - model.unary[nodes, labels][:, None]
     product = np.where(cost > 0, cost, 0.0) * np.where(cost > 0, slack, 0.0)
@@ -356,8 +358,8 @@ def _maximum_of_single_nodes(model, labels, cost):
     return Labeling(best, total, total)
 
 
-def _by_enumeration(model, labels, cost):
-    labelings, scores = scored_labelings(model)
+def _maximise_by_enumeration(model, labels, cost):
+    labelings, scores = score_all_labelings(model)
     costs = cost[np.arange(len(labels)), labelings].sum(axis=1)
     product = np.where(costs > 0, costs, 0.0) * np.where(costs > 0, 1.0 + scores - score(model, labels), 0.0)
     best = int(np.argmax(product))
@@ -366,8 +368,8 @@ def _by_enumeration(model, labels, cost):
     return Labeling(chosen, float(product[best]), float(product[best]))
 
 
-def _by_profile(model, labels, cost):
-    profile, labels_at = best_by_cost(model, cost.astype(np.int64))
+def _maximise_by_profile(model, labels, cost):
+    profile, labels_at = find_best_by_cost(model, cost.astype(np.int64))
     product = np.arange(len(profile)) * np.maximum(1.0 + profile - score(model, labels), 0.0)
     best = int(np.argmax(product))
     chosen = labels_at(best) if product[best] > 0 else labels

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import make_object_array
 from sklearn_crf.rtf import _tuning as tuned
 
 
@@ -114,7 +114,7 @@ class InputSample(NamedTuple):
                 "level."
             )
         centre = np.where(far, level, 0.0)
-        scale = _scales(np.where(far, reach, np.maximum(np.abs(level), reach)), is_image)
+        scale = _choose_scales(np.where(far, reach, np.maximum(np.abs(level), reach)), is_image)
         return {
             "channel_centre_": centre,
             "channel_scale_": scale,
@@ -142,12 +142,12 @@ def is_held(size):
     return np.abs(np.frexp(size)[1]) <= tuned.MOST_DOUBLINGS
 
 
-def decimal_unit(size, top):
+def choose_decimal_unit(size, top):
     """Return the power of ten that scales values of a size to at most ``top`` and more than a tenth of it."""
     return 10.0 ** np.floor(np.log10(top) - np.log10(size))
 
 
-def _scales(size, is_image):
+def _choose_scales(size, is_image):
     """Return factors that scale channels into the supported range: a common factor if possible."""
     # size: (C,), typical magnitude of each channel, 0 if unknown
     known = size > 0
@@ -159,10 +159,10 @@ def _scales(size, is_image):
         steps = (np.frexp(top)[1] - tuned.LEAST_DOUBLINGS) // tuned.DOUBLINGS * tuned.DOUBLINGS
         common = np.ldexp(1.0, -steps)
     else:
-        common = decimal_unit(top, tuned.TOP)
+        common = choose_decimal_unit(top, tuned.TOP)
     if is_held(common * size)[known].all():
         return np.full(len(size), common)
-    return np.where(is_held(size), 1.0, decimal_unit(size, tuned.TOP))
+    return np.where(is_held(size), 1.0, choose_decimal_unit(size, tuned.TOP))
 
 
 def require_held(plane, name):
@@ -209,7 +209,7 @@ def require_range(attributes, sample):
     warn_caller(what + "if its images are not very dark, pass them in the units of fit.", UserWarning)
 
 
-def missing_values(image):
+def find_missing_values(image):
     """Return the mask (..., C) of NaN in an image or volume, or None if there is no NaN."""
     image = np.asarray(image)
     if image.dtype.kind != "f":
@@ -218,7 +218,7 @@ def missing_values(image):
     return is_missing if is_missing.any() else None
 
 
-def without_gaps(image):
+def fill_gaps(image):
     """Return the image with missing values replaced by a thin plate through the known values."""
     # image: (H, W, C) or (D, H, W, C)
     image = np.asarray(image)
@@ -253,13 +253,13 @@ def _spread_into(values, gaps):
 def _bend(values, gaps):
     r"""Minimise :math:`\int \sum_{ab} f_{ab}^2`, over pairs of axes, by the values in gaps, in place."""
     # values: (H, W) or (D, H, W); gaps: mask of the same shape
-    residual = np.where(gaps, -_plate_gradient(values), 0)
+    residual = np.where(gaps, -_compute_plate_gradient(values), 0)
     direction, square = residual.copy(), _square(residual)
     least = tuned.PLATE_TOL**2 * square
     for _ in range(tuned.PLATE_STEPS):
         if square <= least:
             return
-        product = np.where(gaps, _plate_gradient(direction), 0)
+        product = np.where(gaps, _compute_plate_gradient(direction), 0)
         step = np.float32(square / np.sum(direction * product, dtype=np.float64))
         values += step * direction
         residual -= step * product
@@ -271,7 +271,7 @@ def _square(values):
     return float(np.sum(values * values, dtype=np.float64))
 
 
-def _plate_gradient(values):
+def _compute_plate_gradient(values):
     """Return half of the derivative of the bending energy."""
     out = np.zeros_like(values)
     for axis in range(values.ndim):
@@ -290,7 +290,7 @@ def _plate_gradient(values):
     return out
 
 
-def with_masks(plane, missing, channels):
+def append_masks(plane, missing, channels):
     """Append to a filled plane, for some channels, the mask of known pixels and their local fraction."""
     # plane: (..., C) and missing: (..., C) of an image or volume; returns (..., C + 2 n)
     known = np.ones((*plane.shape[:-1], len(channels)), dtype=np.float32)
@@ -300,16 +300,16 @@ def with_masks(plane, missing, channels):
     return np.concatenate([plane, known, around], axis=-1)
 
 
-def n_masks(missing):
+def count_masks(missing):
     """Return the number of channels that describe missing pixels."""
     return 2 * len(missing)
 
 
-def known_values(plane, missing, n_values):
+def find_known_values(plane, missing, n_values):
     """Return the mask (..., D) of known values in the first D channels of a plane with masks."""
     # plane: (..., C + 2 n)
     known = np.ones((*plane.shape[:-1], n_values), dtype=bool)
-    first = plane.shape[-1] - n_masks(missing)
+    first = plane.shape[-1] - count_masks(missing)
     for k, channel in enumerate(missing):
         if channel < n_values:
             known[..., channel] = plane[..., first + k] > 0
@@ -321,9 +321,9 @@ def are_kept(planes, targets, missing, units):
     # planes: list of (..., C + 2 n); targets: list of (N, D), not scaled; units: of the channels of X
     for plane, target in zip(planes, targets, strict=False):
         n_values = target.shape[1]
-        if not missing or plane.shape[-1] - n_masks(missing) < n_values or not set(range(n_values)) & set(missing):
+        if not missing or plane.shape[-1] - count_masks(missing) < n_values or not set(range(n_values)) & set(missing):
             return False
-        known = known_values(plane, missing, n_values).reshape(target.shape)
+        known = find_known_values(plane, missing, n_values).reshape(target.shape)
         value = plane[..., :n_values].reshape(target.shape)
         if np.any(known & ~np.isnan(target) & (value != units.seen(target))):
             return False
@@ -334,14 +334,14 @@ def are_kept(planes, targets, missing, units):
 COLOURS = 3, 4
 
 
-def of_clean_images(X):
+def read_clean_images(X):
     """Return clean images as input with channels, as target, and whether the axis of channels was added."""
     # X: (n, H, W)
     require_several(X)
     images = [np.asarray(x) for x in X]
     axes = {image.ndim for image in images}
     if axes == {2}:
-        given = np.asarray(X)[..., None] if _is_stack(X) else object_array([image[..., None] for image in images])
+        given = np.asarray(X)[..., None] if _is_stack(X) else make_object_array([image[..., None] for image in images])
         return given, X, True
     if axes in ({3}, {4}):
         return X, X, False
@@ -355,9 +355,9 @@ def _is_stack(X):
     return hasattr(X, "shape") and X.dtype != object
 
 
-def in_layout_of(X, images):
+def match_layout(X, images):
     """Return images as one array if X is an array, else as an array of objects."""
-    return np.stack(images) if _is_stack(X) else object_array(images)
+    return np.stack(images) if _is_stack(X) else make_object_array(images)
 
 
 def require_several(X):
@@ -390,9 +390,9 @@ class Channels(NamedTuple):
         images = [np.asarray(x) for x in X]
         n_colours = [image.shape[2] if image.ndim == 3 else 0 for image in images]
         if n_features > 1 or max(n_colours, default=0) < 2:
-            return cls(object_array([x[..., None] if x.ndim == 2 else x for x in images]), None)
+            return cls(make_object_array([x[..., None] if x.ndim == 2 else x for x in images]), None)
         planes = [plane for x in images for plane in (np.moveaxis(x, 2, 0) if x.ndim == 3 else x[None])]
-        return cls(object_array([plane[..., None] for plane in planes]), n_colours)
+        return cls(make_object_array([plane[..., None] for plane in planes]), n_colours)
 
     def of_images(self, values):
         """Repeat the value of each image for each of its channels."""
@@ -416,7 +416,7 @@ class Channels(NamedTuple):
             own = values[first : first + max(n, 1)]
             found.append(np.stack(list(own), axis=-1) if n else own[0])
             first += max(n, 1)
-        return in_layout_of(X, found)
+        return match_layout(X, found)
 
 
 def require_channels(X, n_features, lattice_ndim):
@@ -436,7 +436,7 @@ def filtered(filter_bank, features, n_jobs):
     # features: list of (H, W, F), or of volumes (D, H, W, F), filtered slice by slice; returns list of (H, W, B)
     # A copy, since tiles on several threads share the bank.
     own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_
-    slices = [plane[..., :n] for volume in features for plane in slices_of(volume)]
+    slices = [plane[..., :n] for volume in features for plane in split_slices(volume)]
     responses = iter(own.transform(slices))
     found = [next(responses) if x.ndim == 3 else np.stack([next(responses) for _ in x]) for x in features]
     return [
@@ -445,6 +445,6 @@ def filtered(filter_bank, features, n_jobs):
     ]
 
 
-def slices_of(plane):
+def split_slices(plane):
     """Return the slices (H, W, F) of a volume; a plane is its own single slice."""
     return [plane] if plane.ndim == 3 else list(plane)

@@ -10,10 +10,10 @@ import scipy.fft
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.preprocessing._default_bank import noise_of_detail
+from sklearn_crf.preprocessing._default_bank import estimate_detail_noise
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
-from sklearn_crf.rtf.images._channels import InputSample, missing_values, with_masks, without_gaps
+from sklearn_crf.rtf.images._channels import InputSample, append_masks, fill_gaps, find_missing_values
 
 
 @dataclass(eq=False, repr=False)
@@ -229,8 +229,8 @@ def factor_of_blocks(image: np.ndarray) -> float:
     The factor is about 0.2 for images that were not compressed, and 0 for images of a single colour.
     """
     luma = image @ _YCC[0] if image.ndim == 3 else image
-    is_clipped = np.isin(image, (0, 255))
-    is_clipped = is_clipped.any(axis=2) if image.ndim == 3 else is_clipped
+    is_clipped = (image == 0) | (image == 255)
+    is_clipped = np.any(is_clipped, axis=2) if image.ndim == 3 else is_clipped
     corners = {(0, 0), (_first_border(luma, 0), _first_border(luma, 1))}
     return max(_factor_at(luma[top:, left:], is_clipped[top:, left:]) for top, left in corners)
 
@@ -282,7 +282,7 @@ def _quantise(plane, table):
     return np.clip(np.rint(blocks.reshape(rows, columns)[:height, :width] + 128), 0, 255)
 
 
-def corrupted_image(corruption, image, rng, kind):
+def corrupt_image(corruption, image, rng, kind):
     """Corrupt a clean image."""
     # image: in the form that the corruption expects; kind: data type, float64 if float32 cannot represent the image
     if kind == np.float32 or not isinstance(corruption, GaussianNoise | MissingPixels):
@@ -311,15 +311,15 @@ def require_noise_within(given, low, high, sample):
         )
 
 
-def one_level(corruption):
+def get_single_level(corruption):
     """Return the noise level of a corruption with a single level, else None."""
     is_noise = isinstance(corruption, GaussianNoise) and not corruption.level_channel
     return corruption.low if is_noise and corruption.low > 0 and corruption.high in (None, corruption.low) else None
 
 
-def level_of_noise(corruption):
+def require_noise_level(corruption):
     """Return the single noise level that a field was trained for, or raise ValueError."""
-    level = one_level(corruption)
+    level = get_single_level(corruption)
     if level is None:
         raise ValueError(
             "noise needs a field that was trained for one level, with corruption=GaussianNoise(level), got "
@@ -330,7 +330,7 @@ def level_of_noise(corruption):
 
 def warn_of_other_noise(corruption, X):
     """Warn if the noise of an image is far from the single level that a field was trained for."""
-    trained = one_level(corruption)
+    trained = get_single_level(corruption)
     for x in X[: tuned.IMAGES_TRIED] if trained is not None else ():
         level = _noise_of(x)
         if not 1 / tuned.FAR_FROM_TRAINED <= level / trained <= tuned.FAR_FROM_TRAINED and np.ptp(x):
@@ -349,13 +349,15 @@ def _noise_of(x):
     side = tuned.SMOOTH_SQUARE
     rows, columns = x.shape[-3] // side, x.shape[-2] // side
     if rows * columns < tuned.LEAST_SQUARES_OF_NOISE:
-        return noise_of_detail(x)
+        return estimate_detail_noise(x)
     squares = x[..., : rows * side, : columns * side, :].reshape(-1, rows, side, columns, side, x.shape[-1])
-    levels = [noise_of_detail(own) for image in squares.transpose(0, 1, 3, 2, 4, 5) for row in image for own in row]
+    levels = [
+        estimate_detail_noise(own) for image in squares.transpose(0, 1, 3, 2, 4, 5) for row in image for own in row
+    ]
     return float(np.quantile(levels, tuned.SHARE_OF_SQUARES)) / tuned.BIAS_OF_SQUARES
 
 
-def levels_of_images(noise, X, least):
+def resolve_noise_levels(noise, X, least):
     """Return the noise level of each image, given or estimated, at least ``least``."""
     if isinstance(noise, str) and noise == "auto":
         return [max(_noise_of(x), least) for x in X]
@@ -399,19 +401,21 @@ class DrawnAnew(NamedTuple):
         sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
         channels, units = describe(sample)
         if missing is None:
-            gaps = [own.reshape(-1, own.shape[-1]).any(axis=0) for own in map(missing_values, tried) if own is not None]
+            gaps = [
+                own.reshape(-1, own.shape[-1]).any(axis=0) for own in map(find_missing_values, tried) if own is not None
+            ]
             missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
 
         def prepared(found):
-            where, found = missing_values(found), units.seen(found)
-            found = found if where is None else without_gaps(found)
-            return np.ascontiguousarray(with_masks(found, where, missing) if missing else found)
+            where, found = find_missing_values(found), units.seen(found)
+            found = found if where is None else fill_gaps(found)
+            return np.ascontiguousarray(append_masks(found, where, missing) if missing else found)
 
         planes = planes._replace(sample=sample, channels=channels, units=units)
         return cls(lambda *given: prepared(draw(*given)), planes, missing, list(map(prepared, tried)))
 
 
-def corrupting(corruption, planes, is_grey):
+def make_corrupter(corruption, planes, is_grey):
     """Return a function ``(plane, degradation, rng)`` that corrupts clean planes."""
     # is_grey: whether the corruption receives images without an axis of channels
     if planes.encoded.lattice_ndim < 2 or planes.missing:
@@ -419,7 +423,7 @@ def corrupting(corruption, planes, is_grey):
     require_units(corruption, planes.sample)
 
     def drawn(plane, degradation, rng):
-        found = corrupted_image(corruption, plane[..., 0] if is_grey else plane, rng, plane.dtype)
+        found = corrupt_image(corruption, plane[..., 0] if is_grey else plane, rng, plane.dtype)
         found = found[..., None] if found.ndim == plane.ndim - 1 else found
         if found.shape[:-1] != plane.shape[:-1] or np.isinf(found).any():
             size = " x ".join(map(str, plane.shape[:-1]))

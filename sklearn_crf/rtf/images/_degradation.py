@@ -14,7 +14,13 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn_crf._numbers import as_array
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
-from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, in_layout_of, known_values, of_clean_images
+from sklearn_crf.rtf.images._channels import (
+    ChannelUnits,
+    InputSample,
+    find_known_values,
+    match_layout,
+    read_clean_images,
+)
 from sklearn_crf.rtf.images._corruption import GaussianNoise, require_noise_within
 
 
@@ -193,22 +199,22 @@ class Downsampling(Degradation):
         return self.factor
 
     def _degrade(self, image):
-        return _block_means(image, self.factor)
+        return _average_blocks(image, self.factor)
 
     def lifted(self, observed: np.ndarray) -> np.ndarray:
         smooth = scipy.ndimage.zoom(
             observed, (self.factor, self.factor, 1), order=3, mode="nearest", grid_mode=True
         ).astype(np.float32)
-        return smooth + _repeat(observed - _block_means(smooth, self.factor), self.factor)
+        return smooth + _repeat(observed - _average_blocks(smooth, self.factor), self.factor)
 
     def observed(self, plane: np.ndarray) -> np.ndarray:
-        return _block_means(plane, self.factor)
+        return _average_blocks(plane, self.factor)
 
     def transform(self, shape: tuple[int, int]) -> Any:
         return _Averaging(self.factor, shape)
 
 
-def _block_means(image, factor):
+def _average_blocks(image, factor):
     # image: (f * h, f * w, D); returns (h, w, D)
     height, width = (side // factor for side in image.shape[:2])
     return image.reshape(height, factor, width, factor, -1).mean(axis=(1, 3), dtype=np.float64).astype(image.dtype)
@@ -272,7 +278,7 @@ class _Averaging:
 
     def __call__(self, image):
         """Return K times an image."""
-        return _block_means(image, self.factor)
+        return _average_blocks(image, self.factor)
 
     def masked(self, observed):
         """Return the observation unchanged, since all its pixels are used."""
@@ -354,7 +360,7 @@ class KnownValues(NamedTuple):
         """Return the terms of the known pixels of a plane."""
         # plane: (H, W, C + 2 n)
         n_values = len(self.mean)
-        known = known_values(plane, self.missing, n_values).reshape(-1, n_values)
+        known = find_known_values(plane, self.missing, n_values).reshape(-1, n_values)
         sure = tuned.PRECISION_OF_KNOWN * known.astype(np.float32)
         mean, scale = self.units.of_targets(self.mean, self.scale)
         values = ((plane[..., :n_values].reshape(-1, n_values) - mean) / scale).astype(np.float32)
@@ -364,12 +370,12 @@ class KnownValues(NamedTuple):
         """Return predicted values, with known values restored."""
         # values: (N, D)
         n_values = len(self.mean)
-        known = known_values(plane, self.missing, n_values).reshape(values.shape)
+        known = find_known_values(plane, self.missing, n_values).reshape(values.shape)
         given = self.units.given(plane[..., :n_values]).reshape(values.shape)
         return np.where(known, given, values).astype(values.dtype)
 
 
-def solved_from(solver, model, start, init=None, n_threads=1):
+def solve_from_image(solver, model, start, init=None, n_threads=1):
     r"""Return the mean of a field given an observed image :math:`u_0`, :math:`u_0 + J^{-1} (h - J u_0)`.
 
     The tolerance is relative to the norm of the right-hand side. The observation dominates the norm of h, but not the
@@ -450,7 +456,7 @@ def read_clean(X, y, corruption, degradation):
     """Return images on the lattice of y, targets, whether images are grey without channel axis, and degradations."""
     is_grey, degradations, is_clean = False, None, y is None
     if is_clean and (corruption is not None or degradation is not None):
-        X, y, is_grey = of_clean_images(X)
+        X, y, is_grey = read_clean_images(X)
     if degradation is not None:
         degradations = Degradations.of(degradation, len(X), is_clean)
         X = X if is_clean else lifted(X, degradations)
@@ -466,10 +472,10 @@ def lifted(X, degradations):
     found = [
         units.given(own[0].lifted(units.seen(np.asarray(x)))) for x, own in zip(X, degradations.choices, strict=True)
     ]
-    return in_layout_of(X, found)
+    return match_layout(X, found)
 
 
-def degraded_image(image, degradation, rng, kind=None):
+def degrade_image(image, degradation, rng, kind=None):
     """Degrade a clean image and interpolate the result to its lattice, in the units of the user."""
     # image: (H, W, D); kind: data type of the result, float64 if float32 cannot represent it, None for the image's
     kind = image.dtype if kind is None else kind

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import as_array, as_reals
-from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_array
+from sklearn_crf.encoding import Example, count_examples, encode_X, make_object_array
 from sklearn_crf.encoding._layouts import read_layout
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf._options import Window
@@ -60,7 +60,7 @@ def cut_values(values, shape, sides):
     return values.reshape(*shape, *values.shape[1:])[tuple(sides)].reshape(-1, *values.shape[1:])
 
 
-def plane_graph(shape, offsets, n_axes):
+def build_plane_graph(shape, offsets, n_axes):
     """Return the lattice of a plane or volume. Chains and tables have a lattice with one axis."""
     # shape, offsets: for two axes, or three for volumes
     n_planar = len(shape)
@@ -94,11 +94,11 @@ class Planes(NamedTuple):
     def graph_of(self, shape):
         """Return the lattice for planes of a shape. Planes of equal shape share it."""
         if shape not in self.graphs:
-            self.graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)
+            self.graphs[shape] = build_plane_graph(shape, self.offsets, self.n_axes)
         return self.graphs[shape]
 
 
-def chosen_channels(channels, n_channels, name="pairwise_channels"):
+def resolve_channels(channels, n_channels, name="pairwise_channels"):
     """Return the validated channels of a parameter, or None for all channels."""
     if channels is None:
         return None
@@ -112,9 +112,9 @@ def chosen_channels(channels, n_channels, name="pairwise_channels"):
     return None if found == tuple(range(n_channels)) else found
 
 
-def multiplier_channels(channels, n_channels):
+def resolve_multiplier_channels(channels, n_channels):
     """Return the channels that increase precisions, by default no channels."""
-    chosen = None if channels is None else chosen_channels(channels, n_channels, "precision_channels")
+    chosen = None if channels is None else resolve_channels(channels, n_channels, "precision_channels")
     return () if channels is None else chosen or tuple(range(n_channels))
 
 
@@ -127,7 +127,7 @@ def check_multipliers(features, multipliers):
             raise ValueError(f"precision_channels must never be negative, but channel {channel} of X has {least:g}.")
 
 
-def _missing_channels(gaps, expected):
+def _find_missing_channels(gaps, expected):
     """Return the channels with missing values; raise ValueError if others than the expected channels have them."""
     # gaps: mask of each image, or None; expected: ndarray, None if any channel may have missing values
     of_images = [() if own is None else np.flatnonzero(own.reshape(-1, own.shape[-1]).any(axis=0)) for own in gaps]
@@ -161,8 +161,8 @@ def require_one_reading(X, y):
     say_chains = "(pass window=Window(lattice_ndim=1))"
     shape, of_target = _shape(X), _shape(y)
     if shape is None or of_target is None:
-        number_of_examples(X, "X")
-        number_of_examples(y, "y")
+        count_examples(X, "X")
+        count_examples(y, "y")
         pairs = list(zip(X, y, strict=False))
         equal = [np.shape(x) for x, own in pairs if np.ndim(x) == 2 and np.shape(x) == np.shape(own)]
         if pairs and len(equal) == len(pairs) and any(width > 1 for _, width in equal):
@@ -236,13 +236,13 @@ class Reading:
     takes_examples: bool = False
     known: Any = None
 
-    def knowing(self, known: Mapping) -> "Reading":
+    def match_fitted_attributes(self, known: Mapping) -> "Reading":
         """Return a reader of images that match fitted attributes."""
         door = copy(self.door)
         vars(door).update({name: known[name] for name in OF_INPUT if name in known})
         return replace(self, door=door, known=known)
 
-    def described_channels(self, sample: _channels.InputSample, ndim: int) -> tuple[dict, _channels.ChannelUnits]:
+    def describe_channels(self, sample: _channels.InputSample, ndim: int) -> tuple[dict, _channels.ChannelUnits]:
         """Return the attributes that describe the channels of X, estimated from a sample if unknown, and the units."""
         if self.known is None:
             # Channels that increase precisions must stay in the units of the user.
@@ -252,7 +252,7 @@ class Reading:
             found = {name: self.known[name] for name in OF_CHANNELS if name in self.known}
         return found, _channels.ChannelUnits.of(found, sample.values.shape[1])
 
-    def planes_to_predict(self, X) -> Planes:
+    def read_planes_to_predict(self, X) -> Planes:
         """Return the planes of X. Raise ValueError if channels have other units than in fit."""
         planes, known = self.planes(X), self.known
         if known["lattice_ndim_"] >= 2:
@@ -263,22 +263,22 @@ class Reading:
         """Return the planes of X, with gaps filled and marked by channels, in units that float32 can represent."""
         # is_clean: whether X will be corrupted or degraded later, and so stays in the units of the user
         layout, read, ndim = self._layout(X)
-        images = _with_possible_gaps(layout, read, ndim)
-        gaps = [_channels.missing_values(image) for image in images]
+        images = _list_possible_gaps(layout, read, ndim)
+        gaps = [_channels.find_missing_values(image) for image in images]
         for i, own in enumerate(gaps):
             if own is not None and own.all():
                 raise ValueError(f"X[{i}] contains only NaN: none of its pixels is known.")
-        missing = _missing_channels(gaps, None if self.known is None else self.known["missing_channels_"])
+        missing = _find_missing_channels(gaps, None if self.known is None else self.known["missing_channels_"])
         is_nodes = layout == "nodes"
         raw = [np.asarray(read)] if is_nodes else [x.node_features if isinstance(x, Example) else x for x in read]
         sample = _channels.InputSample.of(raw)
-        channels, units = self.described_channels(sample, ndim)
+        channels, units = self.describe_channels(sample, ndim)
         seen, kind = (lambda x: x), sample.kind
         if not is_clean:
             seen, kind = units.seen, np.float32 if units.are_of_user else kind
         if any(own is not None for own in gaps):
             filled = [
-                x if own is None else _channels.without_gaps(x) for x, own in zip(map(seen, images), gaps, strict=True)
+                x if own is None else _channels.fill_gaps(x) for x, own in zip(map(seen, images), gaps, strict=True)
             ]
             read, seen, kind = np.stack(filled) if layout == "array" else filled, (lambda x: x), np.float32
         # No edges, since the edges of a plane that is predicted in tiles would not fit into memory.
@@ -300,8 +300,8 @@ class Reading:
             if not is_clean:
                 _channels.require_held(plane, f"X[{i}]")
             if missing:
-                plane = _channels.with_masks(plane, gaps[i] if gaps else None, missing)
-            features.append(plane if n_node_types == 1 else self._with_node_type(plane, example, i, n_node_types))
+                plane = _channels.append_masks(plane, gaps[i] if gaps else None, missing)
+            features.append(plane if n_node_types == 1 else self._append_node_type(plane, example, i, n_node_types))
         if self.known is None:
             _check_reach(offsets, features)
         return Planes(features, offsets, encoded, {}, missing, n_node_types, **described)
@@ -313,16 +313,20 @@ class Reading:
         layout, read = read_layout(X, self.window.lattice_ndim if self.known is None else self.known["lattice_ndim_"])
         if layout == "nodes" and sp.issparse(read):
             raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
-        return layout, read, 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else self._list_ndim(read)
+        return (
+            layout,
+            read,
+            0 if layout == "nodes" else read.ndim - 2 if layout == "array" else self._count_list_axes(read),
+        )
 
     def _offsets(self, ndim):
         """Return the offsets of the window, with at least two axes."""
-        offsets = window_offsets(self.window.size, ndim)
+        offsets = compute_window_offsets(self.window.size, ndim)
         planar = np.zeros((len(offsets), max(ndim, 2)), dtype=np.int64)
         planar[:, planar.shape[1] - offsets.shape[1] :] = offsets
         return planar
 
-    def _with_node_type(self, plane, example, i, n_node_types):
+    def _append_node_type(self, plane, example, i, n_node_types):
         """Return the plane with the type of each node as last channel."""
         if example.node_type is None:
             types = np.zeros((*plane.shape[:-1], 1), dtype=np.float32)
@@ -335,14 +339,14 @@ class Reading:
             types = example.node_type.reshape(*plane.shape[:-1], 1).astype(np.float32)
         return np.concatenate([plane, types], axis=-1)
 
-    def _list_ndim(self, X):
+    def _count_list_axes(self, X):
         if isinstance(X[0], Example):
-            return self._examples_ndim(X)
+            return self._count_example_axes(X)
         if any(sp.issparse(x) for x in X):
             raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
         return X[0].ndim - 1
 
-    def _examples_ndim(self, X):
+    def _count_example_axes(self, X):
         """Return the number of lattice axes of Examples; raise ValueError for more than features and node types."""
         if not self.takes_examples:
             raise ValueError(
@@ -375,7 +379,7 @@ class Reading:
         return ndim
 
 
-def _with_possible_gaps(layout, read, ndim):
+def _list_possible_gaps(layout, read, ndim):
     """Return the images of X that may have missing pixels."""
     of_examples = layout == "list" and isinstance(read[0], Example)
     if ndim < 2 or layout == "nodes" or of_examples:
@@ -400,7 +404,7 @@ def _check_reach(offsets, features):
             )
 
 
-def window_offsets(window, ndim):
+def compute_window_offsets(window, ndim):
     """Return the offsets of the pairwise factors, with one offset of each opposite pair."""
     # window: (n_offsets, ndim); returns (n_offsets, ndim)
     if isinstance(window, Integral):
@@ -436,7 +440,7 @@ def read_targets(planes, y, name="y", missing=False):
     if encoded.layout == "nodes":
         shapes, values = [(encoded.n_examples,)], [_as_values(y, name, missing)]
     else:
-        if number_of_examples(y, name) != encoded.n_examples:
+        if count_examples(y, name) != encoded.n_examples:
             raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.")
         shapes = [encoded.label_shape(i) for i in range(encoded.n_examples)]
         values = [_as_values(part, f"{name}[{i}]", missing) for i, part in enumerate(y)]
@@ -480,7 +484,7 @@ class TargetMoments(NamedTuple):
         squares = self.squares + other.squares + self.weight * share * gap**2
         return TargetMoments(weight, self.mean + share * gap, squares)
 
-    def centre_and_scale(self):
+    def compute_mean_and_scale(self):
         """Return the mean of each of the D values, and their common standard deviation (1 if constant)."""
         # mean: (D,)
         without = np.flatnonzero(~(self.weight > 0))
@@ -523,12 +527,12 @@ def put_back(planes, values, has_channels):
     if encoded.layout == "nodes":
         return values[0]
     values = [value.reshape(*encoded.label_shape(i), *value.shape[1:]) for i, value in enumerate(values)]
-    return np.stack(values) if encoded.layout == "array" else object_array(values)
+    return np.stack(values) if encoded.layout == "array" else make_object_array(values)
 
 
-def joined_examples(parts):
+def join_examples(parts):
     """Combine results for single examples, in the layout of X."""
-    return np.concatenate(parts) if parts[0].dtype != object else object_array([part[0] for part in parts])
+    return np.concatenate(parts) if parts[0].dtype != object else make_object_array([part[0] for part in parts])
 
 
 def put_samples_back(planes, drawn, has_channels):
@@ -536,4 +540,4 @@ def put_samples_back(planes, drawn, has_channels):
     by_sample = [put_back(planes, list(values), has_channels) for values in zip(*drawn, strict=True)]
     if planes.encoded.layout != "list":
         return np.stack(by_sample)
-    return object_array([np.stack([part[i] for part in by_sample]) for i in range(len(drawn))])
+    return make_object_array([np.stack([part[i] for part in by_sample]) for i in range(len(drawn))])

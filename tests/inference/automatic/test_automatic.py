@@ -10,7 +10,7 @@ import pytest
 from model_strategies import LOOPY, TABLE_KINDS, TOPOLOGIES, random_model
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, lattice
 from sklearn_crf.inference import (
     AD3,
     ICM,
@@ -86,7 +86,7 @@ def test_exact_where_messages_are_far_off():
 def test_components_are_judged_alone(as_factors):
     parts = [spin_glass((4, 4), 0), spin_glass((20, 20), 1, 0.3), spin_glass((5,), 2)]
     joined = PairwiseModel(
-        disjoint_union([part.graph for part in parts]),
+        build_disjoint_union([part.graph for part in parts]),
         np.concatenate([part.unary for part in parts]),
         parts[0].tables,
         edge_weight=np.concatenate([part.edge_weight for part in parts]),
@@ -124,7 +124,7 @@ def test_messages_that_do_not_settle_are_averaged():
         with convergence_left_to_caller():
             plain, damped = LoopyBP().marginals(model), LoopyBP(damping=0.5).marginals(model)
         with pytest.warns(UserWarning, match='did not converge in 200 sweeps.* inference="trw"'):
-            found = AutoMarginals(budget=0.0)._by_messages(model, None, 1)
+            found = AutoMarginals(budget=0.0)._run_belief_propagation(model, None, 1)
         assert found.method == "LoopyBP(damping=0.5), averaged"
         assert not found.converged
         assert_allclose(found.unary.sum(axis=1), 1)

@@ -7,9 +7,9 @@ import pytest
 from model_strategies import random_model
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, lattice
 from sklearn_crf.inference import AutoMap, AutoMarginals, JunctionTree, TreeInference, exact_inference
-from sklearn_crf.inference.automatic._cost import BUDGETS, Budget, most_states, shares_of_components
+from sklearn_crf.inference.automatic._cost import BUDGETS, Budget, group_components, most_states
 from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, factor_graph_of
 
 SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
@@ -70,7 +70,7 @@ def test_a_graph_needs_its_number_of_states():
 
 @pytest.mark.parametrize(("shape", "is_exact"), [((3,), True), ((4, 4), True), ((40, 40), False)])
 def test_copies_of_a_graph_are_affordable_if_one_is(shape, is_exact):
-    copies = disjoint_union([lattice(shape)] * 3)
+    copies = build_disjoint_union([lattice(shape)] * 3)
     apart = Graph(copies.n_nodes, copies.edges)
     for graph in (lattice(shape), copies, apart):
         assert (exact_inference(graph, 2, budget="step") is not None) == is_exact
@@ -129,13 +129,13 @@ def test_factors_that_are_too_large_are_refused_before_any_work():
     wide = [(tuple(range(5000)), at_most_one())]
     narrow = [((5000 + s, 5001 + s), np.eye(2)) for s in range(8)] + [((5000, 5008), np.eye(2))]
     model = FactorGraph.from_factors([2] * 5009, wide + narrow)
-    assert_array_equal(shares_of_components(model, BUDGETS["default"]), [-1, 0])
+    assert_array_equal(group_components(model, BUDGETS["default"]), [-1, 0])
 
 
 def test_components_that_memory_does_not_hold_together_are_eliminated_in_turn(monkeypatch):
     parts = [spin_glass((6, 6), seed) for seed in range(4)]
     joined = PairwiseModel(
-        disjoint_union([part.graph for part in parts]),
+        build_disjoint_union([part.graph for part in parts]),
         np.concatenate([part.unary for part in parts]),
         parts[0].tables,
         edge_weight=np.concatenate([part.edge_weight for part in parts]),
@@ -147,7 +147,7 @@ def test_components_that_memory_does_not_hold_together_are_eliminated_in_turn(mo
     budget = Budget(1e5, 100)
     monkeypatch.setitem(BUDGETS, "default", budget)
     monkeypatch.setattr("sklearn_crf.inference.automatic._tuning.BYTES_OF_A_CELL", 0)
-    shares = shares_of_components(joined, budget)
+    shares = group_components(joined, budget)
     assert shares.min() == 0 < shares.max()
     assert_array_equal(shares, np.sort(shares))
     apart = AutoMarginals().marginals(joined)
@@ -161,7 +161,7 @@ def test_components_that_memory_does_not_hold_together_are_eliminated_in_turn(mo
 
 
 def test_states_that_elimination_affords():
-    for graph in (lattice((4, 5)), clique(6), disjoint_union([lattice((3, 3)), lattice((4,))]), lattice((5,))):
+    for graph in (lattice((4, 5)), clique(6), build_disjoint_union([lattice((3, 3)), lattice((4,))]), lattice((5,))):
         for n_states in (2, 5):
             model = PairwiseModel(graph, np.zeros((graph.n_nodes, n_states)), np.zeros((1, n_states, n_states)))
             plan = JunctionTree().map(model).state

@@ -9,7 +9,7 @@ from model_strategies import random_model
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AutoMarginals, JunctionTree, LoopyBP
-from sklearn_crf.inference.automatic._error_estimate import estimated_error
+from sklearn_crf.inference.automatic._error_estimate import estimate_error
 from sklearn_crf.models import PairwiseModel, factor_graph_of
 
 SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
@@ -51,9 +51,9 @@ def test_small_models_have_their_true_error():
     # The neighbourhood of every node is the whole graph.
     model = random_model(lattice((3, 4)), 2, "untied", seed=1, scale=1.0)
     found = LoopyBP(tol=1e-10, max_iter=1000).marginals(model)
-    estimate = estimated_error(model, found, LoopyBP(tol=1e-10, max_iter=1000))
+    estimate = estimate_error(model, found, LoopyBP(tol=1e-10, max_iter=1000))
     assert estimate == pytest.approx(true_error(model, found), abs=1e-6)
-    assert estimated_error(factor_graph_of(model), found, LoopyBP(tol=1e-10, max_iter=1000)) == pytest.approx(estimate)
+    assert estimate_error(factor_graph_of(model), found, LoopyBP(tol=1e-10, max_iter=1000)) == pytest.approx(estimate)
 
 
 def test_large_errors_are_warned_of_with_what_to_change():

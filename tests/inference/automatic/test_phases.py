@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AutoMarginals, JunctionTree, LoopyBP, convergence_left_to_caller
-from sklearn_crf.inference.automatic._phases import PhaseState, _influences, may_have_phases
+from sklearn_crf.inference.automatic._phases import PhaseState, _compute_influences, may_have_phases
 from sklearn_crf.models import PairwiseModel, factor_graph_of
 from sklearn_crf.objectives import MaximumMarginal
 
@@ -32,7 +32,7 @@ def with_renamed_states(model, seed):
 
 
 def by_messages(model, init=None, **options):
-    return AutoMarginals(**options)._by_messages(model, init, 1)
+    return AutoMarginals(**options)._run_belief_propagation(model, init, 1)
 
 
 def error(found, exact):
@@ -178,7 +178,7 @@ def test_influences_of_edges(weight):
         max(table[a, b] + table[c, d] - table[a, d] - table[c, b] for a, b, c, d in product(range(3), repeat=4))
         for table in model.edge_tables()
     ]
-    assert_allclose(_influences(model), expected)
+    assert_allclose(_compute_influences(model), expected)
 
 
 def test_weak_edges_have_one_fixed_point():

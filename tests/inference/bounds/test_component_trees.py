@@ -9,10 +9,10 @@ from model_strategies import cycle, random_model, triangles_with_bridges
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import Example
-from sklearn_crf.graphs import Graph, SpanningTrees, disjoint_union, lattice
+from sklearn_crf.graphs import Graph, SpanningTrees, build_disjoint_union, lattice
 from sklearn_crf.inference import JunctionTree, TightenBound, TRWMessagePassing
-from sklearn_crf.inference.bounds._tree_choice import connected_parts, spanning_trees_of
-from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
+from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees, list_connected_parts
+from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
 from sklearn_crf.objectives import Likelihood
 
 COMPLETE = Graph(5, [[s, t] for s in range(5) for t in range(s)])
@@ -26,22 +26,22 @@ def shuffled(graph, seed):
     return Graph(graph.n_nodes, names[graph.edges[rng.permutation(graph.n_edges)]])
 
 
-@pytest.mark.parametrize("graph", [disjoint_union(PARTS), shuffled(disjoint_union(PARTS), 0)])
+@pytest.mark.parametrize("graph", [build_disjoint_union(PARTS), shuffled(build_disjoint_union(PARTS), 0)])
 def test_trees_of_a_component_do_not_depend_on_others(graph):
-    trees = spanning_trees_of(graph, "minimal", 0)
+    trees = choose_spanning_trees(graph, "minimal", 0)
     SpanningTrees(graph, trees.trees, trees.weights)
-    found = edge_probabilities_of(graph, "covering")
+    found = resolve_edge_probabilities(graph, "covering")
     assert_allclose(trees.edge_probabilities, found, rtol=1e-12)
-    parts = connected_parts(graph)
+    parts = list_connected_parts(graph)
     assert sorted(np.concatenate([edges for edges, _ in parts])) == list(range(graph.n_edges))
     for edges, part in parts:
-        alone = spanning_trees_of(part, "minimal", 0)
+        alone = choose_spanning_trees(part, "minimal", 0)
         assert_array_equal(found[edges], alone.edge_probabilities)
 
 
 def test_components_with_equally_many_trees_need_no_more():
     grid = lattice((3, 3))
-    assert spanning_trees_of(disjoint_union([grid] * 5), "minimal", 0).n_trees == 2
+    assert choose_spanning_trees(build_disjoint_union([grid] * 5), "minimal", 0).n_trees == 2
 
 
 def models_of_parts(n_columns, **options):
@@ -49,7 +49,7 @@ def models_of_parts(n_columns, **options):
     models = [random_model(graph, n_columns, seed=s, **options) for s, graph in enumerate(PARTS)]
     models = [replace(model, tables=models[0].tables) for model in models]
     joined = {
-        "graph": disjoint_union(PARTS),
+        "graph": build_disjoint_union(PARTS),
         "unary": np.concatenate([model.unary for model in models]),
         "edge_type": np.concatenate([model.edge_type for model in models]),
     }

@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.inference import BruteForce, EdgeEntropyBP, NormProductBP
-from sklearn_crf.inference._relaxed_problem import in_double_precision
-from sklearn_crf.inference.bounds._edge_entropy import _odds_messages, _ScoreMessages
+from sklearn_crf.inference._relaxed_problem import convert_to_double
+from sklearn_crf.inference.bounds._edge_entropy import _build_odds_messages, _ScoreMessages
 
 
 def assert_same(found, expected, atol):
@@ -88,8 +88,8 @@ def test_log_odds_of_two_states_go_through_the_same_messages(kind, dtype, node_n
     model = random_model("disconnected", 2, kind, scale=3.0, dtype=dtype, seed=4)
     unary = model.unary.copy()
     unary[1, 0] = unary[2, 1] = -np.inf
-    model = in_double_precision(replace(model, unary=unary))
-    odds, rows = _odds_messages(model, None, node_number), _ScoreMessages(model, None, node_number)
+    model = convert_to_double(replace(model, unary=unary))
+    odds, rows = _build_odds_messages(model, None, node_number), _ScoreMessages(model, None, node_number)
     for direction in (1, -1, 1, -1):
         odds.renew(direction)
         rows.renew(direction)
@@ -100,13 +100,13 @@ def test_log_odds_of_two_states_go_through_the_same_messages(kind, dtype, node_n
 
 
 def test_log_odds_are_left_where_pairs_are_forbidden_or_scores_too_large():
-    assert _odds_messages(random_model("grid", 2, "untied", seed=0), None, 0.0) is not None
-    assert _odds_messages(random_model("grid", 3, "untied", seed=0), None, 0.0) is None
-    assert _odds_messages(random_model("grid", 2, "untied", scale=500.0, seed=0), None, 0.0) is None
+    assert _build_odds_messages(random_model("grid", 2, "untied", seed=0), None, 0.0) is not None
+    assert _build_odds_messages(random_model("grid", 3, "untied", seed=0), None, 0.0) is None
+    assert _build_odds_messages(random_model("grid", 2, "untied", scale=500.0, seed=0), None, 0.0) is None
     model = random_model("grid", 2, "tied", seed=0)
     tables = model.tables.copy()
     tables[..., 0, 1] = -np.inf
-    assert _odds_messages(replace(model, tables=tables), None, 0.0) is None
+    assert _build_odds_messages(replace(model, tables=tables), None, 0.0) is None
 
 
 @pytest.mark.parametrize(

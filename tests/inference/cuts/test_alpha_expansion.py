@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf.graphs import Graph, disjoint_union, from_adjacency, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, from_adjacency, lattice
 from sklearn_crf.inference import ICM, AlphaBetaSwap, AlphaExpansion, BruteForce
 from sklearn_crf.inference.cuts import _alpha_expansion
 from sklearn_crf.kernels.cuts.fusion_moves import settle_by_scores
@@ -20,7 +20,7 @@ GRAPHS = {
     "grid": lambda: lattice((2, 3)),
     "neighbours of 8": lambda: lattice((2, 3), 2),
     "volume": lambda: lattice((2, 2, 2)),
-    "disconnected": lambda: disjoint_union([lattice((2, 2)), lattice((3,))]),
+    "disconnected": lambda: build_disjoint_union([lattice((2, 2)), lattice((3,))]),
     "no edges": lambda: Graph(4, []),
     "general": lambda: from_adjacency(np.triu(np.random.default_rng(3).random((6, 6)) < 0.5, 1)),
 }
@@ -154,7 +154,7 @@ def test_nodes_that_need_no_choice_change_nothing(algorithm, strength, monkeypat
             model = PairwiseModel(graph, unary_, [table], edge_weight=weight_)
             with monkeypatch.context() as context:
                 found = algorithm().map(model)
-                context.setattr(_alpha_expansion._Moves, "_settle", lambda *_: None)
+                context.setattr(_alpha_expansion._Moves, "_remove_decided_nodes", lambda *_: None)
                 expected = algorithm().map(model)
             np.testing.assert_array_equal(found.labels, expected.labels, err_msg=f"{trial} {are_whole}")
             assert found.n_iter == expected.n_iter

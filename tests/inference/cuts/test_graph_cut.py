@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sklearn_crf.graphs import Graph, disjoint_union, from_adjacency, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, from_adjacency, lattice
 from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, BruteForce, GraphCut
 from sklearn_crf.models import PairwiseModel, score
 
@@ -17,7 +17,7 @@ GRAPHS = {
     "volume": lambda: lattice((2, 3, 2)),
     "volume of 26": lambda: lattice((2, 2, 3), 3),
     "long offsets": lambda: lattice((3, 4), [[0, 2], [1, -1], [2, 1], [5, 0]]),
-    "disconnected": lambda: disjoint_union([lattice((2, 2)), lattice((3,)), lattice((2, 3))]),
+    "disconnected": lambda: build_disjoint_union([lattice((2, 2)), lattice((3,)), lattice((2, 3))]),
     "no edges": lambda: Graph(5, []),
     "one node": lambda: lattice(()),
     "general": lambda: from_adjacency(np.triu(np.random.default_rng(3).random((9, 9)) < 0.4, 1)),

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model, read_only
 
 from sklearn_crf.datasets import read_evidence, read_marginals, read_uai
-from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, JunctionTree, TreeInference
 from sklearn_crf.inference.exact import _elimination
-from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, Structure, best_order
+from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, Structure, find_best_order
 from sklearn_crf.inference.exact._junction_tree import Buckets
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.kernels.exact.plans import least_width, min_fill_order, separators_of
@@ -165,7 +165,9 @@ def test_no_nodes():
 
 def test_components_of_one_structure_are_planned_once(monkeypatch):
     counted = []
-    monkeypatch.setattr(_elimination, "best_order", lambda *graph: counted.append(graph) or best_order(*graph))
+    monkeypatch.setattr(
+        _elimination, "find_best_order", lambda *graph: counted.append(graph) or find_best_order(*graph)
+    )
     plane, rng = lattice((3, 4)), np.random.default_rng(0)
     edges = np.concatenate([plane.edges + 12 * k for k in range(4)])
     n_states = np.repeat([3, 3, 2, 3], 12)
@@ -179,7 +181,7 @@ def test_components_of_one_structure_are_planned_once(monkeypatch):
 def test_components_do_not_depend_on_each_other():
     left, right = random_model("grid", 3, seed=1), random_model("cycle", 3, seed=2)
     joint = PairwiseModel(
-        disjoint_union([left.graph, right.graph]),
+        build_disjoint_union([left.graph, right.graph]),
         np.concatenate((left.unary, right.unary)),
         np.concatenate((left.tables, right.tables)),
         np.repeat([0, 1], [left.graph.n_edges, right.graph.n_edges]),
@@ -327,11 +329,11 @@ def test_separators_are_the_neighbours_left_over():
 )
 def test_known_tree_widths_are_found(graph, width):
     structure = structure_of(adjacency_of(graph), np.log(2))
-    order, cells = best_order(structure)
+    order, cells = find_best_order(structure)
     found = separators(structure, order)
     assert max(map(len, found)) == width
     assert cells == pytest.approx(sum(2.0 ** (len(separator) + 1) for separator in found))
-    assert best_order(structure, most_cells=0.99 * cells)[0] is None
+    assert find_best_order(structure, most_cells=0.99 * cells)[0] is None
     assert least_width(structure.ptr, structure.neighbors) <= width
 
 

@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, JunctionTree, LinearProgram
 from sklearn_crf.inference.exact import _linear_program as module
-from sklearn_crf.inference.exact._linear_program import _n_variables, _Program
+from sklearn_crf.inference.exact._linear_program import _count_variables, _Program
 from sklearn_crf.inference.exact._local_polytope import LocalPolytope
 from sklearn_crf.models import (
     CountTable,
@@ -187,7 +187,7 @@ def test_size_is_known_before_the_program_is_built():
             tables[:, :, 0, 0] = 0
             model = replace(model, unary=unary, tables=tables)
             built = _Program(LocalPolytope(factor_graph_of(model))).n_variables
-            assert _n_variables(model) == built
+            assert _count_variables(model) == built
             with pytest.raises(ValueError, match=f"model needs {built} variables"):
                 LinearProgram(max_variables=built - 1).map(model)
 

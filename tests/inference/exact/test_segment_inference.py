@@ -16,10 +16,10 @@ from sklearn_crf.models import (
     SegmentModel,
     check_allowed_states,
     clamped,
-    labeling_statistics,
+    compute_labeling_statistics,
+    compute_score_terms,
+    replace_unary,
     score,
-    score_terms,
-    with_unary,
 )
 
 SHAPES = [((5,), 3, 2), ((4, 3), 2, 3), ((1, 2, 1), 3, 1), ((6,), 1, 3), ((1,), 1, 1), ((3, 1), 4, 9), ((7,), 2, 4)]
@@ -83,7 +83,7 @@ def test_infeasible_chain_is_named():
     model = random_segments((2, 3), 2, 2)
     unary = model.unary.copy()
     unary[2:, 0] = -np.inf
-    model = replace(with_unary(model, unary), durations=[[0.0, 0.0], [0.0, -np.inf]])
+    model = replace(replace_unary(model, unary), durations=[[0.0, 0.0], [0.0, -np.inf]])
     with pytest.raises(ValueError, match="every labeling of nodes 2, 3, 4 is forbidden"):
         AutoMarginals().marginals(model)
     with pytest.raises(ValueError, match="every labeling of nodes 2, 3, 4 is forbidden"):
@@ -110,10 +110,10 @@ def test_labelings_and_their_statistics():
     rng = np.random.default_rng(0)
     for labels in rng.integers(3, size=(20, 8)):
         assert score(model, labels) == pytest.approx(score_of(model, labels))
-        counted = labeling_statistics(model, labels)
+        counted = compute_labeling_statistics(model, labels)
         total = sum(float(np.sum(getattr(model, name) * getattr(counted, name))) for name in counted._fields)
         assert total == pytest.approx(score(model, labels))
-        parts = score_terms(model, labels)
+        parts = compute_score_terms(model, labels)
         first = SegmentModel(
             PairwiseModel(
                 lattice((5,)),
@@ -185,7 +185,7 @@ def test_samples_have_the_marginals():
     found = SegmentInference().marginals(model)
     drawn = SegmentInference().sample(model, 40_000, random_state=0)
     assert_allclose((drawn[..., None] == np.arange(3)).mean(axis=0), found.unary, atol=0.012)
-    counts = sum(labeling_statistics(model, labels).durations for labels in drawn[:8000]) / 8000
+    counts = sum(compute_labeling_statistics(model, labels).durations for labels in drawn[:8000]) / 8000
     assert_allclose(counts, found.statistics.durations, atol=0.03)
 
 
@@ -272,6 +272,6 @@ def test_wrong_models():
         SegmentModel(pairwise, np.full((2, 3), np.nan))
     with pytest.raises(ValueError, match="duration_type"):
         SegmentModel(pairwise, np.zeros((2, 3)), [1])
-    nothing = with_unary(SegmentModel(pairwise, np.zeros((2, 3))), np.full((3, 2), -np.inf))
+    nothing = replace_unary(SegmentModel(pairwise, np.zeros((2, 3))), np.full((3, 2), -np.inf))
     with pytest.raises(ValueError, match="every state of node 0"):
         check_allowed_states(nothing)

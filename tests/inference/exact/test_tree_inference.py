@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from model_strategies import FORESTS, TABLE_KINDS, models, random_model, random_tree
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, TreeInference, _field
 from sklearn_crf.inference.exact import _chains
 from sklearn_crf.models import PairwiseModel, score
@@ -145,7 +145,7 @@ def test_results_of_a_component_do_not_depend_on_the_others():
     parts = [random_model(lattice((n,)), 4, scale=2, seed=n) for n in (5, 9, 2)]
     parts = [replace(part, tables=parts[0].tables) for part in parts]
     joint = PairwiseModel(
-        disjoint_union([part.graph for part in parts]),
+        build_disjoint_union([part.graph for part in parts]),
         np.concatenate([part.unary for part in parts]),
         parts[0].tables,
     )
@@ -249,7 +249,7 @@ def test_many_states(n_columns, dtype):
 )
 def test_joined_chains_of_one_table_are_those_of_messages(n_states, lengths, scale, forbidden):
     rng = np.random.default_rng(0)
-    graph = disjoint_union([lattice((n,)) for n in lengths])
+    graph = build_disjoint_union([lattice((n,)) for n in lengths])
     unary, table = scale * rng.normal(size=(graph.n_nodes, n_states)), rng.normal(size=(1, n_states, n_states))
     table[(rng.uniform(size=table.shape) < forbidden) & ~np.eye(n_states, dtype=bool)] = -np.inf
     chains = PairwiseModel(graph, unary, table)
@@ -274,7 +274,7 @@ def test_what_forbidden_pairs_let_underflow_is_not_lost(dtype):
     unary[:200, 1], unary[200:, 0] = 5.0, 10.0
     for scores, towards in ((unary, table), (unary[::-1].copy(), table.T)):
         model = PairwiseModel(lattice((400,)), scores, towards[None])
-        for found in (_chains.marginals_of_chains(model), TreeInference().marginals(_with_ones(model))):
+        for found in (_chains.compute_chain_marginals(model), TreeInference().marginals(_with_ones(model))):
             assert found.log_z == pytest.approx(2000.0)
             assert_allclose(found.unary[:, 0], 1.0, atol=1e-4)
 
@@ -348,13 +348,13 @@ def test_a_chain_that_underflows_leaves_others_their_bits():
     unary = rng.normal(size=(5, 2))
     alone = TreeInference().marginals(PairwiseModel(lattice((3,)), unary[:3], table[None]))
     unary[4] = 0, 800
-    both = PairwiseModel(disjoint_union([lattice((3,)), lattice((2,))]), unary, table[None])
+    both = PairwiseModel(build_disjoint_union([lattice((3,)), lattice((2,))]), unary, table[None])
     assert_array_equal(TreeInference().marginals(both).unary[:3], alone.unary)
 
 
 def test_chains_without_any_labeling_are_an_error():
     model = PairwiseModel(lattice((3,)), np.zeros((3, 2)), np.array([[[-np.inf, 0.0], [-np.inf, -np.inf]]]))
-    assert _chains.marginals_of_chains(model) is None
+    assert _chains.compute_chain_marginals(model) is None
     with pytest.raises(ValueError, match="infeasible"):
         TreeInference().marginals(model)
 

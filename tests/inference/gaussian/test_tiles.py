@@ -7,11 +7,11 @@ from regression_tree_problems import plain_field, random_tree
 
 from sklearn_crf import RegressionTreeFieldClassifier
 from sklearn_crf.inference import ConjugateGradient
-from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
+from sklearn_crf.inference.gaussian._tiles import solve_mean_in_tiles
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import Splits, Window, _prediction
 from sklearn_crf.rtf._prediction import FittedField
-from sklearn_crf.rtf.images._input import window_offsets
+from sklearn_crf.rtf.images._input import compute_window_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 
@@ -23,7 +23,7 @@ def fitted_field(window=3, n_values=1, n_axes=2, bounds=(0.1, 2.0), seed=0):
     rng = np.random.RandomState(seed)
     offsets = np.zeros((0, 2), dtype=np.int64)
     if window != 1:
-        own = window_offsets(window, n_axes)
+        own = compute_window_offsets(window, n_axes)
         offsets = np.pad(own, ((0, 0), (2 - n_axes, 0)))
     trees = [random_tree(3, 3, rng) for _ in range(1 + len(offsets))]
     precisions, weights = [], []
@@ -51,7 +51,7 @@ def fitted_field(window=3, n_values=1, n_axes=2, bounds=(0.1, 2.0), seed=0):
 
 
 def in_tiles(field, plane, solver, **options):
-    return mean_in_tiles(
+    return solve_mean_in_tiles(
         lambda window, n_threads: field.model(plane[window.slices], n_threads),
         plane.shape[:2],
         solver,
@@ -141,11 +141,11 @@ def small_tiles(monkeypatch):
     """Return a function that makes tiles small, so that tests need no gigabytes."""
 
     def mean_in_small_tiles(*args, **options):
-        return mean_in_tiles(*args, **options, n_pixels=400)
+        return solve_mean_in_tiles(*args, **options, n_pixels=400)
 
     def switch():
         monkeypatch.setattr("sklearn_crf.rtf._tuning.PIXELS_OF_TILES", 1000)
-        monkeypatch.setattr(_prediction, "mean_in_tiles", mean_in_small_tiles)
+        monkeypatch.setattr(_prediction, "solve_mean_in_tiles", mean_in_small_tiles)
 
     return switch
 

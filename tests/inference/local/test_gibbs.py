@@ -12,7 +12,7 @@ from scipy import stats
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, GibbsSampler
-from sklearn_crf.inference._allowed_labels import nearest_allowed
+from sklearn_crf.inference._allowed_labels import find_nearest_allowed
 from sklearn_crf.inference._local_search import random_labels
 from sklearn_crf.inference.local._gibbs import gibbs_sweeps
 from sklearn_crf.kernels.local.updates import stream_key, uniforms
@@ -147,7 +147,7 @@ def test_a_feasible_start_is_found():
 @settings(max_examples=40, deadline=None)
 def test_on_forests_a_feasible_start_is_always_found(model, seed):
     start = random_labels(model, np.random.RandomState(seed))
-    assert np.isfinite(score(model, nearest_allowed(model, start)))
+    assert np.isfinite(score(model, find_nearest_allowed(model, start)))
 
 
 def test_a_start_far_from_any_feasible_one():

@@ -12,7 +12,7 @@ from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model
 from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf.graphs import disjoint_union, lattice
+from sklearn_crf.graphs import build_disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, MeanField
 from sklearn_crf.inference.local import _mean_field
 from sklearn_crf.models import PairwiseModel
@@ -120,7 +120,7 @@ def test_terms_of_a_component_are_its_bound():
     tables = np.concatenate([part.tables for part in parts])
     edge_type = np.concatenate([np.full(part.graph.n_edges, k) for k, part in enumerate(parts)])
     union = PairwiseModel(
-        disjoint_union([part.graph for part in parts]),
+        build_disjoint_union([part.graph for part in parts]),
         np.concatenate([part.unary for part in parts]),
         tables,
         edge_type=edge_type,
@@ -184,7 +184,7 @@ def test_forbidden_pairs_leave_a_bound_that_says_something(graph, damping):
 def test_a_bound_of_minus_infinity_is_no_claim(monkeypatch):
     tables = np.array([[[0.0, -np.inf], [0.0, 1.0]]])
     model = PairwiseModel(lattice((6,)), np.tile([0.3, 0.0], (6, 1)), tables)
-    monkeypatch.setattr(_mean_field, "allowed_labels", lambda model, labels: None)
+    monkeypatch.setattr(_mean_field, "search_allowed_labels", lambda model, labels: None)
     with pytest.warns(ConvergenceWarning, match="bound of MeanField is -inf"):
         result = MeanField(max_iter=3, tol=1.0, damping=0.5).marginals(model)
     assert result.bound is None

@@ -8,7 +8,7 @@ import pytest
 
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AutoMarginals, BruteForce, JunctionTree
-from sklearn_crf.inference.local._tempering import tempered_marginals
+from sklearn_crf.inference.local._tempering import compute_tempered_marginals
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
 
 
@@ -27,7 +27,7 @@ def test_against_enumeration(n_states, dtype):
     unary[4, 0] = -np.inf
     tables = (2 * rng.normal(size=(2, n_states, n_states))).astype(dtype)
     model = PairwiseModel(graph, unary, tables, rng.integers(2, size=graph.n_edges).astype(np.int32))
-    found, exact = tempered_marginals(model, 3e6), BruteForce().marginals(model)
+    found, exact = compute_tempered_marginals(model, 3e6), BruteForce().marginals(model)
     assert found.unary.dtype == dtype
     assert 0.5 * np.abs(found.unary - exact.unary).sum(axis=1).mean() < 0.02
     assert np.all(found.unary[4, 0] == 0)
@@ -40,7 +40,7 @@ def test_against_enumeration(n_states, dtype):
 def test_modes_far_apart(strength):
     rng = np.random.default_rng(0)
     model = spins(8, 8, strength, rng)
-    found, exact = tempered_marginals(model, 2e7), JunctionTree().marginals(model)
+    found, exact = compute_tempered_marginals(model, 2e7), JunctionTree().marginals(model)
     assert found.log_z == pytest.approx(exact.log_z, abs=0.5)
     assert 0.5 * np.abs(found.unary - exact.unary).sum(axis=1).mean() < 3 * found.error + 0.01
 
@@ -54,7 +54,7 @@ def test_factor_graphs_have_the_statistics_of_their_own_tables():
     graph = FactorGraph.from_factors(
         [2] * 12, [*((s, first.dense_table(f)) for f, s in enumerate(scopes)), *pairs, ((2,), rng.normal(size=2))]
     )
-    found, exact = tempered_marginals(graph, 3e6), BruteForce().marginals(graph)
+    found, exact = compute_tempered_marginals(graph, 3e6), BruteForce().marginals(graph)
     np.testing.assert_allclose(found.statistics.log_table, exact.statistics.log_table, atol=0.05)
     assert found.log_z == pytest.approx(exact.log_z, abs=0.1)
 
@@ -62,7 +62,7 @@ def test_factor_graphs_have_the_statistics_of_their_own_tables():
 def test_same_bits_for_any_number_of_threads():
     rng = np.random.default_rng(0)
     model = spins(6, 6, 1.0, rng)
-    one, three = (tempered_marginals(model, 2e6, n_threads) for n_threads in (1, 3))
+    one, three = (compute_tempered_marginals(model, 2e6, n_threads) for n_threads in (1, 3))
     np.testing.assert_array_equal(one.unary, three.unary)
     np.testing.assert_array_equal(one.tables, three.tables)
 
@@ -70,11 +70,11 @@ def test_same_bits_for_any_number_of_threads():
 def test_no_result_for_forbidden_pairs_large_models_and_triples():
     rng = np.random.default_rng(0)
     model = spins(3, 3, 1.0, rng)
-    assert tempered_marginals(model, 1e4) is None
+    assert compute_tempered_marginals(model, 1e4) is None
     forbidding = np.array([[[0.0, -np.inf], [0.0, 0.0]]])
-    assert tempered_marginals(replace(model, tables=forbidding, edge_weight=None), 1e8) is None
+    assert compute_tempered_marginals(replace(model, tables=forbidding, edge_weight=None), 1e8) is None
     triple = FactorGraph.from_factors([2, 2, 2], [((0, 1, 2), rng.normal(size=(2, 2, 2)))])
-    assert tempered_marginals(triple, 1e8) is None
+    assert compute_tempered_marginals(triple, 1e8) is None
 
 
 def test_auto_takes_the_smaller_estimated_error():

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import (
     Graph,
-    chain_probabilities,
+    compute_chain_probabilities,
     covering_trees,
     effective_resistances,
     follows_chains,
@@ -47,15 +47,15 @@ def test_chain_probabilities():
     for topology in LOOPY:
         for seed in range(5):
             graph = random_model(topology, 2, seed=seed).graph
-            probabilities = chain_probabilities(graph)
+            probabilities = compute_chain_probabilities(graph)
             assert follows_chains(graph, probabilities)
             assert np.all((probabilities > 0) & (probabilities <= 1))
             assert not follows_chains(graph, 1.01 * probabilities)
-    assert_allclose(chain_probabilities(lattice((4, 5))), 0.5)
-    assert_allclose(chain_probabilities(lattice((7,))), 1)
+    assert_allclose(compute_chain_probabilities(lattice((4, 5))), 0.5)
+    assert_allclose(compute_chain_probabilities(lattice((7,))), 1)
     assert not follows_chains(lattice((4, 5)), effective_resistances(lattice((4, 5))))
     triangle = Graph(3, [[0, 1], [2, 1], [0, 2]])
-    assert_allclose(chain_probabilities(triangle), 0.5)
+    assert_allclose(compute_chain_probabilities(triangle), 0.5)
 
 
 @pytest.mark.parametrize("task", ["marginals", "map"])
@@ -86,7 +86,7 @@ def test_bound_is_that_of_direct_minimisation_at_the_same_probabilities(topology
 def test_chains_come_to_the_optimum_of_their_counting_numbers(kind):
     for topology in LOOPY:
         model = random_model(topology, 3, kind, seed=4)
-        probabilities = chain_probabilities(model.graph)
+        probabilities = compute_chain_probabilities(model.graph)
         sums = np.bincount(model.graph.edges.ravel(), weights=np.repeat(probabilities, 2))
         found = TRWMessagePassing(**CHAINS).marginals(model)
         other = NormProductBP(CountingNumbers(1 - sums, probabilities), max_iter=5000, tol=1e-11).marginals(model)

@@ -11,9 +11,9 @@ from sweep_reference import swept_loss
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import LoopyBP, MeanField, TreeInference, TRWMessagePassing
 from sklearn_crf.inference.messages import _fixed_sweeps
-from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
+from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
 from sklearn_crf.inference.messages._fixed_sweeps import SWEEP_LOSSES, FixedSweeps
-from sklearn_crf.models import PairwiseModel, with_table_of_each_edge
+from sklearn_crf.models import PairwiseModel, expand_edge_tables
 
 METHODS = ("trw", "loopy", "mean_field")
 GRAPHS = {
@@ -49,7 +49,7 @@ def order_of(graph):
 
 
 def reference(model, labels, method, n_sweeps, loss, weight=None):
-    appearance = edge_probabilities_of(model.graph, "auto")
+    appearance = resolve_edge_probabilities(model.graph, "auto")
     order = order_of(model.graph)
     return swept_loss(model, labels, method, n_sweeps, loss, order=order, appearance=appearance, weight=weight)
 
@@ -164,7 +164,7 @@ def test_one_sweep_is_exact_on_a_tree(method, rng):
 def test_statistics_sum_marginals_of_edges(method, rng):
     model = random_model(lattice((3, 3)), 2, rng, n_features=2)
     sweeps = FixedSweeps(method=method, n_sweeps=2)
-    pairs = sweeps.marginals(with_table_of_each_edge(model)).tables[:, 0]
+    pairs = sweeps.marginals(expand_edge_tables(model)).tables[:, 0]
     summed = np.zeros_like(model.tables)
     for e, pair in enumerate(pairs):
         summed[model.edge_type[e]] += model.edge_weight[e][:, None, None] * pair
@@ -220,7 +220,7 @@ def test_log_odds_equal_messages_of_both_states(graph, scale, method, loss, rng,
     labels = rng.integers(-1, 2, size=model.n_nodes).astype(np.int32)
     sweeps = FixedSweeps(method=method, n_sweeps=6)
     single, marginals = sweeps.loss_through_sweeps(model, labels, loss), sweeps.marginals(model)
-    monkeypatch.setattr(_fixed_sweeps, "_takes_log_odds", lambda model: False)
+    monkeypatch.setattr(_fixed_sweeps, "_can_use_log_odds", lambda model: False)
     double, usual = sweeps.loss_through_sweeps(model, labels, loss), sweeps.marginals(model)
     assert_allclose(single.beliefs, double.beliefs, atol=1e-10)
     assert_allclose(single.terms, double.terms, rtol=1e-11, atol=1e-10)

@@ -11,10 +11,10 @@ from model_strategies import FORESTS, LOOPY, TABLE_KINDS, models, random_model
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._threads import range_runner
+from sklearn_crf._threads import open_range_runner
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, LoopyBP, TRWMessagePassing, _field, convergence_left_to_caller
-from sklearn_crf.inference._field import Messages, initial_messages, make_field, marginals_of
+from sklearn_crf.inference._field import Messages, build_initial_messages, make_field, marginals_of
 from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel
@@ -338,7 +338,7 @@ def test_appearance_probabilities_of_one_are_belief_propagation(n_columns, maxim
     results = []
     for appearance in (None, np.ones(model.graph.n_edges)):
         field, _ = make_field(model, maximum, appearance)
-        messages = initial_messages(field)
+        messages = build_initial_messages(field)
         order = np.arange(9, dtype=np.int32)
         for _ in range(3):
             send(field, messages, order, order, 0, 0.0, 0, 9, field.workspace())
@@ -359,11 +359,11 @@ def test_appearance_probabilities_of_spanning_trees_bound_log_z(structure, scale
     def bound(step):
         moved = replace(divided, tables=divided.tables + step * direction)
         field, unary_shift = make_field(moved, maximum=False, appearance=appearance)
-        messages = initial_messages(field)
+        messages = build_initial_messages(field)
         order = np.arange(5, dtype=np.int32)
         for _ in range(400):
             send(field, messages, order, order, 0, 0.0, 0, 5, field.workspace())
-        with range_runner(1) as run:
+        with open_range_runner(1) as run:
             return marginals_of(field, model.dtype, unary_shift, messages, run, bound="upper")
 
     direction = np.random.default_rng(0).normal(size=model.tables.shape)
@@ -419,8 +419,8 @@ def test_tables_of_single_edges_send_what_a_tied_one_sends(schedule, n_states, d
     for tables, edge_type in ((table, None), (np.repeat(table, 12, axis=0), rng.permutation(12).astype(np.int32))):
         model = PairwiseModel(graph, unary, tables, edge_type)
         field, _ = make_field(model, maximum)
-        messages = initial_messages(field)
-        with range_runner(1) as run:
+        messages = build_initial_messages(field)
+        with open_range_runner(1) as run:
             sweep = SCHEDULES[schedule](graph, field, messages, 0.0, 0.0, run)
             found.append([sweep(), sweep(), messages])
     if maximum:  # to the bit

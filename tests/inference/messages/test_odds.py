@@ -12,7 +12,7 @@ from scipy.special import expit, logsumexp
 
 from sklearn_crf.graphs import Graph, effective_resistances, lattice
 from sklearn_crf.inference import TRWMessagePassing, convergence_left_to_caller
-from sklearn_crf.inference._field import OddsField, make_field, takes_odds
+from sklearn_crf.inference._field import OddsField, can_use_log_odds, make_field
 
 # A hub with more edges than any vector is long.
 WHEEL = Graph(14, [[0, s] for s in range(1, 14)] + [[s, s + 1] for s in range(1, 13)])
@@ -78,11 +78,11 @@ def test_fixed_point_is_that_of_probabilities(seed, scale):
 def test_what_is_taken_as_odds():
     model = random_model("grid", 2, "untied", seed=0)
     nu = effective_resistances(model.graph)
-    assert takes_odds(make_field(model, False, nu)[0])
-    assert not takes_odds(make_field(model, False)[0])
-    assert not takes_odds(make_field(model, True, nu)[0])
-    assert not takes_odds(make_field(random_model("grid", 3, "untied", seed=0), False, nu)[0])
-    assert not takes_odds(make_field(random_model("grid", 2, "untied", scale=500.0, seed=0), False, nu)[0])
+    assert can_use_log_odds(make_field(model, False, nu)[0])
+    assert not can_use_log_odds(make_field(model, False)[0])
+    assert not can_use_log_odds(make_field(model, True, nu)[0])
+    assert not can_use_log_odds(make_field(random_model("grid", 3, "untied", seed=0), False, nu)[0])
+    assert not can_use_log_odds(make_field(random_model("grid", 2, "untied", scale=500.0, seed=0), False, nu)[0])
 
 
 def test_messages_there_and_back():
@@ -90,7 +90,7 @@ def test_messages_there_and_back():
     field, _ = make_field(model, False, effective_resistances(model.graph))
     messages = np.random.default_rng(0).dirichlet([1, 1], size=2 * model.graph.n_edges)
     of, again = OddsField.of(field), np.empty_like(messages)
-    of.write_messages(of.odds_of(messages), again)
+    of.write_messages(of.compute_log_odds(messages), again)
     assert_allclose(again, messages, rtol=1e-12)
 
 

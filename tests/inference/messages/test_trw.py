@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf.graphs import Graph, covering_trees, disjoint_union, effective_resistances, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, covering_trees, effective_resistances, lattice
 from sklearn_crf.inference import (
     BruteForce,
     EdgeEntropyBP,
@@ -20,8 +20,8 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     convergence_left_to_caller,
 )
-from sklearn_crf.inference._field import initial_messages, make_field
-from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
+from sklearn_crf.inference._field import build_initial_messages, make_field
+from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel, score
 
@@ -142,7 +142,7 @@ def test_threads_share_components(monkeypatch, n_states):
     models = [random_model("grid", n_states, "untied", scale=1 + i % 3, seed=i) for i in range(7)]
     ends = np.cumsum([0, *(model.graph.n_nodes for model in models)])
     joined = PairwiseModel(
-        disjoint_union([model.graph for model in models]),
+        build_disjoint_union([model.graph for model in models]),
         np.concatenate([model.unary for model in models]),
         np.concatenate([model.tables for model in models]),
         edge_type=np.arange(sum(model.graph.n_edges for model in models), dtype=np.int32),
@@ -176,7 +176,7 @@ def test_edges_in_every_second_tree_need_no_powers(n_states, structure, dtype):
         sent = []
         for probability in (0.5, np.nextafter(dtype(0.5), dtype(1))):
             field, _ = make_field(model, False, np.full(model.graph.n_edges, probability, dtype))
-            messages = initial_messages(field)
+            messages = build_initial_messages(field)
             order = np.arange(model.graph.n_nodes, dtype=np.int32)
             changes = [send(field, messages, order, order, 0, 0.0, 0, len(order), field.workspace()) for _ in range(4)]
             sent.append((messages, changes))
@@ -256,7 +256,7 @@ def test_log_z_is_the_value_of_a_dual_at_any_messages(max_iter, edge_probabiliti
                 found = inference.marginals(model)
             with np.errstate(divide="ignore"):
                 messages = found.state.values if found.state.as_scores else np.log(found.state.values)
-            expected = dual_value(model, messages, edge_probabilities_of(model.graph, edge_probabilities))
+            expected = dual_value(model, messages, resolve_edge_probabilities(model.graph, edge_probabilities))
             tol = 1e-5 if dtype == np.float32 else 1e-9
             assert found.bound == "upper"
             assert found.log_z == pytest.approx(expected, abs=tol * (1 + scale) * 10, rel=tol)

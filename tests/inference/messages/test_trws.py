@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TRWS, AutoMap, BruteForce, LinearProgram, TRWSState, convergence_left_to_caller
-from sklearn_crf.inference._field import initial_messages, make_field
+from sklearn_crf.inference._field import build_initial_messages, make_field
 from sklearn_crf.kernels.exact.forests import decode
 from sklearn_crf.kernels.messages.trws import sequential_iteration, sequential_pass
 from sklearn_crf.models import PairwiseModel, score
@@ -41,7 +41,7 @@ def plain_pass(model, messages, direction):
 def test_kernel_against_plain_passes(structure, kind):
     model = random_model("grid", 3, kind, structure=structure, seed=1)
     field, _ = make_field(model, maximum=True)
-    messages = initial_messages(field)
+    messages = build_initial_messages(field)
     ptr, neighbor, _, _ = model.graph.incidence
     receiver = np.repeat(np.arange(9), np.diff(ptr))
     plain = {(int(s), int(t)): np.zeros(3) for s, t in zip(neighbor, receiver, strict=True)}
@@ -58,7 +58,7 @@ def test_kernel_against_plain_passes(structure, kind):
 def test_an_iteration_is_two_passes_and_labels(kind):
     model = random_model("grid", 3, kind, forbidden=0.1 if kind == "tied" else 0.0, seed=2)
     field, _ = make_field(model, maximum=True)
-    at_once, apart = initial_messages(field), initial_messages(field)
+    at_once, apart = build_initial_messages(field), build_initial_messages(field)
     share, order, work = np.full(9, 0.5), np.arange(9, dtype=np.int32), field.workspace()
     labels, plain = np.empty_like(order), np.empty_like(order)
     for _ in range(3):

@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment, minimize
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AD3, BruteForce, LinearProgram, convergence_left_to_caller
 from sklearn_crf.inference.exact._local_polytope import LocalPolytope
-from sklearn_crf.inference.relaxations._factor_problems import COUNTED, pieces_of_polytope
+from sklearn_crf.inference.relaxations._factor_problems import COUNTED, build_polytope_pieces
 from sklearn_crf.kernels.relaxations.admm import solve_factors
 from sklearn_crf.models import (
     CountTable,
@@ -38,7 +38,7 @@ class OneFactor:
     def __init__(self, table, n_states, rng, scale=1.0):
         nodes = np.arange(len(n_states))
         self.model = FactorGraph.from_factors(n_states, [(nodes, table)])
-        self.pieces = pieces_of_polytope(LocalPolytope(self.model))
+        self.pieces = build_polytope_pieces(LocalPolytope(self.model))
         shape = len(n_states), max(n_states)
         exists = np.arange(shape[1]) < np.array(n_states)[:, None]
         self.share = np.where(exists, scale * rng.normal(size=shape), -np.inf)

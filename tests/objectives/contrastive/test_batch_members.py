@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf import Example
 from sklearn_crf.encoding import encode_X, make_batches
 from sklearn_crf.graphs import lattice
-from sklearn_crf.learning._growing_sets import members_of
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.learning._growing_sets import split_into_members
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
 def graphs(with_states):
@@ -26,10 +26,10 @@ def graphs(with_states):
 def test_members_have_the_models_of_their_examples(with_states):
     encoded = encode_X(list(graphs(with_states)))
     (batch,) = make_batches(encoded, max_cyclic_nodes=4096)
-    potentials = LinearPotentials(2, 3, pairwise_form("full", 3), n_edge_features=2, n_edge_types=2)
+    potentials = LinearPotentials(2, 3, make_pairwise_form("full", 3), n_edge_features=2, n_edge_types=2)
     coef = np.random.default_rng(1).normal(size=potentials.n_coef)
     model = potentials.model(coef, batch.example)
-    members = members_of(batch, encoded)
+    members = split_into_members(batch, encoded)
     assert len(members) == 4
     for member, example in zip(members, encoded.items, strict=True):
         part, alone = member.part_of(model), potentials.model(coef, example)
@@ -45,12 +45,12 @@ def test_members_have_the_models_of_their_examples(with_states):
 def test_forests_stay_together(X):
     encoded = encode_X(X)
     (batch,) = make_batches(encoded, max_cyclic_nodes=4096)
-    (member,) = members_of(batch, encoded)
+    (member,) = split_into_members(batch, encoded)
     assert member.graph is batch.example.graph
 
 
 def test_lattices_of_an_array_share_their_graph():
     encoded = encode_X(np.zeros((3, 2, 2, 1)))
     (batch,) = make_batches(encoded, max_cyclic_nodes=4096)
-    assert [member.nodes for member in members_of(batch, encoded)] == [slice(0, 4), slice(4, 8), slice(8, 12)]
-    assert all(member.graph is encoded.graph for member in members_of(batch, encoded))
+    assert [member.nodes for member in split_into_members(batch, encoded)] == [slice(0, 4), slice(4, 8), slice(8, 12)]
+    assert all(member.graph is encoded.graph for member in split_into_members(batch, encoded))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from model_strategies import models, random_model, read_only, relabelled, renumbered
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.graphs import Graph, build_disjoint_union, lattice
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.objectives import (
@@ -178,7 +178,7 @@ def test_wide_codes_and_many_edges():
 @pytest.mark.parametrize("n_columns", [2, 3, 17, 257])
 def test_assignments_that_change_one_node_or_most(n_columns):
     graphs = [lattice((7,)), lattice((3, 3))]
-    model = random_model(disjoint_union(graphs), n_columns, seed=2)
+    model = random_model(build_disjoint_union(graphs), n_columns, seed=2)
     rng = np.random.default_rng(n_columns)
     labels = rng.integers(n_columns, size=16)
     sets = AssignmentSets(model, labels, [0, 7, 16])
@@ -212,7 +212,7 @@ def test_changed_nodes_take_two_bytes():
 
 def packed():
     graphs = [lattice((3,)), lattice((2,)), lattice(())]
-    model = random_model(disjoint_union(graphs), 3, seed=5)
+    model = random_model(build_disjoint_union(graphs), 3, seed=5)
     return model, np.array([0, 1, 2, 1, 0, 2], dtype=np.int32), np.array([0, 3, 5, 6])
 
 

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import BruteForce
-from sklearn_crf.models import PairwiseModel, labeling_statistics, score
+from sklearn_crf.models import PairwiseModel, compute_labeling_statistics, score
 from sklearn_crf.objectives import AssignmentSets, ContrastiveSets, Likelihood, tangent_sets
 
 CHAIN = lattice((3,))
@@ -217,5 +217,5 @@ def test_sets_of_what_was_seen_give_biased_gradients():
 
 def test_counted_states_are_statistics():
     # The slope by theta agrees with the function used in the tests above.
-    counts = labeling_statistics(chain_model([0.0, 0.0]), STATES[3])
+    counts = compute_labeling_statistics(chain_model([0.0, 0.0]), STATES[3])
     assert_allclose(slope(counts), [2, 1])

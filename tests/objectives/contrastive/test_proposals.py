@@ -13,10 +13,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, logsumexp
 
 from sklearn_crf import ContrastiveCRF
-from sklearn_crf.graphs import disjoint_union, lattice
+from sklearn_crf.graphs import build_disjoint_union, lattice
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.learning import ContrastiveTraining
-from sklearn_crf.models import PairwiseModel, labeling_statistics, score
+from sklearn_crf.models import PairwiseModel, compute_labeling_statistics, score
 from sklearn_crf.objectives import (
     AssignmentSets,
     ContrastiveSets,
@@ -57,7 +57,10 @@ def test_value_and_statistics_are_those_of_plain_numpy(model, seed):
     is_true = (rows == truth).all(axis=1)
     assert_allclose(loss.terms.sum(), 0.7 * (logsumexp(scores) - logsumexp(scores[is_true])), atol=1e-10)
     share = 0.7 * np.exp(scores - logsumexp(scores))
-    of_truth, parts = labeling_statistics(model, truth), [labeling_statistics(model, row) for row in rows]
+    of_truth, parts = (
+        compute_labeling_statistics(model, truth),
+        [compute_labeling_statistics(model, row) for row in rows],
+    )
     for name in ("unary", "tables"):
         expected = sum(
             s * (getattr(part, name) - getattr(of_truth, name)) for s, part in zip(share, parts, strict=True)
@@ -85,7 +88,7 @@ def test_a_constant_proposal_changes_nothing(dtype):
 
 
 def test_sets_of_a_batch_keep_their_proposals():
-    model = random_model(disjoint_union([lattice((3,)), lattice((2,))]), 2, seed=5)
+    model = random_model(build_disjoint_union([lattice((3,)), lattice((2,))]), 2, seed=5)
     labels, node_ptr = np.array([0, 1, 1, 1, 0], dtype=np.int32), np.array([0, 3, 5])
     rows = [np.array([[0, 1, 1], [1, 1, 0]]), np.array([[1, 0], [0, 0], [1, 1]])]
     log_proposal, sets = [np.array([0.3, -1.0]), np.array([0.1, 2.0, -0.7])], AssignmentSets(model, labels, node_ptr)

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import BruteForce, TreeInference
-from sklearn_crf.models import PairwiseModel, clamped, labeling_statistics, score_terms
+from sklearn_crf.models import PairwiseModel, clamped, compute_labeling_statistics, compute_score_terms
 from sklearn_crf.objectives import Likelihood
 
 # Chains of 4, 1, 12 and 1 nodes.
@@ -25,10 +25,12 @@ def problem(n_states, dtype=np.float64, graph=CHAINS, scale=2.0):
 
 def assert_is_loss(found, model, labels, inference, tol):
     free = inference.marginals(model)
-    expected = free.statistics.minus(labeling_statistics(model, labels))
+    expected = free.statistics.minus(compute_labeling_statistics(model, labels))
     assert_allclose(found.statistics.unary, expected.unary, atol=tol)
     assert_allclose(found.statistics.tables, expected.tables, atol=10 * tol)
-    assert_allclose(found.terms.sum(), (free.log_z_terms - score_terms(model, labels)).sum(), rtol=10 * tol, atol=tol)
+    assert_allclose(
+        found.terms.sum(), (free.log_z_terms - compute_score_terms(model, labels)).sum(), rtol=10 * tol, atol=tol
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

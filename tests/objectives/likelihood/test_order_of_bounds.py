@@ -19,9 +19,9 @@ from sklearn_crf.inference import (
     JunctionTree,
     NormProductBP,
     TRWMessagePassing,
-    best_edge_shares,
     edge_shared_bound,
     nodes_of_edge_shares,
+    optimise_edge_shares,
 )
 from sklearn_crf.learning import JointRelaxation, Relaxation, SharedPiecesTraining
 from sklearn_crf.models import PairwiseModel, score
@@ -122,7 +122,7 @@ def test_best_shares_give_the_least_bound(kind, dtype):
         unary[1, 2] = -np.inf
     unary.flags.writeable = False
     model = replace(model, unary=unary, tables=model.tables.astype(dtype))
-    bound = edge_shared_bound(model, best_edge_shares(model, max_iter=5000, tol=1e-10)).marginals.log_z
+    bound = edge_shared_bound(model, optimise_edge_shares(model, max_iter=5000, tol=1e-10)).marginals.log_z
     assert_allclose(bound, EdgeEntropyBP(**TIGHT).marginals(model).log_z, rtol=1e-6)
 
 

@@ -20,9 +20,9 @@ from sklearn_crf.potentials import (
     FeaturePairs,
     LinearPotentials,
     SparsePotentials,
-    feature_columns,
-    pairwise_form,
-    with_feature_columns,
+    build_feature_columns,
+    convert_to_feature_columns,
+    make_pairwise_form,
 )
 
 N_FEATURES = 30
@@ -40,13 +40,13 @@ def batches_of(n_states, *, weighted=False, n_sentences=14, repeats=True):
         y = [np.cumsum(rng.integers(1, n_states, size=n)) % n_states for n in lengths]
     labels = encode_y(y, encoded, classes=np.arange(n_states)).labels
     weight = rng.choice([0.5, 2.0], n_sentences) if weighted else None
-    prepare = lambda example: with_feature_columns(example, 1)  # noqa: E731
+    prepare = lambda example: convert_to_feature_columns(example, 1)  # noqa: E731
     return make_batches(encoded, labels, weight, max_nodes=12, prepare=prepare)
 
 
 def potentials_of(n_states, **options):
     pairs = FeaturePairs.all(N_FEATURES, n_states)
-    return SparsePotentials(pairs, N_FEATURES, n_states, pairwise_form("full", n_states), **options)
+    return SparsePotentials(pairs, N_FEATURES, n_states, make_pairwise_form("full", n_states), **options)
 
 
 def both_ways(potentials, batches, coef):
@@ -119,7 +119,7 @@ def test_missing_labels_go_with_forbidden_pairs(weighted, scale):
 
 def test_missing_labels_go_with_a_column_of_two_classes():
     batches = with_missing(batches_of(2))
-    potentials = SparsePotentials(FeaturePairs.all(N_FEATURES, 1), N_FEATURES, 2, pairwise_form("full", 2))
+    potentials = SparsePotentials(FeaturePairs.all(N_FEATURES, 1), N_FEATURES, 2, make_pairwise_form("full", 2))
     assert_equal_risks(*both_ways(potentials, batches, np.random.default_rng(0).normal(size=potentials.n_coef)))
 
 
@@ -147,11 +147,11 @@ def chains(n_chains, is_sparse, dtype=np.float64):
     X = [sp.csr_matrix(np.where(x > 1, x, 0)) for x in X] if is_sparse else X
     encoded = encode_X(X, edge_features="constant", edge_types="tied")
     labels = encode_y([rng.integers(5, size=n) for n in lengths], encoded).labels
-    prepare = (lambda example: with_feature_columns(example, 1)) if is_sparse else None
+    prepare = (lambda example: convert_to_feature_columns(example, 1)) if is_sparse else None
     batches = make_batches(encoded, labels, rng.choice([0.5, 2.0], n_chains), max_nodes=1000, prepare=prepare)
     if is_sparse:
         return batches, potentials_of(5)
-    return batches, LinearPotentials(N_FEATURES, 5, pairwise_form("full", 5))
+    return batches, LinearPotentials(N_FEATURES, 5, make_pairwise_form("full", 5))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -213,7 +213,7 @@ def test_an_interrupt_ends_an_evaluation(n_jobs):
     rng, shape = np.random.default_rng(0), (3000, 200)
     encoded = encode_X(rng.normal(size=(*shape, 1)), edge_features="constant", edge_types="tied", lattice_ndim=1)
     labels = encode_y(rng.integers(40, size=shape), encoded).labels
-    potentials = LinearPotentials(1, 40, pairwise_form("full", 40))
+    potentials = LinearPotentials(1, 40, make_pairwise_form("full", 40))
     risk = FastRisk(Likelihood(TreeInference()), potentials, make_batches(encoded, labels), n_jobs=n_jobs)
     path, coef = PassOverChains(risk), np.zeros(potentials.n_coef)
     with interrupted_after(0.1) as sent, pytest.raises(KeyboardInterrupt):
@@ -223,7 +223,7 @@ def test_an_interrupt_ends_an_evaluation(n_jobs):
 
 
 def test_blocks_of_many_classes_hold_many_nodes():
-    cuts = _pass_over_chains.cuts_of_blocks([np.arange(0, 20_001, 10)], n_classes=100)
+    cuts = _pass_over_chains.compute_block_starts([np.arange(0, 20_001, 10)], n_classes=100)
     n_nodes = 10 * np.diff(cuts[0])
     assert n_nodes.sum() == 20_000
     assert len(n_nodes) > 40
@@ -241,12 +241,12 @@ def test_features_that_never_occur_have_no_gradient():
 
 def empty(features):
     """Return nodes without features, as many as the given features have rows."""
-    return feature_columns(sp.csr_matrix(features.shape, dtype=features.dtype))
+    return build_feature_columns(sp.csr_matrix(features.shape, dtype=features.dtype))
 
 
 def test_two_classes_may_share_a_column():
     batches = batches_of(2)
-    potentials = SparsePotentials(FeaturePairs.all(N_FEATURES, 1), N_FEATURES, 2, pairwise_form("full", 2))
+    potentials = SparsePotentials(FeaturePairs.all(N_FEATURES, 1), N_FEATURES, 2, make_pairwise_form("full", 2))
     assert_equal_risks(*both_ways(potentials, batches, np.random.default_rng(0).normal(size=potentials.n_coef)))
 
 
@@ -269,7 +269,7 @@ def test_anything_else_has_no_pass():
     cases = {
         "edge features": (potentials_of(3), [replace(batches[0], example=featured)]),
         "node types": (
-            SparsePotentials(FeaturePairs.all(60, 3), 30, 3, pairwise_form("full", 3), n_node_types=2),
+            SparsePotentials(FeaturePairs.all(60, 3), 30, 3, make_pairwise_form("full", 3), n_node_types=2),
             batches,
         ),
     }

@@ -10,7 +10,7 @@ from sklearn_crf import Example
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import GibbsSampler, MeanField, TreeInference
 from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood, Pseudolikelihood
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
 def batches_of(n_classes, *, edges=True, n_features=3):
@@ -28,7 +28,7 @@ def batches_of(n_classes, *, edges=True, n_features=3):
 def potentials_of(encoded, n_classes, form="potts", **options):
     n_features = encoded.examples[0].node_features.shape[1]
     return LinearPotentials(
-        n_features, n_classes, pairwise_form(form, n_classes), n_edge_features=max(encoded.n_edge_features, 1),
+        n_features, n_classes, make_pairwise_form(form, n_classes), n_edge_features=max(encoded.n_edge_features, 1),
         n_edge_types=max(encoded.n_edge_types, 1), **options,
     )  # fmt: skip
 

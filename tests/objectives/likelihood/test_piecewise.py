@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from sklearn_crf.inference import edge_shared_bound, nodes_of_edge_shares
 from sklearn_crf.models import CountTable, FactorGraph, SparseTable, clamped
 from sklearn_crf.objectives import Piecewise, SharedPieces
-from sklearn_crf.objectives.likelihood._piecewise import _log_sums
+from sklearn_crf.objectives.likelihood._piecewise import _compute_log_sums
 
 
 @pytest.mark.parametrize("n_columns", [1, 2, 3, 4, 7, 8, 9, 17, 130])
@@ -27,14 +27,14 @@ def test_log_sums_are_those_of_more_digits(n_columns, scale):
     best = scores.max(axis=1, keepdims=True)
     expected = best + np.log(np.exp(scores.astype(np.longdouble) - best).sum(axis=1, keepdims=True))
     rounding = np.finfo(np.float64).eps * (np.abs(best) + np.log(n_columns) + 1)
-    assert np.all(np.abs(_log_sums(scores) - expected) <= 2 * rounding)
+    assert np.all(np.abs(_compute_log_sums(scores) - expected) <= 2 * rounding)
 
 
 def test_log_sums_of_rows_without_any_state():
     scores = np.random.default_rng(0).normal(size=(4, 3))
     scores[1] = -np.inf
     with np.errstate(divide="ignore", invalid="ignore"):
-        assert_array_equal(_log_sums(scores), logsumexp(scores, axis=1, keepdims=True))
+        assert_array_equal(_compute_log_sums(scores), logsumexp(scores, axis=1, keepdims=True))
 
 
 def with_gaps(model, seed=0):

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from sklearn_crf import M3NClassifier
 from sklearn_crf.learning import DualMargin
-from sklearn_crf.objectives.likelihood._dual_blocks import fitted_pairs
+from sklearn_crf.objectives.likelihood._dual_blocks import fit_pairs
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -31,9 +31,9 @@ def test_fitted_pairs_have_the_marginals_of_their_ends():
     rng = np.random.default_rng(0)
     pairs = rng.dirichlet(np.full(9, 0.3), size=50).reshape(50, 3, 3)
     first, second = rng.dirichlet(np.ones(3), size=(2, 50))
-    fitted = fitted_pairs(pairs, first, second)
+    fitted = fit_pairs(pairs, first, second)
     assert np.all(fitted >= 0)
     assert_allclose(fitted.sum(axis=2), first, atol=1e-14)
     assert_allclose(fitted.sum(axis=1), second, atol=1e-14)
     # Consistent pairs are not changed.
-    assert_allclose(fitted_pairs(pairs, pairs.sum(axis=2), pairs.sum(axis=1)), pairs, atol=1e-15)
+    assert_allclose(fit_pairs(pairs, pairs.sum(axis=2), pairs.sum(axis=1)), pairs, atol=1e-15)

@@ -8,9 +8,9 @@ import scipy.sparse as sp
 from model_strategies import TOPOLOGIES
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf._threads import ordered_map
-from sklearn_crf.encoding import Batch, Example, SharedRows, trusted_example
-from sklearn_crf.graphs import Graph, disjoint_union
+from sklearn_crf._threads import open_ordered_map
+from sklearn_crf.encoding import Batch, Example, SharedRows, make_trusted_example
+from sklearn_crf.graphs import Graph, build_disjoint_union
 from sklearn_crf.inference import ICM, AutoMap, BruteForce, GraphCut, TreeInference
 from sklearn_crf.objectives import (
     EmpiricalRisk,
@@ -22,7 +22,7 @@ from sklearn_crf.objectives import (
 from sklearn_crf.objectives.margin._forest_planes import SparseForestPlanes, _TableRows
 from sklearn_crf.optimize import bmrm, frank_wolfe
 from sklearn_crf.optimize._frank_wolfe import BlockDual
-from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form
+from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, make_pairwise_form
 
 C = 0.3
 
@@ -72,7 +72,7 @@ def forest_risk(
 ):
     """Return a risk of structured hinges over two batches of forests, with some features zero."""
     rng = np.random.default_rng(seed)
-    form = pairwise_form(form, n_classes)
+    form = make_pairwise_form(form, n_classes)
     potentials = LinearPotentials(3, n_classes, form, **options)
     if sparse:
         pairs = FeaturePairs.all(3 * potentials.n_node_types, potentials.n_columns)
@@ -80,7 +80,7 @@ def forest_risk(
     batches, n_members = [], len(members)
     for start in (0, n_members):
         graphs = [TOPOLOGIES[name](rng) for name in members]
-        graph, sizes = disjoint_union(graphs), [g.n_nodes for g in graphs]
+        graph, sizes = build_disjoint_union(graphs), [g.n_nodes for g in graphs]
         labels = _allowed_labels(rng, graph, 2 if n_states else n_classes, options.get("forbidden"))
         features = rng.normal(size=(graph.n_nodes, 3)) * rng.integers(2, size=(graph.n_nodes, 3))
         features[:, 0] += labels
@@ -160,12 +160,12 @@ def test_nodes_that_share_a_row_of_features_are_as_with_copies(n_classes, dtype)
     part = Graph(3, [[0, 1], [1, 2]])
     labels = rng.integers(n_classes, size=3 * n_rows).astype(np.int32)
     types = [np.tile(np.arange(k, dtype=np.int32), n_rows) for k in (3, 2)]
-    form = pairwise_form("symmetric", n_classes)
+    form = make_pairwise_form("symmetric", n_classes)
     potentials = LinearPotentials(5, n_classes, form, n_node_types=3, n_edge_types=2)
     objective, x = StructuredHinge(TreeInference(), 1 - np.eye(n_classes)), rng.normal(size=potentials.n_coef)
     found = []
     for features in (rows, np.asarray(rows)):
-        example = trusted_example(features, disjoint_union([part] * n_rows), None, *types, None)
+        example = make_trusted_example(features, build_disjoint_union([part] * n_rows), None, *types, None)
         batch = Batch(example, np.arange(n_rows), np.arange(0, 3 * n_rows + 1, 3), labels, None, None)
         planes = ForestPlanes(EmpiricalRisk(objective, potentials, [batch]), C, np.ones(len(x)))
         dual = ForestDual(planes, np.zeros(len(x), dtype=bool))
@@ -250,7 +250,7 @@ def test_a_pass_makes_the_best_steps_towards_earlier_planes(case, bounded, group
     risk.potentials.unpack(below).edge_coef[...] = bounded
     ours = ForestDual(planes, below[planes.places], group=group)
     theirs = BlockDual(None, [1] * 8, below)
-    with ordered_map(n_threads) as planes._map:
+    with open_ordered_map(n_threads) as planes._map:
         for seed in range(3):
             slack = ours.pass_over(np.random.RandomState(seed))
             members = np.random.RandomState(seed).permutation(8)
@@ -277,7 +277,7 @@ def test_passes_have_the_same_bits_on_any_number_of_threads(sparse, forbidden):
     for n_threads in (1, 2):
         risk = forest_risk(members=("chain", "tree") * 40, sparse=sparse, forbidden=forbidden)
         n = risk.potentials.n_coef
-        with ordered_map(n_threads) as mapped:
+        with open_ordered_map(n_threads) as mapped:
             planes = ForestPlanes(risk, C, np.ones(n), mapped)
             dual = ForestDual(planes, np.zeros(n, dtype=bool))
             slacks = [dual.pass_over(np.random.RandomState(seed)) for seed in range(20)]

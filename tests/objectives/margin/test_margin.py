@@ -13,13 +13,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 from sklearn_crf.encoding import Batch, Example
-from sklearn_crf.graphs import disjoint_union
-from sklearn_crf.inference import ICM, BruteForce, GraphCut, conditional_scores
+from sklearn_crf.graphs import build_disjoint_union
+from sklearn_crf.inference import ICM, BruteForce, GraphCut, compute_conditional_scores
 from sklearn_crf.models import score
 from sklearn_crf.objectives import EmpiricalRisk, PlaneOracle, SlackRescaledHinge, StructuredHinge, make_blocks
 from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, one_slack, subgradient
 from sklearn_crf.optimize._bundle import maximize_on_simplex
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 SMALL = sorted(set(TOPOLOGIES) - {"grid", "disconnected", "disconnected_forest"})
 
@@ -99,7 +99,7 @@ def test_unlabelled_nodes_are_completed_and_cost_nothing(kind, weighted):
 def test_conditional_scores_are_scores_of_changed_labels(name, seed):
     model = random_model(name, 3, "weighted", seed=seed)
     labels = random_labels(model, np.random.default_rng(seed))
-    scores = conditional_scores(model, labels)
+    scores = compute_conditional_scores(model, labels)
     for s in range(len(labels)):
         changed = [score(model, np.where(np.arange(len(labels)) == s, k, labels)) for k in range(3)]
         assert_allclose(scores[s] - scores[s, 0], np.array(changed) - changed[0], atol=1e-9)
@@ -111,11 +111,11 @@ def test_conditional_scores_are_scores_of_changed_labels(name, seed):
 def small_risk(seed=0, n_examples=6, n_classes=3, weight=True, form="full"):
     """Return a risk of structured hinges over two batches of forests, with two features of nodes and one of edges."""
     rng = np.random.default_rng(seed)
-    potentials = LinearPotentials(2, n_classes, pairwise_form(form, n_classes))
+    potentials = LinearPotentials(2, n_classes, make_pairwise_form(form, n_classes))
     batches = []
     for start in range(0, n_examples, 3):
         graphs = [TOPOLOGIES[name](rng) for name in ("chain", "one_node", "tree")]
-        graph = disjoint_union(graphs)
+        graph = build_disjoint_union(graphs)
         labels = rng.integers(n_classes, size=graph.n_nodes).astype(np.int32)
         features = rng.normal(size=(graph.n_nodes, 2)) + np.stack((labels, labels == 1), axis=1)
         ptr = np.concatenate(([0], np.cumsum([g.n_nodes for g in graphs])))
@@ -247,7 +247,7 @@ def enumerated_planes(problem, i, batch):
         labelings[:, nodes] = list(product(range(problem.risk.potentials.n_classes), repeat=len(nodes)))
         rows, offsets = [], []
         for labels in labelings.astype(np.int32):
-            slopes, costs = problem.oracle._planes_of(
+            slopes, costs = problem.oracle._compute_labeling_planes(
                 i, problem.risk.potentials.model(np.zeros(problem.n), batch.example), labels
             )
             rows.append(slopes[k])

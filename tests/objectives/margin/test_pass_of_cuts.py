@@ -14,7 +14,7 @@ from sklearn_crf.learning import SaddlePointTraining
 from sklearn_crf.objectives import EmpiricalRisk, FastRisk, PlaneOracle, SaddlePoint, StructuredHinge
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._planes import PlanesOfCuts
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
 def batches_of(shapes):
@@ -36,7 +36,9 @@ def batches_of(shapes):
 
 def potentials_of(batches, **options):
     n_edge_types = int(batches[0].example.edge_type.max()) + 1
-    return LinearPotentials(3, 2, pairwise_form("potts", 2), n_edge_types=n_edge_types, n_edge_features=2, **options)
+    return LinearPotentials(
+        3, 2, make_pairwise_form("potts", 2), n_edge_types=n_edge_types, n_edge_features=2, **options
+    )
 
 
 def submodular_weights(potentials):
@@ -101,7 +103,9 @@ def test_others_have_no_such_pass():
     assert not PassOfCuts.applies(SaddlePoint(ICM()), potentials, batches)
     assert not PassOfCuts.applies(SaddlePoint(AutoMap()), potentials, [unlabelled])
     assert not PassOfCuts.applies(SaddlePoint(AutoMap()), potentials, small)  # by enumeration
-    assert not PassOfCuts.applies(SaddlePoint(AutoMap()), LinearPotentials(3, 3, pairwise_form("potts", 3)), batches)
+    assert not PassOfCuts.applies(
+        SaddlePoint(AutoMap()), LinearPotentials(3, 3, make_pairwise_form("potts", 3)), batches
+    )
     of_graph = Batch(
         Example(example.node_features, general, example.edge_features, edge_type=example.edge_type),
         batches[0].members,

@@ -23,13 +23,13 @@ from sklearn_crf.inference import (
     LoopyBP,
     TreeInference,
     convergence_left_to_caller,
-    scored_labelings,
+    score_all_labelings,
 )
 from sklearn_crf.learning import LEARNINGS
 from sklearn_crf.models import score
 from sklearn_crf.objectives import SlackRescaledHinge
 from sklearn_crf.objectives.margin import _slack_rescaling as slack_rescaling
-from sklearn_crf.objectives.margin._slack_rescaling import best_by_cost
+from sklearn_crf.objectives.margin._slack_rescaling import find_best_by_cost
 
 SMALL = sorted(set(TOPOLOGIES) - {"grid", "disconnected", "disconnected_forest"})
 
@@ -42,7 +42,7 @@ def random_cost(n_classes, rng, whole):
 
 def enumerated(model, labels, cost):
     """Return the products of cost and slack of all labelings; cost[s, k] belongs to state k of node s."""
-    labelings, scores = scored_labelings(model)
+    labelings, scores = score_all_labelings(model)
     own = cost[np.arange(len(labels)), labelings].sum(axis=1)
     return own * (1.0 + scores - score(model, labels))
 
@@ -98,9 +98,9 @@ def test_whole_costs_of_forests_are_exact(name, seed):
     model = random_model(name, 3, "typed", seed=seed, vary_states=bool(seed % 2))
     labels = TreeInference().map(model).labels
     cost = rng.integers(0, 4, size=(model.graph.n_nodes, 3))
-    labelings, scores = scored_labelings(model)
+    labelings, scores = score_all_labelings(model)
     totals = cost[np.arange(len(labels)), labelings].sum(axis=1)
-    profile, labels_at = best_by_cost(model, cost)
+    profile, labels_at = find_best_by_cost(model, cost)
     for total, best in enumerate(profile):
         own = totals == total
         assert_allclose(best, scores[own].max() if own.any() else -np.inf)
@@ -114,8 +114,8 @@ def test_long_chains_take_the_same_product_as_enumeration():
     model = random_model("chain", 3, "weighted", seed=3)
     labels = TreeInference().map(model).labels
     hinge = SlackRescaledHinge(ICM(), 1.0 - np.eye(3))
-    profiled = slack_rescaling._by_profile(model, labels, hinge.cost.T[labels])
-    counted = slack_rescaling._by_enumeration(model, labels, hinge.cost.T[labels])
+    profiled = slack_rescaling._maximise_by_profile(model, labels, hinge.cost.T[labels])
+    counted = slack_rescaling._maximise_by_enumeration(model, labels, hinge.cost.T[labels])
     assert_allclose(profiled.score, counted.score)
     assert_array_equal(profiled.labels, counted.labels)
 
@@ -132,7 +132,7 @@ def test_forbidden_states_are_left_out(never_enumerates):
     labels = np.zeros(6, dtype=np.int32)
     hinge = SlackRescaledHinge(TreeInference(), 1.0 - np.eye(3))
     found = hinge.most_violated(model, labels)
-    labelings, scores = scored_labelings(model)
+    labelings, scores = score_all_labelings(model)
     allowed = np.isfinite(scores)
     costs = (labelings[allowed] != 0).sum(axis=1)
     truth = max(np.max(costs * (1.0 + scores[allowed] - score(model, labels))), 0.0)

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from sklearn_crf.inference import BruteForce, NormProductBP
 from sklearn_crf.models import score
-from sklearn_crf.objectives import Likelihood, RelaxedLikelihood, SoftmaxMargin, StructuredHinge, at_temperature
+from sklearn_crf.objectives import Likelihood, RelaxedLikelihood, SoftmaxMargin, StructuredHinge, apply_temperature
 
 SMALL = sorted(set(TOPOLOGIES) - {"grid", "disconnected", "disconnected_forest"})
 
@@ -95,7 +95,7 @@ def test_forbidden_states_stay_forbidden():
     labels = np.zeros(len(unary), dtype=np.int32)
     loss = SoftmaxMargin(Likelihood(BruteForce()), 1 - np.eye(2), 0.3).loss_statistics(model, labels)
     assert loss.statistics.unary[0, 1] == 0
-    assert np.isneginf(at_temperature(model, 0.3).unary[0, 1])
+    assert np.isneginf(apply_temperature(model, 0.3).unary[0, 1])
 
 
 def test_towards_zero_the_loss_is_the_hinge():

@@ -19,7 +19,7 @@ from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf import Blur, Downsampling, FieldSolver, GaussianNoise
 from sklearn_crf.rtf._objectives import FieldRisk, PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import RegressionTree, factor_templates
+from sklearn_crf.rtf._trees import RegressionTree, build_factor_templates
 from sklearn_crf.rtf.images._channels import ChannelUnits
 from sklearn_crf.rtf.images._degradation import Observation
 from sklearn_crf.rtf.losses import loss_function
@@ -113,7 +113,7 @@ def test_other_algorithms_refuse_a_precision_operator():
 def test_gradient_of_the_loss_of_predictions(degradation):
     rng = np.random.default_rng(0)
     shape = (6, 8)
-    types = factor_templates(np.array([[0, 1], [1, 0]]))
+    types = build_factor_templates(np.array([[0, 1], [1, 0]]))
     plane = rng.normal(size=(*shape, 1))
     observation = Observation.of(degradation, degradation.lifted(degradation(plane, rng)), np.zeros(1), 1.0, UNITS)
     potentials = RegressionTreePotentials(types, [1] * 3, [np.eye(kind.n_inputs(1)) for kind in types], 1)

@@ -10,9 +10,9 @@ from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.rtf import FieldSolver, MissingPixels
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import RegressionTree, factor_templates
-from sklearn_crf.rtf.images._channels import ChannelUnits, with_masks, without_gaps
-from sklearn_crf.rtf.images._degradation import KnownValues, solved_from
+from sklearn_crf.rtf._trees import RegressionTree, build_factor_templates
+from sklearn_crf.rtf.images._channels import ChannelUnits, append_masks, fill_gaps
+from sklearn_crf.rtf.images._degradation import KnownValues, solve_from_image
 from sklearn_crf.rtf.losses import mse
 
 QUICK = {"max_depth": 1, "max_iter": 6, "filter_bank": None, "random_state": 0, "solver": FieldSolver(shrinkage=0.0)}
@@ -51,11 +51,11 @@ def test_gaps_are_filled_by_a_thin_plate():
     free, known = gaps.ravel(), ~gaps.ravel()
     expected = given.ravel().copy()
     expected[free] = -np.linalg.solve(energy[np.ix_(free, free)], energy[np.ix_(free, known)] @ expected[known])
-    filled = without_gaps(np.where(gaps, np.nan, given)[..., None])
+    filled = fill_gaps(np.where(gaps, np.nan, given)[..., None])
     assert filled.dtype == np.float32
     assert_allclose(filled.ravel(), expected, atol=0.01)
     # Also far from zero; known values are not changed.
-    far = without_gaps(np.where(gaps, np.nan, 1e4 + given)[..., None])[..., 0]
+    far = fill_gaps(np.where(gaps, np.nan, 1e4 + given)[..., None])[..., 0]
     assert_allclose(far.ravel(), 1e4 + expected, atol=0.05)
     assert_array_equal(far[~gaps], (1e4 + given)[~gaps].astype(np.float32))
 
@@ -65,7 +65,7 @@ def test_small_images_are_filled(shape):
     image = np.full((*shape, 2), 2.0)
     image[-1, -1, 0] = np.nan
     image[..., 1] = np.nan
-    filled = without_gaps(image)
+    filled = fill_gaps(image)
     assert_allclose(filled[..., 0], 0.0 if shape == (1, 1) else 2.0, atol=1e-5)
     assert_array_equal(filled[..., 1], np.zeros(shape))
 
@@ -74,9 +74,9 @@ def small_problem(rng):
     shape, offsets = (5, 6), np.array([[0, 1], [1, 0]])
     image = rng.normal(size=(*shape, 1)).astype(np.float32)
     gaps = rng.random((*shape, 1)) < 0.5
-    plane = with_masks(np.where(gaps, 0, image).astype(np.float32), gaps, (0,))
+    plane = append_masks(np.where(gaps, 0, image).astype(np.float32), gaps, (0,))
     known = KnownValues((0,), np.array([0.3]), 1.7, ChannelUnits.of({}, 1))
-    types = factor_templates(offsets)
+    types = build_factor_templates(offsets)
     potentials = RegressionTreePotentials(types, [1] * 3, [np.eye(kind.n_inputs(3)) for kind in types], 1)
     field_image = FieldImage.of(
         plane, lattice(shape, offsets), types, [RegressionTree.stump()] * 3, 1, known.observation(plane)
@@ -95,10 +95,10 @@ def test_the_mean_is_that_of_the_field_given_the_known_pixels():
     expected = values.copy()
     shift = free.h.ravel()[~known] - precision[np.ix_(~known, known)] @ values[known]
     expected[~known] = np.linalg.solve(precision[np.ix_(~known, ~known)], shift)
-    found = solved_from(ConjugateGradient(tol=1e-6), observed, image.observation.start)
+    found = solve_from_image(ConjugateGradient(tol=1e-6), observed, image.observation.start)
     assert_allclose(found.x.ravel(), expected, atol=5e-3)
     # Also at a rough tolerance: known values do not hide the residual of the other values.
-    rough = solved_from(ConjugateGradient(tol=1e-2), observed, image.observation.start)
+    rough = solve_from_image(ConjugateGradient(tol=1e-2), observed, image.observation.start)
     assert_allclose(rough.x.ravel(), expected, atol=0.05)
 
 
@@ -129,7 +129,7 @@ def test_known_pixels_stay_and_others_are_better_than_filled(share):
     given = with_gaps(clean[12:], share, seed=1)
     predicted, gaps = field.predict(given), np.isnan(given)
     assert_array_equal(predicted[~gaps], given[~gaps])
-    filled = np.stack([without_gaps(image[..., None])[..., 0] for image in given])
+    filled = np.stack([fill_gaps(image[..., None])[..., 0] for image in given])
     truth = clean[12:][gaps]
     assert np.mean((predicted[gaps] - truth) ** 2) < 0.95 * np.mean((filled[gaps] - truth) ** 2)
     # ``models`` has the same mean, for any inference.
