@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import contextmanager
 from decimal import Decimal
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES):
     is skipped. Memory grows with the words read, not with the sizes that the file
     declares. If the text is too long, damaged or does not consist of numbers, ValueError is raised and names the line.
     """
-    path = Path(path)
+    path = _convert_to_path(path)
     max_bytes = as_integer(max_bytes, "max_bytes", highest=2**63)
     chunks = _read_chunks(path, comment, max_bytes)
     heading, rest, line = _split_heading(chunks)
@@ -54,6 +55,13 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES):
     return heading, NumberReader(np.concatenate(parts), path, bool(heading), tiny)
 
 
+def _convert_to_path(path):
+    """Convert a string or a path to Path, or raise TypeError."""
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"path must be a string or a path, got {path!r}.")
+    return Path(path)
+
+
 def _open(path, mode):
     opener: Callable[..., Any] = _OPENERS.get(path.suffix.lower(), open)
     return opener(path, mode)
@@ -61,14 +69,14 @@ def _open(path, mode):
 
 def get_format_suffix(path):
     """Return the suffix that tells the format of a file, in lower case: ".lg" for "model.LG.xz"."""
-    path = Path(path)
+    path = _convert_to_path(path)
     path = path.with_suffix("") if path.suffix.lower() in _OPENERS else path
     return path.suffix.lower()
 
 
 def count_words_by_line(path):
     """Return the number of words of each non-blank line, for a file that was read before."""
-    with _open(Path(path), "rb") as file:
+    with _open(_convert_to_path(path), "rb") as file:
         return [len(words) for words in map(bytes.split, file) if words]
 
 
@@ -246,12 +254,12 @@ def name_file_in_errors(path):
 
 def read_lines(path, max_bytes):
     """Return the lines of a file as bytes, without line ends and without a UTF-8 byte order mark."""
-    path, max_bytes = Path(path), as_integer(max_bytes, "max_bytes", highest=2**63)
+    path, max_bytes = _convert_to_path(path), as_integer(max_bytes, "max_bytes", highest=2**63)
     text = b"".join(_read_chunks(path, None, max_bytes))
     return [line.removesuffix(b"\r") for line in text.split(b"\n")]
 
 
 def write_text(path, text):
     """Write a file in UTF-8, compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
-    with _open(Path(path), "wb") as file:
+    with _open(_convert_to_path(path), "wb") as file:
         file.write(text.encode())

@@ -408,3 +408,10 @@ def test_scores_that_exp_cannot_hold_are_refused(tmp_path):
             write_uai(tmp_path / "model.uai", model)
         write_uai(tmp_path / "model.LG", model)
         assert score(read_uai(tmp_path / "model.LG"), [1]) == value
+
+
+@pytest.mark.parametrize("path", [None, 3, b"model.uai", ["model.uai"]])
+@pytest.mark.parametrize("read", [read_uai, read_fg, read_marginals, read_labeling])
+def test_what_is_no_path_is_named(read, path):
+    with pytest.raises(TypeError, match="path must be a string or a path, got"):
+        read(path)
