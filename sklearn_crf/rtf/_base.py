@@ -25,7 +25,7 @@ from sklearn_crf.rtf._sharded import read_shards
 from sklearn_crf.rtf._training import Trained, train
 from sklearn_crf.rtf.images._input import OF_INPUT, Reading
 
-# Class that the error suggests if a nested parameter is set but the parameter holds a name.
+# Class that an error message suggests if a nested parameter is set while its parameter is a name or number.
 _NESTED = {name: kind.__name__ for name, kind in OPTION_CLASSES.items()}
 _NESTED |= {"inference": "ConjugateGradient", "filter_bank": "FilterBank"}
 
@@ -118,7 +118,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     @property
     def _former(self) -> Mapping | None:
-        """Fitted attributes of the last call of ``fit`` for a warm start, else None."""
+        """Fitted attributes of the last call of ``fit`` if a warm start continues from them, else None."""
         if not (self.warm_start and hasattr(self, "trees_")):
             return None
         return {name: value for name, value in vars(self).items() if name.endswith("_") or name == "_has_channels"}
@@ -134,7 +134,10 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         return self._store(found)
 
     def _store(self, found: Trained):
-        """Store a trained field. Earlier steps may fail, so the estimator is only changed here."""
+        """Store a trained field in the fitted attributes.
+
+        Only this last step changes the estimator, so that a failed fit leaves it unchanged.
+        """
         for name in {*OF_INPUT, "stages_", "joint_curve_"} - found.attributes.keys():
             self.__dict__.pop(name, None)
         self.__dict__.update(found.attributes)

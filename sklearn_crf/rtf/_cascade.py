@@ -27,7 +27,7 @@ from sklearn_crf.rtf.images._input import Reading
 
 def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, callbacks: list):
     """Train the fields of a cascade; return each trained field, and fitted attributes of the cascade."""
-    # callbacks: argument of ``train`` for each field
+    # callbacks: list of the callback argument of ``train`` for each field
     targets: Any = options.targets
     if cascade.joint and not targets.are_predicted:
         raise ValueError(f"joint training of a cascade needs a prediction loss, got loss={targets.loss!r}.")
@@ -41,7 +41,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
     for k in range(cascade.n_fields):
         own, own_degradations, n_predicted = options, degradations, 0
         if found:
-            # Later fields use a new corruption, which the earlier fields were not trained on.
+            # Later fields are trained on a new corruption, on which the earlier fields were not trained.
             drawn, own_degradations = _redraw_images(targets.corruption, X, degradations, [seed, k])
             seen = drawn
             for stage, trained, others in zip(stages, found, of_folds, strict=True):
@@ -86,7 +86,7 @@ def _train_field(options, X, y, sample_weight, degradations, callbacks):
 
 
 def _split_into_folds(cascade, n_images, seed):
-    """Return the indices of the images of each random fold, none without folds."""
+    """Return the indices of the images in each random fold, or an empty list if there are no folds."""
     if cascade.n_folds is None or cascade.n_fields == 1:
         return []
     if n_images < cascade.n_folds:
@@ -98,7 +98,7 @@ def _split_into_folds(cascade, n_images, seed):
 
 
 def _predict_by_folds(options, trained, folds, of_folds, X, degradations):
-    """Return predictions of a field or, with folds, of the fields that were trained on other images."""
+    """Return predictions of a field. With folds, predict each image by a field that was trained on other images."""
     if not folds:
         return _predict_field(options, trained.attributes, X, degradations)
     found: list = [None] * len(X)
@@ -125,7 +125,7 @@ def _select_degradations(degradations, members):
 
 
 def build_field_inputs(readings: list[Reading], solver, n_jobs, X, degradations) -> list:
-    """Return the input of each field of a cascade: X, with the previous prediction for all but the first field."""
+    """Return the input of each field of a cascade: X and, for all but the first field, the previous prediction."""
     seen = [X]
     for reading in readings[:-1]:
         seen.append(append_channels(X, values_of(reading, solver, n_jobs, seen[-1], degradations)))
@@ -140,7 +140,7 @@ def values_of(reading: Reading, solver, n_jobs, X, degradations):
 
 
 def read_observed_planes(reading: Reading, X, degradations):
-    """Return the planes of images on the lattice of y, and their observation terms or None."""
+    """Read images on the lattice of y; return their planes, and their observation terms or None."""
     planes = reading.read_planes_to_predict(X)
     if degradations is None:
         return planes, None
@@ -150,7 +150,7 @@ def read_observed_planes(reading: Reading, X, degradations):
 
 
 def _redraw_images(corruption, X, degradations, seeds):
-    """Return images with a new corruption or degradation, and the degradations that were drawn."""
+    """Corrupt or degrade images anew; return the images, and the degradations that were drawn."""
     of_clean = degradations is not None and degradations.of_clean
     if corruption is None and not of_clean:
         return X, degradations
@@ -176,7 +176,10 @@ def append_channels(X, predicted):
 
 
 def compute_channel_gradient(potentials, coef, image, linear, channels):
-    """Return the derivative by some channels, given the derivative by the linear coefficients h, for fixed leaves."""
+    """Convert a derivative with respect to the linear coefficients h to one with respect to some channels.
+
+    The leaves of factors are held fixed.
+    """
     # linear: (N, D); channels: list of int; returns (..., len(channels))
     shape, n_channels = image.features.shape[:-1], image.features.shape[-1]
     out = np.zeros((*shape, len(channels)))
@@ -199,9 +202,9 @@ class Stage(NamedTuple):
     """One field of a cascade, with its input for some images."""
 
     field: TreeField
-    images: list  # of FieldImage
+    images: list  # list of FieldImage
     channels: list | None  # channels that hold the previous field's prediction; None for the first field
-    mean: np.ndarray  # (D,); these channels are mean + scale * (prediction of the previous field)
+    mean: np.ndarray  # (D,); the channels are mean + scale * (prediction of the previous field)
     scale: np.ndarray  # (D,)
     whitening: list | None = None  # whitening matrix of each type, in training
 
@@ -230,7 +233,7 @@ class CascadeRisk:
     def __init__(self, objective, stages, targets, weights, n_jobs=None):
         self.objective, self.stages, self.n_jobs = objective, stages, n_jobs
         self.targets, self.weights = targets, weights
-        # Holds the pixel weights, targets and warm starts for the last field.
+        # The risk of the last field holds the pixel weights, targets and warm starts for this field.
         self.last = FieldRisk(objective, stages[-1].potentials, stages[-1].images, targets, weights, n_jobs)
         self._starts: list[list] = [[(None, None)] * len(targets) for _ in stages[:-1]]
         self._ends = np.cumsum([stage.potentials.n_coef for stage in stages])[:-1]
@@ -308,7 +311,7 @@ class JointTraining:
 
     # stages: options of each field
     # fitted: fitted attributes of each field
-    # seen: function of a round and the fitted attributes; returns the input of each field, and the degradations
+    # seen: function of the round number and the fitted attributes; returns each field's input, and the degradations
 
     def __init__(self, stages, fitted, seen, y, sample_weight, seed):
         self.stages, self.fitted, self.seen = stages, fitted, seen
@@ -345,7 +348,7 @@ class JointTraining:
         ]
 
     def _risk(self, number, *, is_training):
-        """Return the cascade on the training images of a round or on held-out images, and the last field's plan."""
+        """Return the cascade's risk on a round's training images, or on held-out images, and the last field's plan."""
         inputs, degradations = self.seen(number, self.fitted)
         data = [self._read(*own, degradations) for own in zip(self.stages, self.fitted, inputs, strict=True)]
         options, last = data[-1]
@@ -369,7 +372,7 @@ class JointTraining:
         return self._prepare_risk(made, plan, rng), plan
 
     def _read(self, stage, fitted, X, degradations):
-        """Return options to continue from a fitted field of the cascade, and its data."""
+        """Return the options for training a fitted field of the cascade further, and the data of the field."""
         targets = replace(stage.targets, corruption=None, former=fitted)
         options = replace(stage, targets=targets, reading=stage.reading.match_fitted_attributes(fitted))
         read = targets.read(options.reading, X, self.y, self.sample_weight, False, degradations)

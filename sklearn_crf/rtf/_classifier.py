@@ -471,10 +471,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return right / total
 
     def _compute_scored_nodes(self, X, y, sample_weight):
-        """Return the weight of correctly labelled pixels, and of all pixels with a known label."""
+        """Return the total weight of correctly labelled pixels, and the total weight of pixels with a known label."""
         is_missing = partial(mask_missing_nodes, missing_label=self.missing_label)
         truth, found, weight = gather_scored_pixels(y, self.predict(X), sample_weight, is_missing)
-        truth = np.array(truth.tolist())  # object arrays become arrays of the labels' type
+        truth = np.array(truth.tolist())  # converts object arrays to the type of the labels
         require_same_kind(truth, found, "y", "the predicted labels")
         weight = np.ones(len(truth)) if weight is None else weight
         return float(weight @ (truth == found)), float(weight.sum())
@@ -505,7 +505,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return self._build_plane_models(self._reading.read_planes_to_predict(X), evidence)
 
     def _read_known_columns(self, planes, y, name="evidence"):
-        """Return known class indices, -1 for missing labels, and ``n_classes`` for labels of unknown classes."""
+        """Return class indices of given labels: -1 if a label is missing, ``n_classes`` if its class is unknown."""
         options = {"missing_label": self.missing_label, "classes": self.classes_, "name": name}
         labels = encode_y(y, planes.encoded, allow_unknown=name == "y", **options).labels
         return [labels] if planes.encoded.layout == "nodes" else labels
@@ -532,7 +532,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
 
 def build_label_targets(classifier: RegressionTreeFieldClassifier, former: Mapping | None = None) -> LabelTargets:
-    """Return the description of the labels that a field predicts. ``former``: fitted attributes for a warm start."""
+    """Return the targets of a field that predicts labels.
+
+    ``former`` holds the fitted attributes from which a warm start continues.
+    """
     of_labels = ("encoding", "cost", "classes", "class_weight", "missing_label")
     given = {name: getattr(classifier, name) for name in of_labels}
     return LabelTargets(type(classifier).__name__, classifier.loss, classifier.inference, former, **given)

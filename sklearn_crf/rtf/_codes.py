@@ -15,13 +15,13 @@ SCORES = ("logistic", "multinomial")
 
 
 class ClassCodes(NamedTuple):
-    """Representation of classes by values, with the costs and weights of decisions."""
+    """Representation of classes by numeric codes, with the costs and class weights of decisions."""
 
     n_classes: int
     loss: str
     encoding: str
-    cost: np.ndarray | None = None  # (n_classes, n_classes): predicted class, true class
-    weight: np.ndarray | None = None  # (n_classes,), weights of classes in decisions
+    cost: np.ndarray | None = None  # (n_classes, n_classes), cost of a predicted class (row) for a true class (column)
+    weight: np.ndarray | None = None  # (n_classes,), weight of each class in decisions
 
     @property
     def are_scores(self) -> bool:

@@ -31,7 +31,7 @@ def fit_held_out_errors(objective, field, data, rng, n_jobs):
 
 
 def _grow_tree(tests, responses, errors, weight, run):
-    """Grow a tree that separates large from small errors, best split first; return it and the leaf of each pixel."""
+    """Grow a tree that separates large from small errors, best split first; return the tree and each pixel's leaf."""
     # responses: (T, n); errors: (n, D); weight: (n,); leaf: (n,)
     tree, leaf = RegressionTree.stump(), np.zeros(len(errors), dtype=np.int64)
     terms = weight[:, None] * np.concatenate([np.ones((len(errors), 1)), errors], axis=1)
@@ -105,7 +105,7 @@ def is_worse_than_mean(images, bank, field, solver, n_jobs):
 
 
 def _sum_squares(data, part, solver, field, n_jobs):
-    """Return for each image the number, sum and sum of squares of known targets, and the squared errors, (4, D)."""
+    """Return sums (4, D) for each image: number, sum and sum of squares of known targets, and sum of squared errors."""
 
     def finish(image, mean, target, weight):
         known = ~np.isnan(target)
@@ -123,8 +123,8 @@ def compute_class_scores(objective, field, data, n_classes, n_jobs):
 
 
 def _sum_class_scores(data, part, objective, field, n_classes, n_jobs):
-    """Sum the scores of the pixels of each class and count them: correctly labelled pixels, and all pixels."""
-    # returns list of (2, n_classes, D + 1), one for each image
+    """Sum the scores and count the pixels of each class, for correctly labelled pixels and for all pixels."""
+    # returns a list of arrays (2, n_classes, D + 1), one for each image
 
     def finish(image, mean, target, weight):
         scores = mean.astype(np.float64)

@@ -13,7 +13,7 @@ WINDOW, _SIGMA = 11, 1.5
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 _NOISE = 0.4
 
-# Variance below which a neighbourhood counts as flat, and minimum similarity of a scale, so that its power is real.
+# Variance below which a neighbourhood counts as flat, and minimum similarity of a scale, which makes its power real.
 _FLAT = 1e-15
 _LEAST = 1e-6
 
@@ -42,7 +42,7 @@ def similarity(prediction, target):
 
 
 class Windows:
-    """Local means, variances and covariance of two images, and derivatives by the first image through them."""
+    """Local means, variances and covariances of two images, and their derivatives with respect to the first image."""
 
     def __init__(self, p, t, means, adjoint):
         # means: function of an image that returns the means of its windows; adjoint: adjoint of this linear map
@@ -52,14 +52,14 @@ class Windows:
         self.covariance = means(p * t) - self.mean_p * self.mean_t
 
     def pulled_back(self, by_mean, by_variance, by_covariance):
-        """Return the derivative by the first image, given derivatives by its mean, its variance, and the covariance."""
+        """Convert derivatives with respect to the first image's mean, variance and covariance to one for the image."""
         by_mean = by_mean - by_covariance * self.mean_t - 2 * by_variance * self.mean_p
         own, cross = 2 * self.p * self._adjoint(by_variance), self.t * self._adjoint(by_covariance)
         return self._adjoint(by_mean) + own + cross
 
     @classmethod
     def of_filter(cls, p, t, matrix):
-        """Return the moments for a separable filter; ``matrix(length)`` is its matrix along an axis."""
+        """Return the moments for a separable filter; ``matrix(length)`` returns the filter's matrix along an axis."""
         matrices = [matrix(length) for length in p.shape]
         return cls(p, t, partial(_filter_axes, matrices), partial(_back, matrices))
 
@@ -122,7 +122,7 @@ def _information(p, t, parent):
 
 def _fit_scale_mixture(band, parent):
     """Fit a Gaussian scale mixture to 3 x 3 neighbourhoods and parents; return multipliers and eigenvalues."""
-    # returns (H, W), 0 at the border; (N,)
+    # returns the multipliers (H, W), 0 at the border, and the eigenvalues (N,)
     height, width = band.shape
     rows = [band[i : height - 2 + i, j : width - 2 + j] for j in range(3) for i in range(3)]
     if parent is not None:
@@ -151,7 +151,7 @@ def _build_pyramid(image, n_scales):
 
 
 def _pull_back_pyramid(slopes, shape):
-    """Return the derivative by the image, given the derivatives by the bands."""
+    """Convert derivatives with respect to the bands to the derivative with respect to the image."""
     shapes = [shape]
     for _ in slopes[1:]:
         shapes.append(tuple((length + 1) // 2 for length in shapes[-1]))

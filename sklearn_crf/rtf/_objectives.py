@@ -34,7 +34,7 @@ def make_solver(inference: Any, tol: float = 1e-5) -> Any:
 
 
 class GaussianLoss(NamedTuple):
-    """Loss of one Gaussian field, and its derivative by the field's parameters."""
+    """Loss of one Gaussian field, and the derivative of the loss with respect to the field's parameters."""
 
     value: float
     statistics: GaussianStatistics
@@ -84,12 +84,12 @@ class Adjoint(NamedTuple):
     """Solution of the second linear system that the derivative of a prediction loss requires."""
 
     x: np.ndarray  # (N, D)
-    scale: float  # factor by which x must be multiplied
+    scale: float  # factor by which the solution x must be multiplied
     converged: bool
 
 
 def compute_mean_statistics(mean, adjoint):
-    """Return the derivative by the field of a function of its mean."""
+    """Return the derivative of a function of a field's mean with respect to the parameters of the field."""
     # mean: (N, D)
     linear, values = np.multiply(adjoint.x, adjoint.scale, dtype=np.float64), mean.astype(np.float64)
     outer = linear[:, :, None] * values[:, None, :]
@@ -100,8 +100,8 @@ def compute_mean_statistics(mean, adjoint):
 class PredictionLoss:
     r"""Prediction loss of a field, :math:`\ell(J^{-1} h, y)`.
 
-    The derivative requires one more solve, :math:`c = J^{-1} \nabla \ell`. The derivative by ``h`` is c; by a block
-    (s, t) of J it is :math:`-c_s u_t^\top`, with the prediction u.
+    The derivative requires one more solve, :math:`c = J^{-1} \nabla \ell`. The derivative with respect to ``h`` is c.
+    The derivative with respect to a block (s, t) of J is :math:`-c_s u_t^\top`, with the prediction u.
     """
 
     # ``loss_function(prediction, target)`` for arrays ``(*lattice, D)``; returns the value and the derivative
@@ -112,11 +112,11 @@ class PredictionLoss:
     scale: Any = 1.0
     # ``weighted_loss(prediction, target, weight)`` for pixel weights ``(*lattice, 1)``, or None
     weighted_loss: Any = None
-    # Unit of the loss: its factor if the user's values are multiplied by a constant
+    # Unit of the loss, which grows like the loss if the user's values are multiplied by a constant
     unit: float = 1.0
     # Factor that converts the loss to the units of the user
     reported: float = 1.0
-    # Strength of a penalty on predictions: half the squared prediction of each pixel, times this
+    # Strength of a penalty on predictions, by which half the squared prediction of each pixel is multiplied
     ridge: float = 0.0
 
     def is_mean(self, graph):
@@ -134,7 +134,7 @@ class PredictionLoss:
         return GaussianLoss(value, compute_mean_statistics(found.x, adjoint), (found.x, adjoint.x), converged)
 
     def _value_and_slope(self, model, x, y, weight):
-        """Return the value of the loss, and its derivative by the field's mean."""
+        """Return the value of the loss, and its derivative with respect to the field's mean."""
         shape = *model.graph.shape, model.n_values
         prediction, target = ((self.offset + self.scale * z.astype(np.float64)).reshape(shape) for z in (x, y))
         missing = np.isnan(target)
@@ -145,7 +145,7 @@ class PredictionLoss:
         return value, (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
 
     def adjoint(self, model, slope, init=None, n_threads=1):
-        r"""Return :math:`J^{-1}` times the derivative by the prediction."""
+        r"""Return :math:`J^{-1}` times the derivative with respect to the prediction."""
         # slope: (N, D)
         # Derivatives are divided by their largest magnitude to stay within the range of float32.
         unit = float(np.abs(slope).max(initial=0.0)) or 1.0
@@ -166,7 +166,7 @@ class PredictionLoss:
         return value + 0.5 * float(np.sum(pull * prediction)), slope + pull
 
     def _check_loss(self, prediction, target):
-        """Return the value and derivative of the loss. Check them, since the user may have supplied the function."""
+        """Compute the loss; check its value and derivative, since users can pass their own loss functions."""
         found = self.loss_function(prediction, target)
         with errors_of(getattr(self.loss_function, "__name__", type(self.loss_function).__name__)):
             if not (isinstance(found, tuple | list) and len(found) == 2):
@@ -204,14 +204,17 @@ def group_stacks(images, objective):
         else:
             of_shape.setdefault(image.features.shape, []).append(i)
     for shape, members in of_shape.items():
-        # Equal sizes, since other threads would wait for a group that is larger than the rest.
+        # Stacks have about equal sizes, since a larger stack would keep the other threads waiting.
         n_stacks = -(-len(members) // (tuned.PIXELS_OF_STACK // prod(shape[:-1])))
         stacks += [own.tolist() for own in np.array_split(members, n_stacks)]
     return sorted(stacks)
 
 
 def stack_images(images):
-    """Stack images into one: planes become slices of a volume, chains rows of a plane. No factors connect them."""
+    """Stack images into one image: planes become slices of a volume, and chains become rows of a plane.
+
+    No factors connect the stacked images.
+    """
     if len(images) == 1:
         return images[0]
     graph = images[0].graph
@@ -228,7 +231,7 @@ def _concatenate(parts, members):
 
 
 def _merge_equal(weight):
-    """Return the weights of pixels as one number if all are equal."""
+    """Return a single number if all pixel weights are equal, else the weights."""
     return weight[0] if np.all(weight == weight[0]) else weight
 
 
@@ -242,7 +245,7 @@ class FieldRisk:
 
     # targets: list of (N, D)
     # weights: list of (N,) or None, pixel weights of each image; they are divided by their mean
-    # whole: summary of all images if these are only a part
+    # whole: summary of all training images if the risk holds only a part of them
     # stacks: list of list of int, images that are evaluated together; None evaluates each separately
 
     def __init__(self, objective, potentials, images, targets, weights=None, n_jobs=None, whole=None, stacks=None):
@@ -271,7 +274,7 @@ class FieldRisk:
         ]
 
     def replaced(self, potentials, images):
-        """Return the risk of a field whose trees have grown, keeping warm starts."""
+        """Return the risk of a field whose trees have grown; the new risk has the same warm starts."""
         other = copy(self)
         other._take(potentials, images)
         return other
@@ -348,7 +351,7 @@ class FieldRisk:
         return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self.whole.weight
 
     def statistics(self, coef):
-        """Return the derivatives of the mean loss by the field of each image."""
+        """Return the derivatives of the mean loss with respect to the field of each image."""
         found, parameters = [None] * len(self.images), self._parameters(coef)
         of_stacks = map_tasks(
             lambda k, n_threads: self._loss(parameters, k, n_threads).statistics, range(len(self.stacks)), self.n_jobs
@@ -363,7 +366,10 @@ class FieldRisk:
         return self.loss_of(parameters, self._stacked[k], k, n_threads)
 
     def loss_of(self, parameters, image, k, n_threads):
-        """Return the loss of a field of stack k. ``image`` may have other channels than the images of this risk."""
+        """Return the loss of the field of stack k.
+
+        ``image`` may have other channels than the images of this risk.
+        """
         model = parameters.model(image, n_threads)
         target, weight = self._of_stacks[k]
         options = {"weight": weight, "state": self.states[k], "n_threads": n_threads, "start": image.start}
@@ -387,7 +393,7 @@ class GaussianLikelihood:
     unit = reported = 1.0
 
     def is_mean(self, graph):
-        """Return whether the loss is a mean over pixels: only without edges, when it equals the pseudolikelihood."""
+        """Return whether the loss is a mean over pixels, which requires a graph without edges."""
         return graph.n_edges == 0
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
@@ -398,7 +404,7 @@ class GaussianLikelihood:
         n_nodes, n_values = y.shape
         if y.size > tuned.MOST_DENSE_VALUES:
             raise ValueError(
-                "loss='likelihood' inverts the precision of an image: at most "
+                "loss='likelihood' inverts the precision matrix of each image, so an image can have at most "
                 f"{tuned.MOST_DENSE_VALUES} values, got {y.size}."
             )
         precision = model.precision_matrix().toarray()

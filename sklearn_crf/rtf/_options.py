@@ -88,9 +88,9 @@ class Window(Options):
     Parameters
     ----------
     size : int or array-like of shape (n_offsets, lattice_ndim), default=3
-        Side of the window: 3 connects each pixel to its 8 neighbours (4 factor types; 26 neighbours and 13 types in
-        volumes), 5 to 24 neighbours (12 types), and 1 to none. An array holds the offsets from the first pixel of a
-        pair to the second.
+        Side of the window: 3 connects each pixel to its 8 neighbours by 4 factor types (in volumes, to 26 neighbours
+        by 13 types), 5 connects it to 24 neighbours by 12 types, and 1 to no neighbours. An array holds the offsets
+        from the first pixel of a pair to the second.
     pairwise_channels : array-like of int or None, default=None
         Channels used by the linear models of pairs, None for all. Their trees use all channels. Linear models take most
         of the training time: using only a few channels makes training several times as fast.

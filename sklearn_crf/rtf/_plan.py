@@ -54,8 +54,8 @@ class ReadImages(NamedTuple):
     """Training images, or the images of one shard, read as planes, with their targets."""
 
     planes: Planes
-    targets: list  # (N, D) for each image, in the units of the user
-    weights: list | None  # (N,) for each image
+    targets: list  # targets (N, D) of each image, in the units of the user
+    weights: list | None  # pixel weights (N,) of each image
     layout: dict  # fitted attributes that describe y
     corrupted: Callable | None = None
     missing: tuple = ()  # channels of X that may be NaN
@@ -77,7 +77,7 @@ class TreeData(NamedTuple):
     images: Any  # ImagesHere or ShardedImages, with targets of mean 0 and variance 1
     encoded: Any  # Encoded or Outline of X
     offsets: np.ndarray
-    units: ChannelUnits  # of the channels of X
+    units: ChannelUnits  # units of the channels of X
     missing: tuple  # channels of X that may be NaN
     common: Common
 
@@ -90,14 +90,14 @@ class TreeData(NamedTuple):
 
 @dataclass(frozen=True)
 class _Targets:
-    """Base class of targets: values or labels."""
+    """Base class of training targets, which are values or labels."""
 
     # former: fitted attributes of the last call of fit, from which a warm start continues
 
     name: str  # name of the estimator, for messages
     loss: str | Callable
     inference: Any
-    former: Any = None  # Mapping
+    former: Any = None  # Mapping or None
 
     takes_examples: ClassVar[bool] = False
     losses_with_weights: ClassVar[dict] = losses.WEIGHTED
@@ -148,7 +148,7 @@ class _Targets:
         return found
 
     def choose_mean_and_scale(self, moments: Sequence[TargetMoments]) -> tuple[np.ndarray, float]:
-        """Return the mean (D,) and the scale of the targets; a warm start keeps the mean and scale of the last fit."""
+        """Return the mean (D,) and the scale of the targets. A warm start reuses the mean and scale of the last fit."""
         if self.former is not None:
             return self.former["target_mean_"], self.former["target_scale_"]
         return reduce(TargetMoments.joined, moments).compute_mean_and_scale()
@@ -204,7 +204,7 @@ class ValueTargets(_Targets):
 
     @property
     def are_drawn(self) -> bool:
-        """Whether X is corrupted or degraded anew in every round."""
+        """Whether X is corrupted or degraded anew in every training round."""
         return self.corruption is not None or self.is_degraded
 
     def check(self) -> None:
@@ -216,7 +216,7 @@ class ValueTargets(_Targets):
             )
 
     def read_given(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> ReadImages:
-        """Read images and their target values, after degrading clean images if asked for."""
+        """Read images and their target values, and prepare clean images for corruption or degradation."""
         if not self.are_drawn:
             return self.read(reading, X, y, sample_weight)
         X, y, is_grey, degradations = _degradation.read_clean(X, y, self.corruption, self.degradation)
@@ -233,7 +233,7 @@ class ValueTargets(_Targets):
         return read.planes, read.missing if self.corruption is not None else (), []
 
     def of_shards(self, gaps: tuple, labels: list, counted: Callable) -> "ValueTargets":
-        """Return targets that know in which channels the corruption of all shards leaves gaps."""
+        """Return targets that record in which channels a corruption leaves gaps, for all shards."""
         return replace(self, gaps=gaps)
 
     def read(
@@ -262,7 +262,7 @@ class ValueTargets(_Targets):
         return ReadImages(planes, targets, weights, layout, drawn.make, drawn.missing, degradations, kept)
 
     def found(self, read: ReadImages) -> tuple:
-        """Return statistics of the images in memory or of one shard; :meth:`common` joins those of all shards."""
+        """Return statistics of the images in memory or of one shard; :meth:`common` joins statistics of all shards."""
         values = np.concatenate(read.targets)
         moments, extremes = TargetMoments.of(read.targets, read.weights), (np.nanmin(values), np.nanmax(values))
         return moments, extremes, read.layout, read.planes.offsets, read.keeps_known
@@ -298,7 +298,7 @@ class ValueTargets(_Targets):
         mean, scale, data_range = unit * common.mean, unit * common.scale, unit * ((high - low) or 1.0)
         return {
             "loss_function": losses.loss_function(self.loss, data_range),
-            # For degraded images the observation terms dominate the norm that residuals are relative to.
+            # Residuals are divided by a norm that is large for degraded images, because of their observation terms.
             "solver": make_solver(self.inference, 1e-5 if self.is_degraded else 1e-4),
             "offset": mean,
             "scale": scale,
@@ -360,7 +360,7 @@ class LabelTargets(_Targets):
         self, planes: Planes, columns: list, of_class: np.ndarray | None, is_joint: bool, weights: list | None
     ) -> list | None:
         """Return pixel weights from the weights of examples and classes, 0 where the label is missing."""
-        # of_class: (n_classes,) or None; is_joint: whether the loss of an example is not a sum over its pixels
+        # of_class: (n_classes,), class weights, or None; is_joint: whether an example's loss is not a sum over pixels
         gaps = [own < 0 for own in columns]
         is_complete = not any(gap.any() for gap in gaps)
         if is_complete and of_class is None:
@@ -410,7 +410,7 @@ class LabelTargets(_Targets):
         return replace(targets, class_weight=dict(zip(targets.classes.tolist(), weights.tolist(), strict=True)))
 
     def found(self, read: ReadImages) -> tuple:
-        """Return statistics of the images in memory or of one shard; :meth:`common` joins those of all shards."""
+        """Return statistics of the images in memory or of one shard; :meth:`common` joins statistics of all shards."""
         return TargetMoments.of(read.targets, read.weights), read.layout
 
     def common(self, found: Sequence) -> Common:
@@ -458,7 +458,7 @@ class FieldOptions:
     seed: int
     n_jobs: int | None
     verbose: int
-    # Number of last channels of X that filters skip. Nonzero only for cascades that are trained jointly.
+    # Number of trailing channels of X that the filters skip. Nonzero only for cascades that are trained jointly.
     n_unfiltered: int = 0
 
 
@@ -467,13 +467,13 @@ class FieldPlan(FitLimits):
     """Parameters of a fit with all "auto" values resolved."""
 
     targets: Targets
-    objective: Any  # without the penalty on scores, which depends on the number of leaves
+    objective: Any  # training objective without the penalty on scores, which depends on the number of leaves
     common: Common  # mean, scale and description of the targets
     offsets: np.ndarray  # (n_offsets, 2), or (n_offsets, 3) for volumes
     lattice_ndim: int
-    units: ChannelUnits  # of the channels of X
+    units: ChannelUnits  # units of the channels of X
     missing: tuple[int, ...]  # channels of X that may be NaN
-    n_filtered: int  # number of first channels of X, the input of the filters
+    n_filtered: int  # number of leading channels of X, which are the input of the filters
     n_node_types: int
     filter_bank: Any
     window: Window
@@ -483,13 +483,13 @@ class FieldPlan(FitLimits):
     has_given_max_iter: bool  # whether the user chose max_iter
     must_stop_early: bool  # whether to raise an error if nothing can be held out
     tol: float
-    depth: int | None  # of the trees of pixels; None lets it depend on the number of parameters
+    depth: int | None  # depth of the trees of pixels; None if the depth depends on the number of parameters
     n_values: int  # total number of values of y
     seed: int
 
     @classmethod
     def of(cls, options: FieldOptions, data: TreeData) -> "FieldPlan":
-        """Return the plan for some data."""
+        """Return the plan for the training data."""
         targets, asked, common = options.targets, options.solver, data.common
         if asked.ridge != "auto" and not targets.are_scores:
             raise ValueError(
@@ -497,7 +497,7 @@ class FieldPlan(FitLimits):
             )
         ndim, n_pixels = data.encoded.lattice_ndim, sum(map(prod, data.images.shapes))
         if ndim == 3 and isinstance(targets.loss, str) and targets.loss in ("ssim", "iw_ssim"):
-            raise ValueError(f"loss={targets.loss!r} is of images, but X holds volumes: use 'mse' or 'psnr'.")
+            raise ValueError(f"loss={targets.loss!r} supports only images, but X holds volumes: use 'mse' or 'psnr'.")
         # For prediction losses, a few iterations on random crops of the images suffice in each round.
         in_parts = ndim >= 2 and targets.are_predicted
         is_enough = targets.are_predicted and n_pixels >= tuned.LEAST_TO_HOLD_OUT[ndim]

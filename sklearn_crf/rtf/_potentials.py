@@ -70,10 +70,10 @@ def _clip_together(parts, low, high):
 
 
 def compute_slope_gradient(kind, features, leaf, square, n_leaves):
-    """Return the derivative by the slopes of leaves, given the derivative by the precision of each factor."""
+    """Convert derivatives with respect to the precision of each factor to derivatives for the slopes of leaves."""
     # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
     terms = kind.average_multiplier_channels(features).astype(np.float64)[:, :, None, None] * square[:, None]
-    # Sums factor by factor, in an order that does not depend on the threads.
+    # Sum factor by factor, in an order that does not depend on the threads.
     members = sp.csc_matrix((np.ones(len(leaf)), leaf, np.arange(len(leaf) + 1)), shape=(n_leaves, len(leaf)))
     return (members @ terms.reshape(len(leaf), -1)).reshape(n_leaves, *terms.shape[1:])
 
@@ -91,7 +91,7 @@ class FieldImage:
     # features: channels (H, W, F), or (D, H, W, F) for volumes, contiguous
     # graph: lattice of the image, with edges grouped by offset
     # leaves: list of ndarray of shape (n_factors,), leaf of each factor, for each type
-    # chosen: dict of channel indices to ndarray, channels for types whose linear models use only some
+    # chosen: dict from channel indices to arrays of these channels, for types whose models use only some channels
     # observation: contribution of a degraded image to the field
 
     features: np.ndarray
@@ -127,16 +127,17 @@ class FieldImage:
 
 
 class GaussianStatistics(NamedTuple):
-    r"""Derivative of a scalar by the arrays of a :class:`~sklearn_crf.models.GaussianModel`, in factored form.
+    r"""Derivative of a scalar function of a :class:`~sklearn_crf.models.GaussianModel`, in factored form.
 
-    The derivative by ``h`` is ``linear``, and by ``diagonal[s]`` it is ``square[s]``. The derivative by the block of an
-    edge (s, t) is ``-(linear[s] values[t]' + values[s] linear[t]')``, plus ``cross`` of the edge, if given.
+    The derivative with respect to ``h`` is ``linear``, and with respect to ``diagonal[s]`` it is ``square[s]``. The
+    derivative with respect to the block of an edge (s, t) is ``-(linear[s] values[t]' + values[s] linear[t]')``, plus
+    ``cross`` of the edge, if given.
     """
 
-    # linear: (N, D)
-    # values: (N, D)
-    # square: (N, D, D)
-    # cross: (E, D, D), or None
+    # linear: (N, D), derivative with respect to ``h``
+    # values: (N, D), values that are multiplied by ``linear`` in the derivative for an edge
+    # square: (N, D, D), derivative with respect to ``diagonal``
+    # cross: (E, D, D), additional derivative with respect to the blocks of edges, or None
 
     linear: np.ndarray
     values: np.ndarray
@@ -144,15 +145,15 @@ class GaussianStatistics(NamedTuple):
     cross: np.ndarray | None = None
 
     def split(self, n):
-        """Return the statistics of each of n images of equal size that are concatenated."""
+        """Split the statistics of n concatenated images of equal size into the statistics of each image."""
         return [GaussianStatistics(*own) for own in zip(*(np.split(part, n) for part in self[:3]), strict=True)]
 
 
 class LeafParameters(NamedTuple):
     """Parameters of the leaves of one type, as views of the flat parameter vector."""
 
-    precision: np.ndarray  # (L, m, m): m is D for one pixel, 2 D for two
-    weight: np.ndarray  # (L, m, B), of the whitened inputs
+    precision: np.ndarray  # (L, m, m), precision of each leaf; m is D for a pixel, and 2 D for a pair
+    weight: np.ndarray  # (L, m, B), weights of the whitened inputs
     slopes: np.ndarray  # (L, I, m, m), increase of the precision per unit of each of I channels
 
 
@@ -168,7 +169,7 @@ class RegressionTreePotentials:
     """
 
     # n_leaves: list of int, number of leaves for each type
-    # whitening: list of ndarray of shape (B, n_inputs), V of each type
+    # whitening: list of arrays of shape (B, n_inputs), the matrix V of each type
     # packed: whitening with columns in the order of the kernels
     # n_values: number D of values of a pixel
 
@@ -193,7 +194,7 @@ class RegressionTreePotentials:
 
     @cached_property
     def _places(self):
-        """Shape of each parameter array and its slice of the flat vector, for each type."""
+        """Shape of each parameter array, and slice of the array in the flat vector, for each type."""
         sizes = zip(self.types, self.n_leaves, self._sizes, self.whitening, strict=True)
         places, start = [], 0
         for kind, n, m, white in sizes:
@@ -233,7 +234,7 @@ class RegressionTreePotentials:
         return coef
 
     def grown(self, coef, parents, n_leaves):
-        """Return potentials with more leaves, and parameters in which each leaf starts from its parent's."""
+        """Return potentials with more leaves, and parameters in which new leaves copy those of their parents."""
         potentials = RegressionTreePotentials(self.types, n_leaves, self.whitening, self.n_values)
         grown = np.empty(potentials.n_coef)
         for old, new, parent in zip(self.unpack(coef), potentials.unpack(grown), parents, strict=True):
@@ -242,7 +243,10 @@ class RegressionTreePotentials:
         return potentials, grown
 
     def project(self, coef, bounds):
-        """Return the nearest parameters with precision eigenvalues in the bounds, slopes in 0 to the upper bound."""
+        """Project parameters to the nearest feasible ones: eigenvalues of precisions and slopes lie within bounds.
+
+        Eigenvalues of precisions lie between both bounds, and eigenvalues of slopes between 0 and the upper bound.
+        """
         # coef: (n_coef,); returns (n_coef,)
         projected = coef.copy()
         parts = self.unpack(projected)
@@ -251,7 +255,7 @@ class RegressionTreePotentials:
                 clip_eigenvalues_in_place(projected, precisions, size, *bounds)
                 clip_eigenvalues_in_place(projected, slopes, size, 0.0, bounds[1])
                 continue
-            # Matrices of all pairwise types have equal size, and a single call is several times as fast.
+            # A single call for the matrices of all pairwise types, which have equal size, is several times as fast.
             own = [part for part, m in zip(parts, self._sizes, strict=True) if m == size]
             _clip_together([part.precision for part in own], *bounds)
             _clip_together([part.slopes.reshape(-1, size, size) for part in own], 0.0, bounds[1])
@@ -267,7 +271,7 @@ class RegressionTreePotentials:
         return {size: tuple(np.concatenate(own).astype(np.int64) for own in both) for size, both in found.items()}
 
     def at(self, coef, dtype):
-        """Return the parameters in the layout of kernels, for images of a floating point type."""
+        """Return the parameters in the layout of the kernels, in the floating point type of the images."""
         return _PackedParameters(self, coef, dtype)
 
     def model(self, coef, image, n_threads=1):
@@ -275,14 +279,14 @@ class RegressionTreePotentials:
         return self.at(coef, image.features.dtype).model(image, n_threads)
 
     def pullback(self, image, statistics):
-        """Return the derivative by the parameters, given the derivative by the field of an image."""
+        """Convert the derivative with respect to the field of an image to a derivative for the parameters."""
         # returns (n_coef,)
         sums = self.make_gradient_sums()
         sums.add(image, statistics)
         return sums.total()
 
     def make_gradient_sums(self):
-        """Return an accumulator of derivatives by the parameters, initially zero."""
+        """Return an accumulator for derivatives with respect to the parameters, initially zero."""
         return _GradientSums(self)
 
 
@@ -332,12 +336,15 @@ class _PackedParameters:
 
 
 def _times(weight, matrix):
-    """Return linear models (L, m, B) times a matrix, computed in one product."""
+    """Multiply linear models (L, m, B) by a matrix, in one product."""
     return (weight.reshape(-1, weight.shape[2]) @ matrix).reshape(*weight.shape[:2], -1)
 
 
 class _GradientSums:
-    """Derivative by the parameters, summed over images. Linear models stay in the layout of kernels until the end."""
+    """Derivative with respect to the parameters, summed over images.
+
+    Derivatives for linear models stay in the layout of the kernels until the total is computed.
+    """
 
     def __init__(self, potentials):
         self.potentials = potentials
@@ -349,7 +356,7 @@ class _GradientSums:
         ]
 
     def add(self, image, statistics):
-        """Add the gradient of one image, given the derivatives of its loss by the image's Gaussian model."""
+        """Add the gradient of one image, given the derivatives of its loss with respect to its Gaussian model."""
         linear, values, square = contiguous(statistics)
         types = []
         for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):
@@ -398,7 +405,7 @@ def _add_type(run, own, h, diagonal):
 
 
 def compute_factor_terms(statistics, image, types, number):
-    """Return the derivatives by the linear values and by the precision of each factor of a type."""
+    """Return the derivatives with respect to the linear values and the precision of each factor of a type."""
     # slope: (n_factors, m); square: (n_factors, m, m)
     kind = types[number]
     linear, values, square = (at_ends(part, kind, image.features.shape[:-1]) for part in statistics[:3])

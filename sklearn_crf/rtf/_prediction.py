@@ -75,7 +75,7 @@ def _check_tree(arrays, n_channels):
         raise ValueError(f"the tests of a tree must compare channels 0 to {n_channels - 1}, found others.")
     if np.abs(offsets).max(initial=0) > tuned.LARGEST_OFFSET:
         raise ValueError(
-            f"the tests of a tree look {np.abs(offsets).max()} pixels away, more than {tuned.LARGEST_OFFSET}."
+            f"the tests of a tree look {np.abs(offsets).max()} pixels away, but the limit is {tuned.LARGEST_OFFSET}."
         )
 
 
@@ -105,14 +105,14 @@ class FittedField:
 
     @property
     def reach(self):
-        """Largest distance, in rows or columns, between a factor's pixels and a pixel that it depends on."""
+        """Largest distance, in rows or columns, between a factor's pixels and a pixel on which the factor depends."""
         of_tests = max(int(np.abs(tree.test[:, [1, 2, 4, 5]]).max(initial=0)) for tree in self.trees)
         of_pairs = int(np.abs(self.offsets).max(initial=0))
         return of_tests + of_pairs + (0 if self.filter_bank is None else self.filter_bank.reach_)
 
     @property
     def period(self):
-        """Spacing of the rows and columns at which windows must begin so that they have the field of the plane."""
+        """Grid spacing: a window that begins at a multiple of this spacing has the same field as the whole plane."""
         return 1 if self.filter_bank is None else self.filter_bank.period_
 
     def model(self, plane, n_threads, observation=None):
@@ -133,7 +133,10 @@ class FittedField:
         return FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads, observation)
 
     def build_model_and_eigenvalues(self, plane, n_threads):
-        r"""Return the field, and :math:`\sum_{F \ni s} \lambda_{\min}(J_F)` of each pixel, a lower bound on J."""
+        r"""Return the field, and for each pixel s the sum :math:`\sum_{F \ni s} \lambda_{\min}(J_F)`.
+
+        The smallest sum is a lower bound on the eigenvalues of J.
+        """
         # plane: (H, W, F); eigenvalues: (H, W)
         image = self._image(plane, n_threads)
         total = np.zeros(image.features.shape[:2])
@@ -178,9 +181,9 @@ class FittedField:
         """Return the mean of the field of a plane, and the result of ``and_also(model)`` or None."""
         # plane: (H, W, F) or (D, H, W, F); mean: (N, D); others: (N, D)
         shape = plane.shape[:-1]
-        # Images with observation terms are not cut into tiles: blur couples distant pixels, and known pixels dominate
-        # the norm by which tiles are compared. Volumes, and other solvers than conjugate gradients, do not support
-        # tiles.
+        # Images with observation terms are not cut into tiles, since blur couples distant pixels. Known pixels would
+        # also dominate the norm by which tiles are compared.
+        # Volumes and solvers other than conjugate gradients do not support tiles.
         is_whole = prod(shape) <= tuned.PIXELS_OF_TILES or len(shape) == 3 or not isinstance(solver, ConjugateGradient)
         if is_whole or observation is not None or self.known is not None:
             if observation is None and self.known is not None:
@@ -235,7 +238,7 @@ def arrange_in_layout(fitted: Mapping, planes: Planes, values: list):
 
 
 def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
-    """Clip values. By default, images get the range and data type of y, if this is floating or unsigned."""
+    """Clip values, for images by default to the range and data type of y, if the type is floating or unsigned."""
     if not isinstance(clip, str):
         return values if clip is None else np.clip(values, *clip)
     dtype = np.dtype(fitted["target_dtype_"])
@@ -368,7 +371,7 @@ class TiledTask(NamedTuple):
 
     @classmethod
     def of(cls, estimator: Any, finished: Callable, *of_predictions: Any) -> "TiledTask":
-        """Return the task of a fitted estimator; ``of_predictions`` are the fields from ``dtype`` on."""
+        """Return the task of a fitted estimator; ``of_predictions`` holds the attributes from ``dtype`` on."""
         fitted, inference, name = vars(estimator), estimator.inference, type(estimator).__name__
         return cls(name, fitted, make_solver(inference), inference, finished, estimator.n_jobs, *of_predictions)
 
@@ -450,7 +453,7 @@ class _Planes:
                 f"{window.left} to {window.right - 1}."
             )
         model, certain = self.field.build_model_and_eigenvalues(features, n_threads)
-        # Pixels near an edge of the window inside the plane lack factors, so they are excluded.
+        # Pixels near a window edge that lies inside the plane lack factors, so they are excluded.
         near = self.field.reach
         inner = certain[
             near * (window.top > 0) : window.shape[0] - near * (window.bottom < self.shape[0]),
@@ -460,7 +463,7 @@ class _Planes:
         return model
 
     def write(self, mean, out, tiles, error):
-        """Write the predictions; return the number of pixels whose label can differ for an error of the values."""
+        """Write the predictions; return the number of pixels whose label can differ if the values have this error."""
         near = []
         for tile in tiles:
             values = np.asarray(mean[tile.slices], dtype=np.float64).reshape(-1, mean.shape[2])

@@ -58,11 +58,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         ``"iw_ssim"`` are prediction losses, see :mod:`~sklearn_crf.rtf.losses`; they require two solves per
         image and iteration. ``"pseudolikelihood"`` and the exact ``"likelihood"`` (for images of at most 4096 values)
         are convex, and yield precisions for ``return_std`` and ``sample``. A callable takes prediction and target,
-        both ``(*lattice, D)``, and returns the value and the derivative by the prediction. Named losses use the range
-        of y; to set another range pass ``functools.partial(losses.ssim, data_range=255)``.
+        both ``(*lattice, D)``, and returns the value and the derivative with respect to the prediction. Named losses
+        use the range of y; to set another range pass ``functools.partial(losses.ssim, data_range=255)``.
     window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
-        Pairs of pixels with a factor: 3 connects each pixel to its 8 neighbours (4 factor types; 26 neighbours in
-        volumes), 5 to 24 neighbours (12 types), and 1 to none. An array holds offsets. A
+        Pairs of pixels with a factor: 3 connects each pixel to its 8 neighbours by 4 factor types (in volumes, to 26
+        neighbours), 5 connects it to 24 neighbours by 12 types, and 1 to no neighbours. An array holds offsets. A
         :class:`~sklearn_crf.rtf.Window` also selects the channels on which factors depend.
     max_depth : int or "auto", default="auto"
         Maximum depth of the trees; 0 is a Gaussian field with one leaf per type. ``"auto"`` depends on the number of
@@ -377,7 +377,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return predicted, _input.put_back(planes, deviations, self._has_channels)
 
     def _predict_at_levels(self, X, return_std, evidence, levels):
-        """Predict each image for its own noise level."""
+        """Predict each image with its own noise level."""
         found = []
         for i, level in enumerate(levels):
             known = None if evidence is None else evidence[i : i + 1]
@@ -389,9 +389,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return _input.join_examples(found)
 
     def _convert_units(self, factor, mean):
-        """Return a field for other units: images times ``factor``, about their mean, are in units of training."""
+        """Return a copy of the field for images in other units than in training.
+
+        Multiplying the deviations of an image from ``mean`` by ``factor`` converts the image to the units of training.
+        """
         field, share = copy(self), 1 - 1 / factor
-        # Later fields of a cascade have the previous prediction as more channels, with an equal mean.
+        # Later fields of a cascade have additional channels, the previous prediction, with the same mean.
         field.channel_centre_ = self.channel_centre_ / factor + share * np.resize(mean, self.channel_centre_.shape)
         field.channel_scale_ = self.channel_scale_ * factor
         field.target_mean_, field.target_scale_ = self.target_mean_ / factor + share * mean, self.target_scale_ / factor
@@ -402,7 +405,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return field
 
     def _compute_field_mean(self, model):
-        """Return the mean of a field in the units of y. Starting at the mean of y makes residuals relative to it."""
+        """Return the mean of a field in the units of y.
+
+        The solve starts at the mean of y, so that its tolerance is relative to the deviation from this mean.
+        """
         return solve_from_image(make_solver(self.inference), model, np.broadcast_to(self.target_mean_, model.h.shape)).x
 
     @available_if(_has_distribution)

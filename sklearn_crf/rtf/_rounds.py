@@ -1,4 +1,4 @@
-"""Training data of each round: whole images or random parts of them, with a new corruption if asked for."""
+"""Training data of each round: whole images or random parts of them, with a new corruption if requested."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from sklearn_crf.rtf.images._input import TrainingData, cut_values, joined
 class ImagesHere(NamedTuple):
     """Training images in memory: inputs before filtering, and targets."""
 
-    inputs: list  # (H, W, C) or (D, H, W, C) for each image, before corruption
-    targets: list  # (N, D) float32 for each image, scaled
-    weights: list | None  # (N,) for each image
+    inputs: list  # input (H, W, C) or (D, H, W, C) of each image, before corruption
+    targets: list  # scaled targets (N, D) float32 of each image
+    weights: list | None  # pixel weights (N,) of each image
     graph_of: Callable  # returns the lattice for the shape of a plane
     choices: list | None = None  # degradations to draw from, for each image
     corrupted: Callable | None = None  # ``corrupted(image, degradation, rng)`` returns a corrupted input
-    # ``observe(degradation, image)``, or ``observe(image)`` without degradation, for a corrupted input
+    # ``observe(degradation, image)``, or ``observe(image)`` without degradation, returns terms of a corrupted input
     observe: Callable | None = None
 
     @property
@@ -38,7 +38,7 @@ class ImagesHere(NamedTuple):
 
     @property
     def step(self):
-        """Number that the sides of parts of images must be multiples of."""
+        """Divisor that the sides of all image parts must have."""
         return 1 if not self.choices else self.choices[0][0].step
 
     def has_targets(self, choice):
@@ -47,20 +47,20 @@ class ImagesHere(NamedTuple):
         return weights is None or any(bool(weight.any()) for weight in weights)
 
     def copies(self, is_table: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return for each image, or each row of a table, the first one equal to it, its weight and number of pixels."""
-        # returns: (n,), (n,), (n,)
+        """Return the index of the first equal image (or table row), the weight and the pixel count of each image."""
+        # returns three arrays of shape (n,)
         keys, weight, n_pixels = self._compute_row_keys() if is_table else self.compute_image_keys()
         return first_of_equal(keys), weight, n_pixels
 
     def compute_image_keys(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return a hash of each image and its targets, its weight and its number of pixels."""
+        """Return, for each image, a hash of the image and its targets, its weight, and its number of pixels."""
         keys = np.array(list(map(_hash_plane, self.inputs, self.targets)), dtype="V16")
         # Pixels without a target have weight 0.
         largest = [1.0] * len(keys) if self.weights is None else [own.max(initial=0.0) for own in self.weights]
         return keys, np.array(largest, dtype=np.float64), np.array([len(target) for target in self.targets])
 
     def _compute_row_keys(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the bytes of each row of a table and its targets, its weight and the number 1."""
+        """Return, for each table row, the bytes of its inputs and targets, its weight, and its number of pixels, 1."""
         n = len(self.targets[0])
         values = self.inputs[0].reshape(n, -1), self.targets[0]
         rows = np.concatenate([np.ascontiguousarray(each).view(np.uint8) for each in values], axis=1)
@@ -82,7 +82,7 @@ class ImagesHere(NamedTuple):
         return total, count
 
     def chosen(self, choice):
-        """Return the images of a choice: the name of one of the methods below and its arguments, or None for all."""
+        """Return the chosen images; a choice is a method name and its arguments, or None for all images."""
         return self if choice is None else getattr(self, choice[0])(*choice[1:])
 
     def taken(self, members):
@@ -112,7 +112,7 @@ class ImagesHere(NamedTuple):
         return self._replace(inputs=inputs, targets=cut(self.targets), weights=weights)
 
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
-        """Return the data of each round for the chosen images."""
+        """Return a factory of each round's data for the chosen images."""
         return Rounds(self.chosen(choice), max_samples, sampled, seed, n_jobs)
 
 
@@ -130,7 +130,9 @@ def convert_column_fractions(shapes, step, start, stop):
 
 
 def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) -> tuple[tuple, tuple]:
-    """Choose images or rows to train on and to hold out. If there are few images, hold out a strip of each.
+    """Choose images or table rows for training and for validation.
+
+    If there are few images, a strip of each image is held out.
 
     Equal images are held out together, and count with the sum of their weights. Weights then have the effect of copies.
     """
@@ -211,7 +213,7 @@ class Rounds:
         return [self.corrupt_input(i, 0) for i in members], images.targets[:n], weight, noise
 
     def __call__(self, level):
-        """Return the data of a round. Rounds with equal data share one object."""
+        """Return the data of a round; rounds with equal data share one object."""
         if self._last is None or self._last[0] != level:
             self._last = level, self._make(level)
         return self._last[1]
@@ -227,7 +229,7 @@ class Rounds:
         return self.sampled(self.prepare_whole_images(level), rng=rng)
 
     def _draw(self, shapes, rng):
-        """Draw random rectangles for a round, again if none contains a target of positive weight."""
+        """Draw random rectangles for a round; draw again if no rectangle contains a target of positive weight."""
         for _ in range(tuned.MOST_DRAWS):
             cuts = draw_rectangles(shapes, self.max_samples, self.images.step, rng)
             weights, shapes = self.images.weights, self.images.shapes
@@ -301,7 +303,7 @@ class Rounds:
 
 
 def _widen(sides, shape, margins):
-    """Return slices widened by margins within the image, and the places of the original slices in them."""
+    """Widen slices by margins within the image; return the widened slices, and the original slices within them."""
     around = tuple(
         slice(max(0, own.start - beyond), min(length, own.stop + beyond))
         for own, length, beyond in zip(sides, shape, margins, strict=True)
@@ -347,19 +349,19 @@ def cover_with_squares(data, side):
 
 
 def cut_with_surroundings(data, squares, margin):
-    """Cut out squares of images with a margin. Pixels of the margin have weight 0."""
+    """Cut out squares of images with a margin whose pixels have weight 0."""
     cuts = []
     for number, *sides in squares:
         shape = data.features[number].shape[:-1]
         around, inside = _widen(sides, shape, [margin] * len(shape))
         cut = data.cut(number, *around)
         weight = np.zeros(cut.features[0].shape[:-1])
-        # The loss of a cut is a mean over its own pixels: the weights turn it into a mean over the image.
+        # The loss of a cut is a mean over its own pixels. Weights turn this loss into a mean over the image.
         weight[inside] = weight.size / np.prod(shape)
         own = np.ones(1) if data.weights is None else cut.weights[0]
         cuts.append(cut._replace(weights=[weight.ravel() * own]))
     found = joined(cuts)
-    # Sizes of leaves are sums of weights: the average weight of a pixel in the squares must be 1.
+    # The average weight of a pixel in the squares must be 1, because sizes of leaves are sums of weights.
     used = [np.count_nonzero(weight) for weight in found.weights]
     scale = sum(used) / sum(weight.sum() for weight in found.weights)
     if data.weights is not None:
@@ -368,9 +370,9 @@ def cut_with_surroundings(data, squares, margin):
 
 
 def fit_bank(plan, inputs, targets, weight, noise):
-    """Return the filter bank, fitted to the first images, or None if the input is used as it is."""
+    """Return the filter bank, fitted to the first images, or None if the input is used without filtering."""
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D)
-    # weight: of each image, None for equal weights; noise: level of each image, None if unknown
+    # weight: weight of each image, None for equal weights; noise: noise level of each image, None if unknown
     if plan.former is not None:
         return plan.former["filter_bank_"]
     inputs = [plane[..., : plan.n_filtered] for plane in inputs]

@@ -24,12 +24,12 @@ class InputMoments(NamedTuple):
     """Total weight, mean and scatter matrix of the linear models' inputs for one factor type, without the constant."""
 
     weight: float
-    mean: np.ndarray  # (n_inputs - 1,)
-    scatter: np.ndarray  # (n_inputs - 1, n_inputs - 1)
+    mean: np.ndarray  # (n_inputs - 1,), mean of each input
+    scatter: np.ndarray  # (n_inputs - 1, n_inputs - 1), weighted scatter matrix
 
     @classmethod
     def of(cls, features, kind, rng, weights=None, n_images=None):
-        """Return the moments of a sample of pixels of these images."""
+        """Return the moments of a sample of pixels of the given images."""
         # features: list of (H, W, F), not empty; weights: list of (N,); n_images: number of images in all shards
         inputs, weight = _sample_inputs(features, kind, rng, weights, n_images or len(features))
         weight, inputs = weight[:, None], inputs[:, 1:]
@@ -40,7 +40,7 @@ class InputMoments(NamedTuple):
 
     @classmethod
     def joined(cls, parts):
-        """Return the moments of several parts together. Parts may be None."""
+        """Return the joint moments of several parts, some of which may be None."""
         parts = [part for part in parts if part is not None]
         total = parts[0]
         for part in parts[1:]:
@@ -101,7 +101,7 @@ def compute_whitening(moments):
 
 
 class LeafScaling:
-    r"""Scaling of parameters that gives the loss about equal curvature along all of them.
+    r"""Scaling of parameters that gives the loss about equal curvature along all parameters.
 
     .. math::
         \tilde J_l = \sqrt{p_l} \, J_l, \qquad \tilde W_l = \sqrt{p_l} \, W_l C_l, \qquad
@@ -142,7 +142,7 @@ class LeafScaling:
         return self._multiply(x, self.inverse) / self.root
 
     def gradient(self, gradient):
-        """Return the derivative by ``x``, given the derivative by the parameters."""
+        """Convert the derivative with respect to the parameters to the derivative with respect to ``x``."""
         return self._multiply(gradient, [inverse.transpose(0, 2, 1) for inverse in self.inverse]) / self.root
 
     def project(self, x, bounds):
@@ -172,12 +172,12 @@ def _sum_squares(risk, seeds):
     def of_type(number, n_threads):
         return _sum_type_squares(risk, number, risk.whole.random_state(seeds[number]), n_threads)
 
-    # Parallel over types: calls for single images and leaves are too short for threads.
+    # Run in parallel over types, since calls for single images and leaves are too short for threads.
     return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
 
 
 def _draw_factors(risk, number, rng):
-    """Draw factors of a type on each image; return them and their places, leaves and weights in the order of leaves."""
+    """Draw factors of a type on each image; return the factors, their ranks by leaf, and sorted leaves and weights."""
     limit, chosen, kind = max(1, tuned.SAMPLES_OF_MOMENTS // risk.whole.n_images), [], risk.potentials.types[number]
     for image in risk.images:
         n = len(image.leaves[number])
@@ -252,7 +252,10 @@ class Shrinkage:
 
 
 def _estimate_curvatures(risk, coef, rng):
-    """Estimate the curvature of the loss along random signs, for each type along a weight shared by its factors."""
+    """Estimate, for each type, the curvature of the loss along a weight that all factors of the type share.
+
+    The estimate uses a direction of random signs.
+    """
     potentials = risk.potentials
     signs = np.zeros(len(coef))
     for part in potentials.unpack(signs):
@@ -271,8 +274,8 @@ class ScaledLoss:
     """Loss of one or more fields as a function of scaled parameters, with shrinkage of leaves to their parents."""
 
     # value_grad: function of the concatenated parameters of all fields
-    # risks, coefs: one for each field
-    # strengths: shrinkage in each field, 0 for none
+    # risks: risk of each field; coefs: parameters of each field
+    # strengths: strength of the shrinkage of each field, 0 for no shrinkage
 
     def __init__(self, value_grad, risks, coefs, strengths, rng):
         self.value_grad, self.start = value_grad, np.concatenate(coefs)
@@ -311,7 +314,7 @@ class ScaledLoss:
             project=lambda x: self._call_each_scaling("project", x, plan.bounds),
             max_iter=plan.max_iter,
             tol=plan.tol,
-            # Values are computed in float32 and have its rounding errors.
+            # Values are computed in float32 and have the rounding errors of float32.
             precision=4 * float(np.finfo(np.float32).eps),
             callback=callback,
         )

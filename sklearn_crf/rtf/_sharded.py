@@ -110,7 +110,7 @@ class _Description(NamedTuple):
     targets: tuple
     shapes: list
     offsets: np.ndarray
-    step: int  # number that the sides of parts of images must be multiples of
+    step: int  # divisor that the sides of all image parts must have
 
 
 def _survey(shard, request):
@@ -159,7 +159,7 @@ class ShardedImages:
         return [shape for part in self._shapes for shape in part]
 
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
-        """Return the data of each round for the chosen images, None for all."""
+        """Return a factory of each round's data for the chosen images; a choice of None means all images."""
         if sampled is not None and max_samples is not None:
             raise ValueError(
                 "max_samples is not supported with Shards for losses of predictions of images: use "
@@ -175,7 +175,7 @@ class ShardedImages:
         return any(self.shards.map(_has_targets, self._request._replace(choices=choices)))
 
     def copies(self, is_table: bool) -> tuple:
-        """Return for each image the first one equal to it, its weight and its number of pixels."""
+        """Return the index of the first equal image, the weight and the number of pixels of each image."""
         if is_table:
             raise ValueError("early_stopping cannot hold out rows of tables in Shards: set early_stopping=False.")
         keys, *rest = map(np.concatenate, zip(*self.shards.map(_compute_image_keys, self._request), strict=True))
@@ -222,7 +222,7 @@ def _rounds(shard, request):
 
 
 class ShardedRounds:
-    """Factory of the training data of each round, as Rounds, for images in shards."""
+    """Factory of the training data of each round for images in shards, with the interface of Rounds."""
 
     def __init__(self, shards, request, shapes, step, max_samples):
         self.shards, self.request, self.shapes = shards, request, shapes
@@ -244,7 +244,7 @@ class ShardedRounds:
         return [total / max(count, 1) for total, count in found]
 
     def __call__(self, level):
-        """Return the data of a round. Rounds with equal data share one object."""
+        """Return the data of a round; rounds with equal data share one object."""
         is_part = self.max_samples is not None and sum(map(prod, self.shapes)) > self.max_samples
         number = level if is_part or self.request.targets.are_drawn else 0
         if self._last is None or self._last.level != number:
@@ -293,7 +293,7 @@ def _data(shard, request):
 
 
 class ShardedData:
-    """Training data of one or all rounds, as TrainingData, for images in shards."""
+    """Training data of one or all rounds for images in shards, with the interface of TrainingData."""
 
     def __init__(self, shards, request, n_images):
         self.shards, self.request, self.n_images = shards, request, n_images
@@ -333,7 +333,7 @@ def _apply_to_data(shard, asked):
 
 
 def _sum_mean_weights(data, part, is_table):
-    """Return the sum of the mean weights of images, or of the weights of table rows."""
+    """Return the sum of the mean weights of images, or the sum of the weights of table rows."""
     sizes = [len(target) if is_table else 1 for target in data.targets]
     if data.weights is None:
         return float(sum(sizes))
@@ -346,7 +346,7 @@ def _drop_data(shard, key):
 
 
 class _FieldOfShard:
-    """Mean loss of a field over the images of one shard. The trees of the field may grow."""
+    """Mean loss, over the images of one shard, of a field whose trees may grow."""
 
     def __init__(self, request, objective, whole, shard):
         self.data, self.objective, self.n_jobs = _data(shard, request), objective, request.choose_shard_threads(shard)
@@ -405,7 +405,7 @@ class ShardedFieldRisk:
         self._kept.each(_FieldOfShard.grow, field)
 
     def replaced(self, field):
-        """Return the risk of a field whose trees have grown, keeping warm starts."""
+        """Replace the field by a field whose trees have grown, keeping warm starts; return the risk."""
         self._grow(field)
         return self
 

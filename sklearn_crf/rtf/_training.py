@@ -24,12 +24,12 @@ def _sum_for_regression(data, part, kind, white, n_images, rng):
     """Return the number of sampled pixels, and sums of products of their whitened inputs and targets."""
     inputs, targets = [np.zeros((0, len(white)))], []
     for k, plane in enumerate(data.features):
-        # Pixels with a known target and a value that the input does not already determine.
+        # Choose pixels with a known target and a value that the input does not already determine.
         missing = np.isnan(data.targets[k]).any(axis=1)
         observed = None if data.observations is None else data.observations[k].diagonal
         free = np.flatnonzero(~missing if observed is None else ~missing & (observed == 0).any(axis=1))
         n = min(len(free), max(1, tuned.SAMPLES_OF_WHITENING // n_images))
-        # Factors of single pixels have the indices of their pixels.
+        # A factor of a single pixel has the index of the pixel.
         own = free if n == len(free) else rng.choice(free, n, replace=False)
         inputs.append(kind.inputs(kind.seen(plane), own) @ white.T)
         targets.append(data.targets[k][own])
@@ -40,8 +40,8 @@ def _sum_for_regression(data, part, kind, white, n_images, rng):
 
 
 def _halve(spans, channel, kind, end):
-    """Return splits that halve the range of node types in each leaf, by the first (end 0) or second node."""
-    # spans: dict of leaf to the range of its node types
+    """Return splits that halve the range of node types in each leaf, for the first node (end 0) or the second node."""
+    # spans: dict from each leaf to the range of its node types
     test = np.zeros(9, dtype=np.int32)
     test[0], test[3] = channel, -1
     if end:
@@ -95,7 +95,7 @@ class TreeField(NamedTuple):
 
     @classmethod
     def restored(cls, types, whitening, n_values, fitted):
-        """Restore the field from fitted attributes. Its linear models take whitened inputs."""
+        """Restore the field from fitted attributes, with linear models of whitened inputs."""
         trees = [RegressionTree(**tree) for tree in fitted["trees_"]]
         potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
         white = [weight @ np.linalg.pinv(v) for weight, v in zip(fitted["weights_"], whitening, strict=True)]
@@ -153,7 +153,10 @@ class TreeField(NamedTuple):
         return map_tasks(one, parts, n_jobs)
 
     def risk(self, objective, data, n_jobs, whole=None):
-        """Return the mean loss over a data set. If the data set is a shard, ``whole`` describes all shards."""
+        """Return the mean loss over a data set.
+
+        If the data set is a shard, ``whole`` describes all shards.
+        """
         if hasattr(data, "risk"):
             return data.risk(objective, self)
         images = self.images(data, n_jobs)
@@ -200,7 +203,7 @@ def sum_known_pixel_weights(data, part) -> float:
 
 
 def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_out_loss, on_iteration):
-    """Alternate between optimising and splitting all leaves until the trees have reached their depth."""
+    """Alternate between optimising and splitting all leaves until the trees reach their maximum depth."""
     # depths: maximum depth of each type; held_out_loss: function of a field, None if nothing is held out
     # on_iteration: function of the field and of a function that returns its parameters; returns whether to stop
     data = rounds(first)
@@ -252,7 +255,10 @@ def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_
 
 
 def _optimise(plan, risk, objective, field, rng, has_parents, on_iteration):
-    """Optimise the parameters of the current leaves. Attribute ``stopped``: whether the callback asked to stop."""
+    """Optimise the parameters of the current leaves.
+
+    Attribute ``stopped`` of the result states whether the callback asked to stop.
+    """
     risk.converged, stopped = True, False
     # Initial leaves have no parents to shrink to.
     is_split = has_parents and max(risk.potentials.n_leaves) > 1
@@ -369,7 +375,7 @@ def _types(plan, bank, data):
     if former is not None:
         known = resolve_channels(former["pairwise_channels_"], former["weights_"][0].shape[2] - 1)
         if channels != known or list(multipliers) != former["precision_channels_"].tolist():
-            raise ValueError("warm_start needs the pairwise_channels and precision_channels of the last call of fit.")
+            raise ValueError("warm_start needs pairwise_channels and precision_channels as in the last call of fit.")
     types = build_factor_templates(plan.offsets, channels, multipliers)
     return types, range(n_channels) if channels is None else channels
 

@@ -17,7 +17,10 @@ _UNSCALED = np.empty(0)
 
 
 class FactorRows(NamedTuple):
-    """Rows and columns of the factors of a type on a plane. A volume's slices are stacked vertically into a plane."""
+    """Rows and columns of the factors of a type on a plane.
+
+    The slices of a volume are stacked vertically into a plane.
+    """
 
     first: np.ndarray  # (rows,) int32, row of the first pixels in each row of factors
     left: int  # column of the first factor in each row
@@ -31,7 +34,7 @@ class FactorRows(NamedTuple):
         return len(self.first) * self.columns
 
     def pixels(self, own):
-        """Return the row and column of the first pixel of the given factors."""
+        """Return the row and column of the first pixel of each given factor."""
         # own: (n,); returns (n, 2) int32
         columns = max(self.columns, 1)
         return np.stack([self.first[own // columns], self.left + own % columns], axis=1).astype(np.int32)
@@ -52,7 +55,7 @@ class FactorTemplate(NamedTuple):
         """Offset from the first pixel to the second: slices, rows and columns."""
         return self.slices, self.down, self.right
 
-    # Cached: training calls this a thousand times for each type and shape.
+    # The result is cached, since training calls this method a thousand times for each type and shape.
     @lru_cache(maxsize=1024)  # noqa: B019
     def rows(self, shape):
         """Return the location of the factors on a plane (H, W) or a volume (D, H, W)."""
@@ -67,7 +70,7 @@ class FactorTemplate(NamedTuple):
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def locate_plane_rows(self, shape):
-        """Return, for each row of a plane, the row of factors whose first (second) pixels are there, or -1."""
+        """Return, for each row of a plane, the row of factors with first (second) pixels in that row, or -1."""
         # returns (2, n_rows) int32
         rows = self.rows(shape)
         found = np.full((2, prod(shape[:-1])), -1, dtype=np.int32)
@@ -86,7 +89,7 @@ class FactorTemplate(NamedTuple):
         return 1 + n_seen * (2 if self.paired else 1)
 
     def seen(self, features):
-        """Return the channels used by linear models, contiguous."""
+        """Return the channels used by linear models, as a contiguous array."""
         return features if self.channels is None else np.take(features, self.channels, axis=-1)
 
     def average_multiplier_channels(self, features):
@@ -111,7 +114,7 @@ class FactorTemplate(NamedTuple):
 
 
 def _region(offset, shape):
-    """Return slices along each axis of the first pixels of pairs, and of the second pixels."""
+    """Return slices along each axis that select the first pixels of pairs, and slices for the second pixels."""
     first, second = [], []
     for step, length in zip(offset[3 - len(shape) :], shape, strict=True):
         start, size = max(-step, 0), max(length - abs(step), 0)
@@ -138,10 +141,10 @@ class RegressionTree(NamedTuple):
     """
 
     children: np.ndarray  # (n_nodes, 2) int32: child for responses up to the threshold, and above it; -1 at leaves
-    # (n_nodes, 7) int32: channel, its row and column offset; subtracted channel (-1 for none), its row and column
-    # offset; 1 for the magnitude of the response. Volumes have two more columns, the slice offsets of both channels
+    # (n_nodes, 7) int32: channel, its row and column offset, subtracted channel (-1 for none), its two offsets, and
+    # 1 for the magnitude of the response. Volumes have two more columns, the slice offsets of both channels.
     test: np.ndarray
-    threshold: np.ndarray  # (n_nodes,) float64
+    threshold: np.ndarray  # (n_nodes,) float64: threshold of the test at each inner node
     leaf: np.ndarray  # (n_nodes,) int32: number of each leaf, -1 at inner nodes
 
     @classmethod
@@ -211,7 +214,7 @@ class RegressionTree(NamedTuple):
 class LeafSplit(NamedTuple):
     """Best split of a leaf."""
 
-    test: int  # row of the tests
+    test: int  # index of the test among the tests that were tried
     threshold: float
     gain: float  # increase of the split criterion; projected gradients may have negative gains before convergence
 
@@ -282,7 +285,10 @@ class GradientNorm:
         self.precision, self.bounds, self.slopes = precision, bounds, slopes
 
     def __call__(self, sums):
-        """Return the criterion for sums (..., q) of weights, derivatives by precision and slopes, other derivatives."""
+        """Return the criterion for sums (..., q) of weights and of derivatives.
+
+        The derivatives are those with respect to precision, slopes, and other parameters, in this order.
+        """
         shape = 1 + len(self.slopes), *self.precision.shape
         n_squares = int(np.prod(shape))
         squares = sums[..., 1 : 1 + n_squares].reshape(*sums.shape[:-1], *shape)
@@ -351,8 +357,8 @@ def _quantiles(responses, weight, n_thresholds):
 
 
 def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
-    """Return for each type a dict of leaf to its best split, a test and a threshold."""
-    # options: Splits; bounds: on the eigenvalues of precisions
+    """Return, for each type, a dict from leaves to their best splits; a split is a test and a threshold."""
+    # options: Splits; bounds: bounds of the eigenvalues of precisions
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
     sizes = risk.parts(_measure_part)
@@ -364,7 +370,7 @@ def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
     samples = [sample for sample in samples if sample is not None]
     splits: list[dict] = [{} for _ in trees]
     found = zip(*risk.parts(gather_samples, coef, samples, options.criterion == "gradient"), strict=True)
-    # One type after the other, each on all threads, as the terms of a type take tens of megabytes.
+    # Process types one after the other, each on all threads, as the terms of a type take tens of megabytes.
     for sample, parts in zip(samples, found, strict=True):
         own = parameters[sample.number]
         splits[sample.number] = _find_type_splits(sample, _sort_by_leaf(parts), own, options, bounds, risk.n_jobs)
@@ -392,7 +398,7 @@ class FactorSample(NamedTuple):
 
 
 def _measure_part(risk):
-    """Return the number of factors of each type, the number of channels and the largest axes; None without images."""
+    """Return the factor count of each type, the channel count and the longest axes, or None without images."""
     if not risk.images:
         return None
     counts = np.sum([[len(leaf) for leaf in image.leaves] for image in risk.images], axis=0)
@@ -430,13 +436,13 @@ def _draw_type_sample(sizes, number, options, seed):
 
 def sort_by_leaf(leaf):
     """Return the indices of factors, sorted by leaf."""
-    # leaf: (n,) int32; NumPy sorts two-byte integers many times as fast
+    # leaf: (n,) int32; two-byte integers are used if possible, which NumPy sorts much faster
     is_short = leaf.max(initial=0) <= np.iinfo(np.int16).max
     return np.argsort(leaf.astype(np.int16) if is_short else leaf, kind="stable")
 
 
 def locate_by_leaf(leaf):
-    """Return the indices of factors, sorted by leaf, and the place of each factor in this order."""
+    """Return the indices of factors, sorted by leaf, and the position of each factor in this order."""
     order = sort_by_leaf(leaf)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -526,7 +532,7 @@ def _count_terms(risk, statistics, number):
 
 
 def _write_gradient_terms(risk, statistics, image, number, own, weight, share, place, terms):
-    """Write each factor's weight and its terms in the derivatives by precision, slopes and linear model."""
+    """Write each factor's weight, and its terms in the derivatives for precision, slopes and linear model."""
     types, white = risk.potentials.types, risk.potentials.whitening[number]
     kind, dtype, shape = types[number], image.features.dtype, image.features.shape[:-1]
     inputs = kind.inputs(image.seen(kind), own) @ white.T.astype(dtype)

@@ -1,6 +1,6 @@
 r"""Differentiable losses for training regression tree fields, computed for each image.
 
-Each loss returns its value (smaller is better) and the derivative by the prediction.
+Each loss returns its value (smaller is better) and the derivative with respect to the prediction.
 """
 
 from functools import partial
@@ -53,8 +53,8 @@ def mae(prediction: Any, target: Any, smoothing: float = _SMOOTHING) -> tuple[fl
     prediction, target : array-like of one shape
         Values of one example.
     smoothing : float, default=1e-3
-        :math:`\epsilon`, in units of the prediction. Much smaller errors count nearly squared. 0 is the mean absolute
-        error, with derivative 0 at 0.
+        :math:`\epsilon`, in units of the prediction. Much smaller errors count nearly squared. With 0, the loss is the
+        mean absolute error, with derivative 0 at 0.
 
     Returns
     -------
@@ -338,7 +338,7 @@ LOSSES: dict[str, Any] = {
     "multinomial": multinomial,
 }
 
-# Losses of predictions for codes of labels, and losses that accept a weight for each pixel (sums over pixels).
+# Losses for targets that are codes of labels, and losses that accept a weight for each pixel.
 LOSSES_OF_CODES = {"mse": mse, "logistic": logistic, "multinomial": compute_unit_vector_multinomial}
 WEIGHTED = {"mse": compute_weighted_mse}
 WEIGHTED_OF_CODES = WEIGHTED | {"logistic": logistic, "multinomial": compute_unit_vector_multinomial}
@@ -381,8 +381,8 @@ def loss_function(loss: Any, data_range: float = 1.0) -> Any:
     return partial(mae, smoothing=_SMOOTHING * data_range) if loss == "mae" else LOSSES[loss]
 
 
-# Losses are computed in units in which y has a standard deviation of 32 to 128, as photographs in bytes. A fixed unit
-# is needed since splits are chosen by projected gradients, which depend on the unit of the loss.
+# Losses are computed after scaling y to a standard deviation of 32 to 128, which is typical of 8-bit photographs.
+# The unit of y is fixed because splits are chosen by projected gradients, which depend on the unit of the loss.
 _DEVIATION_DOUBLINGS, _LARGEST_DEVIATION = 6, 128.0
 
 # Range of the standard deviation of y in which float32 can represent derivatives of a loss given as a callable.
@@ -390,7 +390,7 @@ _LEAST_OF_FUNCTIONS, _LARGEST_OF_FUNCTIONS = 1e-12, 1e12
 
 
 def choose_loss_unit(loss: Any, deviation: float) -> float:
-    """Return the factor by which y with a standard deviation is multiplied before a loss is computed."""
+    """Return the factor by which y of a given standard deviation is multiplied before a loss is computed."""
     if callable(loss):
         if not _LEAST_OF_FUNCTIONS < deviation < _LARGEST_OF_FUNCTIONS:
             raise ValueError(
@@ -409,7 +409,10 @@ def get_loss_degree(loss: Any) -> int:
 
 
 def compute_loss_unit(loss: Any, scale: float, data_range: float) -> float:
-    """Return the unit of a named loss for values of standard deviation ``scale``, which grows as the loss does."""
+    """Return the unit of a named loss for values of standard deviation ``scale``.
+
+    If the values are multiplied by a constant, the unit and the loss grow by an equal factor.
+    """
     if loss == "mse":
         return scale**2
     # Errors that are small compared with the smoothing count squared.

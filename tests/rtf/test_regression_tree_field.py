@@ -138,7 +138,7 @@ def test_linear_models_of_pairs_may_see_some_channels():
     assert [part.shape[2] for part in field.weights_] == [4, 5, 5, 5, 5]
     # Trees also use the other channels.
     assert any(1 in tree["test"][0, [0, 3]] for tree in field.trees_[1:])
-    with pytest.raises(ValueError, match="pairwise_channels and precision_channels of the last call of fit"):
+    with pytest.raises(ValueError, match="pairwise_channels and precision_channels as in the last call of fit"):
         field.set_params(window__pairwise_channels=None).fit(X, y)
     whole = plain_field(window=Window(pairwise_channels=np.arange(3)), **options).fit(X, y)
     assert_array_equal(whole.predict(X), plain_field(**options).fit(X, y).predict(X))

@@ -120,7 +120,7 @@ def test_precision_channels_that_sums_lose_are_named():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4, 20, 20, 1))
     with pytest.raises(
-        ValueError, match=r"channel 0 of X has values near 1e\+07 that differ by .*: subtract its level"
+        ValueError, match=r"channel 0 of X has values near 1e\+07 that differ by .*: subtract a constant"
     ):
         RegressionTreeField(window=Window(precision_channels=[0])).fit(1e7 + X, X[..., 0])
 

@@ -166,7 +166,7 @@ def test_threads_shards_and_warm_starts():
 
 
 def test_what_volumes_do_not_have():
-    with pytest.raises(ValueError, match="loss='ssim' is of images, but X holds volumes"):
+    with pytest.raises(ValueError, match="loss='ssim' supports only images, but X holds volumes"):
         RegressionTreeField("ssim", **QUICK).fit(X, CLEAN)
     with pytest.raises(ValueError, match="window joins voxels"):
         RegressionTreeField(window=[[0, 0, 30]], **QUICK).fit(X, CLEAN)

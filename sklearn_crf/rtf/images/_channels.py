@@ -15,8 +15,8 @@ from sklearn_crf.rtf import _tuning as tuned
 class ChannelUnits(NamedTuple):
     """Conversion of each channel of X to the units of a field, ``z = (x - centre) * scale``."""
 
-    centre: np.ndarray  # (C,)
-    scale: np.ndarray  # (C,)
+    centre: np.ndarray  # (C,), centre of each channel in the units of the user
+    scale: np.ndarray  # (C,), factor of each channel
 
     @classmethod
     def of(cls, attributes, n_channels):
@@ -31,7 +31,7 @@ class ChannelUnits(NamedTuple):
         return not self.centre.any() and bool(np.all(self.scale == 1))
 
     def seen(self, image):
-        """Convert an image of X to these units, as float32. NaN is kept."""
+        """Convert an image of X to the units of the field, as float32, keeping NaN."""
         # image: (..., C)
         if self.are_of_user:
             return np.asarray(image, dtype=np.float32)
@@ -50,7 +50,7 @@ class ChannelUnits(NamedTuple):
         return plane / self.scale[:n_channels] + self.centre[:n_channels]
 
     def shift(self, gain):
-        """Return the shift to add, in these units, to a linear map that multiplies constants by ``gain``."""
+        """Return the shift that a linear map needs in the units of the field if it multiplies constants by ``gain``."""
         return (gain - 1) * self.centre * self.scale
 
     def of_targets(self, mean, scale):
@@ -77,7 +77,7 @@ class InputSample(NamedTuple):
         parts = []
         for image in map(np.asarray, chosen):
             pixels = image.reshape(-1, image.shape[-1]) if image.ndim else image.reshape(1, 1)
-            # An odd step visits all columns, for most widths.
+            # For most widths, an odd step visits all columns.
             step = -(-len(pixels) // most) | 1
             parts.append(pixels[::step] if len(pixels) > most else pixels)
         if any(part.dtype.kind not in "biuf" or part.shape[1] != parts[0].shape[1] for part in parts):
@@ -87,7 +87,7 @@ class InputSample(NamedTuple):
 
     @classmethod
     def joined(cls, parts):
-        """Return the values of several parts."""
+        """Join the samples of several parts."""
         return cls(np.concatenate([part.values for part in parts]), parts[0].dtype)
 
     @property
@@ -109,9 +109,9 @@ class InputSample(NamedTuple):
         if not is_centred and lost.any():
             c = np.flatnonzero(lost)[0]
             raise ValueError(
-                "precision_channels needs channels whose values are not far from 0 relative to their spread, but "
-                f"channel {c} of X has values near {level[c]:.3g} that differ by about {reach[c]:.3g}: subtract its "
-                "level."
+                "precision_channels needs channels whose spread is not small compared with their mean, but "
+                f"channel {c} of X has values near {level[c]:.3g} that differ by about {reach[c]:.3g}: subtract a "
+                "constant from the channel."
             )
         centre = np.where(far, level, 0.0)
         scale = _choose_scales(np.where(far, reach, np.maximum(np.abs(level), reach)), is_image)
@@ -138,12 +138,12 @@ def _describe(values):
 
 
 def is_held(size):
-    """Return whether float32 can represent values of a size and their powers."""
+    """Return whether float32 can represent values of a given size, and their powers."""
     return np.abs(np.frexp(size)[1]) <= tuned.MOST_DOUBLINGS
 
 
 def choose_decimal_unit(size, top):
-    """Return the power of ten that scales values of a size to at most ``top`` and more than a tenth of it."""
+    """Return the power of ten that scales values of a given size to between ``top / 10`` and ``top``."""
     return 10.0 ** np.floor(np.log10(top) - np.log10(size))
 
 
@@ -177,9 +177,10 @@ def require_held(plane, name):
 
 
 def require_range(attributes, sample):
-    """Raise ValueError if all varying channels of X have another unit than in fit, or lie far outside its range.
+    """Raise ValueError if all varying channels of X have another unit than in fit, or lie far outside the range in fit.
 
-    Warn if they use so little of the range that X has another unit or is very dark, which values cannot tell apart.
+    Warn if the channels use so little of the range that X has another unit or is very dark. Values cannot tell these
+    two cases apart.
     """
     seen = attributes.get("channel_range_")
     if seen is None or not len(sample.values):
@@ -291,7 +292,7 @@ def _compute_plate_gradient(values):
 
 
 def append_masks(plane, missing, channels):
-    """Append to a filled plane, for some channels, the mask of known pixels and their local fraction."""
+    """Append masks of known pixels, and local fractions of known pixels, to a filled plane, for some channels."""
     # plane: (..., C) and missing: (..., C) of an image or volume; returns (..., C + 2 n)
     known = np.ones((*plane.shape[:-1], len(channels)), dtype=np.float32)
     if missing is not None:
@@ -335,7 +336,7 @@ COLOURS = 3, 4
 
 
 def read_clean_images(X):
-    """Return clean images as input with channels, as target, and whether the axis of channels was added."""
+    """Return clean images as input with a channel axis, as target, and whether the channel axis was added."""
     # X: (n, H, W)
     require_several(X)
     images = [np.asarray(x) for x in X]
@@ -401,7 +402,7 @@ class Channels(NamedTuple):
         return [value for value, n in zip(values, self.n_colours, strict=True) for _ in range(max(n, 1))]
 
     def predicted(self, predict, X, return_std, evidence, of_images):
-        """Predict colour images by the prediction function of a field for grey images, channel by channel."""
+        """Predict colour images channel by channel, by the prediction function of a field for grey images."""
         # of_images: degradation or noise level of each image
         known = None if evidence is None else [own[..., 0] for own in Channels.of(evidence, 1).X]
         found = predict(self.X, return_std, known, self.of_images(of_images))
@@ -432,9 +433,9 @@ def require_channels(X, n_features, lattice_ndim):
 
 
 def filtered(filter_bank, features, n_jobs):
-    """Return the responses to a fitted filter bank, followed by the channels that it was not fitted to."""
+    """Return the responses to a fitted filter bank, followed by the channels to which the bank was not fitted."""
     # features: list of (H, W, F), or of volumes (D, H, W, F), filtered slice by slice; returns list of (H, W, B)
-    # A copy, since tiles on several threads share the bank.
+    # Copy the bank, since tiles on several threads share it.
     own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_
     slices = [plane[..., :n] for volume in features for plane in split_slices(volume)]
     responses = iter(own.transform(slices))

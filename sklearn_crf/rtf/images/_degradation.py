@@ -31,7 +31,7 @@ class Degradation(Options):
 
     @property
     def step(self) -> int:
-        """Number that the sides of images and of their parts must be multiples of."""
+        """Divisor that the sides of images and of their parts must have."""
         return 1
 
     @property
@@ -195,7 +195,7 @@ class Downsampling(Degradation):
 
     @property
     def step(self) -> int:
-        """Number that the sides of images must be multiples of, the factor."""
+        """Divisor that the sides of images must have, equal to the factor."""
         return self.factor
 
     def _degrade(self, image):
@@ -225,7 +225,7 @@ def _repeat(image, factor):
 
 
 class _Convolution:
-    """Convolution of images of one shape where the kernel lies inside the image, with its adjoint."""
+    """Convolution for images of one shape, and its adjoint, at pixels where the kernel lies inside the image."""
 
     def __init__(self, kernel, shape):
         self.shape = shape
@@ -238,7 +238,7 @@ class _Convolution:
         self.is_inside[low[0] : max(high[0], 0), low[1] : max(high[1], 0)] = True
 
     def _transform(self, kernel):
-        # A kernel larger than the image never lies inside it, so cropping it does not change results.
+        # A kernel larger than the image never lies inside the image, so cropping the kernel does not change results.
         height, width = (min(size, side) for size, side in zip(kernel.shape, self.padded, strict=True))
         plane = np.zeros(self.padded)
         plane[:height, :width] = kernel[:height, :width]
@@ -270,7 +270,7 @@ class _Convolution:
 
 
 class _Averaging:
-    """Averages over squares of images of one shape, with the adjoint."""
+    """Averaging over squares of pixels, for images of one shape, and its adjoint."""
 
     def __init__(self, factor, shape):
         self.factor = factor
@@ -318,7 +318,7 @@ class ObservationPrecision(LinearOperator):
 class Observation(NamedTuple):
     """Terms that a degraded image adds to the Gaussian field of the restored image."""
 
-    linear: np.ndarray  # (N, D)
+    linear: np.ndarray  # (N, D), linear terms of the field
     start: np.ndarray  # (N, D), an image consistent with the observation, in the field's units
     precision: ObservationPrecision | None = None
     diagonal: np.ndarray | None = None  # (N, D), precision of values that are observed directly
@@ -352,9 +352,9 @@ class KnownValues(NamedTuple):
     """Terms that known pixels add to the field of an image, so that its mean agrees with them."""
 
     missing: tuple  # channels of X that may be missing
-    mean: np.ndarray  # (D,)
+    mean: np.ndarray  # (D,), mean of the targets
     scale: float
-    units: ChannelUnits  # of the channels of X
+    units: ChannelUnits  # units of the channels of X
 
     def observation(self, plane):
         """Return the terms of the known pixels of a plane."""
@@ -413,7 +413,7 @@ class Degradations(NamedTuple):
         """Return the degradations for ``predict``, or None; ``trained`` is the parameter of the estimator."""
         if trained is None:
             if given is not None:
-                raise ValueError("degradation needs a field that was trained with a degradation.")
+                raise ValueError("the degradation argument needs a field that was trained with a degradation.")
             return None
         if given is None and isinstance(trained, list | tuple):
             raise ValueError(
@@ -426,7 +426,7 @@ class Degradations(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Number that the sides of images must be multiples of."""
+        """Divisor that the sides of images must have."""
         return self.choices[0][0].step
 
 

@@ -19,12 +19,15 @@ from sklearn_crf.rtf.images import _channels
 
 
 class TrainingData(NamedTuple):
-    """Images of a data set. Plain samples form a single plane with one row."""
+    """Images of a data set with their targets.
 
-    features: list  # (H, W, F) or (D, H, W, F) for each image
+    Plain samples form a single plane with one row.
+    """
+
+    features: list  # channels (H, W, F) or (D, H, W, F) of each image
     graphs: list
-    targets: list  # (N, D) for each image, of mean 0 and variance 1
-    weights: list | None  # (N,) for each image
+    targets: list  # targets (N, D) of each image, with mean 0 and variance 1
+    weights: list | None  # pixel weights (N,) of each image
     observations: list | None = None  # terms that each degraded image adds to its field
 
     @property
@@ -61,8 +64,8 @@ def cut_values(values, shape, sides):
 
 
 def build_plane_graph(shape, offsets, n_axes):
-    """Return the lattice of a plane or volume. Chains and tables have a lattice with one axis."""
-    # shape, offsets: for two axes, or three for volumes
+    """Return the lattice of a plane or volume, or a lattice with one axis for chains and tables."""
+    # shape, offsets: shape and offsets along two axes, or along three axes for volumes
     n_planar = len(shape)
     return lattice(shape[n_planar - n_axes :], offsets[:, n_planar - n_axes :])
 
@@ -74,10 +77,13 @@ def joined(parts):
 
 
 class Planes(NamedTuple):
-    """Images of X as planes. Chains are planes with one row; a table is a single plane with one row."""
+    """Images of X as planes.
 
-    features: list  # (H, W, F) or (D, H, W, F) for each image
-    offsets: np.ndarray  # (n_offsets, 2), rows and columns; (n_offsets, 3) for volumes
+    Chains are planes with one row; a table is a single plane with one row.
+    """
+
+    features: list  # channels (H, W, F) or (D, H, W, F) of each image
+    offsets: np.ndarray  # (n_offsets, 2), row and column offset of each pair type; (n_offsets, 3) for volumes
     encoded: Any
     graphs: dict  # cache of lattices by shape
     missing: tuple  # channels of X that may be NaN; the last channels of features describe where they are known
@@ -92,7 +98,7 @@ class Planes(NamedTuple):
         return max(self.encoded.lattice_ndim, 1)
 
     def graph_of(self, shape):
-        """Return the lattice for planes of a shape. Planes of equal shape share it."""
+        """Return the lattice for planes of a shape; planes of equal shape share one lattice."""
         if shape not in self.graphs:
             self.graphs[shape] = build_plane_graph(shape, self.offsets, self.n_axes)
         return self.graphs[shape]
@@ -119,7 +125,10 @@ def resolve_multiplier_channels(channels, n_channels):
 
 
 def check_multipliers(features, multipliers):
-    """Raise ValueError if a channel that increases precisions is negative: they may not be positive definite then."""
+    """Raise ValueError if a channel that increases precisions has negative values.
+
+    With negative values, precisions may not be positive definite.
+    """
     # features: list of (H, W, F) or (D, H, W, F)
     for channel in multipliers:
         least = min(float(plane[..., channel].min()) for plane in features)
@@ -128,7 +137,7 @@ def check_multipliers(features, multipliers):
 
 
 def _find_missing_channels(gaps, expected):
-    """Return the channels with missing values; raise ValueError if others than the expected channels have them."""
+    """Return the channels with missing values; raise ValueError if unexpected channels have missing values."""
     # gaps: mask of each image, or None; expected: ndarray, None if any channel may have missing values
     of_images = [() if own is None else np.flatnonzero(own.reshape(-1, own.shape[-1]).any(axis=0)) for own in gaps]
     if expected is None:
@@ -281,7 +290,7 @@ class Reading:
                 x if own is None else _channels.fill_gaps(x) for x, own in zip(map(seen, images), gaps, strict=True)
             ]
             read, seen, kind = np.stack(filled) if layout == "array" else filled, (lambda x: x), np.float32
-        # No edges, since the edges of a plane that is predicted in tiles would not fit into memory.
+        # Planes have no edges here, since the edges of a plane that is predicted in tiles would not fit into memory.
         none = np.zeros((0, ndim), dtype=np.int64)
         options = {"dtype": (kind,), "estimator": self.door, "reset": self.known is None}
         encoded = replace(encode_X(read, lattice_ndim=ndim, connectivity=none, **options), lattice_ndim=ndim)
@@ -388,7 +397,7 @@ def _list_possible_gaps(layout, read, ndim):
 
 
 def _check_reach(offsets, features):
-    """Raise ValueError if for some offset no image has a pair of pixels."""
+    """Raise ValueError if there is an offset at which no image has a pair of pixels."""
     largest = np.max([plane.shape[:-1] for plane in features], axis=0)
     for offset in np.abs(offsets):
         if np.any(offset >= largest):
@@ -477,7 +486,7 @@ class TargetMoments(NamedTuple):
         return cls(total, mean, np.sum(weight * deviation**2, axis=0))
 
     def joined(self, other):
-        """Return the moments of the values of both."""
+        """Return the joint moments of the values summarised here and in ``other``."""
         weight = self.weight + other.weight
         share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
         gap = other.mean - self.mean
