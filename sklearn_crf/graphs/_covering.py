@@ -55,7 +55,7 @@ def _places(order, axes):
 
 
 def _walk_to_and_fro(nodes):
-    """Return a path through all nodes whose steps are along one axis each: a reflected Gray code."""
+    """Return a path through all nodes in which each step moves along one axis: a reflected Gray code."""
     if nodes.ndim == 0:
         return nodes.reshape(1)
     if nodes.ndim == 1:
@@ -134,8 +134,8 @@ def _is_even(counts, next_tree, n_trees):
         return True
     if counts.min() >= _tuning.EVEN_RATIO * counts.max():
         return True
-    # gap = <gradient, v - next tree> is an upper bound on |v - v*|^2, because the objective is |v - u|^2 and v has the
-    # same sum as a tree.
+    # The gap <gradient, v - next tree> is an upper bound on |v - v*|^2, because the objective is |v - u|^2
+    # and the entries of v and of a tree have equal sums.
     gap = 2 * np.dot(counts, counts / n_trees - next_tree) / n_trees
     return gap <= (_tuning.EVEN_TOL * counts.mean() / n_trees) ** 2 * len(counts)
 
@@ -196,12 +196,12 @@ class ComponentTrees:
         return _tuning.SHARE_OF_COVER * self.cover + (1 - _tuning.SHARE_OF_COVER) * (np.asarray(weights) @ self.trees)
 
     def gradient(self, of_edges: np.ndarray) -> np.ndarray:
-        """Convert a derivative by the edge probabilities to a derivative by the weights of the trees."""
+        """Convert a derivative with respect to edge probabilities to a derivative with respect to tree weights."""
         # of_edges: (E,); returns: (n_trees,)
         return (1 - _tuning.SHARE_OF_COVER) * (self.trees @ of_edges)
 
     def project(self, values: ArrayLike) -> np.ndarray:
-        """Project values to the nearest weights that form a distribution in each component."""
+        """Return the weights nearest to given values that form a probability distribution in each component."""
         # values: (n_trees,); returns: (n_trees,)
         values = np.asarray(values, dtype=np.float64)
         if not len(values):
@@ -217,7 +217,7 @@ class ComponentTrees:
         return np.maximum(values - np.repeat(threshold[last], sizes), 0.0)
 
     def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple["ComponentTrees", np.ndarray, np.ndarray]:
-        """Keep the trees with positive weight and add the tree of largest gain in each component."""
+        """Remove the trees with zero weight, and add the tree with the largest gain in each component."""
         # weights: (n_trees,); gain: (E,); returns: the trees, their weights, and gap: (n_components,)
         steepest = find_cheapest_tree(self.graph, -gain, ())
         component, new = _parts(self.graph, steepest[None])
@@ -236,7 +236,7 @@ class ComponentTrees:
 
 
 def _parts(graph, forests):
-    """Return the distinct trees of the forests in each component with edges, in the order of components."""
+    """Split forests into the distinct trees of each component that has edges, in the order of components."""
     # forests: (n_forests, E) of bool; returns: component: (n_trees,), trees: csr (n_trees, E)
     of_edge = graph.component[graph.edges[:, 0]]
     found: dict[Any, Any] = {}

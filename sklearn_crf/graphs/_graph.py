@@ -16,7 +16,7 @@ from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import _tuning
 from sklearn_crf.kernels.graphs.graphs import forest_order, greedy_colouring, list_incidence
 
-# Two half-edges per edge are numbered with int32.
+# Half-edges, two per edge, are numbered with int32, which limits the number of edges.
 _MAX_EDGES = MAX_INT32 // 2
 
 # Maximum number of axes of a NumPy array.
@@ -41,7 +41,7 @@ class Forest(NamedTuple):
 
     order: np.ndarray  # (N,) int32
     parent_slot: np.ndarray  # (N,) int32: slot of the node that leads to its parent, -1 for roots
-    rank: np.ndarray  # (N,) int32: position of each node in order
+    rank: np.ndarray  # (N,) int32: position of each node in ``order``
 
 
 class Colouring(NamedTuple):
@@ -52,7 +52,7 @@ class Colouring(NamedTuple):
 
 
 class Graph:
-    """An undirected graph in which each edge also has a direction, for use by asymmetric tables.
+    """An undirected graph whose edges also have a direction, so that tables of scores can be asymmetric.
 
     Entry (a, b) of the table of edge e is the score of state a at node ``edges[e, 0]`` and state b at node
     ``edges[e, 1]``.
@@ -94,7 +94,7 @@ class Graph:
         self, n_nodes: int, edges: Any, shape: Sequence[int] | None = None, offsets: ArrayLike | None = None
     ) -> None:
         n_nodes = as_integer(n_nodes, "n_nodes")
-        # Check before conversion to int32, so that the error can name the first edge that is out of range.
+        # Check numbers of nodes before conversion to int32, so that the error can name the first edge out of range.
         wide = as_integers(_edge_pairs(edges, n_nodes), "edges", dtype=np.int64)
         _check_edges(n_nodes, wide)
         edges = as_integers(wide, "edges")
@@ -105,7 +105,7 @@ class Graph:
             )
 
     def _from_offsets(self):
-        """Return the lattice of the shape and the offsets, or raise ValueError if they do not describe a lattice."""
+        """Return the lattice with the given shape and offsets; raise ValueError if they do not describe a lattice."""
         if self.shape is None or self.offsets is None:
             raise ValueError("offsets need shape, the shape of a lattice.")
         found = lattice(self.shape, self.offsets if self.shape else 1)
@@ -121,7 +121,7 @@ class Graph:
         self.shape = shape
         self.offsets = None if offsets is None else np.array(offsets, dtype=np.int64)
         if edges is None and self.offsets is not None:
-            # The edges of a lattice follow from its offsets, and are only listed when they are first read.
+            # The offsets determine the edges of a lattice, so edges are only listed when they are first read.
             self._n_edges = sum(_count_lattice_edges(shape, offset) for offset in self.offsets)
         else:
             edges = edges.view()
@@ -136,8 +136,8 @@ class Graph:
         return f"Graph(n_nodes={self.n_nodes}, n_edges={self.n_edges}{lattice})"
 
     def __getstate__(self):
-        # Derived results are cheap to recompute and would enlarge pickles. The edges of a lattice and of a union of
-        # graphs are derived, too.
+        # Omit derived results, which are cheap to recompute and would enlarge pickles.
+        # The edges of a lattice and of a union of graphs are derived results, too.
         if self._parts is not None:
             return {"_parts": self._parts}
         edges = self.edges if self.offsets is None else None
@@ -173,8 +173,8 @@ class Graph:
         """
         kept = self._kept.get(key)
         if kept is None:
-            # If several threads compute the result, the first one wins, so that all hold the same object. A lock cannot
-            # be used: if another thread forks, the child would get it in its locked state.
+            # If several threads compute the result, all of them return the object that was stored first.
+            # A lock is not safe here: if another thread forks, the child process would inherit it in locked state.
             kept = self._kept.setdefault(key, make())
             for oldest in list(self._kept)[: -_tuning.MAX_KEPT]:
                 self._kept.pop(oldest, None)
@@ -187,19 +187,19 @@ class Graph:
 
     @property
     def parts(self) -> "tuple[Graph, ...]":
-        """The graphs of which this is the :func:`build_disjoint_union`, or a tuple of the graph itself."""
+        """Graphs that :func:`build_disjoint_union` joined to this graph, or a tuple of the graph itself."""
         return self._parts or (self,)
 
     @cached_property
     def copied_part(self) -> "Graph | None":
-        """Graph of which this is a union of several copies, or None if it is not such a union."""
+        """Graph whose copies make up this graph, or None if this graph is not a union of several copies."""
         first, *others = self.parts
         return first if others and all(part is first for part in others) else None
 
     @cached_property
     def edges(self) -> np.ndarray:
         """Edges, (E, 2) int32, read-only."""
-        # Only lattices get here; all other graphs have an instance attribute ``edges``.
+        # Only lattices reach this line; all other graphs have an instance attribute ``edges``.
         assert self.shape is not None
         assert self.offsets is not None
         edges = _build_lattice_edges(self.shape, self.offsets)
@@ -208,7 +208,7 @@ class Graph:
 
     @cached_property
     def incidence(self) -> Incidence:
-        """Edges of each node, an :class:`Incidence`."""
+        """Edges of each node, as an :class:`Incidence`."""
         ptr = np.empty(self.n_nodes + 1, dtype=np.int64)
         neighbor, half_edge, reverse = (np.empty(2 * self.n_edges, dtype=np.int32) for _ in range(3))
         list_incidence(self.edges, ptr, neighbor, half_edge, reverse)
@@ -244,7 +244,7 @@ class Graph:
 
     @property
     def forest(self) -> Forest:
-        """Breadth-first order of the nodes, a :class:`Forest`. If the graph has cycles, it is a spanning forest."""
+        """Breadth-first spanning forest, as a :class:`Forest`; it contains all edges if the graph has no cycles."""
         return self._traversal[0]
 
     @property
@@ -258,7 +258,7 @@ class Graph:
 
     @cached_property
     def chain_ptr(self) -> np.ndarray | None:
-        """First node of each chain, then the number of nodes; None unless all edges lead to the next node."""
+        """First node of each chain, followed by the number of nodes; None unless every edge leads to the next node."""
         first, second = self.edges[:, 0], self.edges[:, 1]
         if not self.n_nodes or np.any(second != first + 1) or np.any(first[1:] <= first[:-1]):
             return None
@@ -284,7 +284,7 @@ class Graph:
 
     @cached_property
     def colouring(self) -> Colouring:
-        """Classes of nodes without edges within a class, a :class:`Colouring`; axis-connected lattices have two."""
+        """Classes of nodes without edges within a class, as a :class:`Colouring`; two for axis-connected lattices."""
         ptr, neighbor, _, _ = self.incidence
         colour = np.empty(self.n_nodes, dtype=np.int32)
         last_seen = np.full(self.largest_degree + 2, -1, dtype=np.int32)
@@ -358,7 +358,7 @@ def _hint_form(edges, n_nodes):
 
 
 def _find_adjacent_pairs(adjacency):
-    """Return the pairs that a sparse adjacency matrix joins, each once and smaller node first, sorted, int32."""
+    """Return the sorted pairs of nodes that a sparse adjacency matrix joins, each pair once, smaller node first."""
     if sp.issparse(adjacency):
         adjacency = convert_to_csr(adjacency, "adjacency")
     adjacency = sp.coo_matrix(adjacency)
@@ -463,8 +463,9 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
 
 
 def _steps(ndim, connectivity):
-    """Return offsets of at most ``connectivity`` nonzero entries 1 or -1, sorted by their number, then with 0 before 1
-    before -1.
+    """Return offsets with at most ``connectivity`` entries 1 or -1, sorted by the number of these entries.
+
+    Offsets with equal numbers of these entries are sorted with 0 before 1 before -1.
     """
     n_offsets = sum(comb(ndim, n_moves) * 2**n_moves for n_moves in range(1, connectivity + 1))
     if n_offsets > _tuning.MAX_OFFSETS:
@@ -575,7 +576,7 @@ def from_adjacency(adjacency: Any) -> Graph:
 
 
 def build_disjoint_union(graphs: Iterable[Graph]) -> Graph:
-    """Return one graph with the nodes and edges of each given graph in turn."""
+    """Join graphs into one graph, which contains the nodes and edges of each given graph in turn."""
     graphs = list(graphs)
     if len(graphs) == 1:
         return graphs[0]

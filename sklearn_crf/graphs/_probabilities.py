@@ -194,7 +194,7 @@ def compute_chain_probabilities(graph: Graph) -> np.ndarray:
 
 
 def follows_chains(graph: Graph, edge_probabilities: ArrayLike) -> bool:
-    r"""Return whether every node's probabilities of edges to later nodes, and to earlier nodes, sum to at most one.
+    r"""Return whether each node's edge probabilities sum to at most one over later, and over earlier neighbours.
 
     .. math::
         \sum_{t > s} \nu_{st} \le 1, \qquad \sum_{t < s} \nu_{st} \le 1 \qquad \text{for all nodes } s.

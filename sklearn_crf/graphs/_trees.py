@@ -120,7 +120,7 @@ def _check_spanning(graph, tree, t):
 
 
 def minimum_spanning_tree(graph: Graph, cost: ArrayLike) -> np.ndarray:
-    """Return the spanning tree, or forest, of the smallest total cost."""
+    """Return the spanning tree, or spanning forest, with the smallest total cost."""
     # cost: (E,); returns: (E,), bool
     cost = as_reals(cost, "cost")
     if cost.shape != (graph.n_edges,) or not np.all(np.isfinite(cost)):

@@ -19,7 +19,7 @@ class TooManyConstraints(Exception):
 
 
 class Constraints(NamedTuple):
-    """Constraints of a model in the layout of ``ConstraintSearch``.
+    """Constraints of a model, as arrays in the layout of ``ConstraintSearch``.
 
     A variable is a state of a node, numbered node by node. The nodes of the model come first. They are followed by
     an auxiliary node for each factor with a list of allowed joint states, which are the states of this node.
@@ -55,7 +55,7 @@ class Constraints(NamedTuple):
         return np.array([*nodes, *(nodes[scope].all() for scope in self.listed_factors)], dtype=np.uint8)
 
     def nodes_of(self, involved):
-        """Return a mask (n_nodes,) bool of the model's nodes that are involved, directly or by a factor."""
+        """Return a mask (n_nodes,) bool of involved nodes: those marked, and those in a factor that is marked."""
         nodes = involved[: self.n_nodes] > 0
         for scope, is_involved in zip(self.listed_factors, involved[self.n_nodes :], strict=True):
             if is_involved:
@@ -196,7 +196,7 @@ class _Builder:
         self.ends.append(scopes)
 
     def _add_listed(self, scopes, joint_states, scores, n_states):
-        """Require one of the given joint states for each factor, by an auxiliary node with these states."""
+        """Allow only the given joint states of each factor, by an auxiliary node with these joint states as states."""
         n_listed = len(joint_states)
         self._reserve(2 * len(scopes) * max(n_listed, 1))
         nodes = self.n_nodes + len(self.scopes) + np.arange(len(scopes))
@@ -233,7 +233,7 @@ class _Builder:
 
 
 def is_feasible(model, labels):
-    """Return whether no node, edge or factor has score -inf for a labeling."""
+    """Return whether the scores of all nodes, edges and factors are above -inf for a labeling."""
     return not np.isneginf(compute_score_terms(model, labels)).any()
 
 
@@ -277,7 +277,7 @@ def find_nearest_allowed(model, labels):
 
 
 def _repair(model, labels):
-    """Return the labels after sweeps that remove violations."""
+    """Remove violations of constraints by sweeps over the nodes, and return the labels."""
     labels = labels.copy()
     for n_changed in islice(Climber(model).sweeps(labels), _tuning.REPAIR_SWEEPS):
         if not n_changed or is_feasible(model, labels):
@@ -312,7 +312,7 @@ def _run(constraints, guide, nodes, most_steps, by_scores=False):
 
 
 def _find_conflict_core(constraints, involved, n_steps):
-    """Return a mask (N,) bool of a small set of nodes without a joint allowed labeling."""
+    """Return a mask (N,) bool of a small set of nodes for which no joint labeling is allowed."""
     nodes = constraints.nodes_of(involved)
     left = _tuning.STEPS_OF_A_PROOF - constraints.n_entries
     guide, most_steps = np.zeros(constraints.n_nodes, dtype=np.int32), 2 * n_steps + 1000

@@ -51,7 +51,7 @@ def convergence_left_to_caller() -> Any:
 
 @contextmanager
 def name_conflict(model: Any) -> Any:
-    """Context that adds the conflicting nodes to the error for an infeasible model, if a search finds them."""
+    """Add the conflicting nodes to the error for an infeasible model, if a search finds them (context manager)."""
     try:
         yield
         return
@@ -82,7 +82,7 @@ def at_least(number: float) -> Range:
     return Range(kind, lambda value: value >= number, f"be at least {number:g}")
 
 
-# Conditions on options that several algorithms have.
+# Conditions on options that are common to several algorithms.
 _COMMON_OPTIONS = {
     "max_iter": at_least(1),
     "tol": NOT_NEGATIVE,

@@ -87,11 +87,11 @@ class Field(NamedTuple):
         return allocate_workspace((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
 
     def send(self, messages, *how):
-        """Send the messages of nodes one after another; the kernel describes the arguments."""
+        """Update the messages that nodes send, one node after another; see the kernel for the arguments."""
         return send(self, messages, *how)
 
     def renew(self, messages, *how):
-        """Send the messages of nodes in ranges, forwards and backwards; the kernel describes the arguments."""
+        """Update the messages of ranges of nodes in a forward and a backward pass; see the kernel for the arguments."""
         renew(self, messages, *how)
 
 
@@ -101,7 +101,8 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     Messages for sums are stored as probabilities if the range of the model's scores permits it (in double precision if
     single precision does not suffice), else as scores.
     """
-    # maximum: maxima instead of sums; as_scores: always store sums as scores; returns Field, unary_shift: (N,) float64
+    # maximum: max-product instead of sum-product; as_scores: store all messages as scores
+    # returns Field, unary_shift: (N,) float64
     # model: for tree-reweighted messages, with tables or edge weights divided by ``appearance``
     # appearance: (E,) or None, edge appearance probabilities
     # unbounded: store probabilities even with forbidden pairs, for which the range of messages has no known bound; the
@@ -151,7 +152,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
 
 
 def _choose_sum_kind(model, largest_degree, unbounded):
-    """Return the semiring and data type for sums, and the largest range of the scores of a message."""
+    """Return the semiring and data type for sum-product messages, and the largest range of the scores of a message."""
     if model.graph.n_edges == 0:
         return SUM_PROBABILITY, model.dtype, 0.0
     forbids, spread = _compute_table_ranges(model)
@@ -218,15 +219,15 @@ def _store_factors(field, model):
     if len(field.edge_type) == 0:
         return field
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
-    # For one data type, kinds only depend on types and weights of edges, so they are cached with the layout.
+    # Kinds of edges depend only on types, weights and data type, so they are cached with the layout.
     kept, factor, own = cache_with_layout(model, ("kinds of edges", dtype), lambda: _classify_edges(field))
     kinds, n = field._replace(**kept), len(kept["factor"])
-    # Storing a factor once requires reading it along columns, which suits long rows and nodes with few edges only.
+    # A factor that is stored once is also read along columns: fast only with long rows and few edges per node.
     once = own and width * dtype.itemsize > _SHORT_ROW and model.graph.largest_degree <= n_columns
     size = n * (1 if once else 2) * n_columns * width * dtype.itemsize
     if size > _tuning.FACTOR_BUDGET:
         return field._replace(factor=factor)
-    # A forest needs a single sweep, which takes less time than sorting.
+    # A forest needs a single sweep, which takes less time than sorting the factors would take.
     in_order = own and size > _tuning.LARGEST_CACHED and not model.graph.is_forest
     place = _locate_factor_rows(field, factor, n, once, in_order)
     factors = np.empty((n if once else 2 * n, n_columns, width), dtype=dtype)
@@ -348,18 +349,18 @@ class OddsField(NamedTuple):
     unary: np.ndarray  # (N,) log-odds of nodes
     coupling: np.ndarray  # (2E + padding,), exp(-|J|) with the sign of J, by slot
     power: np.ndarray  # (2E + padding,), powers to which messages are raised, by slot
-    share: np.ndarray  # (N,), factor of a node's log-odds with all messages, or empty for 1
+    share: np.ndarray  # (N,), factor of the sum of a node's log-odds and all messages to it; empty for 1
     offset: np.ndarray  # (2E,) float64, contribution of a slot's edge to the log-odds of its node
     largest_degree: int
 
     @classmethod
     def of(cls, field, share=None):
         """Convert the scores of a field to log-odds of two states, see :func:`can_use_log_odds`."""
-        # share: (N,) or None for 1, factor of each node's log-odds with all messages
+        # share: (N,) or None for 1, factor of the sum of each node's log-odds and all messages to it
         dtype, (n_nodes, n_edges) = field.unary.dtype, (len(field.unary), len(field.edge_type))
         unary, coupling, offset = np.empty(n_nodes, dtype), np.empty(n_edges), np.empty(2 * n_edges)
         couplings, powers = (np.empty(2 * n_edges + _PADDING, dtype) for _ in range(2))
-        # Tables are divided by the edge probabilities, and messages are raised to their power.
+        # Tables are divided by the edge probabilities, and messages are raised to the power of these probabilities.
         of_edges = field.edge_type, field.tables, field.edge_weight, field.appearance
         found = unary, coupling, offset, couplings, powers
         odds_of_scores(field.ptr, field.half_edge, *of_edges, field.unary, *found)
@@ -368,15 +369,15 @@ class OddsField(NamedTuple):
         return cls(*arrays, offset, int(np.diff(field.ptr).max(initial=0)))
 
     def workspace(self) -> np.ndarray:
-        """Return the workspace of the kernel, one for each thread."""
+        """Return the workspaces of the kernel, one for each thread."""
         return allocate_workspace(self.largest_degree + _PADDING, self.unary.dtype)
 
     def send(self, odds, *how):
-        """Send the messages of nodes one after another; the kernel describes the arguments."""
+        """Update the messages that nodes send, one node after another; see the kernel for the arguments."""
         return send_odds(self, odds, *how)
 
     def renew(self, odds, *how):
-        """Send the messages of nodes in ranges, forwards and backwards; the kernel describes the arguments."""
+        """Update the messages of ranges of nodes in a forward and a backward pass; see the kernel for the arguments."""
         renew_odds(self, odds, *how)
 
     def compute_log_odds(self, messages: np.ndarray) -> np.ndarray:

@@ -97,7 +97,7 @@ def random_labels(model, rng):
 
 
 def label_nodes_independently(model):
-    """Return the best label of each node without its neighbours, (N,) int32."""
+    """Label each node by its unary scores alone, without its neighbours, (N,) int32."""
     return np.argmax(model.unary, axis=1).astype(np.int32)
 
 
@@ -120,7 +120,7 @@ class SearchProblem(NamedTuple):
     slot_ptr: np.ndarray  # (F + 1,) int64
     slot_node: np.ndarray  # (n_slots,) int32
     slot_factor: np.ndarray  # (n_slots,) int32
-    slot_step: np.ndarray  # (n_slots,) int64, distance of cells between successive states of the node
+    slot_step: np.ndarray  # (n_slots,) int64, distance, in cells, between successive states of the node
     table: np.ndarray  # (F,) int32
     table_ptr: np.ndarray  # (T + 1,) int64
     kind: np.ndarray  # (T,) int8
@@ -274,7 +274,7 @@ class Climber(Sweeps):
 
 
 class RowsClimber(Sweeps):
-    """Sweeps over a large lattice that list neighbours for some rows at a time; results equal those of Climber."""
+    """Sweeps over a large lattice that list neighbours for some rows at a time, with the results of ``Climber``."""
 
     # rows: RowModels
 
@@ -282,7 +282,7 @@ class RowsClimber(Sweeps):
         self.rows = rows
 
     def start(self):
-        """Return the best state of each node without its neighbours, (N,) int32."""
+        """Return the state with the highest unary score of each node, (N,) int32."""
         labels = np.empty(self.rows.graph.n_nodes, dtype=np.int32)
         for start, stop in split_row_ranges(self.rows.graph, _tuning.NODES_AT_ONCE):
             checkpoint()
@@ -329,14 +329,14 @@ class FactorClimber(Descent):
     def climb(self, labels):
         before = labels.copy()
         super().climb(labels)
-        # Sums in another order have other rounding errors, so a tie may look like a gain.
+        # Sums in another order have other rounding errors, so a change between equal scores may look like a gain.
         if not score(self.model, labels) > score(self.model, before):
             labels[:] = before
         return labels
 
 
 def choose_climber(model):
-    """Return the sweeps for a model: by rows for large lattices, to save memory."""
+    """Return the hill climbing sweeps for a model, which go row by row on large lattices to save memory."""
     if isinstance(model, FactorGraph):
         return FactorClimber(model)
     rows = stored_rows(model) if model.graph.n_nodes > 2 * _tuning.NODES_AT_ONCE else None

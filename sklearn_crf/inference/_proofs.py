@@ -70,7 +70,7 @@ class Proof:
     @cached_property
     @np.errstate(over="ignore")  # ratios to the smallest floating point numbers are infinite
     def step(self) -> float:
-        """Step of which all differences of labelings' scores are multiples, up to rounding; 0 if unknown."""
+        """Step of which all differences between scores of labelings are multiples, up to rounding; 0 if unknown."""
         step, largest = 0.0, 0.0
         for values, _, _ in self._differences():
             for some in (values[: _tuning.TRIED_SCORES], values):
@@ -194,7 +194,7 @@ def _group_factor_scores(model):
 
 
 def _compute_common_step(values: np.ndarray, step: float, rounding: float) -> float:
-    """Return the greatest common divisor of ``step`` and values, up to rounding; NaN if it is not above rounding."""
+    """Return the greatest common divisor of ``step`` and values, or NaN if the divisor is within rounding errors."""
     # values: (n,), non-negative
     values = np.unique(np.append(values, step))
     values = values[values > rounding]
@@ -202,7 +202,7 @@ def _compute_common_step(values: np.ndarray, step: float, rounding: float) -> fl
         step = values[0]
         if step <= _LEAST_STEP * rounding:
             return np.nan
-        # Remainders are at most half of the step.
+        # The absolute values of remainders are at most half of the step.
         rest = np.abs(values - step * np.rint(values / step))
         rest = rest[rest > rounding]
         values = np.unique(np.append(rest, step)) if len(rest) else rest

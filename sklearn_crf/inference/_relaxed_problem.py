@@ -101,7 +101,7 @@ def compute_bound_rise(field, beliefs, messages, fresh, along_chains):
     constant, :math:`r^{\nu}` is the next message of t divided by its last message. At a fixed point the difference is
     0.
     """
-    # beliefs: (N, K) float64, probabilities; messages, fresh: (2E, width), sent messages, and next parallel messages
+    # beliefs: (N, K) float64, probabilities; messages: (2E, width), last ones; fresh: (2E, width), next parallel ones
     # along_chains: whether edge probabilities come from chains with ascending nodes, so that t is always the later end
     # returns (N,) float64; an edge contributes to its first node
     n_nodes, n_columns = beliefs.shape
@@ -141,7 +141,7 @@ def compute_bound_rise(field, beliefs, messages, fresh, along_chains):
     return np.bincount(first, weights=risen, minlength=n_nodes)
 
 
-# Smaller numbers lose digits.
+# Smaller floating-point numbers have fewer significant digits.
 _LEAST_MEAN = 1e-300
 
 
@@ -212,7 +212,7 @@ def descend_to_labeling(algorithm, model, run):
         fall = run.lower()
         labels = run.labels()
         found = score(model, labels)
-        # As long as all labelings are forbidden, keep the last, which is probably nearest to an allowed labeling.
+        # As long as all labelings are forbidden, keep the last one, which is probably nearest to an allowed labeling.
         if found > best_score or np.isneginf(best_score):
             best, best_score = labels, found
         size = max(1.0, abs(run.bound))

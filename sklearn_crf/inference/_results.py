@@ -20,7 +20,7 @@ from sklearn_crf.models import (
 
 
 class Marginals(NamedTuple):
-    """Marginals of a pairwise model or a factor graph, which are derivatives of ``log_z`` by the model's scores.
+    """Marginals of a pairwise model or a factor graph, the derivatives of ``log_z`` with respect to the scores.
 
     ``log_z_terms`` are the contributions of nodes to ``log_z``. The terms of a connected component sum to its
     log-partition, so that examples joined into one model can be weighted separately.
@@ -234,7 +234,7 @@ class Refuted(Infeasible):
         return type(self), (self.nodes,)
 
 
-# Type of the statistics of each type of model.
+# Maps each class of models to the class of its statistics.
 _STATISTICS = {PairwiseModel: Statistics, FactorGraph: FactorStatistics, SegmentModel: SegmentStatistics}
 
 # Tolerance for the sums of node marginals, for both data types.

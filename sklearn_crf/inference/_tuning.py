@@ -11,8 +11,8 @@ FACTOR_BUDGET = 256 * 2**20
 # are sent. This doubles the speed of sweeps but requires a sort.
 LARGEST_CACHED = 2**19
 
-# Number of first edges that are checked for equal weights. More edges make the check safer, and slower for models
-# without equal weights.
+# Number of first edges that are checked for equal weights.
+# More edges make the check more reliable, but slower for models without equal weights.
 TRIED_EDGES = 16
 
 # Minimum score in messages of a warm start. A state that was impossible may be possible now, so its probability starts
@@ -52,8 +52,8 @@ MOST_CLIMBS = 100
 # Number of nodes whose neighbours are listed at once in large lattices. More nodes need more memory.
 NODES_AT_ONCE = 1 << 16
 
-# Number of weighted edge scores that a proof processes at once, and number of scores that are tested for a common step
-# first.
+# Number of weighted edge scores that a proof processes at once.
+# Number of scores that are tested for a common step first.
 PROVEN_AT_ONCE, TRIED_SCORES = 2**20, 256
 
 # Number of values in the tables of edges that are processed at once (16 MB).

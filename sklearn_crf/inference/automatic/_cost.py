@@ -28,7 +28,7 @@ class Budget(NamedTuple):
     """Budget of an exact computation, in table cells; a processor handles about 25 million per second."""
 
     most_cells: float
-    n_sweeps: float = np.inf  # maximum number of cells, in message sweeps that read as many table entries
+    n_sweeps: float = np.inf  # maximum number of cells, as the number of message sweeps that read as many table entries
 
     @classmethod
     def of(cls, budget: str | float) -> "Budget":
@@ -59,8 +59,8 @@ class Budget(NamedTuple):
         return JunctionTree(max_width=64, max_memory=self.most_bytes)
 
 
-#: Budgets by name. "step" is for a training step, and corresponds to ten message sweeps; "fast" is for one of many
-#: predictions, and corresponds to a hundred. "default" is for a single call of about two seconds, "long" of a minute.
+#: Budgets by name: "step" for a training step (ten message sweeps), "fast" for one of many predictions (a hundred),
+#: "default" for a single call of about two seconds, and "long" for a single call of about a minute.
 BUDGETS = {
     "step": Budget(2.0**24, 10),
     "fast": Budget(2.0**24, _tuning.SWEEPS_OF_A_CALL),
@@ -72,7 +72,7 @@ BUDGETS = {
 def exact_inference(
     structure: Graph | PairwiseModel | FactorGraph, n_states: int | None = None, budget: str | float = "default"
 ) -> Inference | None:
-    r"""Return an exact algorithm for a structure if one is affordable, the rule behind every "auto".
+    r"""Return an affordable exact algorithm for a structure, or None; all options "auto" follow this rule.
 
     Forests are solved by :class:`TreeInference`. Elimination (:class:`JunctionTree`) is affordable if its work in each
     connected component is within the budget,
@@ -151,7 +151,7 @@ def group_components(model: PairwiseModel | FactorGraph, budget: Budget) -> np.n
 
 
 def _is_wide_lattice(graph: Graph, n_states: int, budget: Budget) -> bool:
-    """Return whether a graph is a lattice beyond the budget. Any order has the width of its second longest side."""
+    """Return whether a graph is a lattice beyond the budget; the width of any order is its second longest side."""
     if graph.shape is None or graph.offsets is None or n_states < 2:
         return False
     steps = np.abs(graph.offsets)
@@ -227,7 +227,7 @@ def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
 
 
 def _drop_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
-    """Remove scopes of components with a too large factor; return scopes, and a mask of the other components."""
+    """Remove the scopes of components with a too large factor; return the rest, and a mask of its components."""
     ptr, scope = sizes.scope_ptr, sizes.scope
     owner = np.zeros(len(ptr) - 1, dtype=np.int64)
     has_nodes = np.diff(ptr) > 0

@@ -93,7 +93,7 @@ class AutoMap(Automatic):
         cut = solve_exact_cut(model, n_threads) if isinstance(model, PairwiseModel) else None
         if cut is not None:
             return cut._replace(state=AutoState("GraphCut", cut.state), method="GraphCut")
-        # Learning has a smaller budget for elimination.
+        # Training uses a smaller budget for elimination.
         budget = Budget.of("fast" if self.bounded and self.budget == "default" else self.budget)
         parts, places = self._split(
             model,

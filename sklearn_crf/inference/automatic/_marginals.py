@@ -116,7 +116,7 @@ class AutoMarginals(Automatic):
         return parts[0] if len(parts) == 1 else _join(model, parts, places)
 
     def _run_belief_propagation(self, model, init, n_threads):
-        """Return marginals by belief propagation, with an estimated error unless options are for many calls."""
+        """Return marginals by belief propagation, with an estimated error unless the budget is for many calls."""
         with convergence_left_to_caller():
             found = self._run_plain_propagation(model, AutoState.of(init, "LoopyBP"), n_threads)
         state = AutoState("LoopyBP", found.state)
@@ -165,7 +165,7 @@ class AutoMarginals(Automatic):
             return _phases.mix_phases(inference, model, found, phases, self.search, n_threads)
 
     def _converge(self, model, init, n_threads):
-        """Return marginals by plain, else damped, else averaged belief propagation, and the algorithm that ran last."""
+        """Return marginals by plain, else damped, else averaged belief propagation, and the algorithm used last."""
         inference = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
         with convergence_left_to_caller():
             found = inference._marginals(model, init=init, n_threads=n_threads)

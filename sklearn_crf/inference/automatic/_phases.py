@@ -53,7 +53,7 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
 
 
 def can_be_favoured(model: PairwiseModel | FactorGraph) -> bool:
-    """Return whether several fixed points may be searched for: in small factor graphs of arity at most two."""
+    """Return whether a factor graph is small enough, and of arity at most two, to search for several fixed points."""
     if not isinstance(model, FactorGraph):
         return False
     return bool(model.n_nodes <= _tuning.MOST_NODES_WITH_PHASES and model.arity.max(initial=0) <= 2)
@@ -83,7 +83,7 @@ def mix_phases(
     by chance, can be far from the true marginals.
     """
     # model: pairwise model, or factor graph returned by add_node_factors
-    # init: state of a former mixture
+    # init: state of a mixture computed earlier
     # search: whether to also favour labels of high score
     distinct, n_iter = [plain], plain.n_iter
     starts = _starts(inference, model, search, n_threads) if init is None else iter(init.favoured)
@@ -118,7 +118,7 @@ def _compute_influences(model):
 
 
 def _starts(inference, model, search, n_threads) -> Iterator[Any]:
-    """Yield initial messages, each computed by some sweeps in which a labeling has higher scores."""
+    """Yield initial messages, each computed by sweeps in which the scores of one labeling are increased."""
     pairwise = pairwise_model_of(model) if isinstance(model, FactorGraph) else model
     influences = _compute_influences(pairwise)
     favour = _tuning.FAVOUR * influences[np.isfinite(influences)].max(initial=1.0)

@@ -49,7 +49,7 @@ class PortfolioState(NamedTuple):
 
 
 class Candidates:
-    """Labelings of a model found by several algorithms, improved by hill climbing, and the smallest of the bounds."""
+    """Labelings found by several algorithms and improved by hill climbing, with the smallest upper bound."""
 
     def __init__(self, model, max_iter, n_threads):
         self.model, self.max_iter, self.n_threads = model, max_iter, n_threads
@@ -58,7 +58,7 @@ class Candidates:
 
     @cached_property
     def entries(self):
-        """Table entries that a message sweep reads, in both directions."""
+        """Total number of table entries that a message sweep reads, in both directions."""
         model = self.model
         if isinstance(model, FactorGraph):
             return 2.0 * float(np.diff(model.table_ptr)[model.table_id] @ model.arity)
@@ -94,7 +94,7 @@ class Candidates:
         return found.state
 
     def run_in_parts(self, algorithm):
-        """Run an algorithm in several parts and add the labeling after each: labelings vary until messages converge."""
+        """Run an algorithm in several parts and add a labeling after each part, as labelings vary until convergence."""
         n_iter, former = max(1, algorithm.max_iter // _tuning.N_LOOKS), None
         algorithm.set_params(max_iter=n_iter)
         for _ in range(_tuning.N_LOOKS):
@@ -133,7 +133,7 @@ class Candidates:
 
     @property
     def best(self):
-        """Score and labels of the best labeling so far, the first among equals."""
+        """Score and labels of the best labeling so far; if scores are equal, of the labeling found first."""
         return max(self.found, key=lambda pair: pair[0], default=(-np.inf, None))
 
     @property
@@ -184,8 +184,8 @@ def run_portfolio(
     effort: float = 1.0,
 ) -> Labeling:
     """Return the best labeling of several algorithms with limited budgets, after hill climbing and fusion."""
-    # max_iter: maximum number of iterations of each algorithm; init: state of a former labeling
-    # search: whether to continue with searches if a gap remains; effort: factor of the budget of searches
+    # max_iter: maximum number of iterations of each algorithm; init: state of an earlier labeling
+    # search: whether to continue with searches if a gap remains; effort: multiplies the budget of searches
     if isinstance(model, FactorGraph) and model.arity.max(initial=0) <= 2:
         # Convert to a pairwise model, which has faster kernels and fusion.
         model = pairwise_model_of(model)
@@ -257,7 +257,7 @@ def _compute_looseness(candidates, arrays, unary):
 
 
 def _run_bounding_algorithms(candidates, init, former, work):
-    """Run minimum cuts or moves by minimum cuts, and messages with an upper bound, on a pairwise model."""
+    """Run minimum cuts (or moves by minimum cuts) and message passing with an upper bound on a pairwise model."""
     model, labels = candidates.model, None if init is None else init.labels
     if model.n_columns == 2:
         candidates.run(GraphCut(nonsubmodular="qpbo"))

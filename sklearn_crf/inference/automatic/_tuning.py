@@ -98,6 +98,6 @@ MOST_OF_LONG_CYCLES, ROUNDS_OF_LONG = 900, 100
 # labels that hardly change the learned weights.
 LOOSE_CUTS = 0.004
 
-# Number of table entries that cluster tightening may read for each default budget beyond the first, a second or two. It
-# lowers the remaining gaps, but rarely closes gaps that branch and bound leaves open.
+# Number of table entries (a second or two) that cluster tightening may read for each default budget beyond the first.
+# Cluster tightening lowers the remaining gaps, but rarely closes gaps that branch and bound leaves open.
 TIGHTENING = 5e7

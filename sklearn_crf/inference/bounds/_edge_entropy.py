@@ -132,7 +132,7 @@ def _parts(graph, node_number):
 
 
 def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, log_z_terms: np.ndarray) -> np.ndarray:
-    """Return marginals of the scores that nodes keep, zero for nodes that keep none, and add up the log-partitions."""
+    """Compute marginals from the scores that nodes keep (zero if they keep none), and add up the log-partitions."""
     # even: (N, K), even shares; given: (N, K), sums of the edges' deviations; numbers, log_z_terms: (N,)
     own = np.zeros_like(even)
     keeps = np.flatnonzero(numbers)

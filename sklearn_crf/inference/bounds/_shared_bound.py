@@ -23,8 +23,8 @@ class _Group(NamedTuple):
     """Trees whose nodes and edges form one model."""
 
     first: int
-    last: int  # one past the last tree
-    model: PairwiseModel  # without unary scores
+    last: int  # index of the last tree, plus one
+    model: PairwiseModel  # model without unary scores
     field: _field.Field
     row_totals: np.ndarray
 
@@ -82,7 +82,7 @@ class NodeShares:
         return int(np.prod(self.shape))
 
     def value_grad(self, x: np.ndarray) -> tuple:
-        """Return the bound, sum_T rho(T) log_z(T), and its derivative by x, projected as by :meth:`project`."""
+        """Return the bound, sum_T rho(T) log_z(T), and its derivative with respect to x, projected as in `project`."""
         found = list(self.mapped(lambda group: self._compute_tree_sums(group, x), self.groups))
         log_z, gradient = (np.concatenate(values) for values in zip(*found, strict=True))
         return float(self.weights @ log_z), self._centre(gradient).ravel()

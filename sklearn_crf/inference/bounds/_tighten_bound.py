@@ -79,15 +79,14 @@ class Tightening:
         return best
 
     def tighten(self, scores: NodeShares, start: np.ndarray) -> Tight:
-        """Minimise the bound from a start until the marginals of all trees agree."""
+        """Minimise the bound from a starting point until the marginals of all trees agree."""
         x, n_iter, trace = self._choose_better_start(scores, scores.project(start)), 0, np.zeros(0)
         tol = self.tol * scores.scale.min()
         while True:
             found = self.solver(
                 scores.value_grad,
                 x,
-                # Projected again, because combinations of projected gradients with large coefficients accumulate
-                # rounding.
+                # Project again, as combinations of projected gradients with large coefficients accumulate rounding.
                 project=scores.project,
                 max_iter=self.max_iter - n_iter,
                 tol=tol,
@@ -168,7 +167,7 @@ def _search_armijo_step(tightening, current, tree, gap, step):
 
 
 def _find_steepest_tree(tight):
-    """Return the tree towards which the bound decreases fastest, and the most that other trees can lower the bound.
+    """Return the tree towards which the bound decreases fastest, and the largest decrease that trees can achieve.
 
     The derivative of the bound by the probability of an edge is the negative mutual information of the edge's ends.
     """

@@ -39,7 +39,7 @@ def choose_component_trees(graph, rule, random_state):
 
 
 def combine_component_trees(graph, parts):
-    """Combine distributions over the spanning trees of components to a distribution over spanning forests.
+    """Combine distributions over the spanning trees of each component into one distribution over spanning forests.
 
     Every edge keeps its probability. A forest takes from each component the tree at a common quantile, so that there
     are few forests: two if all components have two equally likely trees.
@@ -57,7 +57,7 @@ def combine_component_trees(graph, parts):
 
 def choose_spanning_trees(graph, trees, random_state):
     """Return a distribution over distinct trees that cover every edge."""
-    # trees: a rule, a number of trees, or trees; a list has the indices of the edges of each tree
+    # trees: name of a rule, number of trees, SpanningTrees, or a list with the edge indices of each tree
     # random_state: determines the choice among trees that cover equally well
     if isinstance(trees, SpanningTrees):
         if not np.array_equal(trees.graph.edges, graph.edges):
@@ -84,7 +84,7 @@ def _build_trees_by_rule(graph, rule, random_state):
             found = combine_component_trees(graph, choose_component_trees(graph, rule, random_state)).merged()
         else:
             found = covering_trees(graph, rule, random_state=random_state).merged()
-        # Only arrays, because results cached in the graph must not reference the graph.
+        # Cache arrays only, because results cached with the graph must not reference the graph.
         return found.trees, found.weights
 
     # Cached, because training requests the trees of each graph hundreds of times.

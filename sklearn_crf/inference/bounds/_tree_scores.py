@@ -18,8 +18,8 @@ class TreeGroup(NamedTuple):
     """Trees that are processed together as one graph."""
 
     first: int
-    last: int  # one past the last tree
-    edges: slice  # in the list of the edges of all trees, in the order of the trees
+    last: int  # index of the last tree, plus one
+    edges: slice  # place of the edges in the list of the edges of all trees, tree by tree
     graph: Graph
 
 
@@ -110,8 +110,9 @@ class TreeScores:
         return np.concatenate(labels), float(self.weights @ np.concatenate(terms).sum(axis=1))
 
     def subtract_labelings(self, x: np.ndarray, labels: np.ndarray, step: float) -> None:
-        """Subtract ``step`` times the derivative of the bound by x, in place; the derivative counts the labels of each
-        tree.
+        """Subtract ``step`` times the derivative of the bound with respect to x from x, in place.
+
+        The derivative counts the labels of each tree.
         """
         nodes, edges = self._parts(x)
         trees, kept = np.arange(len(labels)), np.arange(labels.shape[1])

@@ -23,7 +23,7 @@ from sklearn_crf.models._row_models import stored_rows
 
 @options(kw_only=False)
 class _MoveMaking(Inference):
-    """Local search whose moves are each the best of exponentially many, found by one minimum cut."""
+    """Local search in which a minimum cut finds each move, the best among exponentially many moves."""
 
     tasks = frozenset({"map"})
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate")}
@@ -37,7 +37,7 @@ class _MoveMaking(Inference):
         if model.n_columns <= 2:
             return
         if np.isneginf(model.tables).any():
-            raise ValueError(f"tables must be finite for {name}; only unary may forbid states by -inf.")
+            raise ValueError(f"tables must be finite for {name}; only unary may contain -inf, to forbid states.")
         if self.nonsubmodular == "error":
             violated = self._find_violated_edge(model)
             if violated is not None:
@@ -50,7 +50,7 @@ class _MoveMaking(Inference):
         if lowest.min() >= 0 and weight.min(initial=0) >= 0:
             return None
         kind = model.edge_type
-        # With one feature this is the exact slack of each edge; with more features it is a lower bound.
+        # With one feature the value is the exact slack of each edge; with more features it is a lower bound.
         least = np.where(weight >= 0, weight * lowest[kind], weight * highest[kind]).sum(axis=1)
         rounding = 2 * precision(model) * np.abs(weight * np.abs(model.tables).max(axis=(2, 3))[kind]).sum(axis=1)
         for edge in np.flatnonzero(least < -rounding):
@@ -69,7 +69,7 @@ class _MoveMaking(Inference):
     def _compute_condition_range(self, tables: np.ndarray) -> tuple:
         """Return the lowest and the highest slack over all states, (T, R) each; slacks must not be negative."""
         lowest, highest = np.full(tables.shape[:2], np.inf), np.full(tables.shape[:2], -np.inf)
-        # In batches of types: if every edge has its own type, a temporary of the size of all tables would be too large.
+        # Process types in batches: if every edge has its own type, a temporary array for all tables would be too large.
         for start in range(0, len(tables), _tuning.TYPES_PER_PORTION):
             portion = slice(start, start + _tuning.TYPES_PER_PORTION)
             for _, slack in self._iterate_slacks(tables[portion].astype(np.float64)):
@@ -199,7 +199,7 @@ class _Moves:
         return gain
 
     def _remove_decided_nodes(self, labels, keep, take, since):
-        """Remove the choice from nodes whose decision is known."""
+        """Fix the nodes whose best choice in the move is already known."""
         # If two moves are equally good, the labels may differ from the move that was made.
         may_skip = since >= 0 and np.array_equal(keep, labels)
         n_free = settle_by_scores(self._values[0], self._influence, keep, take)
@@ -343,8 +343,8 @@ class AlphaBetaSwap(_MoveMaking):
 def _start(model, init):
     """Return allowed labels to start from."""
     if init is None:
-        # Starting from a local optimum of single-node changes leaves less to the moves and ends 0.07 % higher on
-        # average.
+        # A start from a local optimum of single-node changes leaves less work to the moves.
+        # The final score is 0.07 % higher on average.
         return climbed(model, label_nodes_independently(model))
     labels = check_labels(model, init, name="init").copy()
     best = label_nodes_independently(model)

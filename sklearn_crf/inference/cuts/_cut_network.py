@@ -121,11 +121,10 @@ class LatticeFlow:
         boxes = self._list_boxes()
         if len(boxes) > 1 and (n_threads > 1 or share_left <= _tuning.MOST_IN_BOXES):
             closed = self._close_borders()
-            # The search in a box also visits children across its border, so children from the previous cut must be
-            # removed.
+            # The search in a box also visits children across its border: remove children from the previous cut.
             self._parent.fill(_NO_PARENT)
             map_tasks(lambda box, n_threads: self._solve_box(box), boxes, n_threads)
-            # Reopened in reverse order, because diagonal arcs cross two borders and are saved twice.
+            # Reopen borders in reverse order, because diagonal arcs cross two borders and are saved twice.
             for arcs, capacities in reversed(closed):
                 arcs[...] = capacities
         self._solve_box(self._whole)
@@ -241,12 +240,12 @@ class SlotFlow:
         return self._label < 0
 
 
-# What to do with edges that are not submodular; the values are as in kernels/fusion_moves.pyx.
+# Treatment of edges that are not submodular; the values equal those in kernels/fusion_moves.pyx.
 STOP, TRUNCATE, CROSS = 0, 1, 2
 
-# Four times as much still fits: an excess grows by all arriving flow, and by a message before it is clipped.
+# Four times this capacity still fits: an excess grows by all arriving flow, and by a message before it is clipped.
 _MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
-# Keeps products with denormal scores finite.
+# Largest exponent of the scale for which products with denormal scores remain finite.
 _LARGEST_EXPONENT = 900
 
 
@@ -267,7 +266,7 @@ _PRECISION = {np.dtype(kind): 4 * float(np.finfo(kind).eps) for kind in (np.floa
 
 
 class NotSubmodular(Exception):
-    """Raised with the index of the first edge that is not submodular."""
+    """Exception with the index of the first edge that is not submodular."""
 
 
 class Rounding(NamedTuple):
@@ -300,7 +299,7 @@ class Rounding(NamedTuple):
 
 def integer_scale(largest: Any, dtype: Any) -> Any:
     """Return the units per unit of score with which integers of a type hold the largest capacities."""
-    # A power of two, so that equal binary fractions, such as small integers, stay equal.
+    # The scale is a power of two, so that equal binary fractions, such as small integers, stay equal.
     return 2.0 ** np.minimum(np.floor(np.log2(largest_capacity_of(dtype) / largest)), _LARGEST_EXPONENT)
 
 

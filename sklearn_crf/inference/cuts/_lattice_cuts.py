@@ -23,7 +23,7 @@ from sklearn_crf.models import EdgeLayout
 class CutScores(NamedTuple):
     """Weights of the scores of lattices with two states, in the precision of the features."""
 
-    weights: np.ndarray  # (F,), of the score of state 1 minus the score of state 0
+    weights: np.ndarray  # (F,), weights of the score of state 1 minus the score of state 0
     intercept: float
     tables: np.ndarray  # (T, R, 2, 2)
 

@@ -37,8 +37,8 @@ class LatticeRows(NamedTuple):
         m_i = \sum_{e \ni i, \, l_e > 0, \, \hat y_{e_1} = \hat y_{e_2}} l_e / 2 .
 
     The model itself rewards no labeling more, because an edge gains only if one of its ends leaves and the other stays.
-    Hence some best labeling keeps the labels of all nodes that stay. Few nodes leave; roof duality on their rows, given
-    the labels of the others, must decide them.
+    Hence some best labeling keeps the labels of all nodes that stay. Few nodes leave their label. Roof duality on their
+    rows, given the labels of the nodes that stay, must decide them.
     """
 
     rows: RowModels
@@ -69,7 +69,7 @@ class LatticeRows(NamedTuple):
         return self._undo_truncation(flow, rounding, labels, truncated, n_threads) if truncated else labels
 
     def _survey(self, start, stop):
-        """Return the largest capacity, sum of unary spreads, number of nodes with spread, and of truncated edges."""
+        """Return the largest capacity, sum of unary spreads, number of nodes with spread, number of truncated edges."""
         checkpoint()
         model, of_rows = select_reached_rows(self.rows, start, stop), self.rows.nodes(0, stop - start)
         carried, endless = bound_capacities(model)
@@ -97,9 +97,7 @@ class LatticeRows(NamedTuple):
         return labels
 
     def _find_truncated(self, labels, start, stop):
-        """Return the ends of truncated edges of some rows if both ends have the same label, and half of each edge's
-        violation.
-        """
+        """Return the ends of truncated edges with equal labels in some rows, and half of the violation of each edge."""
         checkpoint()
         model, nodes = select_reached_rows(self.rows, start, stop), self.rows.nodes(start, stop)
         lacking = (model.tables.astype(np.float64) * [[-1, 1], [1, -1]]).sum(axis=(2, 3))[model.edge_type]

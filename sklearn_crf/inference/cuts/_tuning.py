@@ -37,7 +37,7 @@ LONG_SEARCH = 32
 # this fraction of a typical unary score. This halves the memory without loss.
 COARSEST, NODES_FOR_HALF = 2.0**-20, 1 << 17
 
-# Maximum number of passes over the labelings in a fusion. Each pass fuses with all; even a second one rarely gains.
+# Maximum number of passes over the labelings in a fusion. Each pass fuses with all of them; a second pass rarely gains.
 FUSION_PASSES = 3
 
 # Number of nodes whose scores are in memory at once if a lattice is processed row by row.

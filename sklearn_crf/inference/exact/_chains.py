@@ -11,7 +11,7 @@ from sklearn_crf.models import Statistics
 # Probabilities above exp(-600) and odds up to exp(600) are normal numbers, with a reserve for their products.
 WIDEST_RANGE = 600.0
 
-# If pairs are forbidden, sums must be above this: their products are then above exp(-600).
+# If pairs are forbidden, sums must be above this limit, so that their products are above exp(-600).
 _LEAST_SUM = np.exp(-300.0)
 
 # Number of float64 values in the widest vector of any supported processor.
@@ -87,7 +87,7 @@ def padded(n_states):
 
 
 def chains_of(model):
-    """Return (first node of each chain, transitions), or (None, None) unless a model is of chains with one table."""
+    """Return the first node of each chain and the transitions, or (None, None) unless all edges share one table."""
     if not _shares_a_table(model):
         return None, None
     ptr = model.graph.chain_ptr
@@ -95,7 +95,7 @@ def chains_of(model):
 
 
 def transitions_of(model, rule):
-    """Return the table of a model in the form for a decoding rule, or None if the model has no single table."""
+    """Return the table of a model in the form for a decoding rule, or None unless all edges share one table."""
     if not _shares_a_table(model):
         return None
     table = model.tables[0, 0]

@@ -16,7 +16,7 @@ from sklearn_crf.models import Statistics, cache_with_layout
 
 
 def _find_copy_tables(model):
-    """Return the graph of which a model has copies, its edge types and tables, or None for other models."""
+    """Return the graph whose copies make up a model, its edge types and its tables, or None for other models."""
     # tables: (E, K, K) float64, finite
     part, is_plain = model.graph.copied_part, model.edge_weight is None and model.n_states is None
     if part is None or not part.n_edges or not is_plain or model.tables.shape[1] != 1:
@@ -33,7 +33,7 @@ def _find_copy_types(edge_type, n_edges):
 
 
 class _Forest:
-    """A two-state forest of which a model has copies, in the form that the kernel expects."""
+    """A two-state forest whose copies make up a model, in the form that the kernel expects."""
 
     def __init__(self, graph, tables):
         # tables: (E, 2, 2) float64, of the edges of the forest
@@ -50,7 +50,7 @@ class _Forest:
         self.widest = WIDEST_RANGE - (graph.largest_degree + 1) * spread
 
     def marginals(self, unary, with_pairs):
-        """Return marginals of nodes and of child-parent pairs, and log-partition terms, or None if out of range."""
+        """Return marginals of nodes and of child-parent pairs, and log-partition terms; None if scores differ too much."""
         n_nodes = self.graph.n_nodes
         posterior = np.empty_like(unary)
         pairs, terms = np.empty((n_nodes * with_pairs, 4)), np.empty(len(unary) * with_pairs)
@@ -172,7 +172,7 @@ def _sums_over_halves(unary, scores, of_first, of_second):
 
 
 def _sums_by_edge(graph, both, first, second):
-    """Return sums (E, K, K) over joint states, by the states of each edge's ends."""
+    """Return sums (E, K, K) over joint states, one for each pair of states of the ends of each edge."""
     across = first.T @ both @ second
     in_first = (first * both.sum(axis=1)[:, None]).T @ first
     in_second = (second * both.sum(axis=0)[:, None]).T @ second

@@ -44,7 +44,7 @@ class Structure(NamedTuple):
         return Structure(ptr, columns[sorted_by_both].astype(np.int32), self.log_states[old_name])
 
     def components(self, nodes: np.ndarray) -> tuple:
-        """Return nodes sorted by component, the start of each component, and a function that returns its structure."""
+        """Return nodes sorted by component, starts of components, and a function that maps components to structures."""
         # nodes: the nodes to include, ascending
         n_nodes = len(self.log_states)
         ones = np.ones(len(self.neighbors), dtype=np.int8)
@@ -214,7 +214,7 @@ class EliminationPlan:
     """
 
     # order: elimination order of all nodes; None searches for a good order
-    # keep: which tables are kept, for ``limits``
+    # keep: which tables stay in memory, as counted by ``limits``
 
     def __init__(self, problem, order, limits, keep):
         self.structure = problem.structure
@@ -289,7 +289,7 @@ class EliminationPlan:
         return np.concatenate((model.log_table, model.table_default)).astype(np.float64, copy=False)[self.cells]
 
     def stored(self, model, values):
-        """Sum numbers in the layout of :meth:`values`, by stored score and by default score of tables."""
+        """Sum numbers in the layout of :meth:`values` over the uses of each stored score and each default score."""
         if self.cells is None:
             return values, np.zeros(model.n_tables)
         n_cells = model.log_table.size

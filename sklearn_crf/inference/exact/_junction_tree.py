@@ -90,7 +90,7 @@ class Buckets:
         return first
 
     def sum_out(self) -> np.ndarray:
-        """Send the sum messages and return the terms of the log-partition."""
+        """Send the sum-product messages, and return the terms of the log-partition."""
         # returns: (N,) float64
         plan = self.plan
         self._tables, self._products = np.empty(plan.n_tables), np.empty(plan.n_messages)
@@ -231,7 +231,7 @@ class JunctionTree(EdgeMarginals, Inference):
         edges = resolve_edge_numbers(model.graph, edges)
         if edges.size == 0:
             return np.zeros((0, model.n_columns, model.n_columns), dtype=model.dtype)
-        # If no other edge shares an edge's table, the derivative by the table is the edge's marginals.
+        # If each edge has its own table, derivatives with respect to a table are the marginals of its edge.
         own = np.arange(model.graph.n_edges)
         alone = replace(model, tables=model.edge_tables(), edge_type=own, edge_weight=None)
         return self._marginals(alone, init=init).tables[edges, 0].astype(model.dtype)

@@ -128,7 +128,7 @@ def _count_variables(model):
 
 
 class _Program:
-    """Linear program with columns and rows of the nodes, followed by columns and rows of each piece."""
+    """Linear program with columns and rows of the nodes, followed by columns and rows of each factor."""
 
     def __init__(self, polytope: LocalPolytope) -> None:
         self.polytope = polytope
@@ -148,7 +148,7 @@ class _Program:
         return self.n_variables - n
 
     def solve(self, method):
-        """Return the marginals of the free nodes, the messages of the pieces, and the number of iterations."""
+        """Return the marginals of the free nodes, the messages of the factors, and the number of iterations."""
         polytope = self.polytope
         if not self.start:
             return {}, [[] for _ in polytope.pieces], 0
@@ -194,7 +194,7 @@ class _Program:
         return piece, rows
 
     def _add_count(self, piece, first):
-        """Add the convex hull of the runs of counts; run r has probability z_r, and mu_ir if it includes node i."""
+        """Add the convex hull of runs of counts: z_r is the probability of run r, mu_ir that it counts node i."""
         n_nodes, n_runs = len(piece.nodes), len(piece.runs)
         z = first + np.arange(n_runs)
         mu = first + n_runs + np.arange(n_nodes * n_runs).reshape(n_nodes, n_runs)

@@ -158,14 +158,14 @@ class LocalPolytope:
 
     def bound(self, messages):
         """Return an upper bound on the score of every labeling, valid for any messages."""
-        # messages: for each piece and each of its nodes, the scores moved from the node to the piece
+        # messages: for each factor and each of its nodes, the scores moved from the node to the factor
         nodes = self.reparameterised(messages)
         best = sum(scores.max() for scores in nodes.values())
         pieces = sum(piece.best(message) for piece, message in zip(self.pieces, messages, strict=True))
         return float(self.constant + best + pieces)
 
     def reparameterised(self, messages):
-        """Return the scores of the nodes minus the messages that were moved to pieces."""
+        """Return the scores of the nodes minus the messages, which were moved to factors."""
         scores = {node: own.copy() for node, own in self.unary.items()}
         for piece, message in zip(self.pieces, messages, strict=True):
             for node, moved in zip(piece.nodes, message, strict=True):
@@ -174,7 +174,7 @@ class LocalPolytope:
         return scores
 
     def rounded(self, messages, confidence):
-        """Label node by node, the most certain first, by the node's score plus the best value of its pieces."""
+        """Label node by node, the most certain first, by the node's score plus the best value of its factors."""
         # confidence: (N,); returns: (N,) int32
         around: dict[int, list] = {node: [] for node in self.free_nodes}
         for piece, message in zip(self.pieces, messages, strict=True):

@@ -21,7 +21,7 @@ class SegmentInference(Inference):
 
     :math:`\beta_s(k)` sums over all labelings of the nodes from s on in which a run of label k begins at s, with a
     maximum in place of the sum for the best labeling. The runs that are still open are kept by their durations up to D,
-    so a node takes O(K (K + D)) time. Memory is O(K) for each node, and O(K D) besides. All sums are log-sum-exp.
+    so a node takes O(K (K + D)) time. Memory is O(K) for each node, plus O(K D). All sums are log-sum-exp.
 
     Source: S. Sarawagi, W. Cohen. Semi-Markov conditional random fields for information extraction. NIPS 2004.
     """

@@ -139,19 +139,19 @@ def _find_closing_edge(graph):
 
 def _collect(graph, field):
     """Return the messages from the leaves to the roots; all other messages are uninitialised."""
-    # One block that is larger than all other arrays of a call: the C library then reuses its memory in the next call.
+    # Allocate one block larger than all other arrays of a call: the C library then reuses its memory in the next call.
     # Otherwise, in training with many calls on a few thousand nodes, page faults take as long as everything else.
     n_slots = len(field.neighbor)
     messages = np.empty((n_slots + len(field.unary), field.width), dtype=field.unary.dtype)[:n_slots]
     if graph.largest_degree > READS_ALL_ABOVE:
         _set_neutral(field, messages, graph.forest.parent_slot[graph.degree > READS_ALL_ABOVE])
-    # In reverse order each node sends to lower ranks, which is only its parent.
+    # In reverse order each node sends to neighbours of lower rank: its parent is the only one.
     _send(field, messages, graph.forest, -1)
     return messages
 
 
 def send_exact_messages(graph, field):
-    """Return the sum messages on a forest, to the roots and back."""
+    """Return the sum-product messages on a forest, to the roots and back."""
     messages = _collect(graph, field)
     _send(field, messages, graph.forest, 1)
     return messages
@@ -163,7 +163,7 @@ def _set_neutral(field, messages, slots):
 
 
 def _call_with_messages(model, use, both_ways=True):
-    """Call ``use`` with a field, the shift of its unary rows, and its sum messages, and return the result.
+    """Call ``use`` with a field, the shift of its unary rows, and its sum-product messages; return the result.
 
     Messages are sent to the roots and back, or are neutral on the way back. They are probabilities if these cannot
     underflow. With forbidden pairs the range of messages is not known in advance, so that probabilities are tried and

@@ -3,7 +3,7 @@
 ``benchmarks/quality/auto_limits.py`` shows which graphs are solved exactly, and how fast.
 """
 
-# Number of table cells below which a search for a better order does not pay, and number of restarts of the search.
+# Number of table cells below which a search for a better order costs too much, and number of restarts of the search.
 FEW_CELLS, N_RESTARTS = 2.0**14, 8
 
 # Total number of nodes in all further orders that are tried, about 60 milliseconds. If elimination takes longer, the
@@ -27,8 +27,8 @@ COST_BITS = (40, 10)
 # Maximum number of random numbers drawn at once for samples (8 MB).
 UNIFORM_BUDGET = 2**20
 
-# Maximum number of joint states of a graph that is enumerated, and of states in memory for all copies at once. More
-# take more memory; fewer cost more calls.
+# Maximum number of joint states of a graph that is enumerated, and of states in memory for all copies at once.
+# More states take more memory; fewer states cost more calls.
 MOST_ENUMERATED = 2**20
 
 # Maximum number of nodes of the copies of a graph that are enumerated together for prediction. More nodes take more

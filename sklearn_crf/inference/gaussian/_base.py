@@ -14,7 +14,7 @@ from sklearn_crf.models import GaussianModel
 class GaussianMarginals(NamedTuple):
     """Mean and covariance of a Gaussian field, for each node.
 
-    The derivative of ``log_z`` by ``h`` is ``mean``. The derivative of ``log_z`` by ``diagonal[s]`` is
+    The derivative of ``log_z`` with respect to ``h`` is ``mean``. The derivative with respect to ``diagonal[s]`` is
     ``-(covariance[s] + mean[s] mean[s]') / 2``.
     """
 
@@ -39,7 +39,7 @@ class Solution(NamedTuple):
 def _check_marginals(found, model, *arguments, **options):
     """Return the marginals of a Gaussian field after checking them, with the mean in the model's precision."""
     if not isinstance(found, GaussianMarginals):
-        raise TypeError(f"GaussianMarginals are needed, got {type(found).__name__}.")
+        raise TypeError(f"expected GaussianMarginals, got {type(found).__name__}.")
     shape, covariance, log_z = model.h.shape, found.covariance, found.log_z
     if covariance is not None:
         covariance = as_finite(covariance, "covariance", (*shape, shape[1]))
@@ -51,7 +51,7 @@ def _check_marginals(found, model, *arguments, **options):
 def _check_solution(found, model, right_hand_side, *arguments, **options):
     """Return a solution after checking that it has the shape of the right-hand side."""
     if not isinstance(found, Solution):
-        raise TypeError(f"a Solution is needed, got {type(found).__name__}.")
+        raise TypeError(f"expected a Solution, got {type(found).__name__}.")
     return found._replace(x=as_finite(found.x, "x", np.shape(right_hand_side), model.dtype))
 
 
@@ -161,7 +161,7 @@ def _make_bad_block_error(node):
 
 
 def check_vectors(model, vectors, name):
-    """Return right-hand sides or starts in the precision of the model, (N, D) or (R, N, D), after checking them."""
+    """Check right-hand sides or starts, (N, D) or (R, N, D), and convert them to the precision of the model."""
     vectors = np.asarray(vectors, dtype=model.dtype)
     if vectors.shape[-2:] != model.h.shape or vectors.ndim not in (2, 3):
         n_nodes, n_values = model.h.shape

@@ -140,7 +140,7 @@ class _System:
     def solve(self, b, x, tol, max_iter):
         """Improve ``x`` in place; return the relative residual and the number of iterations."""
         if self.is_block_diagonal:
-            # Solved separately for each node, so that the result of a node does not depend on other nodes.
+            # Solve separately for each node, so that the result of a node does not depend on other nodes.
             x[:] = np.einsum("sab,sb->sa", self.inverse, b)
             return 0.0, 0
         lattice = getattr(self.operator, "lattice", None)

@@ -18,7 +18,7 @@ class TiledMean(NamedTuple):
     # Bound on the norm of ``h - J mean``, relative to the norm of ``h``: the disagreement of tiles at their seams plus
     # the residuals of their solves
     residual: float
-    norm: float  # of h
+    norm: float  # norm of h
     margins: list  # final margin of each tile
 
 
@@ -46,7 +46,7 @@ def solve_mean_in_tiles(
     values of these neighbours. Tiles with too large violations are solved again with twice the margin, if necessary up
     to the whole plane.
     """
-    # shape: rows and columns of the plane; solver: its ``tol`` applies to the whole; n_pixels: maximum size of a tile
+    # shape: rows and columns of the plane; solver: its ``tol`` is for the plane; n_pixels: maximum size of a tile
     # model_of: ``model_of(window, n_threads)`` returns the :class:`~sklearn_crf.models.GaussianModel` of a window of
     # the plane, with the factors inside the window
     # n_jobs: threads over tiles; results do not depend on it

@@ -1,12 +1,13 @@
 """Tuned constants of Gaussian inference, with the trade-off behind each constant.
 
-``benchmarks/speed/rtf_scaling.py`` measures its speed in tree fields.
+``benchmarks/speed/rtf_scaling.py`` measures the speed of Gaussian inference in tree fields.
 """
 
 # Minimum number of values for a separate partial sum: for fewer, the call costs more than the computation.
 SMALLEST_RANGE = 2**14
 
-# Number of values processed in all iterations of one call, after which it can be interrupted. Fewer cost more calls.
+# Number of values that one call processes, summed over its iterations. A smaller number needs more calls,
+# but Ctrl-C is only noticed between calls.
 NUMBERS_AT_ONCE = 2**20
 
 # Number of columns of the inverse computed at once. More columns take more memory, fewer columns cost more calls.

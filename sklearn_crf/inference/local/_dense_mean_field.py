@@ -83,7 +83,7 @@ class DenseMeanField(Inference):
     updates: str = "parallel"
 
     def node_marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> np.ndarray:
-        """Compute ``marginals(model).unary``, without the filtering that the bound would take.
+        """Compute ``marginals(model).unary``, without the filtering that the bound would need.
 
         Parameters
         ----------
@@ -129,14 +129,14 @@ class DenseMeanField(Inference):
 
 
 class DenseField:
-    """A model in the arrays for the kernels."""
+    """Arrays of a model for the kernels."""
 
     # Rows are padded to the width that kernels need: states_of removes the padding.
 
     def __init__(self, model):
         self.unary = pad_rows(model.unary, model.dtype, -np.inf)
         self.n_states, self.width = model.n_columns, self.unary.shape[1]
-        # The kernels take several models that follow each other; here it is one.
+        # The kernels accept several concatenated models; here there is only one model.
         self.lattices = [tuple(smooth.lattice(self.width) for smooth in model.filters)]
         self.ptr = np.array([0, model.n_nodes])
         self._model = model
@@ -154,7 +154,7 @@ class DenseField:
         return np.ascontiguousarray(rows[..., : self.n_states])
 
     def updated(self, inference, init=None, *, keeps_all=False, n_threads=1):
-        """Return padded marginals (n, N, width) after the last or each update, number of updates, and last change."""
+        """Return padded marginals (n, N, width) after the last or each update, number of updates, last change."""
         # init: (N, K) or (N,) or None
         model, dtype = self._model, self.unary.dtype
         marginals = np.zeros((1 + keeps_all * inference.max_iter, *self.unary.shape), dtype)
@@ -171,7 +171,7 @@ class DenseField:
 
 
 def pair_statistics(model, q, *, n_threads=1):
-    """Return the derivatives of the pairwise part of the free energy by the compatibilities, (M, K, K) float64."""
+    """Return the derivatives (M, K, K) of the pairwise free energy with respect to the compatibilities, float64."""
     pairs = np.zeros(model.tables.shape)
     with limit_blas_threads():
         for pair, smooth in zip(pairs, model.filters, strict=True):

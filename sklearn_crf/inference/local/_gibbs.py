@@ -208,7 +208,7 @@ class LabelChain:
         self._no_totals = np.empty((0, 0)), np.empty((0, 0, 0, 0))
 
     def sweep(self, totals=None, buffers=None):
-        """Redraw every node, and add conditionals of nodes to ``totals`` and of edges to ``buffers``, if given."""
+        """Redraw every node; add the conditionals of nodes to ``totals`` and of edges to ``buffers``, if given."""
         checkpoint()
         key = stream_key(*self._stream, self._n_drawn)
         self._n_drawn += 1

@@ -99,7 +99,7 @@ class ICM(Inference):
     tasks = frozenset({"map"})
     _choices: ClassVar[dict] = {"schedule": _local_search.SCHEDULES}
     _ranges: ClassVar[dict] = {"n_restarts": at_least(0)}
-    _climbs = False  # its sweeps are already the climb, limited by max_iter
+    _climbs = False  # the sweeps of ICM are hill climbing already, limited by max_iter
     max_iter: int = 100
     schedule: str = "sequential"
     n_restarts: int = 0

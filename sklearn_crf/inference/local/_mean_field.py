@@ -96,8 +96,8 @@ class MeanField(Inference):
             q, n_iter, converged = self._ascend(model, init, run)
             terms, tables = _bound(model, q, run)
             if np.isneginf(terms.sum()):
-                # Updates from an allowed labeling never reach a forbidden pair. An error is raised if there is no such
-                # labeling.
+                # Updates from an allowed labeling never reach a forbidden pair.
+                # An error is raised if no labeling is allowed.
                 labels = search_allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
                 if labels is not None:
                     q, n_more, converged = self._ascend(model, labels, run)

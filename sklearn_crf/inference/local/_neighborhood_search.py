@@ -192,7 +192,7 @@ def _combine(chains):
 class Region(NamedTuple):
     """Limits on a random subgraph."""
 
-    largest_table: float  # logarithm to base 2
+    largest_table: float  # base-2 logarithm of the number of cells of the largest table
     most_cells: float
     most_nodes: int
     connected: bool
@@ -274,7 +274,7 @@ class _Restart:
         while self.work < share * self.task.work_of_chain:
             checkpoint()
             before = self.work
-            # Prefer the kind of perturbation that has had more successes for its work.
+            # Prefer the kind of perturbation with more successes per unit of work.
             kind = int(self.won[1] * (1 + self.spent[0]) > self.won[0] * (1 + self.spent[1]))
             temperature = self.scale * _tuning.COOLEST * (_tuning.HOTTEST / _tuning.COOLEST) ** self.rng.random()
             region_key = self._key()
@@ -289,13 +289,13 @@ class _Restart:
             self.spent[kind] += self.work - before
 
     def take_over(self, labels):
-        """Take over the parts of other labels that are better than the chain's own."""
+        """Copy the parts of other labels that are better than the same parts of the chain's own labels."""
         self.labels[:] = labels
         self.cells = self.task.arrays.cells(self.task.unary, self.labels)
         self._keep()
 
     def climb(self) -> None:
-        """Make changes of single nodes until none gains."""
+        """Change single nodes until no change increases the score."""
         while self._sweep(0.0):
             checkpoint()
         self.best[:] = self.labels

@@ -189,7 +189,7 @@ class _Round:
         )
 
     def _estimate_log_z(self, model):
-        """Return the estimated log-partition function: steps from zero scores to the scores of the model."""
+        """Estimate the log-partition function in steps from zero scores to the scores of the model."""
         total = float(np.log(np.isfinite(model.unary).sum(axis=1)).sum())
         scores = self.scores.reshape(-1, len(self.betas))
         for (r, lower), (_, upper) in pairwise(enumerate(self.betas)):

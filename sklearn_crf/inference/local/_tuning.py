@@ -4,10 +4,10 @@
 ``benchmarks/quality/map_solvers.py`` show the results of large neighbourhood search.
 """
 
-# Number of edges whose table rows are gathered at once: more take more memory, fewer cost more calls.
+# Number of edges whose table rows are gathered at once. More edges take more memory, fewer edges cost more calls.
 EDGES_AT_ONCE = 65536
 
-# Maximum number of cells in all tables of a subgraph, about 8 bytes each; further tables must be small.
+# Number of cells (8 bytes each) in the tables of a subgraph above which only small tables are added.
 MOST_CELLS = 2.0**24
 
 # Maximum number of nodes of a region: moves of larger regions take longer and gain no more per node.
@@ -35,7 +35,7 @@ N_MOVES, FIRST_TABLE = 50, 6.0
 DEFAULT_SWEEPS, DEFAULT_WORK = 30_000, 1e9
 
 # Number of nodes per block in float64 sums over the nodes of a dense model. Larger blocks exceed the cache, smaller
-# blocks cost more calls. Results depend on it bit by bit.
+# blocks cost more calls. The last bits of results depend on this number.
 SUMMED_NODES = 4096
 
 # Parallel tempering: number of ladders, of temperatures in each, and of rounds that adapt the temperatures. Each round
@@ -44,5 +44,5 @@ SUMMED_NODES = 4096
 # (benchmarks/quality/auto_limits.py).
 N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300
 
-# Added to each rejection rate of exchanges when temperatures are adapted, so that no two temperatures coincide.
+# Number added to each rejection rate of exchanges when temperatures are adapted, so that no two temperatures coincide.
 LEAST_REJECTED = 1e-3

@@ -114,7 +114,7 @@ class MessagePassing(EdgeMarginals, Inference):
             return compute_edge_beliefs(field, model, messages, edges, run)
 
     def _uses_factor_messages(self, model):
-        """Return whether messages of factors solve a model."""
+        """Return whether a model is solved by messages between nodes and factors."""
         return isinstance(model, FactorGraph)
 
     def _marginals(self, model, *, init=None, n_threads=1):
@@ -145,7 +145,7 @@ class MessagePassing(EdgeMarginals, Inference):
             return found if is_bounded else self._attach_bound(model, field, messages, found, run)
 
     def _node_marginals(self, model, n_threads):
-        # If tables forbid pairs, only the sums over edges may reveal that a model is infeasible.
+        # If tables forbid pairs, infeasibility sometimes shows only in the sums over edges.
         if self._uses_factor_messages(model) or model.tables.min(initial=0.0) == -np.inf:
             return super()._node_marginals(model, n_threads)
         field, _ = self._make_field(model, maximum=False)
@@ -162,8 +162,8 @@ class MessagePassing(EdgeMarginals, Inference):
             messages, n_iter, converged = self._iterate(graph, field, init, run)
             labels, failed = _decode(graph, self._build_decoding_field(model, field), messages)
             if failed >= 0:
-                # On a forest a dead end proves that there is no labeling; on other graphs only a node without beliefs
-                # does.
+                # On a forest a dead end proves infeasibility.
+                # On other graphs only a node without beliefs proves infeasibility.
                 compute_beliefs(field, messages, run)
                 if graph.is_forest and converged:
                     raise make_infeasible_error(failed)
@@ -236,7 +236,7 @@ def propagate_messages(algorithm, model, init=None, n_threads=1):
 
 
 def build_sum_field(algorithm: MessagePassing, model: PairwiseModel) -> Field:
-    """Return the arrays of a model by which an algorithm sums over its labelings."""
+    """Convert a model to the arrays with which an algorithm sums over labelings."""
     return algorithm._make_field(model, maximum=False)[0]
 
 

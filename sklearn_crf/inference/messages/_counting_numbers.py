@@ -1,4 +1,4 @@
-"""Counting numbers of entropy approximations: which are convex, and which bound the true entropy."""
+"""Counting numbers of entropy approximations, and tests of which are convex, and which bound the true entropy."""
 
 from typing import NamedTuple
 
@@ -127,7 +127,7 @@ def _compute_tree_probabilities(layered, edge_probabilities):
 
 
 def _compute_forest_probabilities(layered):
-    """Return the fraction of maximal acyclic sets with each factor; new sets prefer factors in few sets so far."""
+    """Return the fraction of maximal acyclic sets that contain each factor; sets prefer factors in few other sets."""
     model = layered.model
     scopes = [model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist() for f in layered.factors]
     counts, n_forests = np.zeros(len(scopes), dtype=np.int64), 0

@@ -28,8 +28,8 @@ def resolve_edge_probabilities(graph, choice):
             raise ValueError(
                 f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
             )
-        # Cached, because training runs inference on a graph hundreds of times, and a factorisation takes longer than a
-        # sweep.
+        # Cache the result: training runs inference on a graph hundreds of times.
+        # A factorisation takes longer than a sweep of messages.
         return graph.keep(("edge probabilities", choice), partial(_compute_probabilities, choice, graph))
     if isinstance(choice, SpanningTrees):
         if not np.array_equal(choice.graph.edges, graph.edges):

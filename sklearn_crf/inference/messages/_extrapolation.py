@@ -27,7 +27,7 @@ def choose_extrapolation(graph: Graph, field: Field, values: np.ndarray, as_odds
 
 
 def is_large(graph: Graph) -> bool:
-    """Return whether sweeps over a graph are extrapolated: it must be connected, have cycles and many nodes."""
+    """Return whether sweeps over a graph are extrapolated: the graph must be large and connected, and have cycles."""
     return graph.n_nodes >= _tuning.FEWEST_NODES and graph.n_components == 1 and not graph.is_forest
 
 

@@ -21,7 +21,7 @@ from sklearn_crf.models import (
 # Kind of table in the kernels: a sparse table whose sums are sums of probabilities.
 _SPARSE_SUMS = 3
 
-# Smallest weight of the leaves of such a table, whose largest weight is 1; far above the smallest number.
+# Smallest weight of the leaves of a table whose largest weight is 1; far above the smallest floating-point number.
 _LEAST_WEIGHT = 1e-100
 
 
@@ -123,7 +123,7 @@ class LayeredModel:
         return scores
 
     def _iterate_states(self):
-        """Yield (factors, nodes, state) for each state: the single-node factors with nodes that can have the state."""
+        """Yield for each state the single-node factors of nodes that can have it, these nodes, and the state."""
         factors, nodes = self._unary
         for a in range(self.model.n_columns):
             has = self.model.n_states[nodes] > a
@@ -142,7 +142,7 @@ class LayeredModel:
         return terms
 
     def statistics(self, unary: np.ndarray, leaves: np.ndarray) -> FactorStatistics:
-        """Return the derivative by the scores of the model."""
+        """Return the derivative with respect to the scores of the model."""
         # unary: (N, K), marginals of the model's nodes
         # leaves: (n_leaves,), summed beliefs of joint states, at the ends of the paths of ``layers``
         model = self.model

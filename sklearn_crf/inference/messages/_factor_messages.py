@@ -25,7 +25,7 @@ class FactorMessages(NamedTuple):
 class Numbers(NamedTuple):
     """Counting numbers in the form that the kernels expect."""
 
-    unit: float  # temperature, or 1 for maxima
+    unit: float  # temperature, or 1 for max-product
     node_scores: np.ndarray  # (N, K)
     node: np.ndarray  # (N,), c_ss plus the c_FF of the node's factors
     own: np.ndarray  # (F,), c_FF
@@ -54,7 +54,7 @@ def build_initial_messages(shape, cross_size, init):
 class Reader:
     """Positions of the paths through all factors, and labels that are determined from them."""
 
-    # unit: temperature, or 1 for maxima; own: (F,), c_FF; conditional: (n_slots,), c_sF; node: (N,) or None, c_ss
+    # unit: temperature, or 1 for max-product; own: (F,), c_FF; conditional: (n_slots,), c_sF; node: (N,) or None, c_ss
     # layers: for sums or maxima, with scales for the sums of ``own`` and ``conditional``
 
     def __init__(self, layered, layers, unit, own, conditional, node=0.0):
@@ -206,7 +206,7 @@ def compute_bethe_labeling(algorithm, model, init):
 def run_over_forest(layered, temperature, init):
     """Return messages of belief propagation, which are exact if factors and nodes form no cycle."""
     run = MessageRun(layered, _split_bethe_entropy(layered), temperature, init)
-    # From the leaves to the roots and back, then once more for every node.
+    # Send messages from the leaves to the roots and back, then once more for every node.
     run.iterate()
     run.iterate()
     return run

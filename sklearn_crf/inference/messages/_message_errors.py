@@ -25,7 +25,7 @@ class WindowLabels(NamedTuple):
 
 
 def can_bound_messages(inference: Inference) -> bool:
-    """Return whether message errors can be bounded; edge probabilities must then depend on near edges only."""
+    """Return whether message errors can be bounded, which needs edge probabilities that depend on near edges only."""
     is_local = isinstance(inference, TRWMessagePassing) and inference.edge_probabilities == "chains"
     return (isinstance(inference, LoopyBP) or is_local) and getattr(inference, "schedule", "") != "convergent"
 
@@ -155,8 +155,8 @@ def bound_belief_errors(model, messages, outside, probabilities, *, maximum):
 class _Limits(NamedTuple):
     """Limits on the errors of messages, by slot."""
 
-    share: np.ndarray  # largest total variation for sums, 0 or 1 for maxima
-    gap: np.ndarray  # for maxima: lead of the state that is the best for all states of the receiver
+    share: np.ndarray  # for sum-product: largest total variation distance between distributions of the sender
+    gap: np.ndarray  # for max-product: lead of the state that is the best for all states of the receiver
     most: np.ndarray  # largest error that the tables allow
     missing: np.ndarray  # range of the message's deviation from a fixed point of the window
 

@@ -113,7 +113,7 @@ class NormProductBP(Inference):
     def _marginals(self, model, *, init=None, n_threads=1):
         layered, node, factor, bound = self._build_layers_and_numbers(model)
         if bound == "exact":
-            # The entropy is equal to the Bethe entropy, in terms of which two sweeps find the maximum.
+            # The entropy equals the Bethe entropy, for which two sweeps find the maximum.
             run = run_over_forest(layered, self.temperature, init)
             bound = bound if self.temperature == 1 else "upper" if self.temperature > 1 else None
             return run.marginals(bound=bound, n_iter=2, converged=True)
@@ -132,5 +132,5 @@ class NormProductBP(Inference):
 
 
 def start_messages(layered, node, factor, temperature, init, tol=-1.0):
-    """Return a message run at its start, for counting numbers of nodes and factors; components rest within ``tol``."""
+    """Start a message run for counting numbers of nodes and factors; components that converge to ``tol`` rest."""
     return MessageRun(layered, split_counting_numbers(layered, node, factor), temperature, init, tol=tol)

@@ -11,7 +11,7 @@ from sklearn_crf.kernels.messages.edge_messages import send_by_residual
 
 
 def sequential(graph, field, messages, damping, tol, run):
-    """Return a sweep in which each node sends to later nodes, forwards, and to earlier nodes, backwards.
+    """Return a sweep in which nodes send to later nodes in a forward pass, then to earlier nodes in a backward pass.
 
     A component with cycles rests once its messages have converged, so that the number of its sweeps and its final
     messages do not depend on other components.
@@ -77,7 +77,7 @@ def _order_nodes(graph):
 
 
 def _make_renewal(field, messages, order, damping, rank=None):
-    """Return a function that lets nodes in ranges (n, 2) send, forwards and backwards, and returns largest changes."""
+    """Return a function in which ranges (n, 2) of nodes send in a forward and a backward pass; it returns changes."""
     rank = _invert_order(order) if rank is None else rank
 
     def renew(ranges):

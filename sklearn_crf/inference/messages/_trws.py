@@ -35,7 +35,7 @@ class TRWS(Inference):
     .. math::
         \max_y \mathrm{score}(y) \le \sum_T \max_y \mathrm{score}_T(y), \qquad \sum_T \mathrm{score}_T = \mathrm{score},
 
-    the sum of the best scores of all chains. Scores are moved between chains so that it decreases. One node after the
+    the sum of the best scores of all chains. Scores move between chains so that the bound falls. One node after the
     other distributes its score and received messages, :math:`\hat\theta_s = u_s + \sum_q m_{q \to s}`, evenly among the
     :math:`n_s` chains through it,
 
@@ -111,7 +111,7 @@ class _SequentialSweeps:
         self.model = convert_to_double(model)
         self.field, _ = make_field(self.model, maximum=True)
         self.messages = build_initial_messages(self.field, None if init is None else init.messages)
-        # The number of chains through each node, if every edge is in one and chains are as long as possible.
+        # The number of chains through each node, if every edge is in one chain and chains are as long as possible.
         earlier, later = np.sort(model.graph.edges, axis=1).T
         forwards, backwards = (np.bincount(ends, minlength=model.graph.n_nodes) for ends in (earlier, later))
         self.share = 1 / np.maximum(np.maximum(forwards, backwards), 1).astype(np.float64)
@@ -135,5 +135,5 @@ class _SequentialSweeps:
         return fall
 
     def is_certain(self) -> bool:
-        """Return whether the score meets the bound up to rounding."""
+        """Return whether the score equals the bound up to rounding."""
         return self.proof.closes(self.score, self.bound)

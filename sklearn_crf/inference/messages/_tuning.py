@@ -29,8 +29,8 @@ MOST_BYTES = 2**28
 # growth of the squared change after which earlier sweeps are discarded.
 RIDGE, LARGEST_GROWTH = 1e-8, 4.0
 
-# Maximum number of iterations for error bounds, and change of the largest bound at which they end. More iterations make
-# bounds tighter.
+# Maximum number of iterations for error bounds, and change of the largest bound below which the iterations end.
+# More iterations make bounds tighter.
 MOST_STEPS, LEAST_CHANGE = 200, 1e-3
 
 # Maximum number of nodes for sequential sweeps in "auto". On smaller graphs threads gain less than the sequential

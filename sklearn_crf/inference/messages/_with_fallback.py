@@ -10,7 +10,7 @@ _DAMPING = 0.2
 
 
 class MarginalsWithFallback(Inference):
-    """Tree-reweighted messages; if they do not converge, damped messages; if these do not, another algorithm."""
+    """Tree-reweighted messages that, without convergence, fall back to damping and then to another algorithm."""
 
     # messages: undamped, because damping is added here if needed; fallback: an algorithm for the same relaxation
 
@@ -41,12 +41,12 @@ class MarginalsWithFallback(Inference):
         return self.undamped._marginalise_graphs_jointly(model, n_threads)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        # States of both algorithms, and whether messages are damped. A model that needed damping once is not tried
-        # without it again.
+        # States of both algorithms, and whether messages are damped.
+        # A model that needed damping once is not tried without damping again.
         of_messages, of_fallback, is_damped = (None, None, False) if init is None else init
         with convergence_left_to_caller():
             if not is_damped:
-                # This checks the model and the common options.
+                # The undamped algorithm also checks the model and the common options.
                 found = self.undamped._marginals(model, init=of_messages, n_threads=n_threads)
                 if found.converged:
                     return found._replace(state=(found.state, of_fallback, False), method=self._method)

@@ -146,7 +146,7 @@ class CycleRelaxation(Inference):
 
 
 def affords_cycles(model: PairwiseModel, most: float) -> bool:
-    """Return whether the linear programs of a two-state model are small and few, as with many cycles of four edges."""
+    """Return whether a two-state model needs few and small linear programs, as with many cycles of four edges."""
     # most: maximum number of nodes and edges together
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     if (
@@ -221,7 +221,7 @@ class _Cuts:
 
 
 class _CycleProgram:
-    """Linear program over the inequalities so far, each a set of pairs (edge, sign); sign 1 marks the odd set F."""
+    """Linear program with the cycle inequalities found so far, each a set of pairs (edge, sign); F has sign 1."""
 
     def __init__(self, cuts: _Cuts) -> None:
         self.cuts = cuts
@@ -254,7 +254,7 @@ class _CycleProgram:
         return matrix, -2.0 * ((a == 0) & (b == 0))
 
     def solve(self) -> tuple:
-        """Solve the program; return a solution (E,) and the upper bound on scores from its dual variables."""
+        """Solve the program; return a solution (E,) and the upper bound on scores that the dual variables give."""
         below, limit = _build_inequalities(self.rows, len(self.cuts.weight))
         cost = self.cuts.weight * self.scale
         found = linprog(
@@ -338,7 +338,7 @@ def _iterate_odd_parts(cycle):
 
 
 class _TwoCopies:
-    """Two copies of a graph, in which an edge stays in its copy at price x, or crosses to the other at price 1 - x.
+    """Two copies of a graph, in which an edge stays in its copy at price x, or crosses to the other copy at 1 - x.
 
     A path from a node to its own copy crosses an odd number of times. It corresponds to a cycle, with the crossing
     edges as the set F. The inequality of the cycle is violated if the path costs less than 1.

@@ -157,9 +157,7 @@ class Regions:
         return len(self.scopes) - n_before
 
     def _iterate_agreements(self) -> Iterator[tuple[tuple, tuple, float]]:
-        """Yield two pairs (node, state), and how much more labelings with both or neither score than labelings with
-        one.
-        """
+        """Yield two pairs (node, state), and how much more labelings with both or neither score than with one pair."""
         inside = [s for scope in self.scopes if len(scope) > 1 for s in scope]
         degree = np.bincount(inside, minlength=len(self.n_states))
         splits = [self._choose_splits(node) for node in range(len(self.n_states))]
@@ -234,7 +232,7 @@ def _path(near, start, end, odd, weakest):
 
 
 def _places(shape, inside):
-    """Return the cell of the part for each cell of its holder."""
+    """Return, for each cell of a region's table, the cell of its part's table that belongs to it."""
     place, step = np.zeros(shape, dtype=np.int32), 1
     for axis in reversed(range(len(shape))):
         if inside[axis]:

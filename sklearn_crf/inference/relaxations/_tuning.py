@@ -1,6 +1,7 @@
 """Tuned constants of relaxations, with the trade-off behind each constant.
 
-``benchmarks/quality/map_solvers.py`` and ``benchmarks/peers/certificates.py`` show what they prove, and how fast.
+``benchmarks/quality/map_solvers.py`` and ``benchmarks/peers/certificates.py`` show what relaxations prove,
+and how fast.
 """
 
 # Iterations before the penalty is first reviewed, growth of the interval after each change, factor of a change, and
@@ -11,7 +12,7 @@ FIRST_REVIEW, LONGER, PENALTY_FACTOR, IMBALANCE = 5, 1.5, 2.0, 5.0
 SMALLEST_RANGE = 64
 
 # Limits of branch and bound: joint states of one table and of all tables, nodes with more than one state, and sweeps
-# that lower the bound before the search. On larger models it would use up the budget without a proof.
+# that lower the bound before the search. On larger models the search would use up the budget without a proof.
 MOST_CELLS_OF_BRANCHES, MOST_ENTRIES_OF_BRANCHES, MOST_NODES, N_SWEEPS = 2.0**14, 2.0**24, 5000, 100
 
 # Fraction of the budget for the search for labels, and its maximum.
@@ -45,7 +46,7 @@ MOST_PAIRS_OF_NODE = 40
 # may be long: in larger models long cycles make programs slow.
 MOST_EDGES_OF_NODE, FEW_EDGES = 3.0, 400
 
-# Number of linear programs in automatic choices: on graphs with more than two edges per node, and on others.
+# Number of linear programs in automatic choices: on graphs with more than two edges per node, and on other graphs.
 MOST_ROUNDS = (6, 30)
 
 # Maximum number of nodes and edges: larger linear programs take minutes each.
