@@ -1,22 +1,22 @@
 """Tuned constants of graphs, with the trade-off behind each constant."""
 
-# Weight of the covering trees in every distribution over trees, which keeps every edge probability positive. A larger
-# weight makes bounds looser.
+# Weight of the covering trees in every distribution over trees, which keeps every edge probability positive.
+# A larger weight makes bounds looser.
 SHARE_OF_COVER = 1e-3
 
-# Maximum number of trees of a distribution. A tree takes a byte for each edge, and finding it takes longer than a
-# sweep of inference.
+# Maximum number of trees of a distribution.
+# A tree takes a byte for each edge, and finding it takes longer than a sweep of inference.
 MAX_TREES = 100_000
 
-# Maximum number of neighbour offsets: the number of all neighbours on ten axes. With more, computing the offsets
-# alone would take minutes and gigabytes.
+# Maximum number of neighbour offsets: the number of all neighbours on ten axes.
+# With more, computing the offsets alone would take minutes and gigabytes.
 MAX_OFFSETS = 3**10
 
-# Maximum number of cached results per graph. More results save time if algorithms alternate on a graph, but take
-# memory.
+# Maximum number of cached results per graph.
+# More results save time if algorithms alternate on a graph, but take memory.
 MAX_KEPT = 8
 
 # Trees count as even if one of three conditions holds. The least edge probability is at least this ratio of the
-# largest; or probabilities are within this tolerance, relative to their mean, of the most even ones; or there are this
-# many trees. More trees make bounds a little tighter, and take longer to find and to use.
+# largest; or probabilities are within this tolerance, relative to their mean, of the most even ones;
+# or there are this many trees. More trees make bounds a little tighter, and take longer to find and to use.
 EVEN_RATIO, EVEN_TOL, MOST_EVEN_TREES = 0.9, 0.1, 1000

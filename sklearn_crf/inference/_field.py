@@ -33,9 +33,9 @@ from sklearn_crf.models import Statistics, cache_with_layout
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
 
 
-# Largest total range of the scores of messages to a node, if messages are stored as probabilities. Values that
-# underflow are then less than exp(-25) of the rest in single precision (limit 87), and exp(-60) in double precision
-# (limit 708).
+# Largest total range of the scores of messages to a node, if messages are stored as probabilities.
+# Values that underflow are then less than exp(-25) of the rest in single precision (limit 87),
+# and exp(-60) in double precision (limit 708).
 LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
 
 # Range of a message's scores above which small probabilities may change without a visible change of the message.

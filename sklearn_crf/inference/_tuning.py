@@ -15,8 +15,8 @@ LARGEST_CACHED = 2**19
 # More edges make the check more reliable, but slower for models without equal weights.
 TRIED_EDGES = 16
 
-# Minimum score in messages of a warm start. A state that was impossible may be possible now, so its probability starts
-# at exp(-20).
+# Minimum score in messages of a warm start.
+# A state that was impossible may be possible now, so its probability starts at exp(-20).
 LEAST_INITIAL_SCORE = -20.0
 
 # Maximum number of values in all partial sums of pairwise beliefs (16 MB), and minimum number of nodes per partial sum.
@@ -38,8 +38,8 @@ MOST_STEPS, STEPS_OF_A_CALL = 4e8, 5_000_000
 # Number of steps that a search guided by scores may take in addition to the first search, a few tenths of a second.
 STEPS_OF_SCORES = 4e7
 
-# Steps for shortening a proof of infeasibility, and maximum number of nodes that are left out one by one. Larger values
-# make the error message shorter, but delay it.
+# Steps for shortening a proof of infeasibility, and maximum number of nodes that are left out one by one.
+# Larger values make the error message shorter, but delay it.
 STEPS_OF_A_PROOF, NODES_LEFT_OUT = 2e7, 100
 
 # Maximum number of values in all buffers for partial sums of tables, and minimum number of nodes per buffer. Untied
@@ -62,7 +62,7 @@ TABLES_AT_ONCE = 2**21
 # Number of iterations without a decrease after which a bound has converged. Messages need time to cross the graph.
 PATIENCE = 10
 
-# Ratio of the size of scores to their differences above which offsets are subtracted, since sums lose half of the
-# digits. With a smaller ratio, offsets are subtracted needlessly; with a larger one, rounding hides differences of
-# labelings (benchmarks/quality/random_models.py).
+# Ratio of the size of scores to their differences above which offsets are subtracted,
+# since sums lose half of the digits. With a smaller ratio, offsets are subtracted needlessly;
+# with a larger one, rounding hides differences of labelings (benchmarks/quality/random_models.py).
 FAR_FROM_ZERO = 1e6

@@ -34,8 +34,8 @@ from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTighten
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, choose_cycle_rounds
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
-# Number of table entries that each algorithm may read, and time per entry relative to TRWS. In training, TRWS has a
-# smaller budget, since calls use warm starts.
+# Number of table entries that each algorithm may read, and time per entry relative to TRWS.
+# In training, TRWS has a smaller budget, since calls use warm starts.
 _WORK = {"TRWS": 1e9, "LoopyBP": 6e7, "AD3": 1.2e8, "MPLP": 1.2e8, "ICM": 6e7, "AlphaExpansion": 6e8}
 _WORK_OF_TRAINING = _WORK | {"TRWS": 6e7}
 _COST_OF_ENTRY = {"TRWS": 1, "LoopyBP": 4, "AD3": 15, "MPLP": 30, "ICM": 1, "AlphaExpansion": 10}

@@ -4,29 +4,29 @@
 results, and ``benchmarks/speed/auto_speed.py`` their effect on time.
 """
 
-# Minimum budget of table cells for elimination, about 0.1 seconds, even if messages take less time. More cells make
-# more results exact, and single calls slower.
+# Minimum budget of table cells for elimination, about 0.1 seconds, even if messages take less time.
+# More cells make more results exact, and single calls slower.
 LEAST_CELLS = 2.0**21
 
-# Memory for elimination: minimum and maximum number of bytes, and bytes per cell of the budget in between. More memory
-# makes more results exact, but may not be available.
+# Memory for elimination: minimum and maximum number of bytes, and bytes per cell of the budget in between.
+# More memory makes more results exact, but may not be available.
 LEAST_BYTES, MOST_BYTES, BYTES_OF_A_CELL = 1e9, 8e9, 20
 
-# Steps for the search of an elimination order: a minimum of about 50 ms, and per edge about the time of a hundred
-# sweeps of messages over two states. Graphs of eight rows need 100 steps per edge. With fewer steps, narrow graphs
-# would be treated as too wide.
+# Steps for the search of an elimination order:
+# a minimum of about 50 ms, and per edge about the time of a hundred sweeps of messages over two states.
+# Graphs of eight rows need 100 steps per edge. With fewer steps, narrow graphs would be treated as too wide.
 LEAST_STEPS, STEPS_OF_AN_EDGE = 2e6, 200
 
 # Number of message sweeps in a single call. Elimination may take as much work.
 SWEEPS_OF_A_CALL = 100
 
 # Error estimate: number of probed nodes, sizes of their neighbourhoods to try, and maximum number of cells for
-# eliminating a neighbourhood. The smallest neighbourhood has at most this number of joint states. Larger values make
-# the estimate more reliable and slower.
+# eliminating a neighbourhood. The smallest neighbourhood has at most this number of joint states.
+# Larger values make the estimate more reliable and slower.
 N_PROBED_NODES, NEIGHBORHOOD_SIZES, MOST_PROBED_CELLS = 16, (60, 30, 15), 2.0**16
 
-# Maximum number of factors and joint states in the part of a large model for which the estimate computes messages, in
-# about a second. Larger values make estimates of large models more reliable and slower.
+# Maximum number of factors and joint states in the part of a large model for which the estimate computes messages,
+# in about a second. Larger values make estimates of large models more reliable and slower.
 MOST_FACTORS, MOST_JOINT_STATES = 6000, 2**20
 
 # Damping if plain messages do not converge, and number and length of the runs to average if damped messages do not
@@ -36,20 +36,20 @@ DAMPING, N_AVERAGED_PARTS, SWEEPS_OF_A_PART = 0.5, 20, 5
 # Estimated error of marginals above which to warn. A smaller value would warn of results that are good enough.
 MOST_ERROR = 0.05
 
-# Maximum number of nodes, and of entries in the tables of all edges, for a search for several fixed points. In larger
-# models a single fixed point dominates, and the search takes long.
+# Maximum number of nodes, and of entries in the tables of all edges, for a search for several fixed points.
+# In larger models a single fixed point dominates, and the search takes long.
 MOST_NODES_WITH_PHASES, MOST_ENTRIES_WITH_PHASES = 2000, 2**22
 
 # Numbers of labelings that are favoured in turn: constant labelings, results of searches (with the work of a number of
 # sweeps over the edges), and local optima of random labels. More labelings find more fixed points and take longer.
 N_FAVOURED_STATES, N_SEARCHES, SWEEPS_OF_A_SEARCH, N_CLIMBS = 5, 2, 100, 4
 
-# Number of labelings, one of them from a search, after which no others are tried if all lead to one fixed point. A
-# larger number finds more fixed points, but costs time for most models, which have only one.
+# Number of labelings, one of them from a search, after which no others are tried if all lead to one fixed point.
+# A larger number finds more fixed points, but costs time for most models, which have only one.
 N_ALIKE_LABELINGS = 3
 
-# Number of sweeps that favour a labeling, and bonus of its scores relative to the strongest influence of an edge. With
-# smaller values, messages do not leave the nearest fixed point.
+# Number of sweeps that favour a labeling, and bonus of its scores relative to the strongest influence of an edge.
+# With smaller values, messages do not leave the nearest fixed point.
 FAVOURING_SWEEPS, FAVOUR = 20, 1.0
 
 # Difference of probabilities up to which fixed points are equal. A smaller value would count a fixed point twice.
@@ -58,31 +58,31 @@ ALIKE = 0.01
 # Minimum number of iterations for an algorithm of the portfolio to be useful.
 FEWEST_ITERATIONS = 10
 
-# Number of times that labels are decoded during message passing. Each time costs a hill climb, and may find better
-# labels.
+# Number of times that labels are decoded during message passing.
+# Each time costs a hill climb, and may find better labels.
 N_LOOKS = 10
 
 # Large neighbourhood searches: work of the two searches in sweeps over the nodes, minimum number of sweeps, and maximum
 # number of table entries read by each search, about four seconds. After 20,000 sweeps, the scores for planted grids,
-# triangular grids of spins and grids of 64 states are a sixth of a per cent below the best. Both searches start from
-# the same labels, since restarts that exchange results become alike.
+# triangular grids of spins and grids of 64 states are a sixth of a per cent below the best.
+# Both searches start from the same labels, since restarts that exchange results become alike.
 SEARCH_SWEEPS, FEWEST_SEARCH_SWEEPS, SEARCH_WORK = (20_000, 30_000), 500, 1.5e9
 
 # Elimination over the most probable states of each node: maximum number of cells, minimum number of states per node,
-# temperatures for computing probabilities, number of message sweeps, and fraction of the search budget that remains
-# afterwards. Tuned on grids and planar graphs with 24 to 64 states.
+# temperatures for computing probabilities, number of message sweeps,
+# and fraction of the search budget that remains afterwards. Tuned on grids and planar graphs with 24 to 64 states.
 NARROW_CELLS, FEWEST_STATES, TEMPERATURES, NARROW_SWEEPS, LEFT_TO_SEARCH = 2**22, 5, (1.0, 0.5, 0.25), 50, 0.75
 
-# Relative gap at which the search gets its whole budget; for smaller gaps the budget is proportional. The gap is
-# relative to the summed costs of changing each label. With two states and no node scores, this sum is four times the
-# score.
+# Relative gap at which the search gets its whole budget; for smaller gaps the budget is proportional.
+# The gap is relative to the summed costs of changing each label.
+# With two states and no node scores, this sum is four times the score.
 LOOSE = 0.001
 
 # Branch and bound: number of table entries to read before algorithms without a bound, number of entries after fusion,
-# and maximum number of nodes for the run after fusion. If the search then finds better labels, branch and bound runs
-# again with the number of entries after fusion. More entries prove more optima and take longer: four times as many
-# prove one more of the 36 models of benchmarks/quality/auto_limits.py, with equal scores, and take 2.8 s instead of 1.0
-# s for planted colourings (benchmarks/quality/feasibility.py).
+# and maximum number of nodes for the run after fusion. If the search then finds better labels,
+# branch and bound runs again with the number of entries after fusion. More entries prove more optima and take longer:
+# four times as many prove one more of the 36 models of benchmarks/quality/auto_limits.py, with equal scores,
+# and take 2.8 s instead of 1.0 s for planted colourings (benchmarks/quality/feasibility.py).
 FIRST_BRANCHES, BRANCHES, FEW_NODES = 3e7, 5e8, 500
 
 # Cycle relaxation for models of two states: maximum number of nodes and edges, number of nodes and edges above which a
@@ -94,8 +94,8 @@ MOST_OF_CYCLES, LARGE, ROUNDS_OF_LARGE = 12_000, 6000, 4
 # Graphs with longer cycles have larger programs: maximum number of nodes and edges, and number of linear programs.
 MOST_OF_LONG_CYCLES, ROUNDS_OF_LONG = 900, 100
 
-# Relative gap up to which labelings of minimum cuts suffice in training. A smaller value calls slower algorithms for
-# labels that hardly change the learned weights.
+# Relative gap up to which labelings of minimum cuts suffice in training.
+# A smaller value calls slower algorithms for labels that hardly change the learned weights.
 LOOSE_CUTS = 0.004
 
 # Number of table entries (a second or two) that cluster tightening may read for each default budget beyond the first.

@@ -17,20 +17,20 @@ MOST_FREE = 3 / 4
 # Node visits between two checks for Ctrl-C, which take a fraction of a second. Fewer visits cost more calls.
 WORK_PER_CALL = 1 << 21
 
-# Number of nodes in the parts of a lattice that are solved separately first. Parts are small enough for the cache, and
-# threads share them.
+# Number of nodes in the parts of a lattice that are solved separately first.
+# Parts are small enough for the cache, and threads share them.
 NODES_PER_BLOCK = 1 << 16
 
-# Fractions of nodes with excess after the flow along lines. Above the first fraction, paths are so short that solving
-# parts saves less than it costs to grow their forests twice. Below the second, spreading the excess takes longer than
-# it saves.
+# Fractions of nodes with excess after the flow along lines.
+# Above the first fraction, paths are so short that solving parts saves less than it costs to grow their forests twice.
+# Below the second, spreading the excess takes longer than it saves.
 MOST_IN_BOXES, LEAST_TO_SPREAD = 1 / 2, 1 / 3
 
 # Initial fraction of nodes with excess below which flow along lines takes longer than it saves.
 LEAST_FOR_LINES = 0.5
 
-# Visits per node after which the search switches to heights. Heights take a third of the time if supply is far from
-# demand, but ten times as long if paths are short.
+# Visits per node after which the search switches to heights.
+# Heights take a third of the time if supply is far from demand, but ten times as long if paths are short.
 LONG_SEARCH = 32
 
 # In float32 models and models with more than this number of nodes, capacities are int32 if that rounds them to at most
@@ -43,6 +43,6 @@ FUSION_PASSES = 3
 # Number of nodes whose scores are in memory at once if a lattice is processed row by row.
 NODES_OF_ROWS = 1 << 16
 
-# Maximum fraction of edges that are not submodular, and maximum fraction of rows left to roof duality. Above these,
-# solving the whole lattice at once is better.
+# Maximum fraction of edges that are not submodular, and maximum fraction of rows left to roof duality.
+# Above these, solving the whole lattice at once is better.
 MOST_TRUNCATED, MOST_OPEN_ROWS = 0.01, 0.25

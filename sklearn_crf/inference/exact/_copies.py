@@ -50,7 +50,7 @@ class _Forest:
         self.widest = WIDEST_RANGE - (graph.largest_degree + 1) * spread
 
     def marginals(self, unary, with_pairs):
-        """Return marginals of nodes and of child-parent pairs, and log-partition terms; None if scores differ too much."""
+        """Return marginals of nodes and of child-parent pairs, and log-partition terms; None if sums may underflow."""
         n_nodes = self.graph.n_nodes
         posterior = np.empty_like(unary)
         pairs, terms = np.empty((n_nodes * with_pairs, 4)), np.empty(len(unary) * with_pairs)

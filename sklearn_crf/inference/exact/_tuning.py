@@ -16,12 +16,12 @@ HOPELESS_WIDTH = 200
 # Multiplications in products of tables that take as long as one cell, which is exponentiated.
 PRODUCTS_OF_A_CELL = 20
 
-# Number of cached plans of recent structures, which many examples may share, such as sentences of one length or images
-# of one shape. More plans take memory, fewer plans are recomputed more often.
+# Number of cached plans of recent structures, which many examples may share,
+# such as sentences of one length or images of one shape. More plans take memory, fewer plans are recomputed more often.
 MOST_PLANS = 64
 
-# Binary digits of the largest cost of a linear program: a limit for the first call of the solver, and one for a second
-# call if HiGHS fails. Fewer digits are safer for the solver but less precise.
+# Binary digits of the largest cost of a linear program: a limit for the first call of the solver,
+# and one for a second call if HiGHS fails. Fewer digits are safer for the solver but less precise.
 COST_BITS = (40, 10)
 
 # Maximum number of random numbers drawn at once for samples (8 MB).
@@ -31,10 +31,10 @@ UNIFORM_BUDGET = 2**20
 # More states take more memory; fewer states cost more calls.
 MOST_ENUMERATED = 2**20
 
-# Maximum number of nodes of the copies of a graph that are enumerated together for prediction. More nodes take more
-# memory, and leave fewer batches for threads; fewer nodes take longer per node.
+# Maximum number of nodes of the copies of a graph that are enumerated together for prediction.
+# More nodes take more memory, and leave fewer batches for threads; fewer nodes take longer per node.
 MOST_JOINED = 1024
 
-# Nodes of a block of chains with segments, the unit of work of a thread. Smaller blocks take longer to start than to
-# run; larger blocks leave threads without work (speed/segments.py).
+# Nodes of a block of chains with segments, the unit of work of a thread.
+# Smaller blocks take longer to start than to run; larger blocks leave threads without work (speed/segments.py).
 NODES_OF_A_BLOCK = 1024

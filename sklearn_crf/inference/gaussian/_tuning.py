@@ -6,8 +6,8 @@
 # Minimum number of values for a separate partial sum: for fewer, the call costs more than the computation.
 SMALLEST_RANGE = 2**14
 
-# Number of values that one call processes, summed over its iterations. A smaller number needs more calls,
-# but Ctrl-C is only noticed between calls.
+# Number of values that one call processes, summed over its iterations.
+# A smaller number needs more calls, but Ctrl-C is only noticed between calls.
 NUMBERS_AT_ONCE = 2**20
 
 # Number of columns of the inverse computed at once. More columns take more memory, fewer columns cost more calls.

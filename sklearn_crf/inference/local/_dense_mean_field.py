@@ -223,9 +223,9 @@ def _compute_least_eigenvalue(table):
 
 
 def _compute_inertia(model):
-    # In the change d of the marginals, the curvature of F is at least the smallest eigenvalue. The added divergence
-    # from the old marginals, with weight rho, is at least |d|^2, because d sums to zero at each node. So rho is
-    # half of the eigenvalue's magnitude.
+    # In the change d of the marginals, the curvature of F is at least the smallest eigenvalue.
+    # The added divergence from the old marginals, with weight rho, is at least |d|^2,
+    # because d sums to zero at each node. So rho is half of the eigenvalue's magnitude.
     rho = -0.5 * sum(
         smooth.largest_eigenvalue * _compute_least_eigenvalue(table)
         for smooth, table in zip(model.filters, model.tables, strict=True)

@@ -20,12 +20,12 @@ N_EXCHANGES = 16
 # temperature. Slower annealing finds better labels, but leaves less of the budget to moves.
 MOST_ANNEALING_SWEEPS, ANNEALED_SHARE, FROZEN = 1000, 0.3, 0.02
 
-# Range of temperatures of perturbations, relative to the mean cost of changing one label. The whole range gained on
-# spin glasses and Potts models of several sizes.
+# Range of temperatures of perturbations, relative to the mean cost of changing one label.
+# The whole range gained on spin glasses and Potts models of several sizes.
 COOLEST, HOTTEST = 0.1, 0.4
 
-# Number of moves after a perturbation before its parts are judged, and maximum number of moves after annealing. More
-# moves repair more, but leave fewer perturbations.
+# Number of moves after a perturbation before its parts are judged, and maximum number of moves after annealing.
+# More moves repair more, but leave fewer perturbations.
 N_DESCENTS, N_FIRST_DESCENTS = 3, 20
 
 # Minimum number of moves that a restart's budget must allow before tables grow, and initial log2 of the table size.
@@ -34,14 +34,14 @@ N_MOVES, FIRST_TABLE = 50, 6.0
 # Default budget: this number of sweeps over all nodes, and at most this number of table entries.
 DEFAULT_SWEEPS, DEFAULT_WORK = 30_000, 1e9
 
-# Number of nodes per block in float64 sums over the nodes of a dense model. Larger blocks exceed the cache, smaller
-# blocks cost more calls. The last bits of results depend on this number.
+# Number of nodes per block in float64 sums over the nodes of a dense model.
+# Larger blocks exceed the cache, smaller blocks cost more calls. The last bits of results depend on this number.
 SUMMED_NODES = 4096
 
-# Parallel tempering: number of ladders, of temperatures in each, and of rounds that adapt the temperatures. Each round
-# has twice as many sweeps as the previous one. More temperatures suit larger models, but labels take longer to pass
-# them. With fewer sweeps than the minimum, results are worse than those of belief propagation
-# (benchmarks/quality/auto_limits.py).
+# Parallel tempering: number of ladders, of temperatures in each, and of rounds that adapt the temperatures.
+# Each round has twice as many sweeps as the previous one.
+# More temperatures suit larger models, but labels take longer to pass them. With fewer sweeps than the minimum,
+# results are worse than those of belief propagation (benchmarks/quality/auto_limits.py).
 N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300
 
 # Number added to each rejection rate of exchanges when temperatures are adapted, so that no two temperatures coincide.

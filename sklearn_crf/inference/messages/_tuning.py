@@ -18,36 +18,36 @@ SWEEPS_COMBINED, SWEEPS_BETWEEN = 4, 2
 # Number of sweeps before the first extrapolation: the first sweeps make large and dissimilar changes.
 FIRST_SWEEPS = 4
 
-# Minimum number of nodes of a graph whose sweeps are extrapolated. Smaller graphs take few and fast sweeps, and share
-# batches with other graphs.
+# Minimum number of nodes of a graph whose sweeps are extrapolated.
+# Smaller graphs take few and fast sweeps, and share batches with other graphs.
 FEWEST_NODES = 4097
 
 # Maximum size in bytes of the stored sweeps: models that need more are not extrapolated.
 MOST_BYTES = 2**28
 
-# Fraction of the squared changes that is added as a ridge, because nearly equal changes have no unique combination; and
-# growth of the squared change after which earlier sweeps are discarded.
+# Fraction of the squared changes that is added as a ridge, because nearly equal changes have no unique combination;
+# and growth of the squared change after which earlier sweeps are discarded.
 RIDGE, LARGEST_GROWTH = 1e-8, 4.0
 
 # Maximum number of iterations for error bounds, and change of the largest bound below which the iterations end.
 # More iterations make bounds tighter.
 MOST_STEPS, LEAST_CHANGE = 200, 1e-3
 
-# Maximum number of nodes for sequential sweeps in "auto". On smaller graphs threads gain less than the sequential
-# schedule saves in sweeps.
+# Maximum number of nodes for sequential sweeps in "auto".
+# On smaller graphs threads gain less than the sequential schedule saves in sweeps.
 LARGEST_SEQUENTIAL = 20_000
 
-# Number of blocks of a large graph, whatever the number of threads, and minimum number that suffices for threads. More
-# blocks would need more sweeps.
+# Number of blocks of a large graph, whatever the number of threads, and minimum number that suffices for threads.
+# More blocks would need more sweeps.
 N_BLOCKS, FEWEST_BLOCKS = 16, 8
 
 # Minimum number of nodes in the components that a thread processes: for fewer, calls cost more than threads save.
 SMALLEST_SHARE = 4096
 
-# Number of parts of labelled graphs whose sums are separate, whatever the number of threads: sixteen threads have eight
-# each. More parts take longer to add up (benchmarks/speed/threads.py).
+# Number of parts of labelled graphs whose sums are separate, whatever the number of threads:
+# sixteen threads have eight each. More parts take longer to add up (benchmarks/speed/threads.py).
 N_PARTS = 128
 
-# Maximum number of nodes of the graphs that are predicted in one call, whose arrays are in memory: sixteen threads have
-# two images of 90 x 90 pixels each.
+# Maximum number of nodes of the graphs that are predicted in one call, whose arrays are in memory:
+# sixteen threads have two images of 90 x 90 pixels each.
 MOST_SWEPT = 2**18

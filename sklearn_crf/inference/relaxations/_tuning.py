@@ -4,8 +4,8 @@
 and how fast.
 """
 
-# Iterations before the penalty is first reviewed, growth of the interval after each change, factor of a change, and
-# ratio of the residuals above which it changes. Intervals grow because convergence requires that changes end.
+# Iterations before the penalty is first reviewed, growth of the interval after each change, factor of a change,
+# and ratio of the residuals above which it changes. Intervals grow because convergence requires that changes end.
 FIRST_REVIEW, LONGER, PENALTY_FACTOR, IMBALANCE = 5, 1.5, 2.0, 5.0
 
 # Minimum number of factors per thread: for fewer, calls cost more than threads save.
@@ -21,8 +21,8 @@ SEARCH_SHARE, MOST_SEARCH = 0.25, 3e8
 # Budget per node and edge from which two-state models are first solved by the relaxation over cycles.
 WORK_OF_VARIABLE = 1e4
 
-# Maximum number of entries of a table, of all tables before clusters are added, and of a cluster. Larger tables would
-# leave work for few sweeps only.
+# Maximum number of entries of a table, of all tables before clusters are added, and of a cluster.
+# Larger tables would leave work for few sweeps only.
 MOST_CELLS, MOST_ENTRIES, MOST_CELLS_OF_CLUSTER = 2**16, 2**24, 2**14
 
 # Sweeps end when a sweep lowers the bound by less than this fraction of the gap, or after this number of sweeps.
@@ -31,15 +31,15 @@ SLOW, MOST_SWEEPS = 3e-4, 200
 # Clusters are no longer added when they and the next sweeps lower the bound by less than this fraction of the gap.
 SLOW_ROUND = 3e-3
 
-# Number of nodes up to which elimination is always planned. With more nodes, it is planned only if there are at least
-# a fifth fewer than at the last attempt.
+# Number of nodes up to which elimination is always planned.
+# With more nodes, it is planned only if there are at least a fifth fewer than at the last attempt.
 FEW_NODES = 30
 
 # Number of nodes whose distances to all others are in memory at once: more take more memory, fewer cost more calls.
 SOURCES = 200
 
-# Cycles of four edges are listed in advance in graphs with at most this number of pairs of neighbours per node. On
-# grids these cycles nearly suffice; in graphs of higher degree most of them are not needed.
+# Cycles of four edges are listed in advance in graphs with at most this number of pairs of neighbours per node.
+# On grids these cycles nearly suffice; in graphs of higher degree most of them are not needed.
 MOST_PAIRS_OF_NODE = 40
 
 # Edges per node above which there are many programs, which seldom end with a proof. Nodes and edges up to which cycles
@@ -52,7 +52,7 @@ MOST_ROUNDS = (6, 30)
 # Maximum number of nodes and edges: larger linear programs take minutes each.
 MOST_EDGES = 10**5
 
-# Maximum number of clusters added at once, relative to the number of regions, maximum number of nodes of their longest
-# cycle, and maximum number of states at which a node is split to look for cycles. More clusters would lower the bound
-# by less.
+# Maximum number of clusters added at once, relative to the number of regions,
+# maximum number of nodes of their longest cycle,
+# and maximum number of states at which a node is split to look for cycles. More clusters would lower the bound by less.
 ADDED_SHARE, LONGEST_CYCLE, MOST_SPLITS = 0.5, 24, 3
