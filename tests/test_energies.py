@@ -135,7 +135,7 @@ def test_threads_change_nothing():
         ({"inference": []}, "inference must be an Inference or one of"),
         ({"inference": np.zeros(2)}, "inference must be an Inference or one of"),
         ({"pairwise": [[1, 2], [3]]}, "pairwise must be a rectangular array"),
-        ({"connectivity": [[0, 1], [1]]}, "connectivity given as offsets needs rows of one length"),
+        ({"connectivity": [[0, 1], [1]]}, "connectivity given as offsets needs rows of equal length"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -453,7 +453,7 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     try:
         offsets = np.asarray(connectivity)
     except ValueError as error:
-        raise ValueError(f"connectivity given as offsets needs rows of one length, got {connectivity!r}.") from error
+        raise ValueError(f"connectivity given as offsets needs rows of equal length, got {connectivity!r}.") from error
     if offsets.ndim != 2 or offsets.shape[1] != ndim:
         raise ValueError(f"connectivity given as offsets must have shape (n_offsets, {ndim}), got {offsets.shape}.")
     offsets = as_integers(offsets, "connectivity given as offsets", lowest=-MAX_INT32, dtype=np.int64)

@@ -54,8 +54,8 @@ def _check_sums(graph, probability):
     if wrong.any():
         c = int(np.argmax(wrong))
         raise ValueError(
-            f"edge_probabilities of the component of node {int(np.argmax(component == c))} sum to {total[c]:.9g}, "
-            f"but its spanning trees have {expected[c]} edges."
+            f"edge_probabilities in the component of node {int(np.argmax(component == c))} sum to {total[c]:.9g}, "
+            f"but must sum to {expected[c]}, the number of edges of a spanning tree."
         )
 
 

@@ -46,7 +46,7 @@ class Constraints(NamedTuple):
 
     @property
     def n_entries(self):
-        """Total size of the arrays."""
+        """Total size of the arrays of all constraints."""
         return sum(len(part) for part in self[1:-1])
 
     def find_active_nodes(self, nodes):

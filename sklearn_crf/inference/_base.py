@@ -431,8 +431,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             if claim is not None and claim.proven:
                 raise claim
             warn_unconverged(
-                f"{type(self).__name__}: no labeling of finite score was found, which does not prove that none "
-                "exists. The labels returned break the fewest constraints found."
+                f"{type(self).__name__}: no labeling with a finite score was found, which does not prove that none "
+                "exists. The returned labels violate the fewest constraints of all labels tried."
             )
         if found is None:
             found = self._attach_method_name(Labeling(labels, value, converged=False))

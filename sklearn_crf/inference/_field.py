@@ -105,8 +105,8 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     # returns Field, unary_shift: (N,) float64
     # model: for tree-reweighted messages, with tables or edge weights divided by ``appearance``
     # appearance: (E,) or None, edge appearance probabilities
-    # unbounded: store probabilities even with forbidden pairs, for which the range of messages has no known bound; the
-    # caller checks the results
+    # unbounded: store probabilities even with forbidden pairs, for which messages may underflow,
+    # so that the caller must check the results
     incidence = model.graph.incidence
     if maximum or as_scores:
         semiring, dtype, largest = MAX_SCORE if maximum else SUM_SCORE, model.dtype, np.inf
@@ -412,8 +412,8 @@ def build_initial_messages(field, init=None):
         raise ValueError(f"init must be the state of a former result of message passing, got {type(init).__name__}.")
     if init.values.shape != (n_slots, n_columns) or init.values.dtype not in (np.float32, np.float64):
         raise ValueError(
-            f"init must hold messages of shape {(n_slots, n_columns)} for this model, got {init.values.shape} "
-            f"of {init.values.dtype}."
+            f"init must hold messages of shape {(n_slots, n_columns)} for this model, got shape {init.values.shape} "
+            f"and type {init.values.dtype}."
         )
     if not as_scores and not init.as_scores:
         # States that had probability zero may now be allowed, so zeros are replaced by a small number.

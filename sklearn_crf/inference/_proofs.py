@@ -68,7 +68,7 @@ class Proof:
         return _ROUNDING * total
 
     @cached_property
-    @np.errstate(over="ignore")  # ratios to the smallest floating point numbers are infinite
+    @np.errstate(over="ignore")  # ratios to the smallest floating-point numbers may overflow
     def step(self) -> float:
         """Step of which all differences between scores of labelings are multiples, up to rounding; 0 if unknown."""
         step, largest = 0.0, 0.0

@@ -51,7 +51,7 @@ def consistent(model):
     impossible = np.flatnonzero(~possible.any(axis=1))
     if len(impossible):
         raise Infeasible(
-            f"model is infeasible: every state of node {impossible[0]} is forbidden, by unary or by tables together."
+            f"model is infeasible: every state of node {impossible[0]} is forbidden, by unary and tables together."
         )
     unary = np.where(possible, model.unary, -np.inf)
     return PairwiseModel(model.graph, unary, model.tables, model.edge_type, model.edge_weight, model.n_states)
@@ -81,7 +81,7 @@ def check_not_below(bound: float, least: float) -> None:
 
 
 def compute_bound_rise(field, beliefs, messages, fresh, along_chains):
-    r"""Return each node's contribution to the difference between an upper bound and the value of messages.
+    r"""Return how much each node contributes to the excess of an upper bound over the value of messages.
 
     For any messages, the scores are exactly
 
@@ -201,8 +201,8 @@ class RecentFall:
 def descend_to_labeling(algorithm, model, run):
     """Lower the bound until it converges or a labeling attains it, and return the best labeling of all iterations."""
     # algorithm: object with ``max_iter`` and ``tol``, which is relative to the size of the bound
-    # run: ``run.lower()`` makes an iteration and returns the decrease of ``run.bound``; ``run.labels()`` returns the
-    # current labels; ``run.state`` is the state for a warm start
+    # run: ``run.lower()`` makes an iteration and returns the decrease of ``run.bound``;
+    # ``run.labels()`` returns the current labels; ``run.state`` is the state for a warm start
     best: Any = None
     best_score, converged, n_iter = -np.inf, False, 0
     recent, proof = RecentFall(), Proof(model)
@@ -227,9 +227,9 @@ def make_still_falling_warning(algorithm, fall):
     """Return the warning that a bound has not converged, given its decrease in the last iteration."""
     stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations"
     if np.isinf(fall):
-        return f"{stopped}, and one alone cannot tell whether the bound still falls: raise max_iter."
+        return f"{stopped}, and one iteration alone cannot tell whether the bound still falls: raise max_iter."
     return (
-        f"{stopped} with the bound still falling by {fall:.2g} in the last: raise max_iter or tol (now "
+        f"{stopped} with the bound still falling by {fall:.2g} in the last one: raise max_iter or tol (now "
         f"{algorithm.tol:g})."
     )
 
@@ -237,8 +237,8 @@ def make_still_falling_warning(algorithm, fall):
 def descend_to_marginals(algorithm, run, bound):
     """Lower the bound until messages converge, and return the marginals there."""
     # algorithm: object with ``max_iter`` and ``tol``, the largest change of a message at convergence
-    # run: ``run.iterate()`` makes an iteration and returns the largest change; ``run.marginals(**fields)`` returns the
-    # result with these fields
+    # run: ``run.iterate()`` makes an iteration and returns the largest change;
+    # ``run.marginals(**fields)`` returns the result with these fields
     # bound: kind of the bound on the log-partition, a field of the result
     change, n_iter = np.inf, 0
     while change > algorithm.tol and n_iter < algorithm.max_iter:

@@ -177,7 +177,7 @@ def test_every_violated_set_is_found():
         (cycle(3), [1.0, 1.0], r"must have shape \(3,\)"),
         (cycle(3), [1.2, 0.4, 0.4], r"edge_probabilities\[0\] must be a number from 0 to 1, got 1.2"),
         (cycle(3), [1.0, np.nan, 1.0], r"edge_probabilities\[1\] must be a number from 0 to 1, got nan"),
-        (cycle(3), [0.5, 0.5, 0.5], "sum to 1.5, but its spanning trees have 2 edges"),
+        (cycle(3), [0.5, 0.5, 0.5], "sum to 1.5, but must sum to 2, the number of edges"),
         (pendant_triangle(), [0.75] * 4, "around node"),
     ],
 )

@@ -325,6 +325,6 @@ def test_predict_never_raises_where_a_search_gives_up(monkeypatch):
         for model, labels in zip(field.models(X), field.predict(X), strict=True):
             assert np.isfinite(score(model, labels))
     monkeypatch.setattr("sklearn_crf.inference._tuning.MOST_STEPS", 0)
-    with pytest.warns(ConvergenceWarning, match="ICM: no labeling of finite score was found, which does not prove"):
+    with pytest.warns(ConvergenceWarning, match="ICM: no labeling with a finite score was found, which does not prove"):
         given_up = field.predict(X)
     assert [len(labels) for labels in given_up] == [40] * 4

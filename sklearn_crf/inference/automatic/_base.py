@@ -55,7 +55,7 @@ class Automatic(Inference):
         self, model: Any, budget: Budget, init: Any, exactly: Callable, roughly: Callable
     ) -> tuple[list, list[np.ndarray]]:
         """Return the results of groups of components, exact or approximate, and the nodes of each group."""
-        # exactly, roughly: functions of a model and a former state
+        # exactly, roughly: functions of a model and an earlier state
         shares = group_components(model, budget)
         if (shares == shares[:1]).all():
             return [(exactly if (shares == 0).all() else roughly)(model, init)], [np.arange(model.n_nodes)]

@@ -30,7 +30,7 @@ class _Group(NamedTuple):
 
 
 class NodeShares:
-    r"""Scores :math:`\theta(T)` of trees with :math:`\sum_T \rho(T) \theta(T) = \theta`.
+    r"""Scores :math:`\theta(T)` of trees, whose mean :math:`\sum_T \rho(T) \theta(T)` is the model's :math:`\theta`.
 
     Edges have an even share, :math:`\theta_e / \nu_e` in every tree that contains them. Trees only differ in the scores
     of nodes, whose differences from :math:`\theta_s` are stored in one vector

@@ -23,7 +23,7 @@ SOLVERS: dict[str, Callable[..., Any]] = {"spg": minimize_spg, "pqn": partial(mi
 
 
 class Tight(NamedTuple):
-    """Result of the minimisation for given trees."""
+    """Result of the minimisation of the bound for given trees."""
 
     scores: NodeShares
     x: np.ndarray
@@ -51,7 +51,7 @@ class Tightening:
         self.messages = None
 
     def scores(self, trees: SpanningTrees) -> NodeShares:
-        """Return the unknowns for given trees."""
+        """Return the scores of given trees, which the minimisation changes."""
         return NodeShares(self.model, trees, self.mapped)
 
     def _choose_better_start(self, scores: NodeShares, start: np.ndarray) -> np.ndarray:
@@ -118,7 +118,7 @@ class Chosen(NamedTuple):
     """Result of the optimisation over trees."""
 
     best: Tight
-    n_iter: int  # over all minimisations
+    n_iter: int  # total number of iterations of all minimisations
     converged: bool
     bounds: np.ndarray  # bounds of the accepted distributions over trees
     gap: float  # last upper bound on the decrease that the best distribution over trees could achieve
@@ -345,7 +345,7 @@ class TightenBound(Inference):
             return (
                 f"TightenBound stopped after {len(found.bounds) - 1} of outer_iter={self.outer_iter} added trees, and "
                 f"the best distribution over trees may lower the bound by {found.gap:.2g}, more than tol={self.tol:g} "
-                "of it: raise outer_iter."
+                "times the bound: raise outer_iter."
             )
         return (
             f"TightenBound stopped after {found.best.n_iter} of max_iter={self.max_iter} iterations with marginals of "

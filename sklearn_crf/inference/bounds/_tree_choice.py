@@ -10,8 +10,8 @@ _DIGITS = 12
 
 def list_connected_parts(graph):
     """Return the components of a graph that have edges, each with its edge indices and as a graph."""
-    # returns: pairs of the indices of a component's edges in the whole graph, and the component, in which nodes and
-    # edges keep their order
+    # returns pairs: the indices of a component's edges in the whole graph, and the component as a graph
+    # (nodes and edges of the component keep their order)
     if not graph.n_edges:
         return []
     of_node = graph.component
@@ -71,7 +71,7 @@ def choose_spanning_trees(graph, trees, random_state):
 
 def _build_trees_by_rule(graph, rule, random_state):
     if isinstance(rule, bool) or not isinstance(rule, (str, int, np.integer)):
-        raise ValueError(f'trees must be "minimal", "uniform", "snakes", a number or trees, got {rule!r}.')
+        raise ValueError(f'trees must be "minimal", "uniform", "snakes", a number of trees, or trees, got {rule!r}.')
     if rule == "snakes":
         return snakes(graph)
     rule = rule if isinstance(rule, str) else int(rule)
@@ -94,5 +94,5 @@ def _build_trees_by_rule(graph, rule, random_state):
 def _check_covering(trees):
     missing = np.flatnonzero(~trees.trees.any(axis=0))
     if len(missing):
-        raise ValueError(f"trees leave {len(missing)} edges uncovered, the first is edge {missing[0]}.")
+        raise ValueError(f"trees leave {len(missing)} edges uncovered, of which the first is edge {missing[0]}.")
     return trees

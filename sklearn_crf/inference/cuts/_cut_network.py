@@ -71,9 +71,7 @@ class LatticeFlow:
         return bool(find_ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of all edges and add to the costs of nodes; return the first edge that has no capacities,
-        or -1.
-        """
+        """Set the capacities of edges and add to the costs of nodes; return the first edge without capacities, or -1."""
         rounding, workspace = (scale, endless, precision, mode), (self._flag, self._next)
         return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
@@ -136,7 +134,7 @@ class LatticeFlow:
 
     @property
     def neighbors(self) -> tuple:
-        """Neighbours of nodes; see :class:`CutNetwork`."""
+        """Neighbours of nodes, as :attr:`CutNetwork.neighbors` describes them."""
         return self.delta, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
 
     def _find_demand_side(self) -> np.ndarray:
@@ -199,8 +197,8 @@ class SlotFlow:
     """Buffers for the flow on any graph: residual capacities by slot of ``graph.incidence``."""
 
     # dtype: of capacities, int32 or int64
-    # mirrored: add a mirror image of every node, with the opposite excess, for edges from a node to the mirror image of
-    # another node
+    # mirrored: add a mirror image of every node, with the opposite excess
+    # (edges may then lead from a node to the mirror image of another node)
 
     def __init__(self, graph, dtype, mirrored=False):
         copies = 2 if mirrored else 1
@@ -218,13 +216,11 @@ class SlotFlow:
 
     @property
     def neighbors(self) -> tuple:
-        """Neighbours of nodes; see :class:`CutNetwork`."""
+        """Neighbours of nodes, as :attr:`CutNetwork.neighbors` describes them."""
         return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of all edges and add to the costs of nodes; return the first edge that has no capacities,
-        or -1.
-        """
+        """Set the capacities of edges and add to the costs of nodes; return the first edge without capacities, or -1."""
         _, _, half_edge, reverse = self.incidence
         rounding = (scale, endless, precision, mode)
         return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)
@@ -258,7 +254,7 @@ def gather_pairwise_values(model):
 
 
 def precision(model):
-    """Return the relative error up to which an edge counts as modular; [[0.1, 0.2], [0.3, 0.4]] has rounding errors."""
+    """Return the relative error up to which an edge counts as modular, since sums of scores have rounding errors."""
     return _PRECISION[model.dtype]
 
 

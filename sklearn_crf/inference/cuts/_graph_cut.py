@@ -83,7 +83,7 @@ class GraphCut(Inference):
         super()._check_model(model)
         if model.n_columns > 2:
             raise ValueError(
-                f"GraphCut needs a model of two states, got {model.n_columns}: use AlphaExpansion or AlphaBetaSwap."
+                f"GraphCut needs nodes with two states, got {model.n_columns}: use AlphaExpansion or AlphaBetaSwap."
             )
 
     def _map(self, model, *, init=None, n_threads=1):

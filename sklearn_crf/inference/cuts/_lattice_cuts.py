@@ -43,7 +43,7 @@ class LatticeCuts:
 
     def __init__(self) -> None:
         self._rows: list[list[int]] = []
-        self._largest: list[np.ndarray] = []  # (R,) for each lattice
+        self._largest: list[np.ndarray] = []  # (R,) largest edge weights of each lattice
         self._arrays: list[tuple] = []  # keeps the arrays alive from which the kernel reads
 
     @staticmethod

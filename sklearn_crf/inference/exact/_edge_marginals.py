@@ -13,7 +13,7 @@ from sklearn_crf.models import PairwiseModel
 class EdgeMarginals:
     """Mixin that adds ``edge_marginals`` to inference with ``_edge_marginals(model, edges, init, n_threads)``."""
 
-    _require: Callable[..., None]  # provided by the inference
+    _require: Callable[..., None]  # provided by the inference class
     _edge_marginals: Callable[..., np.ndarray]
 
     def edge_marginals(self, model: Any, edges: Any = None, *, init: Any = None, n_threads: int = 1) -> np.ndarray:

@@ -201,7 +201,7 @@ def _blocks(n_nodes):
 
 
 def _bound_own_pairs(model, q):
-    """Return the largest excess of F over the bound from pairs of a node with itself, which F treats as independent."""
+    """Bound the excess of F due to pairs of a node with itself, whose two labels F treats as independent."""
     excess = 0.0
     for smooth, table in zip(model.filters, model.tables, strict=True):
         if _compute_least_eigenvalue(table) >= 0:

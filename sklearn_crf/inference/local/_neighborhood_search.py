@@ -151,7 +151,7 @@ def _check_start(n_states, init):
     labels = np.asarray(init)
     if labels.shape != n_states.shape or labels.dtype.kind not in "iub":
         raise ValueError(
-            f"init must be labels, {len(n_states)} integers, got an array of {labels.dtype} of shape {labels.shape}."
+            f"init must be {len(n_states)} integer labels, got an array of {labels.dtype} of shape {labels.shape}."
         )
     wrong = np.flatnonzero((labels < 0) | (labels >= n_states))
     if len(wrong):

@@ -83,8 +83,8 @@ class LayeredModel:
     sweeps are exact, and labels can be determined one by one.
     """
 
-    # layers: with maximum False and scales of one; order: (N,), node of the model at each position; constant: sum of
-    # the scores of factors without nodes; graph: of a pairwise model
+    # layers: with maximum False and scales of one; order: (N,), node of the model at each position
+    # constant: sum of the scores of factors without nodes; graph: of a pairwise model
     # components: (n_components, 2) int32, first position of each component, and the position after its last one
     # factors: (F,), indices of the factors with at least two nodes, in the order of ``layers``: by arity
     # node_scores: (N, K) float64, scores of single-node factors by position, -inf beyond a node's number of states
@@ -223,8 +223,8 @@ class _Tables:
 
 def _build_prefix_tree(states):
     """Build a prefix tree of sorted joint states, layer by layer, with an extra position for unlisted prefixes."""
-    # returns: sizes: number of positions before each node; children: for each node, the start and end of each
-    # position's children, then the state that leads to each child, then the parent position of each child
+    # returns sizes: number of positions before each node
+    # returns children: for each node, start and end of each position's children, state and parent of each child
     n_listed, arity = states.shape
     first = np.ones(n_listed, dtype=bool)
     number, count, sizes, children = np.zeros(n_listed, dtype=np.int64), 1, [], []

@@ -55,7 +55,7 @@ class Reader:
     """Positions of the paths through all factors, and labels that are determined from them."""
 
     # unit: temperature, or 1 for max-product; own: (F,), c_FF; conditional: (n_slots,), c_sF; node: (N,) or None, c_ss
-    # layers: for sums or maxima, with scales for the sums of ``own`` and ``conditional``
+    # layers: for sum-product or max-product, with scales for the sums of ``own`` and ``conditional``
 
     def __init__(self, layered, layers, unit, own, conditional, node=0.0):
         own_of_slot = own[layers.slot_factor]
@@ -88,8 +88,8 @@ class MessageRun:
     """Current messages, with the sweeps that update them."""
 
     # split: terms of the counting numbers; terms of nodes may be negative, but convergence is then not guaranteed
-    # tol: a component rests once no message changes by more than this in an iteration, so that the number of its
-    # iterations and its final messages do not depend on other components
+    # tol: a component rests once no message changes by more than tol in an iteration;
+    # the number of its iterations and its final messages then do not depend on other components
 
     def __init__(self, layered, split, temperature, init, damping=0.0, tol=-1.0):
         layers = layered.layers

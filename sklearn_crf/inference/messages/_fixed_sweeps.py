@@ -28,14 +28,14 @@ class SweepArguments(NamedTuple):
     n_sweeps: int
     nodes: np.ndarray  # (N,) int32, nodes by component, in the order in which sweeps visit them
     rank: np.ndarray  # (N,) int32, position of each node in `nodes`
-    ranges: np.ndarray  # (n_components, 2) int64, first and last + 1 position of each component in `nodes`
+    ranges: np.ndarray  # (n_components, 2) int64, first position of each component in `nodes`, and one past its last
     blocks: np.ndarray  # (n_blocks + 1,) int64, first component of each block
     labels: np.ndarray  # (N,) int32, or empty
     weight: np.ndarray  # (N,) float64, or empty
-    beliefs: np.ndarray  # OUT (N, K) float64
-    terms: np.ndarray  # OUT (N,) float64, or empty without labels
-    unary: np.ndarray  # OUT (N, K) float64, or empty without labels
-    tables: np.ndarray  # OUT (n_blocks, T, R, K, K) float64
+    beliefs: np.ndarray  # output, (N, K) float64
+    terms: np.ndarray  # output, (N,) float64, or empty without labels
+    unary: np.ndarray  # output, (N, K) float64, or empty without labels
+    tables: np.ndarray  # output, (n_blocks, T, R, K, K) float64
 
 
 @options

@@ -73,7 +73,7 @@ def label_with_error_bounds(
 
 
 def _labels(inference, model, maximum, n_threads, init=None):
-    """Return the labels and the messages of an inference."""
+    """Run an inference algorithm, and return its labels and its messages."""
     if maximum:
         found = inference.map(model, init=init, n_threads=n_threads)
         return found.labels, found.state
@@ -190,7 +190,7 @@ def _limits(model, messages, beliefs, nu, maximum):
 
 
 def _compute_message_limits(scores, received, message, nu, maximum):
-    """Return the limits for some messages."""
+    """Return the limits on the errors of some messages."""
     n, n_states = len(scores), scores.shape[1]
     terms = scores + received[:, None, :]
     best = terms.max(axis=2)

@@ -77,7 +77,7 @@ def _order_nodes(graph):
 
 
 def _make_renewal(field, messages, order, damping, rank=None):
-    """Return a function in which ranges (n, 2) of nodes send in a forward and a backward pass; it returns changes."""
+    """Return a function that updates the messages of ranges (n, 2) of nodes, and returns the largest changes."""
     rank = _invert_order(order) if rank is None else rank
 
     def renew(ranges):

@@ -93,8 +93,8 @@ class CycleRelaxation(Inference):
         super()._check_model(model)
         if model.n_columns > 2:
             raise ValueError(
-                f"CycleRelaxation needs a model of two states, got {model.n_columns}; ClusterTightening supports any "
-                "number."
+                f"CycleRelaxation needs nodes with two states, got {model.n_columns}; ClusterTightening supports any "
+                "number of states."
             )
         if not self.fits(model):
             raise ValueError(

@@ -287,7 +287,7 @@ def test_errors():
     ) as record:
         NormProductBP("trivial", max_iter=1, tol=0).marginals(model)
     assert [warning.filename for warning in record] == [__file__]
-    with pytest.warns(ConvergenceWarning, match="max_iter=1 iterations, and one alone cannot tell"):
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 iterations, and one iteration alone cannot tell"):
         NormProductBP("trivial", max_iter=1, tol=0).map(model)
     for params, message in (
         ({"counting_numbers": "tree"}, 'counting_numbers must be "trivial", "factors", "trw", "bethe" or'),
