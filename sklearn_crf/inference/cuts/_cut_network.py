@@ -71,7 +71,7 @@ class LatticeFlow:
         return bool(find_ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of edges and add to the costs of nodes; return the first edge without capacities, or -1."""
+        """Set the capacities of edges and add to costs of nodes; return the first edge without capacities, or -1."""
         rounding, workspace = (scale, endless, precision, mode), (self._flag, self._next)
         return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
@@ -220,7 +220,7 @@ class SlotFlow:
         return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Set the capacities of edges and add to the costs of nodes; return the first edge without capacities, or -1."""
+        """Set the capacities of edges and add to costs of nodes; return the first edge without capacities, or -1."""
         _, _, half_edge, reverse = self.incidence
         rounding = (scale, endless, precision, mode)
         return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)
