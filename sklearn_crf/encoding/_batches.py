@@ -65,7 +65,7 @@ def validate_sample_weight(sample_weight, n_examples):
 
 
 def scale_sample_weight(weight):
-    """Scale weights so that sums and products with losses neither overflow nor vanish; only their ratios matter."""
+    """Rescale very large or very small weights, so that sums and products with losses neither overflow nor vanish."""
     if weight is None:
         return None
     largest = float(np.max(weight, initial=0.0))
@@ -82,9 +82,9 @@ def _format_node_weight_error(found):
 
 
 def make_object_array(parts):
-    """Return a 1-D object array of arrays, the form of predictions and transformed examples if X is a list."""
+    """Collect arrays in a 1-D object array, the form of predictions and transformed examples if X is a list."""
     # returns: object array of shape (len(parts),)
-    # Assign parts one by one, because NumPy would make a single array of parts with equal shapes.
+    # Assign parts one by one, because NumPy would merge parts of equal shape into a single array.
     array = np.empty(len(parts), dtype=object)
     for i, part in enumerate(parts):
         array[i] = part
@@ -92,7 +92,7 @@ def make_object_array(parts):
 
 
 class _Limits(NamedTuple):
-    """Largest number of nodes of a batch: of forests, of examples with cycles, and of examples with factors."""
+    """Maximum number of nodes per batch of forests, of examples with cycles, and of examples with factors."""
 
     forests: int
     cyclic: int
@@ -114,7 +114,7 @@ def make_batches(
     n_jobs=1,
     is_pending=False,
 ):
-    """Return batches of consecutive examples; by default only forests are joined, up to ``max_nodes`` nodes.
+    """Join consecutive examples to batches; by default only forests are joined, up to ``max_nodes`` nodes.
 
     The composition of batches does not depend on the number of threads or on the weights of examples.
     """
@@ -131,19 +131,19 @@ def make_batches(
 
 
 class _PendingExample:
-    """Example of a batch of chains that is not stored, but joined anew each time it is used."""
+    """Joined example of a batch of chains, which is not stored but joined again each time it is used."""
 
     def __init__(self, make, encoded, start, stop):
         self.make = make
         self._encoded, self._start, self._stop = encoded, start, stop
 
     def made_by(self, make):
-        """Return a pending example of the same chains that is joined by another function."""
+        """Return a pending example of the same chains that another function joins."""
         return _PendingExample(make, self._encoded, self._start, self._stop)
 
     @property
     def chain_features(self):
-        """Features of the chains at their original addresses, or None if edge tables depend on features."""
+        """Node features of the chains at their original addresses, or None if edge tables depend on features."""
         if self._encoded.edge_feature_function is not constant:
             return None
         items, part = self._encoded.items, slice(self._start, self._stop)
@@ -166,7 +166,7 @@ def _postpone_joining(batch, settle):
 
 
 def complete_batch(batch):
-    """Return the batch, with its example joined if it was pending."""
+    """Return a batch whose example is joined, also if it was pending."""
     example = batch.example
     return replace(batch, example=example.make()) if isinstance(example, _PendingExample) else batch
 
@@ -179,17 +179,17 @@ class ChainFeatures(NamedTuple):
     length: int  # number of nodes of each chain; 0 if lengths differ
     lengths: np.ndarray | None  # (n_chains,) int64; None if all lengths are equal
     places: np.ndarray | None  # (n_chains, 1 or 4) int64, addresses of the features of each chain
-    arrays: tuple  # arrays to keep alive; if places is None, the features of all nodes: rows, or the arrays of CSR
+    arrays: tuple  # arrays to keep alive; if places is None, the features of all nodes (dense, or three CSR arrays)
 
     def fields(self, first_node: int) -> list[int]:
-        """Return the fields of ChainBatch in C++."""
+        """Return the values of the fields of ChainBatch in C++."""
         of_chains = [0 if each is None else each.ctypes.data for each in (self.lengths, self.places)]
         of_nodes = [0 if self.places is not None else each.ctypes.data for each in self.arrays]
         return [first_node, self.length, *of_chains, *of_nodes, *[0] * (3 - len(of_nodes))]
 
 
 def chain_features(batch):
-    """Return the :class:`ChainFeatures` of a batch, or None unless it holds chains with one type of nodes and edges."""
+    """Return the :class:`ChainFeatures` of a batch of chains with one type of nodes and edges; otherwise None."""
     example = batch.example
     if isinstance(example, _PendingExample):
         return example.chain_features
@@ -209,7 +209,7 @@ def chain_features(batch):
 
 
 def _list_arrays(features):
-    """Return the array of dense features, the three arrays of a CSR matrix, or None for other features."""
+    """Return the array of dense features or the three arrays of a CSR matrix as a tuple, or None for other features."""
     if isinstance(features, np.ndarray):
         return (features,) if features.flags.c_contiguous else None
     if isinstance(features, sp.csr_matrix | sp.csr_array) and features.nnz <= MAX_INT32:
@@ -218,11 +218,11 @@ def _list_arrays(features):
 
 
 def _finish_batch(batch, encoded, prepare, keeps_edges, n_threads):
-    """Return a batch with a joined and prepared example, which stores its edge features if they are small enough."""
+    """Return the batch with its example joined and prepared, and with edge features stored if they are small enough."""
     batch = complete_batch(batch)
     example = batch.example
     if isinstance(example, ComputedEdges):
-        # If edges are not kept, large lattices do not even store constant features.
+        # If edge features are not stored in general, constant features of large lattices are not stored, either.
         is_constant = example.has_constant_edges and (
             keeps_edges or example.graph.n_edges <= _tuning.MOST_CONSTANT_EDGES
         )
@@ -257,7 +257,7 @@ def _build_array_batches(encoded, labels, sample_weight, limits):
         stop = min(start + most, encoded.n_examples)
         n_members = stop - start
         if n_members not in unions:
-            # Batches of equal size share a graph, so that its incidence and traversal are computed once.
+            # Batches of equal size share a graph, so that neighbour lists and traversal order are computed once.
             edge_type, node_type = encoded.edge_type, encoded.node_type
             if n_members > 1:
                 edge_type = np.tile(resolve_edge_types(edge_type, encoded.graph), n_members)
@@ -293,11 +293,14 @@ _MAKERS = {"nodes": _build_row_batches, "array": _build_array_batches, "list": _
 
 
 def _pack_chains(lengths, limits):
-    """Yield start and stop of each batch of chains, faster than :func:`_pack_examples` for many thousands of chains."""
+    """Yield the start and stop of each batch of chains.
+
+    For many thousands of chains, this function is much faster than :func:`_pack_examples`.
+    """
     ends, start = np.concatenate(([0], np.cumsum(lengths))), 0
     n_packs = -(-int(ends[-1]) // limits.forests)
     if n_packs > 1:
-        # Use an even number of batches with about equal work. Otherwise one of two threads would wait for the last.
+        # Use an even number of batches with about equal work, so that of two threads none waits for the other.
         n_packs += n_packs % 2
     most = min(limits.forests, -(-int(ends[-1]) // n_packs) + int(lengths.max()))
     while start < len(lengths):
@@ -307,7 +310,7 @@ def _pack_chains(lengths, limits):
 
 
 def _pack_filled_examples(examples, sizes, limits):
-    """Yield start and stop of each batch as :func:`_pack_examples` does, leaving out examples without nodes."""
+    """Yield the start and stop of each batch as :func:`_pack_examples` does, but leave out examples without nodes."""
     ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(examples)]
     for before, stop in pairwise(ends):
         start = before + 1
@@ -316,11 +319,11 @@ def _pack_filled_examples(examples, sizes, limits):
 
 
 def _pack_examples(examples, limits):
-    """Yield start and stop of each batch of consecutive examples that can be joined."""
+    """Yield the start and stop of each batch of consecutive examples that can be joined."""
     start, n_nodes, has_cycles, kind = 0, 0, False, None
     for i, example in enumerate(examples):
         is_cyclic, edge_features = not example.graph.is_forest, example.edge_features
-        # Only examples of equal kind can be joined.
+        # Only examples of the same kind can be joined.
         own_kind = (
             example.has_factors,
             is_sparse_matrix(example.node_features),
@@ -341,7 +344,10 @@ def _pack_examples(examples, limits):
 
 
 def _join_examples(members, n_node_types, unions):
-    """Return the disjoint union of examples. Lists of the same graphs get the same Graph, from the dict ``unions``."""
+    """Join examples to their disjoint union.
+
+    Lists of the same graphs get the same joined graph, from the dict ``unions``.
+    """
     if len(members) == 1 and n_node_types == 1 and members[0].node_type is None and not members[0].has_factors:
         return members[0]
     key = tuple(id(example.graph) for example in members)
@@ -360,7 +366,7 @@ def _join_examples(members, n_node_types, unions):
 
 
 def _store_edge_features(encoded, example):
-    """Return the example with computed edge features, if it has edges without features."""
+    """Wrap an example in :class:`ComputedEdges` if it has edges without features."""
     if example.edge_features is None and example.graph.n_edges:
         return ComputedEdges(example, encoded.edge_feature_function)
     return example
@@ -378,7 +384,7 @@ def _make_batch(example, start, sizes, labels, sample_weight):
 
 
 def tie_constant_edges(example):
-    """Return the example without edge features if they are a single feature that is 1 on every edge.
+    """Remove the edge features of an example if there is a single feature, equal to 1 on every edge.
 
     Edges without features share tables, which inference then prepares once instead of for each edge.
     """
@@ -391,9 +397,9 @@ def tie_constant_edges(example):
 
 
 def group_batches_to_join(batches, max_nodes, may_join=None, one_weight=False):
-    """Return groups of consecutive batches that can be joined."""
+    """Group consecutive batches that can be joined."""
     # may_join: function that tells whether a batch with cycles may be joined with others; None allows all batches
-    # one_weight: whether examples of different weights must stay in different groups
+    # one_weight: whether all examples of a group must have the same weight
     groups: list[list] = []
     n_nodes = 0
     for batch in batches:
@@ -401,7 +407,7 @@ def group_batches_to_join(batches, max_nodes, may_join=None, one_weight=False):
         n_nodes += len(batch.labels)
         if alone or not groups or n_nodes > max_nodes or not _can_join(groups[-1][-1], batch, one_weight):
             groups.append([batch])
-            # No later batch may join a batch that stays alone.
+            # A batch that must not be joined is a group of its own.
             n_nodes = np.inf if alone else len(batch.labels)
         else:
             groups[-1].append(batch)
@@ -419,9 +425,9 @@ def _can_join(a, b, one_weight):
 
 
 def unite_batches(batches, as_lattice=False):
-    """Join several batches to one batch."""
-    # as_lattice: whether to join lattices of equal shape to one lattice with an additional axis, for which minimum
-    # cuts have faster kernels
+    """Join several batches into one batch."""
+    # as_lattice: whether lattices of equal shape are joined to a lattice with one more axis
+    # Minimum cuts have faster kernels for lattices.
     if len(batches) == 1:
         return batches[0]
     examples = [batch.example for batch in batches]
@@ -447,7 +453,7 @@ def unite_batches(batches, as_lattice=False):
 
 
 def _stack_lattices(graphs):
-    """Return a lattice that stacks equal lattices and the order of its edges, or None if lattices differ."""
+    """Stack equal lattices to a lattice with one more axis; return it and the order of its edges, or None."""
     first = graphs[0]
     if first.offsets is None or any(
         graph is not first

@@ -1,4 +1,4 @@
-"""Two indicator features of nodes: first node of its sequence, last node of its sequence."""
+"""Two indicator features that mark the first and the last node of each sequence."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from sklearn_crf.encoding._examples import replace_fields
 
 
 def append_boundaries(encoded):
-    """Return the encoded sequences with both indicators appended; rows of a matrix are sequences of one node."""
+    """Append both indicators to the features of encoded sequences; each row of a matrix is a sequence of one node."""
     n_axes = encoded.lattice_ndim or 0
     if n_axes > 1 or (encoded.layout == "array" and encoded.lattice_ndim is None):
         what = f"lattices of {n_axes} axes" if n_axes > 1 else "fields over labels"
@@ -48,7 +48,7 @@ def append_boundaries(encoded):
 
 
 def _ends(example):
-    """Return both indicators of the nodes of an example, (N, 2)."""
+    """Return the two indicators (first node, last node) of all nodes of an example, (N, 2)."""
     ends = np.zeros((example.n_nodes, 2))
     for k, nodes in enumerate(example.graph.ends):
         ends[nodes, k] = 1
@@ -56,21 +56,21 @@ def _ends(example):
 
 
 def _append_columns(features, columns):
-    """Return features with columns appended, in the format and precision of the features."""
+    """Append columns to features, in the format and precision of the features."""
     if sp.issparse(features):
         return sp.hstack([features, columns.astype(features.dtype)], format=features.format)
     return np.concatenate([features, columns.astype(features.dtype)], axis=-1)
 
 
 def _append_to_chain(features):
-    """Return the features of a chain with both indicators appended; fast, as there may be thousands of chains."""
+    """Append both indicators to the features of a chain, in a fast way, because there may be thousands of chains."""
     n_nodes, n_features = features.shape
     if not sp.issparse(features):
         widened = np.zeros((n_nodes, n_features + 2), dtype=features.dtype)
         widened[:, :-2] = features
         widened[0, -2] = widened[-1, -1] = 1
         return widened
-    # New columns have the highest numbers, so that they are inserted at the ends of their rows.
+    # The new columns are the last columns, so their entries are inserted at the ends of rows.
     places = [features.indptr[1], len(features.indices)]
     indptr = features.indptr.copy()
     indptr[1:] += 1

@@ -1,4 +1,4 @@
-"""Compact lists of examples that are joined directly from their arrays: chains, and fields of the rows of a table."""
+"""Compact lists of examples that are joined directly from their arrays: chains, and fields on table rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +12,12 @@ from sklearn_crf.encoding import _array_lists, _tuning
 from sklearn_crf.encoding._examples import make_trusted_example
 from sklearn_crf.graphs import build_trusted_graph, lattice
 
-# Formats of sparse chains that are read without conversion.
+# Sparse formats of chains that are read without conversion.
 _KINDS = {sp.csr_matrix, sp.csr_array}
 
 
 class ChainList(Sequence):
-    """List of chains, all sparse or all dense, whose examples are made when they are read.
+    """List of chains, all sparse or all dense, from which examples are made when they are read.
 
     There may be many thousands of chains. Training and prediction read them joined, by :meth:`joined`.
     """
@@ -30,12 +30,12 @@ class ChainList(Sequence):
         self._graphs, self._unions = {}, {}
 
     def __reduce__(self):
-        # Places are memory addresses, which are only valid in this process.
+        # ``places`` contains memory addresses, which are valid only in this process.
         return ChainList.of, (self._chains, (self._chains[0].dtype,))
 
     @classmethod
     def of(cls, chains, dtypes, n_jobs=1):
-        """Return a ChainList of valid, finite chains with one of the given precisions, or None for other lists."""
+        """Make a ChainList of valid, finite chains with one of the given precisions; return None for any other list."""
         kinds = _array_lists.one_of_each_type(chains).keys()
         are_arrays = kinds == {np.ndarray}
         if not are_arrays and not kinds <= _KINDS:
@@ -87,13 +87,13 @@ class ChainList(Sequence):
         return self._graphs[length]
 
     def joined(self, start, stop):
-        """Return the disjoint union of consecutive chains."""
+        """Join consecutive chains to their disjoint union."""
         if stop == start + 1:
             return self[start]
         lengths = self.lengths[start:stop]
         key = lengths.tobytes()
         if key not in self._unions:
-            # Equal sequences of lengths share a graph, so that its incidence and traversal are computed once.
+            # Batches with equal lengths of chains share a graph, so that its neighbour lists are computed once.
             is_last = np.zeros(sum(lengths), dtype=bool)
             is_last[np.cumsum(lengths) - 1] = True
             first = np.flatnonzero(~is_last).astype(np.int32)
@@ -104,7 +104,7 @@ class ChainList(Sequence):
         return make_trusted_example(features, graph, edge_type=edge_type)
 
     def _features(self, start, stop):
-        """Return the concatenated node features of consecutive chains."""
+        """Concatenate the node features of consecutive chains."""
         if self.is_dense:
             return _array_lists.joined_arrays(self._chains[start:stop])
         places, lengths, dtype = self.places[start:stop], self.lengths[start:stop], self.dtype
@@ -112,7 +112,7 @@ class ChainList(Sequence):
         data, indices = np.empty(n_values, dtype=dtype), np.empty(n_values, dtype=np.int32)
         ptr = np.empty(n_nodes + 1, dtype=np.int64)
         _array_lists.joined_rows(places, lengths, data, indices, ptr)
-        # The constructor would repeat checks that every chain has passed.
+        # Skip the constructor, which would repeat checks that every chain has passed.
         joined = sp.csr_matrix((n_nodes, self._chains[0].shape[1]), dtype=dtype)
         index_type = np.int32 if n_values <= MAX_INT32 else np.int64
         joined.indices, joined.indptr = (part.astype(index_type, copy=False) for part in (indices, ptr))
@@ -121,7 +121,7 @@ class ChainList(Sequence):
 
 
 class RowFields(Sequence):
-    """List with an example for each row of a table: a graph with the row at every node, and own weights for each node.
+    """List of examples, one for each row of a table: all nodes of an example have the row as features, but own weights.
 
     Field classifiers accept it as X. If there are many rows, it is read much faster than a list of
     :class:`~sklearn_crf.Example`.

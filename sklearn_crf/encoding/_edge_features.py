@@ -15,7 +15,7 @@ from sklearn_crf.kernels.graphs.graphs import weighted_differences as sum_of_dif
 
 
 def difference(x_tail, x_head):
-    """Return the edge features ``[1, |x_i - x_j|]``."""
+    """Compute the edge features ``[1, |x_i - x_j|]``."""
     # x_tail, x_head: (E, F); returns: (E, 1 + F)
     if sp.issparse(x_tail):
         raise ValueError(
@@ -34,12 +34,12 @@ def constant(x_tail, x_head):
     return np.ones((x_tail.shape[0], 1), dtype=x_tail.dtype)
 
 
-#: Functions of edge features by name; see :func:`register_edge_features`.
+#: Functions that compute edge features, by name; see :func:`register_edge_features`.
 EDGE_FEATURES = {"difference": difference, "constant": constant}
 
 
 def register_edge_features(name: str, function: Callable[..., Any]) -> None:
-    """Register a function of edge features under a name that ``edge_features=name`` finds.
+    """Register a function that computes edge features under a name for the parameter ``edge_features``.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def register_edge_features(name: str, function: Callable[..., Any]) -> None:
 
 
 def edge_feature_function(edge_features):
-    """Return the function of edge features, given a registered name or the function itself."""
+    """Return the function that computes edge features, given a registered name or the function itself."""
     # the function returns (E, R)
     if callable(edge_features):
         return edge_features
@@ -84,7 +84,7 @@ def edge_feature_function(edge_features):
 
 @dataclass(frozen=True)
 class _OfInputs:
-    """Function of edge features that leaves out the two node features that mark first and last nodes of sequences."""
+    """Function that computes edge features from all node features except the two that mark ends of sequences."""
 
     function: Callable
 
@@ -93,17 +93,17 @@ class _OfInputs:
 
 
 def leave_out_boundaries(function):
-    """Return a function of edge features for nodes with two additional features, which it leaves out."""
+    """Wrap a function that computes edge features, so that it does not get the two features that mark ends."""
     return function if function is constant else _OfInputs(function)
 
 
 def scale_edge_features(features, edge_type, scale):
-    """Divide edge features by the scales of their edge type, (n_edge_types, R), in the precision of the features."""
+    """Divide the features of each edge by the scales of its type, (n_edge_types, R), in the precision of features."""
     return features / scale.astype(features.dtype)[0 if edge_type is None else edge_type]
 
 
 def sum_weighted_edges(features, edge_type, weights):
-    """Compute the weighted sum of the features of each edge, by the weights of its type, (n_edge_types, R)."""
+    """Sum the features of each edge with the weights of its type, (n_edge_types, R)."""
     # returns: (E,), in the precision of the features
     sums = features @ weights.T.astype(features.dtype)
     if edge_type is None or len(weights) == 1:
@@ -112,7 +112,7 @@ def sum_weighted_edges(features, edge_type, weights):
 
 
 def weighted_differences(node_features, edges, edge_type, weights):
-    """Compute the weighted sums of :func:`sum_weighted_edges` for the edge features of :func:`difference`."""
+    """Compute :func:`sum_weighted_edges` for the edge features of :func:`difference`, without storing the features."""
     # node_features: (N, F); edges: (E, 2); edge_type: (E,) or None; weights: (n_edge_types, R); returns: (E,)
     if isinstance(node_features, np.ndarray) and node_features.flags.c_contiguous:
         sums = np.empty(len(edges), dtype=node_features.dtype)
@@ -124,11 +124,11 @@ def weighted_differences(node_features, edges, edge_type, weights):
 
 
 def compute_edge_features(function, node_features, edges):
-    """Compute the edge features of a graph by a function, and check them."""
+    """Compute the edge features of a graph by a function, and check the result."""
     # node_features: (N, F); edges: (E, 2)
     # returns: (E, R), in the precision of ``node_features``
     if function is constant:
-        # Avoid the copy of the node features of both ends.
+        # Do not copy the node features of both ends of all edges.
         return np.ones((len(edges), 1), dtype=node_features.dtype)
     if isinstance(node_features, OperatorFeatures):
         raise ValueError(
@@ -154,7 +154,7 @@ def compute_edge_features(function, node_features, edges):
 
 
 def compute_one_edge(function, node_features):
-    """Compute the features of one edge, which show their number and whether they are sparse."""
+    """Compute the features of one edge, to find their number and whether they are sparse."""
     # node_features: (N, F) with N >= 1; the edge joins the first node with itself
     # returns: (1, R)
     return compute_edge_features(function, node_features[:1], np.zeros((1, 2), dtype=np.int32))

@@ -1,4 +1,4 @@
-"""X converted to features on graphs, and an outline of it with the properties on which weights depend."""
+"""Encoded X (features on graphs), and its outline, which has the properties on which weights depend."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from sklearn_crf.graphs import Graph
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """X as features on graphs, with the information that converts predictions to the layout of X.
+    """X converted to features on graphs, with the information needed to convert predictions to the layout of X.
 
     There are three layouts. ``"nodes"`` is plain scikit-learn data: every row is an isolated node. ``"array"`` is an
     array of lattices of equal shape. ``"list"`` is a list of lattices of any shapes, or of
@@ -36,21 +36,21 @@ class Encoded:
     n_examples: int
     n_features: int
     lattice_ndim: int | None
-    edge_feature_function: Callable  # callable
+    edge_feature_function: Callable
     n_edge_types: int
     n_node_types: int = 1
     array: Any = None  # features, for the layouts "nodes" and "array"
     graph: Any = None  # Graph that all examples share, for the layout "array"
-    edge_type: str | np.ndarray | None = None  # {"offset", "tied"} or (E,)
+    edge_type: str | np.ndarray | None = None  # "offset", "tied" or an array (E,)
     node_type: np.ndarray | None = None  # (N,)
-    items: Any = None  # sequence of Example, for the layout "list"; so are the shapes
+    items: Any = None  # sequence of Example, for the layout "list", as the shapes below
     shapes: Any = None
     feature_names: np.ndarray | None = None
     has_boundaries: bool = False  # whether the last two features mark the first and last nodes of sequences
 
     @cached_property
     def representatives(self):
-        """Examples that show the properties of a ``"list"``: all, or the first of a ChainList. Else empty."""
+        """Examples with all properties of a ``"list"``: all examples, or the first of a ChainList; otherwise empty."""
         if self.items is None:
             return []
         return self.items[:1] if isinstance(self.items, ChainList) else self.items
@@ -74,7 +74,7 @@ class Encoded:
 
     @cached_property
     def examples(self):
-        """List of :class:`~sklearn_crf.Example`; None for plain rows, for which it would cost time."""
+        """List of :class:`~sklearn_crf.Example`, or None for plain rows, for which making a list would take time."""
         if self.layout == "array":
             features = self.array.reshape(self.n_examples, self.graph.n_nodes, self.n_features)
             return [make_trusted_example(x, self.graph, edge_type=self.edge_type) for x in features]
@@ -110,7 +110,7 @@ class Encoded:
 
     @property
     def has_own_edges(self):
-        """Whether any example has given edge features, which are not computed from node features."""
+        """Whether any example was given with edge features, so that they are not computed from node features."""
         return any(example.edge_features is not None for example in self.representatives)
 
     @property
@@ -120,7 +120,7 @@ class Encoded:
 
     @cached_property
     def has_sparse_edges(self):
-        """Whether the given edge features of any example, or the computed ones, are sparse."""
+        """Whether any edge features, given or computed, are sparse."""
         if any(is_sparse_matrix(example.edge_features) for example in self.representatives):
             return True
         return self.layout != "nodes" and sp.issparse(self._some_edge_features)
@@ -142,27 +142,27 @@ class Encoded:
         return self.array.shape[1:-1]
 
     def features_of(self, start, stop):
-        """Return the node features of examples ``start`` to ``stop`` of an ``"array"``, concatenated."""
+        """Return the concatenated node features of examples ``start`` to ``stop`` of an ``"array"``."""
         # returns: (n_nodes, n_features), or SharedRows
         return self.array[start:stop].reshape(-1, self.n_features)
 
     def n_together(self, max_nodes):
-        """Return the number of examples of an ``"array"`` in a batch of at most ``max_nodes`` nodes."""
+        """Return the number of examples of an ``"array"`` per batch of at most ``max_nodes`` nodes."""
         return max(1, max_nodes // self.graph.n_nodes)
 
     @property
     def copied_graph(self) -> Graph | None:
-        """Graph of which all examples are copies with equal tables, or None."""
+        """Graph that all examples share, with equal tables, or None if there is none."""
         return None
 
     def replace_edge_features(self, name):
-        """Return a copy with another function of computed edge features."""
+        """Return a copy that computes edge features by another function, given by name."""
         function = edge_feature_function(name)
         return replace(self, edge_feature_function=leave_out_boundaries(function) if self.has_boundaries else function)
 
 
 class _EncodedRowFields(Encoded):
-    """Encoded :class:`RowFields`: fields that share a graph, with one row of features for all nodes of a field."""
+    """Encoded :class:`RowFields`, whose examples share a graph, and whose nodes share a row within each example."""
 
     def features_of(self, start, stop):
         return SharedRows(self.array[start:stop, 0], self.graph.n_nodes)
@@ -181,7 +181,7 @@ class _EncodedRowFields(Encoded):
 
 
 def n_inputs(encoded):
-    """Return the number of features of X, without features that mark first and last nodes."""
+    """Return the number of features of X, without the features that mark first and last nodes."""
     # encoded: Encoded or Outline
     return encoded.n_features - 2 * encoded.has_boundaries
 
@@ -216,7 +216,7 @@ def encode_row_fields(X):
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """Properties of encoded examples on which the weights of a field depend; the examples may be in shards."""
+    """Properties of encoded examples on which the weights of a field depend, also for examples in shards."""
 
     n_features: int
     lattice_ndim: int | None
@@ -242,7 +242,7 @@ class Outline:
 
     @classmethod
     def joined(cls, parts: "Sequence[Outline]", names: Sequence[str]) -> "Outline":
-        """Return the outline of the examples of all shards, after checking that the shards agree."""
+        """Combine the outlines of all shards, after checking that the shards agree."""
         # names: names of the shards, for errors
         first = parts[0]
         for part, name in zip(parts[1:], names[1:], strict=True):
@@ -262,7 +262,7 @@ class Outline:
         )
 
     def replace_edge_features(self, name: str) -> "Outline":
-        """Return a copy that computes edge features by another function, see :meth:`Encoded.replace_edge_features`."""
+        """Return a copy with another function for edge features, see :meth:`Encoded.replace_edge_features`."""
         if self.has_own_edges:
             return self
         function = edge_feature_function(name)
@@ -270,7 +270,7 @@ class Outline:
         return replace(self, n_edge_features=made.shape[1], has_differences=function is difference)
 
 
-# Properties that must be equal in all shards, with their names in errors.
+# Properties that must be equal in all shards, and the names of these properties in errors.
 _SHARED = {
     "n_features": "number of features",
     "lattice_ndim": "number of lattice axes",

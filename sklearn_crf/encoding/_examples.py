@@ -26,13 +26,13 @@ from sklearn_crf.models._factor_tables import iterate_factor_pairs
 
 
 class Factors(NamedTuple):
-    """Factors of one type in an example."""
+    """All factors of one type in an example."""
 
     scope: np.ndarray  # (n_factors, arity) int32: the nodes of each factor
     features: np.ndarray | None = None  # (n_factors, R) float64; None means a single feature equal to 1
 
 
-# Attributes in the order of the parameters of the constructor of :class:`Example`.
+# Attributes of :class:`Example`, in the order of the parameters of its constructor.
 FIELDS = "node_features", "graph", "edge_features", "node_type", "_edge_type", "n_states", "factors", "fixed_factors"
 
 
@@ -102,7 +102,7 @@ class Example:
         self._set(node_features, edges, edge_features, node_type, edge_type, n_states, factors, fixed_factors)
 
     def _set(self, node_features, edges, edge_features, node_type, edge_type, n_states, factors, fixed_factors):
-        """Check and set all fields."""
+        """Check all fields and set them."""
         self.node_features = _as_features(node_features)
         n_nodes = self.node_features.shape[0]
         if edges is None:
@@ -112,7 +112,7 @@ class Example:
             raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows.")
         self.edge_features = _as_edge_features(edge_features, self.graph.n_edges)
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
-        # Only this package sets "offset" and "tied", for lattices.
+        # Only this package sets the edge types "offset" and "tied", for lattices.
         if isinstance(edge_type, str) and edge_type in ("offset", "tied") and self.graph.offsets is not None:
             self._edge_type = edge_type
         else:
@@ -121,7 +121,7 @@ class Example:
         if not isinstance(factors, Mapping | None):
             raise ValueError(f"factors must be a dict of name to nodes, got {type(factors).__name__}.")
         named = {name: _as_factors(value, name, n_nodes) for name, value in (factors or {}).items()}
-        # A short example may have no factor of a type with many nodes.
+        # An example with few nodes may have no factors of a type with many nodes.
         self.factors = {name: found for name, found in named.items() if len(found.scope)}
         self.fixed_factors = _as_fixed_factors([] if fixed_factors is None else fixed_factors, n_nodes)
 
@@ -141,23 +141,23 @@ class Example:
         self._edge_type = edge_type
 
     def _with(self, **fields):
-        """Return a copy with other values of some fields, without checks."""
+        """Return a copy with some fields replaced, without checks."""
         example = object.__new__(type(self))
-        # copy.copy uses the pickle protocol and takes several times as long, and there may be many thousands of copies.
+        # Do not use copy.copy, which is several times as slow: there may be many thousands of copies.
         example.__dict__.update(self.__dict__)
         for name, value in fields.items():
             setattr(example, name, value)
         return example
 
     def _scale_edges(self, scale):
-        """Return the example with edge features divided by their scale, (n_edge_types, R)."""
+        """Return a copy with edge features divided by their scales, (n_edge_types, R)."""
         if self.edge_features is None:
             return self
         return self._with(edge_features=scale_edge_features(self.edge_features, self.edge_type, scale))
 
     @property
     def is_plain_lattice(self) -> bool:
-        """Whether node features and the shape of a lattice describe the example completely."""
+        """Whether the example is determined by node features and the shape of a lattice."""
         has_own = self.node_type is not None or self.n_states is not None or self.has_factors
         is_dense = isinstance(self.node_features, np.ndarray)
         return is_dense and self._has_no_edge_features and isinstance(self._edge_type, str) and not has_own
@@ -168,7 +168,7 @@ class Example:
 
     @property
     def stores_edges(self) -> bool:
-        """Whether edge features are stored in memory, instead of computed whenever they are read."""
+        """Whether edge features are stored in memory, not computed whenever they are read."""
         return True
 
     @property
@@ -192,7 +192,7 @@ class Example:
         assert shape is not None
         width = self.n_nodes // shape[0]
         n_nodes = (stop - start) * width
-        # Parts of equal height share a graph, so that its edges and neighbours are listed once.
+        # Parts of equal height share a graph, so that edges and neighbours are listed only once.
         height = stop - start
         graph = self.graph.keep(
             ("rows", height), lambda: build_trusted_graph(n_nodes, None, (height, *shape[1:]), offsets)
@@ -205,7 +205,7 @@ class Example:
         return sum_weighted_edges(self.edge_features, self.edge_type, weights)
 
     def with_fixed_factors(self, fixed_factors: Any) -> "Example":
-        """Return the example with other fixed factors, such as constraints that only apply at prediction.
+        """Return a copy of the example with other fixed factors, such as constraints that only apply at prediction.
 
         Parameters
         ----------
@@ -220,12 +220,12 @@ class Example:
 
     @property
     def edges(self) -> np.ndarray:
-        """The two nodes of each edge, (E, 2) int32."""
+        """The two nodes of every edge, (E, 2) int32."""
         return self.graph.edges
 
     @property
     def n_nodes(self) -> int:
-        """Number of nodes N."""
+        """Number of nodes, N."""
         return self.graph.n_nodes
 
     @property
@@ -249,7 +249,7 @@ class Example:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of ``node_features``: its last entry is the number of features, as for an array."""
+        """Shape of ``node_features``, whose last entry is the number of features, as for an array."""
         return self.node_features.shape
 
     def __repr__(self):
@@ -268,7 +268,7 @@ class ComputedEdges(Example):
         for name in FIELDS:
             if name != "edge_features":
                 setattr(self, name, getattr(example, name))
-        # The source of edge features stays the same if node_features is replaced by scaled values.
+        # Compute edge features from the original node features, even if node_features is replaced by scaled values.
         self._source = example.node_features
         self._scale = None
         self._function = function
@@ -312,7 +312,7 @@ class ComputedEdges(Example):
     def _with(self, **fields):
         if "edge_features" not in fields:
             return super()._with(**fields)
-        # The given edge features replace computed features.
+        # Given edge features replace computed edge features.
         plain = make_trusted_example(
             self.node_features, self.graph, None, self.node_type, self._edge_type, self.n_states
         )
@@ -320,7 +320,7 @@ class ComputedEdges(Example):
 
 
 def make_trusted_example(node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
-    """Make an example without checks, from parts that this package has checked itself."""
+    """Make an example from parts that this package has checked, without further checks."""
     example = Example.__new__(Example)
     example.node_features = node_features
     example.graph = graph
@@ -333,12 +333,12 @@ def make_trusted_example(node_features, graph, edge_features=None, node_type=Non
 
 
 def replace_fields(example, **fields):
-    """Return a copy of an example with other values of some fields, without checks."""
+    """Return a copy of an example with some fields replaced, without checks."""
     return example._with(**fields)
 
 
 def copy_with_scaled_edges(example, scale):
-    """Return a copy of an example with edge features divided by their scale, (n_edge_types, R)."""
+    """Return a copy of an example with edge features divided by their scales, (n_edge_types, R)."""
     return example._scale_edges(scale)
 
 
@@ -348,7 +348,7 @@ def sum_edges_of_example(example, weights):
 
 
 def get_stored_edge_types(example):
-    """Return the types of edges as stored: an array, None, or a name for the edge types of a lattice."""
+    """Return the edge types as stored: an array, None, or the name of a rule for the edges of a lattice."""
     return example._edge_type
 
 
@@ -367,9 +367,7 @@ def _as_features(values):
 
 
 def resolve_edge_types(types, graph):
-    """Return the types of edges as an array (E,) int32, given an array, the name "offset" or "tied", or None for one
-    type.
-    """
+    """Resolve edge types, given as an array, a rule ("offset" or "tied") or None (one type), to an array (E,) int32."""
     if not isinstance(types, str):
         return types
     return graph.lattice_edge_type if types == "offset" else np.zeros(graph.n_edges, dtype=np.int32)
@@ -424,7 +422,7 @@ def _as_fixed_factors(factors, n_nodes):
 
 
 def join_factors(examples):
-    """Return the factors and the fixed factors of the disjoint union of examples."""
+    """Join the factors and the fixed factors of examples to the factors of their disjoint union."""
     first = np.cumsum([0, *(example.n_nodes for example in examples[:-1])]).tolist()
     found: dict[str, Any] = {}
     fixed_factors = []
@@ -450,7 +448,7 @@ def _check_scope(nodes, n_nodes, what):
 
 
 def stacked(parts):
-    """Return the concatenated arrays of several examples."""
+    """Concatenate the arrays of several examples."""
     if len(parts) == 1 or parts[0] is None:
         return parts[0]
     if isinstance(parts[0], OperatorFeatures | SharedRows):
@@ -459,7 +457,7 @@ def stacked(parts):
         return _stack_rows(parts)
     if parts[0].ndim != 2 or parts[0].strides[0]:
         return np.concatenate(parts)
-    # If arrays repeat one row with stride 0, NumPy's own result would be stored by columns.
+    # Without ``out``, NumPy would store the result by columns if arrays repeat one row with stride 0.
     rows = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.result_type(*{part.dtype for part in parts}))
     return np.concatenate(parts, out=rows)
 
@@ -478,7 +476,7 @@ def _stack_rows(parts):
 
 
 def stack_types(types, lengths):
-    """Return the concatenated types of nodes or edges of several examples; None stands for type 0."""
+    """Concatenate the types of nodes or edges of several examples, where None stands for type 0."""
     return np.concatenate(
         [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
     )
@@ -508,7 +506,7 @@ class Batch:
         return np.where(np.repeat(self.weight > 0, np.diff(self.node_ptr)), self.labels, -1)
 
     def rows(self, start, stop):
-        """Return the part of the batch's plain lattice between two indices of the first axis."""
+        """Return the part of a batch of one plain lattice between two indices of the first axis."""
         example = self.example.rows(start, stop)
         shape = self.example.graph.shape
         assert shape is not None
@@ -517,8 +515,9 @@ class Batch:
         return Batch(example, self.members, np.array([0, example.n_nodes]), labels, self.weight)
 
     def find_labelled_edges(self):
-        """Return the labels of both ends and the first node of each edge that joins two labelled nodes of positive
-        weight.
+        """Find the edges that join two labelled nodes of positive weight.
+
+        Return the labels of both ends and the first node of each of these edges.
         """
         # returns: tail labels, head labels and first nodes, (n_edges,) int32 each
         edges, labels = self.example.graph.edges, self.counted_labels
@@ -528,7 +527,7 @@ class Batch:
 
     @contextmanager
     def named_in_errors(self):
-        """Add the index of the example in X to errors of an algorithm, which only knows its model."""
+        """Add the index of the example in X to a ValueError that is raised within the context."""
         try:
             yield
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Labels: reading y, the class index of each node's label, and the classes and their weights."""
+"""Labels: reading y, converting labels to class indices, and determining classes and class weights."""
 
 import reprlib
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding._array_lists import one_of_each_type
 from sklearn_crf.encoding._layouts import is_listed
 
-# The ``missing_label`` of the field at the end of a pipeline, kept during the pipeline's fit for its earlier steps.
+# The ``missing_label`` of the last step of a pipeline, which earlier steps use while the pipeline is fitted.
 missing_label_of_field: ContextVar = ContextVar("missing_label_of_field", default=None)
 
 
@@ -32,7 +32,7 @@ class EncodedLabels(NamedTuple):
 
 
 def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_unknown=False):
-    """Return the labels of all nodes as indices into the sorted classes."""
+    """Convert the labels of all nodes to indices into the sorted classes."""
     # classes: (n_classes,)
     y = _replace_masks(y)
     found = _encode_together(y, encoded, missing_label, classes, name, allow_unknown)
@@ -51,7 +51,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_un
 
 
 def _encode_together(y, encoded, missing_label, classes, name, allow_unknown):
-    """Return the labels of all examples, encoded together, or None if they differ in kind or are invalid."""
+    """Encode the labels of all examples together, or return None if labels differ in kind or are invalid."""
     joined = None if encoded.layout == "nodes" else _join_labels(y, encoded)
     if joined is None:
         return None
@@ -67,7 +67,7 @@ def _encode_together(y, encoded, missing_label, classes, name, allow_unknown):
 
 
 def _join_labels(y, encoded):
-    """Return the concatenated labels and their number in each example, or None for mixed types or wrong shapes."""
+    """Return all labels concatenated, and their number in each example; None for mixed types or wrong shapes."""
     shapes, parts = _split_shapes_and_labels(y)
     kinds = {"U" if part.dtype.kind == "U" else part.dtype.str for part in parts}
     if len(kinds) != 1 or parts[0].dtype.kind not in "iubU" or len(shapes) != encoded.n_examples:
@@ -80,7 +80,7 @@ def _join_labels(y, encoded):
 
 
 def _split_shapes_and_labels(y):
-    """Return the shape of each example's labels and the labels in flat arrays, or empty lists for mixed containers."""
+    """Return the shape of the labels of each example, and flat arrays of labels; empty lists for mixed containers."""
     if isinstance(y, np.ndarray) and y.ndim and y.dtype != object:
         return [y.shape[1:]] * len(y), [y.reshape(-1)]
     has_parts = isinstance(y, list | tuple) or (isinstance(y, np.ndarray) and y.ndim)
@@ -89,20 +89,20 @@ def _split_shapes_and_labels(y):
         return [part.shape for part in y], [part.reshape(-1) for part in y]
     if containers in ({list}, {tuple}):
         labels = list(chain.from_iterable(y))
-        # Other lists are nested, or mix numbers and strings.
+        # Lists with other elements are nested, or mix numbers and strings.
         if {type(label) for label in labels} in ({str}, {int}):
             return [(len(part),) for part in y], [np.array(labels)]
     return [], []
 
 
 def collect_distinct_labels(y, encoded, *, missing_label=None):
-    """Return the distinct labels of each example."""
+    """Find the distinct labels of each example."""
     parts, _ = _read_labels(_replace_masks(y), encoded, missing_label, "y")
     return [different(present) for present, _ in parts]
 
 
 def convert_to_label_array(labels):
-    """Return labels as an array; labels that are masked, or missing in pandas, become None in an array of objects."""
+    """Convert labels to an array; if labels are masked, or missing in pandas, to an object array with None for them."""
     labels = _replace_masks(labels)
     if isinstance(labels, list | tuple):
         return _read_list(labels)
@@ -114,12 +114,12 @@ def convert_to_label_array(labels):
 
 
 def _is_of_extension_type(labels):
-    """Return whether labels are a pandas series or array whose type NumPy does not have."""
+    """Return whether labels are a pandas series or array with a type that NumPy lacks."""
     return hasattr(labels, "isna") and not isinstance(getattr(labels, "dtype", None), np.dtype | None)
 
 
 def _replace_masks(y):
-    """Replace masked labels by None, in one array or in a list of arrays."""
+    """Replace masked labels by None, in an array or in a list of arrays."""
     if isinstance(y, np.ma.MaskedArray):
         return _replace_masked_labels(y)
     if not is_listed(y) or not any(isinstance(part, np.ma.MaskedArray) for part in one_of_each_type(y).values()):
@@ -208,7 +208,7 @@ def _read_lattices(y, encoded, name):
 
 
 def count_examples(values, name):
-    """Return the length of X or y."""
+    """Return the number of examples in X or y."""
     try:
         return len(values)
     except TypeError:
@@ -216,10 +216,10 @@ def count_examples(values, name):
 
 
 def _read_list(labels):
-    """Convert nested lists of labels to an array, of objects if NumPy would turn numbers into strings."""
+    """Convert nested lists of labels to an array; to an object array if NumPy would turn numbers into strings."""
     try:
         array = np.asarray(labels)
-    except ValueError:  # if inner lists differ in length, only the outer list becomes an array
+    except ValueError:  # inner lists differ in length, so only the outer list becomes an array
         return np.array(labels, dtype=object)
     return np.array(labels, dtype=object) if array.dtype.kind in "US" else array
 
@@ -236,14 +236,14 @@ def _hint_features(part, encoded, i):
 
 
 def mask_missing_nodes(labels, missing_label):
-    """Return a mask of the nodes without a label."""
+    """Mask the nodes without a label."""
     # returns: ndarray of the shape of ``labels``, bool
     if isinstance(missing_label, list | tuple) or np.ndim(missing_label):
         raise InvalidParameterError(f"missing_label must be one value, got {missing_label!r}.")
     na = get_pandas_na()
     missing_label = None if missing_label is na else missing_label
     if labels.dtype == object:
-        # pandas gives columns of strings as objects, with NaN for missing values.
+        # pandas returns columns of strings as object arrays, with NaN for missing values.
         missing = [
             value is None or value is na or _is_nan(value) or bool(value == missing_label) for value in labels.flat
         ]
@@ -259,10 +259,10 @@ def mask_missing_nodes(labels, missing_label):
 
 
 def split_labels(flat, missing_label, name):
-    """Return the labels that are present, and a mask of their positions, or None if all are present."""
+    """Return the labels that are not missing, and a mask of their positions, or None if no label is missing."""
     missing = mask_missing_nodes(flat, missing_label)
     if name.startswith("evidence") and flat.dtype.kind == "f":
-        # NaN means unknown, as does missing_label.
+        # NaN marks a missing label, as does missing_label.
         missing = missing | np.isnan(flat)
     present = flat[~missing] if missing.any() else flat
     if present.dtype == object:
@@ -288,7 +288,7 @@ def _require_discrete(present, name):
         found = "NaN" if np.isnan(present).any() else "infinity"
         raise ValueError(f"Input {name} contains {found}: mark unlabelled nodes by missing_label.")
     if np.any(present != np.floor(present)):
-        # Raises scikit-learn's own error, which users know and scikit-learn's estimator checks expect.
+        # Raise the error of scikit-learn, which users know and which its estimator checks expect.
         check_classification_targets(present)
 
 
@@ -303,7 +303,7 @@ def _columns(present, where, classes, name, allow_unknown=False):
         unknown = classes[columns] != present
         if allow_unknown:
             columns[unknown] = len(classes)
-            # A label of -1 usually means a missing label, not a class that was absent in training.
+            # A label of -1 usually marks a missing label, not a class that was absent in training.
             unknown &= (present == -1) if present.dtype.kind in "if" else False
         if np.any(unknown):
             listed = ", ".join([*map(str, classes[:10]), *["..."] * (len(classes) > 10)])
@@ -321,7 +321,7 @@ def _columns(present, where, classes, name, allow_unknown=False):
 
 
 def require_same_kind(labels, others, name, other_name):
-    """Raise ValueError if labels are strings and others are numbers, or the other way round."""
+    """Raise ValueError if one of two arrays contains strings and the other contains numbers."""
     if not (len(labels) and len(others)):
         return
     are_strings = labels.dtype.kind in "US"
@@ -334,7 +334,7 @@ def require_same_kind(labels, others, name, other_name):
 
 
 def _are_among_consecutive(present, classes):
-    """Return whether all labels are among consecutive integer classes, so that no search is needed."""
+    """Return whether classes are consecutive integers that include all labels, so that no search is needed."""
     if not len(present) or present.dtype.kind != "i" or classes.dtype.kind != "i":
         return False
     first, last = int(classes[0]), int(classes[-1])
@@ -359,7 +359,7 @@ def _require_states(labels, items, classes, name):
 
 
 def convert_object_labels(values, name):
-    """Convert labels in an object array to the type that they share, or raise ValueError if they differ in type."""
+    """Convert labels in an object array to their common type, or raise ValueError if their types differ."""
     # values: (n,), object; returns: (n,)
     if not len(values):
         return np.zeros(0, dtype=np.int64)
@@ -378,7 +378,7 @@ def convert_object_labels(values, name):
                 "strings, for example with str(label)."
             )
     labels = np.array(values)
-    # NumPy's common type may round large integers, change bytes to other strings, and drop trailing null characters.
+    # Conversion to a common NumPy type may round large integers, change bytes to strings, or drop null characters.
     changed = [before for before, after in zip(values, labels.tolist(), strict=True) if before != after]
     if changed:
         raise ValueError(f"{name} holds labels that have no common NumPy type, such as {changed[0]!r}.")
@@ -386,7 +386,7 @@ def convert_object_labels(values, name):
 
 
 def sort_classes(found, classes=None):
-    """Return the sorted classes: the given classes, or the distinct labels that were found."""
+    """Return the sorted classes, either the given classes or the distinct labels that were found."""
     # found: list of arrays of labels; classes: (n_classes,) or None; returns: (n_classes,)
     if classes is not None:
         return check_named_classes(classes)
@@ -439,7 +439,7 @@ def sort_cost_by_class(cost, classes):
     if classes is None or cost is None or isinstance(cost, str):
         return cost
     first = np.unique(np.asarray(classes), return_index=True)[1]
-    # Position of each sorted class in the user's list, without duplicates.
+    # Index of each sorted class in the list that the user passed, without duplicates.
     place = np.argsort(np.argsort(first))
     try:
         table = np.asarray(cost)
@@ -477,7 +477,7 @@ def compute_class_weights(class_weight, labels, weights=None):
 
 
 def compute_node_counts(labels, weight, node_weight=None):
-    """Return how much each node counts for its class in balanced class weights, or None if all nodes count equally."""
+    """Return the weight with which balanced class weights count each node, or None if all nodes count equally."""
     # labels: list of (n_nodes,), or (n,); weight: (n_examples,) or None; node_weight: list of (n_nodes,) or None
     # returns: list of (n_nodes,), or None
     if weight is None and node_weight is None:
@@ -490,7 +490,10 @@ def compute_node_counts(labels, weight, node_weight=None):
 
 
 def resolve_partial_fit_classes(estimator, classes, least=2):
-    """Return the classes for ``partial_fit``: the first call must pass them, and later calls may pass equal classes."""
+    """Return the classes for ``partial_fit``.
+
+    The first call must pass the classes; later calls may pass equal classes.
+    """
     # classes: (n_classes,) or None; returns: (n_classes,)
     fitted = getattr(estimator, "classes_", None)
     given = estimator.classes if classes is None else classes

@@ -38,14 +38,14 @@ def encode_X(
     allow_factors=False,
     allow_empty=False,
 ):
-    """Encode X by the lattice rule: the last axis of an example holds features, and the axes before it its lattice."""
+    """Encode X by the lattice rule: the last axis of an example contains features, all other axes form its lattice."""
     # connectivity: int or (n_offsets, lattice_ndim), default=1; edge_features: str or callable, default="difference"
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
     if isinstance(X, RowFields):
         return encode_row_fields(X)
     if lattice_ndim is None and not reset:
-        # Without the number of axes of fit, a single image (H, W, F) would be read as a set of chains.
+        # Use the number of axes from fit: otherwise a single image (H, W, F) would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
     X, names = align_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
@@ -73,7 +73,7 @@ def encode_X(
 
 
 def _warn_of_names(names, estimator):
-    """Warn as scikit-learn does if only one of fit and prediction has a data frame."""
+    """Warn, as scikit-learn does, if feature names were passed only in fit or only in prediction."""
     name = type(estimator).__name__
     fitted = hasattr(estimator, "feature_names_in_")
     if fitted and names is None:
@@ -91,7 +91,7 @@ def _encode_nodes(X, function, dtype, estimator, reset):
     if estimator is None:
         X = check_array(X, input_name="X", **options)
     elif reset:
-        # Validate with a copy, so that a fit that fails later does not change a fitted estimator.
+        # Validate with a copy of the estimator: if the fit fails later, a fitted estimator must not have changed.
         probe = copy(estimator)
         X = validate_rows(probe, X, reset=True, **options)
         feature_names = getattr(probe, "feature_names_in_", None)
@@ -133,7 +133,7 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
 
 
 def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features):
-    # n_features: number of features of fit if examples may have no nodes, else None
+    # n_features: number of features in fit if examples without nodes are allowed, otherwise None
     ndim = X[0].ndim - 1
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
     joinable = ChainList.of(X, dtype, n_jobs) if np.ndim(connectivity) == 0 else None
@@ -168,7 +168,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
 
 
 def _drop_empty_examples(X, n_features):
-    """Return the examples that have nodes; X itself if all have nodes or must have them (n_features is None)."""
+    """Return the examples that have nodes, or all examples if each must have nodes (``n_features`` is None)."""
     if n_features is None or not any(0 in x.shape[:-1] for x in X):
         return X
     return [x for x in X if 0 not in x.shape[:-1]]
@@ -193,7 +193,7 @@ def _encode_examples(X, function, dtype, n_features):
         n_features=n_features,
         lattice_ndim=None,
         edge_feature_function=function,
-        # Check each graph and each array of types once: thousands of examples may share them.
+        # Check each graph and each array of types only once, because thousands of examples may share them.
         n_edge_types=max(
             _count_types(x.edge_type) if x.graph.n_edges else 0
             for x in {(id(get_stored_edge_types(x)), id(x.graph)): x for x in items}.values()
@@ -256,7 +256,10 @@ def _find_common_dtype(arrays, dtype):
 
 @np.errstate(invalid="ignore", over="ignore")
 def _require_finite_examples(X):
-    """Raise ValueError if node or edge features are not finite; short examples are checked together, to save time."""
+    """Raise ValueError if node or edge features are not finite.
+
+    Short examples are checked together, which is faster.
+    """
     for start in range(0, len(X), _tuning.EXAMPLES_TOGETHER):
         lot = X[start : start + _tuning.EXAMPLES_TOGETHER]
         arrays = {id(part): part for x in lot for part in (x.node_features, x.edge_features) if part is not None}
@@ -271,7 +274,7 @@ def _require_finite_examples(X):
 def _are_short_and_finite(arrays):
     if any(type(x) is not np.ndarray for x in arrays):
         return False
-    # Check a row only once if all rows are views of the same memory.
+    # If all rows are views of the same memory, check only one row.
     arrays = [x[:1] if x.ndim == 2 and x.strides[0] == 0 else x for x in arrays]
     if sum(x.size for x in arrays) > _tuning.NUMBERS_TOGETHER:
         return False
@@ -281,13 +284,16 @@ def _are_short_and_finite(arrays):
 
 
 def _require_finite(x, name, parts=None):
-    """Raise ValueError if x is not finite; the message names the first part, of pairs (index, part), that is not."""
+    """Raise ValueError if x is not finite.
+
+    The message names the first of ``parts``, a list of pairs (index, part), that is not finite.
+    """
     if isinstance(x, OperatorFeatures):
         x.check(name)
         return
     values = x.data if is_sparse_matrix(x) else x
     if values.flags.c_contiguous:
-        # For thousands of short sequences, this product is faster than NumPy's sum, which checks floating-point flags.
+        # For thousands of short sequences, this product is faster than a sum, which checks floating-point flags.
         flat = values.reshape(-1)
         with np.errstate(over="ignore"):
             if np.isfinite(flat.dot(flat)):

@@ -15,15 +15,15 @@ from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._array_lists import are_finite, copy_parts, one_of_each_type
 from sklearn_crf.encoding._examples import Example
 
-# A 6-D array is more probably a mistake than an array of 4-D lattices, which require lattice_ndim=4.
+# Arrays of lattices with more axes need lattice_ndim, because a 6-D array is more likely to be a mistake.
 _MOST_LATTICE_AXES = 3
 
 
 def read_layout(X, lattice_ndim=None):
-    """Return the name of the layout of X, and X in the form of this layout."""
+    """Determine the layout of X; return its name, and X converted to this layout."""
     # lattice_ndim: number of lattice axes of an example; None infers it from X
-    # returns: for "nodes" X as given, because scikit-learn's validation follows; for "array" an ndarray; for "list" a
-    # list of Example, or of arrays and CSR matrices with equal numbers of axes
+    # returns: for "nodes" X as given, because scikit-learn's validation follows; for "array" an ndarray;
+    # for "list" a list of Example, or a list of arrays and CSR matrices with equal numbers of axes
     if lattice_ndim is not None and (not isinstance(lattice_ndim, Integral) or lattice_ndim < 0):
         raise ValueError(f"lattice_ndim must be None or an integer of at least 0, got {lattice_ndim!r}.")
     if isinstance(X, Example):
@@ -40,7 +40,7 @@ def read_layout(X, lattice_ndim=None):
 
 
 def _replace_masks(X):
-    """Replace masked entries by NaN, in one array or in a list of arrays."""
+    """Replace masked entries by NaN, in an array or in a list of arrays."""
     if is_listed(X) and any(isinstance(x, np.ma.MaskedArray) for x in one_of_each_type(X).values()):
         return [replace_masked_values(x) for x in X]
     return replace_masked_values(X)
@@ -54,9 +54,8 @@ def is_listed(X):
 def align_frames(X, expected=None):
     """Convert a list of data frames to arrays whose columns have the same order."""
     # X: lists, tuples and 1-D object arrays of data frames are converted; any other X is returned unchanged
-    # expected: names of the columns; None takes the names of the first frame
-    # returns: X, or a list of ndarray; names of the columns, or None if X is not a list of frames or a name is not a
-    # string
+    # expected: names of the columns; if None, the names of the first frame are used
+    # returns: X, or a list of ndarray; and the names of the columns, or None if there are no frames or string names
     frames, names = order_frames(X, expected)
     if frames is None:
         return X, None
@@ -64,9 +63,9 @@ def align_frames(X, expected=None):
 
 
 def order_frames(X, expected=None):
-    """Return a list of data frames whose columns have the same order, and the names of the columns."""
-    # returns: frames, or None if X is not a list of frames; names, as align_frames returns them
-    # Check one item of each type: looking up a missing attribute takes a microsecond, and there may be many items.
+    """Reorder the columns of data frames to one order; return the frames and the names of the columns."""
+    # returns: frames, or None if X is not a list of frames; and names as in align_frames
+    # Check only one item of each type, because there may be many items, and each check takes a microsecond.
     if not is_listed(X) or not len(X) or not any(hasattr(x, "columns") for x in one_of_each_type(X).values()):
         return None, None
     for i, x in enumerate(X):
@@ -154,7 +153,7 @@ def _read_sequence(X, lattice_ndim):
 
 
 def _are_features_and_edges(features, edges):
-    """Return whether two arrays are node features and edges, and not two rows of a lattice."""
+    """Return whether two arrays are node features and edges, rather than two rows of a lattice."""
     try:
         features, edges = np.asarray(features), np.asarray(edges)
     except ValueError:
@@ -209,7 +208,7 @@ def _read_list(X, lattice_ndim):
 
 
 def describe_empty_example(i, shape):
-    """Return the error message for an example without nodes or features."""
+    """Build the error message for an example without nodes or features."""
     return (
         f"X[{i}] of shape {tuple(shape)} is empty: every example of fit needs a node and a feature, so leave it out "
         "together with its labels."
@@ -222,7 +221,7 @@ _RULE = "an example has its lattice axes first and its features last."
 def _require_axes(shape, lattice_ndim):
     """Raise ValueError unless an array has the axes that ``lattice_ndim`` asks for."""
     if not lattice_ndim and len(shape) <= 2:
-        return  # scikit-learn's validation of plain rows follows
+        return  # plain rows, which scikit-learn validates later
     if lattice_ndim is None:
         if len(shape) - 2 > _MOST_LATTICE_AXES:
             raise ValueError(
@@ -242,8 +241,8 @@ def _require_axes(shape, lattice_ndim):
 
 
 def validate_rows(estimator, X, **options):
-    """Validate rows as scikit-learn does, but share the check for finite numbers among threads."""
-    # estimator: passed to validate_data, which sets its attributes unless told otherwise
+    """Validate rows as scikit-learn does, but check for finite numbers in several threads."""
+    # estimator: estimator that is passed to validate_data, which by default sets attributes of it
     n_threads = count_threads(getattr(estimator, "n_jobs", 1))
     if type(X) is not np.ndarray or X.dtype.kind != "f" or X.nbytes < _tuning.FEW_BYTES or n_threads == 1:
         return validate_data(estimator, X, **options)
@@ -256,13 +255,13 @@ def validate_rows(estimator, X, **options):
         return are_finite(places, np.array([(ends[1] - ends[0]) * n_features]), found.dtype)
 
     if not all(map_tasks(is_sound, split_into_ranges(len(found), _tuning.PARTS_OF_A_TABLE), n_threads)):
-        # Raises an error that says which value was found.
+        # scikit-learn raises an error that says which value was found.
         validate_data(estimator, X, **options)
     return found
 
 
 def require_numeric_table(X):
-    """Raise ValueError if rows of features are strings, dates or records."""
+    """Raise ValueError if features are strings, dates or records."""
     if hasattr(X, "columns"):
         _require_numeric_columns(
             X,
@@ -299,15 +298,15 @@ def require_rows(X):
 
 
 def _look_up_classes(columns, classes, n_jobs):
-    """Convert the class indices of several batches to one array of classes, without intermediate arrays."""
+    """Convert the class indices of all batches to one array of classes, without intermediate arrays."""
     bounds = np.cumsum([0, *map(len, columns)])
     labels = np.empty((bounds[-1], *columns[0].shape[1:]), dtype=classes.dtype)
-    # Threads share the first access to the memory of the result, which takes most of the time.
+    # Most of the time is spent on the first access to the memory of the result, so divide it among threads.
     groups = np.unique(bounds[:-1] // _tuning.LABELS_TOGETHER, return_index=True)[1].tolist()
 
     def look_up(ends, n_threads):
         for i in range(*ends):
-            # Clipping has no effect on valid class indices, but avoids a check that takes as long as everything else.
+            # "clip" has no effect on valid class indices, but avoids a slow check.
             np.take(classes, columns[i], out=labels[bounds[i] : bounds[i + 1]], mode="clip")
 
     map_tasks(look_up, list(pairwise([*groups, len(columns)])), n_jobs)
@@ -315,7 +314,7 @@ def _look_up_classes(columns, classes, n_jobs):
 
 
 def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_jobs=None):
-    """Return the results of nodes in the layout of X."""
+    """Convert the results of nodes to the layout of X."""
     # values: sequence of (N,) or (N, K); classes: (n_classes,)
     if encoded.layout in ("nodes", "array"):
         stacked = np.concatenate(values) if classes is None else _look_up_classes(values, np.asarray(classes), n_jobs)
@@ -334,6 +333,6 @@ def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_job
             continue
         for i, bounds in zip(batch.members.tolist(), pairwise(batch.node_ptr.tolist()), strict=True):
             member, shape = part[slice(*bounds)], encoded.shapes[i]
-            # Copy, because a view would keep the memory of the whole batch alive.
+            # Copy the part, because a view would keep the memory of the whole batch alive.
             results[i] = (member if len(shape) == 1 else member.reshape(*shape, *part.shape[1:])).copy()
     return results

@@ -1,4 +1,4 @@
-"""Node features that are not stored as one row for each node: linear operators, and rows shared by several nodes."""
+"""Node features that are not stored as one row per node: linear operators, and rows that several nodes share."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -7,7 +7,7 @@ from sklearn_crf._numbers import gram, sum_columns
 
 
 class OperatorFeatures:
-    r"""Node features as a linear operator A: only its products are used, for scores and for gradients.
+    r"""Node features given as a linear operator A, of which only products are used, for scores and for gradients.
 
     .. math:: u = A w, \qquad g = A^\top s
     """
@@ -20,13 +20,13 @@ class OperatorFeatures:
         self.operators = tuple(operators)
         self._rows = rows
         self.dtype = _get_operator_dtype(self.operators[0]) if dtype is None else np.dtype(dtype)
-        # First row of each operator, then the total number of rows.
+        # First row of each operator, followed by the total number of rows.
         self._ptr = np.cumsum([0, *(operator.shape[0] for operator in self.operators)])
         self.shape = int(self._ptr[-1]) if rows is None else len(rows), self.operators[0].shape[1]
 
     @classmethod
     def checked(cls, operator, name):
-        """Return the features of one operator, after trying its products."""
+        """Make the features from one operator, after testing its products."""
         # operator: object with ``shape``, ``@`` and ``.T @``
         shape = tuple(operator.shape)
         if len(shape) != 2:
@@ -39,7 +39,7 @@ class OperatorFeatures:
         return features
 
     def check(self, name):
-        """Try both products, and raise ValueError if one fails or is invalid."""
+        """Compute both products, and raise ValueError if one fails or is invalid."""
         n_nodes, n_features = self.shape
         for product, transposed, (n_in, n_out) in (("@", self, (n_features, n_nodes)), (".T @", self.T, self.shape)):
             try:
@@ -67,11 +67,11 @@ class OperatorFeatures:
 
     @property
     def T(self):
-        """The transposed operator, which can be multiplied by an array on its right."""
+        """The transposed operator, which supports products with an array on the right."""
         return _Transposed(self)
 
     def _multiply_statistics(self, statistics):
-        """Return ``A.T @ statistics``, (F, n), in float64."""
+        """Compute ``A.T @ statistics``, (F, n), in float64."""
         statistics = np.asarray(statistics, dtype=np.float64)
         if self._rows is not None:
             everywhere = np.zeros((self._ptr[-1], *statistics.shape[1:]))
@@ -97,7 +97,7 @@ class OperatorFeatures:
         return np.arange(self.shape[0]) if self._rows is None else self._rows
 
     def astype(self, dtype):
-        """Return the features with products in another precision."""
+        """Return a copy whose products have another precision."""
         return OperatorFeatures(self.operators, dtype, self._rows)
 
     @classmethod
@@ -112,7 +112,7 @@ class OperatorFeatures:
 
 
 class _Transposed:
-    """Transpose of operator features, which supports products with an array on its right only."""
+    """Transpose of operator features, which only supports products with an array on the right."""
 
     def __init__(self, features):
         self._features = features
@@ -134,7 +134,7 @@ def is_operator(values):
 
 
 class SharedRows:
-    """Node features in which consecutive nodes share a row, and each of these nodes has its own weights.
+    """Node features in which groups of consecutive nodes share a row, but each node of a group has its own weights.
 
     Scores and gradients of all nodes of a row are columns of one product with the rows, which are not copied.
     """
@@ -164,19 +164,19 @@ class SharedRows:
         return self.rows[np.arange(len(self))[nodes] // self.n_sharing]
 
     def replace_rows(self, rows):
-        """Return features of the same nodes with other rows."""
+        """Return a copy with other rows, for the same nodes."""
         # rows: (n_rows, n_features)
         return SharedRows(rows, self.n_sharing)
 
     def scores(self, coef):
-        """Return the products of each node's row with the weights of its type."""
+        """Compute the product of the row of each node with the weights of its type."""
         # coef: (n_sharing, n_columns, n_features); returns: (n_nodes, n_columns)
         _, n_columns, n_features = coef.shape
         products = self.rows @ coef.reshape(-1, n_features).T.astype(self.dtype)
         return np.ascontiguousarray(products).reshape(-1, n_columns)
 
     def gradient(self, columns):
-        """Return the derivatives by each type's weights and intercepts, from the derivatives by scores."""
+        """Return the derivatives by the weights and intercepts of each type, given the derivatives by scores."""
         # columns: (n_nodes, n_columns), derivatives by scores
         # returns: coef, (n_sharing, n_columns, n_features) float64; intercept, (n_sharing, n_columns) float64
         shape = self.n_sharing, columns.shape[1]

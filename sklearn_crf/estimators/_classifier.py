@@ -1,4 +1,4 @@
-"""Base of the field classifiers, with all their prediction methods."""
+"""Base class of the field classifiers, with all their prediction methods."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -49,7 +49,7 @@ _Method = TypeVar("_Method", bound=Callable)
 
 
 def _require_distribution(method: _Method) -> _Method:
-    """Make a method available only if the estimator has a distribution over labelings."""
+    """Decorate a method so that only estimators with a distribution over labelings have it."""
 
     def check(estimator):
         if not resolve_learning_class(estimator.learning, estimator.inference).has_distribution:
@@ -64,7 +64,7 @@ def _require_distribution(method: _Method) -> _Method:
 
 @options
 class FieldClassifier(TrainableField):
-    """Base of the classifiers whose scores are linear in the features of nodes and edges of a graph."""
+    """Base class of classifiers whose scores are linear in the features of the nodes and edges of a graph."""
 
     # Prediction ----------------------------------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class FieldClassifier(TrainableField):
         return self._energy(X, y, "y")
 
     def _energy(self, X, y, name):
-        """Return the energies of labelings that the caller got as the argument ``name``."""
+        """Return the energies of labelings; ``name`` is the name of their argument in errors."""
         encoded, batches, potentials, weights = FittedField.of(self).prepare(X, y, name=name)
         energies = np.zeros(encoded.n_examples)
         for batch in batches:
@@ -184,7 +184,7 @@ class FieldClassifier(TrainableField):
     def certify(
         self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None, budget: str | float = 1e8
     ) -> Certificates:
-        """Return duality gaps of predictions, which bound how much higher the best labelings can score.
+        """Return the duality gaps of predictions: bounds on how much higher the best labelings can score.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class FieldClassifier(TrainableField):
             for batch, predicted in zip(batches, columns, strict=True)
             for part in np.split(predicted, batch.node_ptr[1:-1])
         ]
-        # Prepare one example per batch, because inference bounds the score of a whole model.
+        # Put each example into its own batch, because inference bounds the score of a whole model.
         encoded, single, potentials, weights = field.prepare(X, evidence, max_nodes=1)
         models = [given(potentials.model(weights, batch.example), batch.labels) for batch in single]
         with limit_blas_threads():
@@ -234,7 +234,7 @@ class FieldClassifier(TrainableField):
         return Certificates(*(gather_example_results(encoded, single, part, lambda shape: 0.0) for part in found))
 
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the exact k best labelings of every example, which must have no cycles.
+        """Return the exact k best labelings of every example; examples must have no cycles.
 
         Parameters
         ----------
@@ -577,7 +577,7 @@ class FieldClassifier(TrainableField):
 
         with limit_blas_threads():
             drawn = map_coarse(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
-        # Decoding needs nodes on the first axis, so samples are moved to the last axis and back.
+        # ``decode`` needs nodes on the first axis, so move samples to the last axis and back.
         decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_, n_columns=n_samples)
         if encoded.layout == "list":
             return make_object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
@@ -585,12 +585,12 @@ class FieldClassifier(TrainableField):
 
 
 def weigh_nodes_by_estimator(estimator, X, y, sample_weight):
-    """Return the total weight of the nodes that a fitted field labels correctly, and of all labelled nodes."""
+    """Return two total weights: of the nodes that a fitted field labels correctly, and of all labelled nodes."""
     return FittedField.of(estimator).weigh_correct_nodes(X, y, sample_weight)
 
 
 def gather_example_results(encoded, batches, found, of_nothing):
-    """Return the results of all examples in order: results of batches, and default results of examples without nodes.
+    """Collect the results of all examples in order, from batches, with default results for examples without nodes.
 
     ``of_nothing`` computes the default from the shape of the example.
     """

@@ -1,4 +1,4 @@
-"""Base of the estimators whose scores are linear in features: parameters, ``fit`` and ``partial_fit``."""
+"""Base class of estimators with scores linear in features: parameters, ``fit`` and ``partial_fit``."""
 
 from dataclasses import field
 from functools import partial
@@ -31,7 +31,7 @@ from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables
 
 @options
 class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    r"""Base of the trainable fields whose scores are linear in the features of nodes and edges.
+    r"""Base class of trainable fields whose scores are linear in the features of nodes and edges.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
-    # Examples of objects that parameters accept instead of a name, for error messages.
+    # For error messages: examples of objects that parameters accept instead of a name.
     _objects: ClassVar[dict[str, str]] = {
         "learning": "Relaxation()",
         "solver": "LBFGS()",
@@ -379,7 +379,10 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @fits
     def _fit(self, X, y=None, *given):
-        """Fit the estimator; return the interruption of training if it was interrupted but its weights are kept."""
+        """Fit the estimator.
+
+        If training was interrupted but its weights are used, return the interruption.
+        """
         parameters = FieldParameters.of(self)
         given, held_out = split_held_out_examples(parameters, X, y, *given)
         data = parameters.read(*given)
@@ -419,7 +422,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _store(self, encoded, attributes):
-        """Set the fitted attributes, after all steps that can fail."""
+        """Set the fitted attributes; called after all steps that can fail."""
         # encoded: the encoded input of a first fit, or None
         if encoded is not None:
             record_input(encoded, self)

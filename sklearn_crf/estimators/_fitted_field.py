@@ -1,4 +1,4 @@
-"""Parameters and fitted attributes of a field, resolved to objects for one fit or one prediction."""
+"""Parameters and fitted attributes of a field, with names resolved to objects, for one fit or one prediction."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -22,15 +22,15 @@ from sklearn_crf.potentials import PairwiseTables, WeightLayout, make_pairwise_f
 
 @dataclass(frozen=True, eq=False)
 class FieldParameters:
-    """Parameters of an estimator, with names replaced by the objects that they stand for."""
+    """Parameters of an estimator, with names resolved to objects."""
 
-    given: Any  # copy of the estimator, never modified: its parameters, and its fitted attributes if any
-    learning: Learning  # new object, whose costs are in the order of the classes
+    given: Any  # copy of the estimator, with its parameters and any fitted attributes; never modified
+    learning: Learning  # new Learning object, whose costs are in the order of the classes
     tables: PairwiseTables
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
-        """Resolve the parameters of an estimator."""
+        """Resolve the names in the parameters of an estimator to objects."""
         given = _copy_shallow(estimator)
         learning = resolve_learning(given.learning, given.inference)
         if given.cost is not None and not learning.has_distribution:
@@ -69,13 +69,11 @@ class FieldParameters:
 
     @property
     def has_boundaries(self) -> bool:
-        """Whether the first and the last nodes of sequences have weights of their own."""
+        """Whether the first and the last nodes of sequences have additional weights."""
         return self.tables.boundary_weights
 
     def plan(self, data: Any) -> FitPlan:
-        """Return the plan of a fit, complete except for properties that are known only after the examples are in
-        batches.
-        """
+        """Plan a fit, except for properties that are unknown before the examples are in batches."""
         given, learning = self.given, self.learning
         learning.check_labels(data.labels)
         classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
@@ -95,7 +93,7 @@ class FieldParameters:
             asked_tol=given.tol,
             max_iter=given.max_iter,
             rng=rng,
-            # Labelings that learning draws, as "contrastive" does by default, are the same in every fit.
+            # If random_state is None, use seed 0, so that learning by random labelings is the same in every fit.
             seed=0 if given.random_state is None else int(rng.randint(np.iinfo(np.int32).max)),
             n_jobs=given.n_jobs,
             verbose=given.verbose,
@@ -103,18 +101,18 @@ class FieldParameters:
         )
 
     def _automatic_form(self, classes: np.ndarray, lattice_ndim: int | None) -> str:
-        """Return the form that ``form="auto"`` stands for; with "auto", the number of classes decides."""
+        """Return the form that ``form="auto"`` stands for, or "auto" if only the number of classes decides."""
         if lattice_ndim == 1:
-            # In a sequence it may matter which of two labels comes first.
+            # In a sequence, the order of two labels may matter.
             return "full"
-        # Symmetric tables also score the single states of an edge. On data of benchmarks/quality/defaults.py, margins
-        # then label noisy shapes 0.5 to 3 % better, and horses, strokes and volumes as well, within 0.2 %. Likelihoods
-        # do not gain: a photograph in 0..1 of which few pixels are labelled has 96 instead of 99 % right.
+        # Symmetric tables also score the single states of an edge. On the data of benchmarks/quality/defaults.py,
+        # max-margin learning then labels noisy shapes 0.5 to 3 % better; horses, strokes and volumes change by at most
+        # 0.2 %. Likelihoods do not gain: accuracy is 96 instead of 99 % on a photograph in 0..1 with few labelled pixels.
         is_lattice, is_margin = (lattice_ndim or 0) > 1, not self.learning.has_distribution
         return "symmetric" if is_lattice and is_margin and len(classes) == 2 else "auto"
 
     def build_weight_layout(self, automatic_form: str, classes: np.ndarray, lattice_ndim: int | None) -> WeightLayout:
-        """Return the layout of the weights for examples with ``lattice_ndim`` axes, None for lists of Example."""
+        """Build the layout of the weights for examples with ``lattice_ndim`` axes (None for lists of Example)."""
         tables, weights = self.tables, self.given.weights
         form = {"auto": automatic_form, "associative": "auto"}.get(tables.form, tables.form)
         if tables.segments is not None:
@@ -134,7 +132,7 @@ class FieldParameters:
         )
 
     def check_decision_cost(self, decoding: NamedInference, classes: np.ndarray) -> np.ndarray:
-        """Return the costs of errors under which labels are predicted, (K, K), after checking them."""
+        """Check the costs of errors that prediction minimises, and return them as an array (K, K)."""
         if decoding.rule == "map":
             raise ValueError(
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
@@ -146,10 +144,11 @@ class FieldParameters:
         return cost
 
     def fitted(self, encoded: Any = None, attributes: dict[str, Any] | None = None) -> "FittedField":
-        """Return the fitted field with these parameters and the given fitted attributes, by default the present
-        attributes.
+        """Return a fitted field with these parameters and the given fitted attributes.
+
+        By default, the fitted attributes are those of the estimator.
         """
-        # encoded: training examples of the new attributes
+        # encoded: training examples that the given attributes belong to
         given = self.given
         if attributes is not None:
             given = _copy_shallow(given)
@@ -160,13 +159,13 @@ class FieldParameters:
 
 @dataclass(frozen=True, eq=False)
 class FittedField(FieldParameters):
-    """A fitted field: gives its weights, its potentials, and labels and marginals of nodes."""
+    """Fitted field, with methods for its weights, its potentials, and the labels and marginals of nodes."""
 
-    temperature: float = 1.0  # divides the scores, in addition to the learned temperature
+    temperature: float = 1.0  # divisor of the scores, in addition to the learned temperature
 
     @classmethod
     def of(cls, estimator: Any) -> Self:
-        """Return the field of a fitted estimator."""
+        """Make the fitted field of an estimator, after checking that it is fitted."""
         check_is_fitted(estimator)
         return super().of(estimator)
 
@@ -176,7 +175,7 @@ class FittedField(FieldParameters):
 
     @property
     def classes(self) -> np.ndarray:
-        """The classes, in the order of the states."""
+        """Classes, in the order of the states."""
         return self.given.classes_
 
     @cached_property
@@ -191,35 +190,35 @@ class FittedField(FieldParameters):
 
     @property
     def _fitted_form(self) -> str:
-        """Name of the form with as many weights as the fitted tables, which another version may have fitted."""
+        """Name of the form that has as many weights as the fitted tables, which may come from an older version."""
         edge_coef, n_classes = self.given.edge_coef_, len(self.classes)
         names = {make_pairwise_form(name, n_classes).n_weights: name for name in ("full", "symmetric", "auto")}
         return names.get(edge_coef.shape[0 if sp.issparse(edge_coef) else -1], "auto")
 
     @property
     def decoding(self) -> NamedInference:
-        """Inference that predicts, as a new object, with its decoding rule."""
+        """Inference used for prediction, with its decoding rule, as a new object."""
         return self.learning.decoding(self.given.inference, self.facts)
 
     @property
     def has_boundaries(self) -> bool:
-        """Whether the first and the last nodes of sequences got weights of their own in ``fit``."""
+        """Whether ``fit`` learned additional weights for the first and the last nodes of sequences."""
         return getattr(self.given, "boundary_coef_", None) is not None
 
     def reader(self) -> Reader:
-        """Return the reader of X in any form, with the edge features that "auto" chose in ``fit``."""
+        """Return a reader of X that uses the edge features that "auto" chose in ``fit``."""
         return replace(super().reader(), of_fit="constant" if self.given.edge_coef_.shape[1] == 1 else "difference")
 
     def potentials(self, encoded: Any = None) -> Any:
-        """Return the potentials of the fitted weights for the features of an encoded X."""
+        """Build the potentials for the fitted weights and the features of an encoded X."""
         return self.layout.build_fitted_potentials(self.given, encoded)
 
     def weights(self, potentials: Any) -> np.ndarray:
-        """Return the weights as the flat vector that potentials take."""
+        """Return the fitted weights as a flat vector for given potentials."""
         return self.layout.flat(self.given, potentials)
 
     def labeler(self, inference: str | Inference | None = None) -> Labeler:
-        """Return the labeler that uses the given inference or, if it is None, the field's own inference."""
+        """Return a labeler with the given inference, or with the inference of the field if it is None."""
         learning, own = self.learning, self.decoding
         decides = learning.has_distribution and self.given.cost is not None
         return Labeler(
@@ -234,7 +233,7 @@ class FittedField(FieldParameters):
         )
 
     def encode_y(self, y: Any, encoded: Any, name: str = "y", *, allow_unknown: bool = True) -> Any:
-        """Return the index of the class of each label; the number of classes stands for labels that are not classes."""
+        """Return the class index of each label; labels that are not classes get the number of classes."""
         options = {"missing_label": self.given.missing_label, "classes": self.classes, "name": name}
         return encoding.encode_y(y, encoded, allow_unknown=allow_unknown, **options).labels
 
@@ -248,10 +247,10 @@ class FittedField(FieldParameters):
         joined_by: Inference | None = None,
         **options: Any,
     ) -> tuple[Any, Any, Any, np.ndarray]:
-        """Return the encoded X, its batches, the potentials and the flat weights."""
-        # labels: labels of the nodes of the batches, or None; name: the argument that gave them, for errors
+        """Encode X, and return it with its batches, the potentials and the flat weights."""
+        # labels: labels of the nodes, or None; name: name of the argument with the labels, for errors
         # allow_unknown: whether labels that are not classes are encoded as n_classes
-        # joined_by: inference for which graphs with cycles are joined as far as it supports, or None
+        # joined_by: None, or inference; graphs with cycles are then joined up to the size that it supports
         reader = self.reader()
         encoded = reader.replace_edge_features(reader.encode(X, reset=False), self.classes)
         potentials = self.potentials(encoded)
@@ -265,7 +264,7 @@ class FittedField(FieldParameters):
         return encoded, batches, potentials, self.weights(potentials)
 
     def _choose_joined_packing(self, encoded: Any, inference: Inference | None) -> dict[str, Any]:
-        """Return the options of batches that join graphs with cycles as far as an inference supports."""
+        """Return options of batches that join graphs with cycles up to the size that an inference supports."""
         has_factors = encoded.has_factors or bool(getattr(self.given, "factor_coef_", {}))
         if inference is None or has_factors or encoded.has_sparse_edges or encoded.has_operators:
             return {}
@@ -274,31 +273,31 @@ class FittedField(FieldParameters):
         return {} if joined == 1 else {"max_cyclic_nodes": joined, "mixes_forests": False}
 
     def columns(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
-        """Return the encoded X, its batches, and for every batch the predicted class index of each node."""
+        """Predict the class index of each node; return the encoded X, its batches, and the indices for every batch."""
         labeler = self.labeler(inference)
         joined_by = labeler.joined_by()
         encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
         return encoded, batches, labeler.columns(batches, potentials, self._list_voters(weights))
 
     def marginals(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
-        """Return the encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
+        """Compute node marginals, averaged over voters; return the encoded X, its batches, and marginals by batch."""
         labeler = self.labeler(inference)
         joined_by = labeler.joined_by(labels=False)
         encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
         return encoded, batches, labeler.marginals(batches, potentials, self._list_voters(weights))
 
     def _list_voters(self, weights):
-        """Return the flat weight vectors that vote at prediction: one, unless training kept several."""
+        """Return the flat weight vectors that vote at prediction: a single one, unless training stored several."""
         voters = getattr(self.given, "voters_", None)
         return [weights] if voters is None else list(voters)
 
     def labels(self, X: Any, evidence: Any = None, inference: Any = None) -> np.ndarray:
-        """Return the predicted label of every node, in the layout of X."""
+        """Predict the label of every node, in the layout of X."""
         encoded, batches, columns = self.columns(X, evidence, inference)
         return encoding.decode(encoded, columns, batches, classes=self.classes, n_jobs=self.given.n_jobs)
 
     def weigh_correct_nodes(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
-        """Return the total weight of the correctly predicted nodes, and of all labelled nodes."""
+        """Return two total weights: of correctly predicted nodes, and of all labelled nodes."""
         encoded, _, columns = self.columns(X)
         truth = self.encode_y(y, encoded)
         weight = encoding.validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)

@@ -1,4 +1,4 @@
-"""Results for whole labelings: log-likelihoods, certificates, joint marginals of neighbours, and entities on chains."""
+"""Results for whole labelings: log-likelihoods, certificates, edge marginals, and probabilities of entities."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ from sklearn_crf.models import clamped, compute_score_terms, score
 
 
 class Certificates(NamedTuple):
-    """Scores of predicted labelings, with upper bounds on the best possible scores.
+    """Scores of predicted labelings, and upper bounds on the best possible scores.
 
     Attributes
     ----------
@@ -33,12 +33,12 @@ class Certificates(NamedTuple):
 
     @property
     def optimal(self) -> np.ndarray:
-        """Whether each gap is zero, so that no labeling has a higher score up to rounding, (n_examples,) of bool."""
+        """Whether each gap is zero up to rounding, so that no labeling has a higher score, (n_examples,) of bool."""
         return self.gaps <= 0
 
 
 def certificates_of(models, labels, inference, named, n_jobs):
-    """Return the certificates of one labeling of each model.
+    """Return certificates for one labeling of each model.
 
     ``named[i]()`` is a context manager that adds the name of example i to errors.
     """
@@ -59,9 +59,9 @@ _OPPOSITE = {"exact": "exact", "upper": "lower", "lower": "upper"}
 
 
 def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
-    """Return the log-likelihood of labels as a term for each node, and the kinds of bounds it is computed from."""
-    # labels: (N,), -1 for missing labels, which are summed out, n_classes for unknown labels, which have probability 0
-    # returns terms: (N,), which sum to the log-likelihood in each connected component; bounds: list
+    """Return terms of the log-likelihood of labels, one for each node, and the kinds of bounds that were used."""
+    # labels: (N,); -1 marks missing labels, which are summed out; n_classes marks unknown labels, of probability 0
+    # returns terms: (N,), whose sum over a connected component is its log-likelihood; bounds: list
     is_unknown = labels == n_classes
     labels = np.where(is_unknown, -1, labels)
     free = inference.marginals(model, n_threads=n_threads)
@@ -78,8 +78,8 @@ def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
 
 
 def common_bound(bounds):
-    """Return the kind of bound of a sum, given the kinds of bounds of its terms; None if the sum is not a bound."""
-    # bounds: set with "exact", "upper", "lower" or None for the results of all batches
+    """Return the kind of bound that a sum is, given the kinds of its terms; None if the sum is not a bound."""
+    # bounds: set of "exact", "upper", "lower" and None that occur in the results of all batches
     if None in bounds or {"upper", "lower"} <= bounds:
         return None
     return next(iter(bounds - {"exact"}), "exact")
@@ -95,12 +95,13 @@ class EntityProbability(NamedTuple):
 
 
 def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_threads: int) -> list[list]:
-    r"""Return the probability of each requested entity on chains, in one list of EntityProbability per chain.
+    r"""Compute the probability of each requested entity on chains; return a list of EntityProbability per chain.
 
     .. math:: p(y_s, \dots, y_e) = p(y_s) \prod_{t = s}^{e - 1} \frac{p(y_t, y_{t + 1})}{p(y_t)}
 
     The labels of two neighbouring nodes determine whether an entity continues from one node to the next. A run of nodes
-    is an entity if its first node does not continue an entity, all its other nodes do, and the node after it does not.
+    is an entity if its first node does not continue an entity, all other nodes in the run continue the entity, and the
+    node after the run does not.
     """
     # kinds, goes_on: see :func:`~sklearn_crf.metrics.continuations`
     # spans: one list of (kind, start, stop) for each chain of the batch
@@ -109,7 +110,7 @@ def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_thread
     edges = inference.edge_marginals(model, n_threads=n_threads).astype(np.float64)
     found = []
     for number, (own, (a, b)) in enumerate(zip(spans, pairwise(batch.node_ptr), strict=True)):
-        # A chain has one edge fewer than nodes.
+        # The number of edges of a chain is the number of its nodes minus one.
         chain = nodes[a:b], edges[a - number : b - number - 1]
         of_chain = ((*span, _probability(*chain, kinds == span[0], goes_on, *span[1:])) for span in own)
         found.append([EntityProbability(*each) for each in of_chain])
@@ -117,7 +118,7 @@ def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_thread
 
 
 def _probability(nodes, edges, is_kind, goes_on, start, stop):
-    """Return the probability of one entity, given the marginals of the nodes and edges of its chain."""
+    """Compute the probability of one entity from the marginals of the nodes and edges of its chain."""
     weight = (edges[start - 1] * ~goes_on).sum(axis=0) if start else nodes[start]
     weight = weight * is_kind
     for t in range(start, min(stop, len(nodes) - 1)):
@@ -137,7 +138,7 @@ def require_chains(batch):
 
 
 def checked_spans(spans, encoded):
-    """Check the entities requested for each example and return them as (kind, start, stop) tuples."""
+    """Check the entities requested for each example, and return them as tuples (kind, start, stop)."""
     if isinstance(spans, str) or not hasattr(spans, "__len__") or len(spans) != encoded.n_examples:
         found = f"{len(spans)} lists" if hasattr(spans, "__len__") else repr(spans)
         raise ValueError(f"spans must have a list of entities for each of {encoded.n_examples} examples, got {found}.")
@@ -157,7 +158,7 @@ def edges_of_members(batches, parts):
     """Split the edge marginals of batches into one array for each example."""
     marginals: list[np.ndarray] = []
     for batch, part in zip(batches, parts, strict=True):
-        # Edges are stored example by example.
+        # The edges of a batch are stored example by example.
         first_nodes = batch.example.graph.edges[:, 0]
         member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
         ends = np.searchsorted(member, np.arange(len(batch.members) + 1))

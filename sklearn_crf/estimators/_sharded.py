@@ -1,4 +1,4 @@
-"""Training of a field on examples in shards, which are encoded where the shards are."""
+"""Training of a field on examples in shards, which are encoded in the processes that hold the shards."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +23,10 @@ from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling
 
 
 class ShardedExamples:
-    """Training examples in shards. Shards encode the examples; this object holds common properties of all examples."""
+    """Training examples in shards.
+
+    Each shard encodes its examples; this object has the properties of all examples.
+    """
 
     node_weight: list | None = None
     are_sharded = True
@@ -31,7 +34,7 @@ class ShardedExamples:
     def __init__(self, reader, shards: Shards):
         self.shards = shards
         field = reader.estimator
-        # Callbacks stay in this process, so the shards get a copy of the estimator without them.
+        # Callbacks stay in this process, so shards get a copy of the estimator without callbacks.
         self._reader = reader = replace(reader, estimator=type(field)(**field.get_params(deep=False)))
         found = shards.map(_survey, reader)
         names = [part.name for part in found]
@@ -56,7 +59,7 @@ class ShardedExamples:
             raise ValueError(f"Examples with {what} have to be in memory, not in Shards: pass X and y.")
 
     def pack(self, plan):
-        """Let the shards make their batches; return the plan, completed by properties of all examples."""
+        """Make the batches of all shards; return the plan, completed by properties of all examples."""
         if plan.layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
         classes = self.labels.classes_
@@ -77,23 +80,23 @@ class ShardedExamples:
         return plan
 
     def risk(self, plan, objective):
-        """Return the empirical risk, which the shards evaluate."""
+        """Return the empirical risk, which is evaluated in the shards."""
         make_risk = partial(_build_shard_risk, self._parts, objective)
         return ShardedRisk(self.shards, make_risk, objective, self.potentials, plan.seed)
 
     def call_on_shards(self, function):
-        """Return the results of ``function(encoded, batches)`` for every shard; call :meth:`pack` first."""
+        """Call ``function(encoded, batches)`` for every shard, after :meth:`pack`, and return the results."""
         return self.shards.map(_call_on_shard, (self._parts, function))
 
     def finish(self):
-        """Release the memory of the shards that only training needs."""
-        # A cluster that is gone has nothing left to release.
+        """Release the memory of the shards that is only needed in training."""
+        # If the cluster is gone, there is nothing to release.
         with suppress(ClusterGoneError):
             self.shards.map(_drop_all, None)
 
 
 class _Survey(NamedTuple):
-    """Properties of a shard that are found before training."""
+    """Properties of a shard that are determined before training."""
 
     name: str
     outline: encoding.Outline
@@ -105,7 +108,7 @@ class _BatchPlan(NamedTuple):
     """Information that a shard needs to put its examples into batches."""
 
     reader: object
-    draft: FitPlan  # plan by which batches are made, before the facts of all examples are known
+    draft: FitPlan  # plan for making batches, from before the facts of all examples were known
     plan: FitPlan
     outline: encoding.Outline
     classes: np.ndarray
@@ -128,7 +131,7 @@ def _survey(shard, reader):
 
 
 def _sum_class_weights(shard, request):
-    """Return the weight of the nodes of each class in a shard, (K,)."""
+    """Return the total weight of the nodes of each class in a shard, (K,)."""
     reader, classes = request
     X, y, weight = shard.load()
     with shard.named_in_errors():
@@ -138,7 +141,7 @@ def _sum_class_weights(shard, request):
 
 
 def _split_by_kind(labels):
-    """Return arrays of strings and arrays of other labels separately: concatenated, all would become strings."""
+    """Separate arrays of strings from arrays of other labels, because concatenation would make all labels strings."""
     strings = [found for found in labels if len(found) and found.dtype.kind in "US"]
     others = [found for found in labels if len(found) and found.dtype.kind not in "US"]
     return [found for found in (strings, others) if found]
@@ -181,7 +184,7 @@ def _build_shard_risk(parts, objective, shard):
     plan.learning.check_batches(batches, plan)
     if objective.of_examples:
         objective = objective.objective(shard.cache["encoded"], batches, parts.potentials, shard.number)
-    # Batch numbers start at 0 in every shard, so each shard needs its own seed.
+    # Batch numbers start at 0 in every shard, so each shard needs a different seed.
     own_seed = int(np.random.SeedSequence([plan.seed, shard.number]).generate_state(1)[0])
     # Each worker of a cluster runs one thread per task.
     n_jobs = plan.n_jobs if shard.is_local else 1

@@ -1,4 +1,4 @@
-"""Training of a field: ``fit`` until a stopping rule holds, and ``partial_fit`` by one pass of stochastic steps."""
+"""Training of a field: ``fit`` until a stopping rule holds, and ``partial_fit`` in one pass of stochastic steps."""
 
 import pickle
 from dataclasses import replace
@@ -44,7 +44,7 @@ from sklearn_crf.potentials import FeatureScaling
 
 
 def train(parameters, data, plan, held_out, callbacks):
-    """Train by a plan; return the record of training."""
+    """Train according to a plan; return the record of training."""
     potentials, scaling = data.potentials, data.scaling
     objective = plan.learning.objective(plan, data)
     require_node_losses(plan, data, objective)
@@ -76,7 +76,7 @@ def train(parameters, data, plan, held_out, callbacks):
 
 
 def build_fitted_attributes(data, plan, coef):
-    """Return the fitted attributes that prediction needs."""
+    """Build the fitted attributes that prediction needs."""
     in_the_loss = plan.learning.class_costs or data.encoded.lattice_ndim == 0 or plan.learning.weighs_nodes
     return {
         "classes_": data.labels.classes_,
@@ -88,7 +88,7 @@ def build_fitted_attributes(data, plan, coef):
     }
 
 
-# Attributes of potentials that must be equal in both fits of a warm start, with their names in errors.
+# Attributes of potentials that a warm start must not change, and the names of these attributes in errors.
 _COUNTS = {
     "n_features": "features",
     "n_node_types": "types of nodes",
@@ -121,7 +121,10 @@ def _get_former_weights(parameters, encoded, labels, potentials):
 
 
 def partial_fit(parameters, X, y, classes, sample_weight):
-    """Make one pass over X; return the encoded X of a first call (None for later calls) and the fitted attributes."""
+    """Train by one pass over X.
+
+    Return the encoded X if this is the first call, otherwise None, and the fitted attributes.
+    """
     field = parameters.given
     classes = resolve_partial_fit_classes(field, classes)
     is_first = not hasattr(field, "classes_")
@@ -131,7 +134,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     reader = parameters if is_first else known
     examples = TrainingExamples(reader.reader(), X, y, sample_weight, None, classes, reset=is_first)
     plan = parameters.plan(examples)
-    # Keep all weights: later calls may bring pairs of a feature and a label that do not occur in this call.
+    # Use all weights, because later calls may contain pairs of a feature and a label that this call does not contain.
     form = plan.layout.form if is_first else known.layout.form
     plan = replace(plan, layout=plan.layout._replace(seen_only=False, form=form))
     layout = plan.layout
@@ -154,7 +157,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     plan.learning.check_batches(examples.batches, plan)
     objective = plan.learning.objective(plan, examples)
     require_node_losses(plan, examples, objective)
-    # A solver tightens inner problems as the gradient over all examples shrinks; one pass has no such gradient.
+    # In fit, the tolerance of inner problems follows the gradient over all examples, which one pass does not compute.
     objective.settle(0.0)
     risk = examples.risk(plan, objective)
     start = np.zeros(potentials.n_coef) if is_first else known.weights(potentials)
@@ -192,11 +195,11 @@ def _check_parameters(field, learning):
 
 
 def _count_differences(field, examples, potentials, form):
-    """Set the scales by which the penalty divides edge differences, and warn of features that are far from 0."""
+    """Set the sizes of edge differences in the penalty, and warn of features that are far from 0."""
     moments = FeatureScaling.moments(examples.batches, potentials)
     least_size = compute_least_difference_scale(examples.encoded, form)
     scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, least_size=least_size)
-    # Steps of adaptive length do not depend on the scale of features, so only the penalty is rescaled.
+    # Adaptive steps do not depend on the scale of features, so only the penalty is rescaled.
     FeatureScaling(edge_size=scaling.edge_size).rescale_penalty(potentials)
     if not scaling.is_identity and scaling.center.any():
         warn_caller(
@@ -207,7 +210,7 @@ def _count_differences(field, examples, potentials, form):
 
 
 class HeldOutExamples(NamedTuple):
-    """Validation examples, by which training chooses one of its iterates."""
+    """Validation examples, with which training chooses one of its iterates."""
 
     X: object
     y: object
@@ -215,8 +218,8 @@ class HeldOutExamples(NamedTuple):
     n_iter_no_change: int
 
     def scores(self, parameters, encoded, fitted_now, n_coef):
-        """Return the :class:`HeldOutScores` of a training run, which score flat weights on these examples."""
-        # fitted_now: function that returns the fitted attributes of flat weights
+        """Return the :class:`HeldOutScores` of a training run, which score flat weights on the validation examples."""
+        # fitted_now: function that converts flat weights to fitted attributes
         fitted = parameters.fitted(encoded, fitted_now(np.zeros(n_coef)))
         try:
             own, batches, potentials, _ = fitted.prepare(self.X)
@@ -242,7 +245,7 @@ class HeldOutExamples(NamedTuple):
 
 
 def split_held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val):
-    """Return the training examples of a fit with their weights, and :class:`HeldOutExamples` or None."""
+    """Split off validation examples; return training examples with weights, and :class:`HeldOutExamples` or None."""
     learning = parameters.learning
     given = X, y, sample_weight, node_weight
     if (X_val is None) != (y_val is None):
@@ -262,12 +265,12 @@ def split_held_out_examples(parameters, X, y, sample_weight, node_weight, X_val,
 
 
 def split_examples(X, y, weights, learning, random_state):
-    """Split examples at random; return training examples, their labels, their weights, and :class:`HeldOutExamples`.
+    """Split examples at random; return training examples, labels and weights, and :class:`HeldOutExamples`.
 
     Equal examples are held out together, and examples without weight are not counted. Weights then have the effect of
     copies.
     """
-    # weights: tuple of sequences with an entry for each example, or of None; the first is sample_weight
+    # weights: tuple of sequences or None, each sequence with an entry for each example; the first is sample_weight
     if y is None:
         raise ValueError(
             "early_stopping=True holds out a part of X and y, got y=None: with Shards pass X_val and y_val."
@@ -297,14 +300,14 @@ def split_examples(X, y, weights, learning, random_state):
 
 
 def _keys_of_examples(X: Any, y: Any) -> np.ndarray:
-    """Return a hash of the features and labels of each example, which is the same for copies of an example."""
+    """Compute a hash of the features and labels of each example, which is the same for copies of an example."""
     # returns: (n_examples,) of 16 bytes
     keys = [_hash(number, *parts) for number, parts in enumerate(zip(_listed(X), _listed(y), strict=True))]
     return np.array(keys, dtype="V16")
 
 
 def _listed(values: Any) -> Any:
-    """Return examples as an iterable of objects that are quick to pickle."""
+    """Convert examples to an iterable of objects that are quick to pickle."""
     if sp.issparse(values):
         rows = convert_to_csr(values, "X")
         return [(rows.indices[start:stop], rows.data[start:stop]) for start, stop in pairwise(rows.indptr)]
@@ -315,6 +318,6 @@ def _hash(number: int, features: Any, labels: Any) -> bytes:
     try:
         content = pickle.dumps((features, labels))
     except (pickle.PicklingError, TypeError, AttributeError):
-        # Features that cannot be pickled, such as operators of local functions, count as different.
+        # Examples whose features cannot be pickled, such as operators of local functions, count as distinct.
         content = number.to_bytes(8, "little")
     return blake2b(content, digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""Training examples in memory: encoding, batches, potentials, and scales of features that suit training."""
+"""Training examples in memory: encoding, batches, potentials, and scaling of features for training."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -28,15 +28,15 @@ from sklearn_crf.potentials import (
 # Maximum size of the node statistics of a batch with sparse features: 512 KB of float64 numbers.
 _MOST_STATISTICS = 2**16
 
-# Maximum size of the pairwise tables of a batch whose examples differ in weight: 32 MB of float64 numbers, counted as
-# if each node were an example.
+# Maximum size of the pairwise tables of a batch whose examples differ in weight: 32 MB of float64 numbers.
+# The size is estimated as if each node were an example.
 _MOST_TABLES = 2**22
 
-# Number of threads for which batches of equal size are made.
+# The number of batches is a multiple of this number, so that up to this number of threads get equally many batches.
 _SHARING = 4
 
 
-# With weights up to this, sums of weighted losses stay finite.
+# Maximum weight of an example: with larger weights, sums of weighted losses could overflow.
 _LARGEST_WEIGHT = 1e100
 
 
@@ -44,17 +44,17 @@ _LARGEST_WEIGHT = 1e100
 class Reader:
     """Reader of X and y by the parameters of an estimator."""
 
-    estimator: Any  # the estimator, whose tags and feature names are used to check X
-    edge_features: Any  # the parameter of the estimator
+    estimator: Any  # estimator whose tags and feature names are used to check X
+    edge_features: Any  # the parameter ``edge_features`` of the estimator
     has_full_tables: bool  # whether each pair of labels has a weight for each edge feature
     edge_types: str
     takes_factors: bool
-    class_weight: Any  # the parameter of the estimator, or a dict of the weights by class
+    class_weight: Any  # the parameter ``class_weight`` of the estimator, or a dict from classes to weights
     has_boundaries: bool  # whether two features mark the first and last nodes of sequences
-    of_fit: str | None = None  # edge features that "auto" stood for in fit; None before
+    of_fit: str | None = None  # edge features that "auto" stood for in fit; None in fit itself
 
     def encode(self, X, *, reset):
-        """Encode X, with its final edge features unless "auto" has to choose them by the classes."""
+        """Encode X; if edge features are "auto", they are replaced later, when the classes are known."""
         field = self.estimator
         encoded = encoding.encode_X(
             X,
@@ -64,7 +64,7 @@ class Reader:
             edge_types=self.edge_types,
             estimator=field,
             reset=reset,
-            # In training, a later error says which ways of learning take factors.
+            # In training, allow factors here: a later error says which learning methods support factors.
             allow_factors=reset or self.takes_factors,
             allow_empty=not reset,
         )
@@ -75,20 +75,20 @@ class Reader:
         return isinstance(self.edge_features, str) and self.edge_features == "auto"
 
     def replace_edge_features(self, encoded, classes):
-        """Return encoded examples or their outline with the edge features that "auto" stands for."""
+        """Replace "auto" by actual edge features, in encoded examples or in their outline."""
         if not self._is_automatic:
             return encoded
         return encoded.replace_edge_features(self.of_fit or self._choose_edge_features(encoded, len(classes)))
 
     def _choose_edge_features(self, encoded, n_classes):
-        """Return the name of the edge features that "auto" stands for, given encoded examples or their outline."""
+        """Choose the edge features for "auto", given encoded examples or their outline, and return their name."""
         if encoded.is_sparse or encoded.has_operators or encoded.lattice_ndim == 1:
-            # In a sequence, neighbours are in order, so their labels are related even if their features differ.
+            # In a sequence, labels of neighbours are related even if their features differ.
             return "constant"
         if not self.has_full_tables:
             return "difference"
-        # With more than two classes the tables would have too many weights. Differences of a single feature repeat the
-        # noise of the nodes.
+        # With more than two classes, tables would have too many weights.
+        # With a single feature, edge differences would only repeat the noise of the nodes.
         suits = (encoded.lattice_ndim or 0) > 1 and encoding.n_inputs(encoded) > 1 and n_classes == 2
         return "difference" if suits else "constant"
 
@@ -101,7 +101,7 @@ class TrainingExamples:
     # reset: whether these are the first examples of the field
     # class_weight: (K,), or None if the field has no class weights
     # node_weight: list of arrays (n_nodes,), one for each example, or None
-    # scaling: scaling of the features in the batches, set by :meth:`pack`
+    # scaling: FeatureScaling that was applied to the batches, set by :meth:`pack`
     # are_sharded: whether the examples are in shards, not in this object
 
     are_sharded = False
@@ -127,12 +127,12 @@ class TrainingExamples:
         )
 
     def batch(self, plan, whole=None, packing=None):
-        """Put the examples into batches, in a form that is the same for all shards."""
+        """Put the examples into batches, in the same form for all shards."""
         # whole: outline of the examples of all shards; None if the examples are not in shards
-        # packing: maximum sizes of batches, arguments of ``make_batches``; None takes the sizes of the plan
+        # packing: maximum sizes of batches, as arguments of ``make_batches``; if None, the plan determines the sizes
         weight, node_weight = self._weight, self.node_weight
         if self.class_weight is not None and not plan.learning.class_costs:
-            # Unlabelled nodes, -1, have a weight of 1.
+            # The last entry is the weight of unlabelled nodes, whose label is -1.
             by_label = np.append(self.class_weight, 1.0)
             of_nodes = [by_label[own] for own in _split_by_example(self.labels.labels)]
             if self.encoded.layout != "nodes" and plan.learning.weighs_nodes:
@@ -149,7 +149,7 @@ class TrainingExamples:
         prepare = preparation(self.encoded if whole is None else whole)
         packing = self._packing(plan) if packing is None else packing
         if weight is not None and np.ptp(weight):
-            # Examples of different weights need separate tables. Sparse edge features give each edge a table anyway.
+            # Examples of different weights need separate tables. Sparse edge features need a table for each edge anyway.
             n_tables = 1 if self.encoded.has_sparse_edges else max(self.encoded.n_edge_features, 1)
             most = max(1, _MOST_TABLES // (n_tables * max(len(self.labels.classes_), 1) ** 2))
             packing = packing | {"max_nodes": min(packing["max_nodes"], most)}
@@ -159,7 +159,7 @@ class TrainingExamples:
         self.batches = batches if node_weight is None else set_node_weights(node_weight, batches)
 
     def _packing(self, plan):
-        """Return the maximum sizes of batches; with sparse features and many classes batches have fewer nodes."""
+        """Return the maximum sizes of batches, which are smaller if features are sparse and classes are many."""
         packing = plan.learning.packing(plan, self.encoded)
         if not self.encoded.is_sparse:
             return packing
@@ -167,12 +167,12 @@ class TrainingExamples:
         n_nodes = self.encoded.n_nodes
         n_batches = -(-n_nodes // most)
         if n_batches > _SHARING and most > 1:
-            # Give all threads equally many batches: otherwise they wait for a thread with one more.
+            # Give all threads the same number of batches: otherwise they wait for a thread with one more batch.
             most = -(-n_nodes // (_SHARING * round(n_batches / _SHARING)))
         return packing | {"max_nodes": most}
 
     def pack(self, plan):
-        """Put the examples into batches, with scaled features; return the plan, completed by their properties."""
+        """Put the examples into batches with scaled features; return the plan, completed by their properties."""
         self.batch(plan)
         self.potentials = build_training_potentials(plan.layout, self.encoded, self.labels.classes_, self.batches)
         plan = plan.on(plan.collect_facts(self.batches, self.potentials), self.encoded, self.potentials)
@@ -189,11 +189,11 @@ class TrainingExamples:
         return FastRisk(objective, self.potentials, self.batches, n_jobs=plan.n_jobs, seed=plan.seed)
 
     def finish(self):
-        """Do nothing; examples in shards release memory in their method of this name."""
+        """Do nothing, because only examples in shards have memory to release."""
 
 
 def fit_scaling(plan, encoded, moments, potentials, bulk_of):
-    """Return the scaling that suits the training examples, and rescale the penalty of the potentials to it."""
+    """Choose the scaling for the training examples, and adapt the penalty of the potentials to it."""
     # encoded: Encoded or Outline
     # bulk_of: function of a FeatureScaling that returns robust centres and spreads of the features that are scaled
     if moments is not None:
@@ -211,13 +211,13 @@ def fit_scaling(plan, encoded, moments, potentials, bulk_of):
 
 
 def compute_least_difference_scale(encoded, form):
-    """Return the least scale by which the penalty divides edge differences, or None for other edge features."""
-    # A table of one weight only says whether labels are equal, so its scale needs no lower limit.
+    """Return the lower limit of the sizes of edge differences in the penalty, or None for other edge features."""
+    # A table with a single weight only says whether labels are equal, so the sizes need no lower limit.
     return float(form.n_weights > 1) if encoded.has_differences else None
 
 
 def require_node_losses(plan, examples, objective):
-    """Raise ValueError if nodes have weights but the loss is not a sum over nodes."""
+    """Raise ValueError if ``node_weight`` was passed but the loss is not a sum over nodes."""
     if examples.node_weight is not None and not objective.weighs_nodes:
         raise ValueError(
             f"node_weight weighs nodes, but the loss of learning={plan.learning.name!r} is not a sum over nodes and "
@@ -227,7 +227,7 @@ def require_node_losses(plan, examples, objective):
 
 
 def _split_by_example(labels):
-    """Return a list of label arrays: one for each example, or a single array of all plain rows."""
+    """Return a list with an array of labels for each example, or with a single array for plain rows."""
     return [labels] if isinstance(labels, np.ndarray) else labels
 
 
@@ -241,28 +241,28 @@ def sum_class_weights(labels, weight):
 
 
 def _average_labelled_weights(of_nodes, labels):
-    """Return the mean weight of the labelled nodes of each example, 1 if it has no labelled nodes: (n_examples,)."""
+    """Return the mean weight of the labelled nodes of each example, (n_examples,), or 1 if no node is labelled."""
     if isinstance(labels, np.ndarray):
         return of_nodes[0]
     labelled = [own >= 0 for own in labels]
     return np.array([w[known].mean() if known.any() else 1.0 for w, known in zip(of_nodes, labelled, strict=True)])
 
 
-# With more node weights than this, weights of pairs that never occur in training cost more time than they are worth.
+# If there are more node weights than this number, pairs that never occur in training get no weights, to save time.
 _MANY_WEIGHTS = 100_000
 
 
 def have_many_weights(encoded, n_classes, batches):
-    """Return whether ``weights="auto"`` keeps only the weights of features and labels that occur together."""
+    """Return whether ``weights="auto"`` means weights only for pairs of a feature and a label that occur together."""
     n_weights = encoded.n_features * encoded.n_node_types * n_classes
-    # Plain rows keep all weights, as in logistic regression. Examples in shards (no batches here) keep all weights,
-    # since no shard knows the labels of the others.
+    # Plain rows have all weights, as in logistic regression.
+    # Examples in shards (no batches here) have all weights, because a shard does not know the labels in other shards.
     may = bool(batches) and encoded.layout != "nodes" and n_classes > 2 and n_weights > _MANY_WEIGHTS
     return may and all(np.all(batch.labels >= 0) for batch in batches)
 
 
 def preparation(encoded):
-    """Return the function that converts an example to the form that is fastest for many passes."""
+    """Return a function that converts an example to the form that is fastest for many passes."""
     if encoded.has_sparse_edges:
         return partial(
             convert_to_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1)
@@ -273,7 +273,7 @@ def preparation(encoded):
 
 
 def build_training_potentials(layout, encoded, classes, batches):
-    """Return the potentials for training on prepared batches."""
+    """Build the potentials for training on prepared batches."""
     pairwise = _build_pairwise_potentials(layout, encoded, classes, batches)
     if layout.segments is not None:
         if encoded.has_factors:
@@ -335,7 +335,7 @@ def _build_pairwise_potentials(layout, encoded, classes, batches):
 
 
 def _edge_pairs(layout, batches, n_features):
-    """Return the pairs of a sparse edge feature and a table weight that have weights."""
+    """Return the pairs of a sparse edge feature and an index of a table weight for which there is a weight."""
     if not layout.seen_only_on_edges:
         return FeaturePairs.all(n_features, layout.form.n_weights)
     seen = ((batch.example.edge_features, _index_table_weights(batch, layout.form)) for batch in batches)
@@ -343,7 +343,7 @@ def _edge_pairs(layout, batches, n_features):
 
 
 def _mask_seen_pairs(batches, n_classes):
-    """Return a mask of the pairs of labels that occur on an edge, (K, K) bool."""
+    """Mask the pairs of labels that occur on an edge, (K, K) bool."""
     seen = np.zeros((n_classes, n_classes), dtype=bool)
     for batch in batches:
         tail, head, _ = batch.find_labelled_edges()
@@ -352,14 +352,14 @@ def _mask_seen_pairs(batches, n_classes):
 
 
 def _index_table_weights(batch, form):
-    """Return the index of the table weight that the labels of each edge select, or -1 if they select no weight."""
+    """Return, for each edge, the index of the table weight that its labels select, or -1 if they select none."""
     tail, head = batch.counted_labels[batch.example.graph.edges.T]
     known = (tail >= 0) & (head >= 0) & (form.sign[tail, head] != 0)
     return np.where(known, form.index[tail, head], -1)
 
 
 def require_allowed(layout, batches, classes):
-    """Raise ValueError if the labels of an edge or of an end of a chain are forbidden."""
+    """Raise ValueError if the labels of an edge, or the label at an end of a chain, are forbidden."""
     for batch in batches if layout.forbidden is not None else ():
         tail, head, first_node = batch.find_labelled_edges()
         wrong = np.flatnonzero(layout.forbidden[tail, head])
@@ -381,12 +381,12 @@ def require_allowed(layout, batches, classes):
 
 
 def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
-    """Raise ValueError if a run of a label between two other labels is too short."""
+    """Raise ValueError if a run of equal labels between two other labels is too short."""
     labels, ptr = batch.counted_labels, batch.example.graph.chain_ptr
     if ptr is None:
-        return  # the model says that segments need chains
+        return  # building the model raises an error that segments need chains
     runs = find_label_runs(labels, ptr)
-    # A run next to an unlabelled node may go on there.
+    # A run next to an unlabelled node may include that node, so do not check it.
     is_known = np.append(labels >= 0, False)
     is_known = (runs.label >= 0) & is_known[runs.first - 1] & is_known[runs.first + runs.length]
     wrong = np.flatnonzero(is_known & mark_short_runs(runs, ptr, least))
@@ -400,6 +400,6 @@ def _require_durations(least: int, batch: Any, classes: np.ndarray) -> None:
 
 
 def _make_forbidden_error(layout, batch, node, what, option=None):
-    """Return the error for forbidden labels of the sequence that contains a node."""
+    """Make the error for forbidden labels in the sequence that contains a node."""
     member = np.searchsorted(batch.node_ptr, node, side="right") - 1
     return ValueError(f"Sequence {batch.members[member]} {what}, which {option or layout.forbidden_by} rules out.")

@@ -1,4 +1,4 @@
-"""Entities: runs of tokens that are marked by label prefixes, as in IOB2, and counted as a whole."""
+"""Entities: runs of tokens that label prefixes mark, as in IOB2, and that metrics count as a whole."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,8 +9,8 @@ import numpy as np
 from sklearn_crf._numbers import MAX_INT32, as_integer
 from sklearn_crf.potentials import ENTITY_SCHEMES
 
-_ENDS = "ELSU"  # prefixes after which an entity ends
-_BEGINS = "BSU"  # prefixes that begin a new entity after any token
+_ENDS = "ELSU"  # prefixes of tokens that end an entity
+_BEGINS = "BSU"  # prefixes of tokens that begin a new entity, whatever the token before
 _MODES = ("lenient", "strict")
 
 
@@ -88,7 +88,7 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
 
 
 def _split_entity_label(label, name, scheme):
-    """Return the prefix and the kind of a label; an error calls it by name."""
+    """Split a label into prefix and kind; ``name`` is the name of the label in errors."""
     parts = ENTITY_SCHEMES[scheme].parts_of(label)
     if parts is None:
         known = ENTITY_SCHEMES[scheme].prefixes
@@ -102,7 +102,7 @@ def _continues_entity(before, here):
 
 
 def find_continuations(classes, scheme):
-    """Return the entity kind of each class (None for "O"), and the pairs of classes that continue an entity."""
+    """Return the entity kind of each class (None for "O"), and a mask of pairs of classes that continue an entity."""
     # classes: sequence of K labels; returns (K,) of object and (K, K) of bool
     _require_scheme(scheme)
     parts = [_split_entity_label(label, f"classes_[{k}]", scheme) for k, label in enumerate(classes)]
@@ -111,7 +111,7 @@ def find_continuations(classes, scheme):
 
 
 def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: str = "IOB2") -> list[str]:
-    """Return labels that mark entities in a scheme: the inverse of :func:`entities`. It can convert between schemes.
+    """Return labels that mark the given entities in a scheme, the inverse of :func:`entities`.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
 
 
 def _as_entity(given):
-    """Convert an argument to an entity, or raise ValueError."""
+    """Convert an argument to an entity, or raise ValueError if it is not one."""
     if not (isinstance(given, Sequence) and len(given) == 3 and isinstance(given[0], str)):
         raise ValueError(f"found must hold entities, (kind, start, stop) such as ('PER', 0, 2), got {given!r}.")
     return Entity(given[0], as_integer(given[1], "start", lowest=-MAX_INT32), as_integer(given[2], "stop"))
@@ -177,7 +177,7 @@ def entity_scores(
     scheme: str = "IOB2",
     mode: str = "lenient",
 ) -> dict[str, EntityScore]:
-    """Compute precision, recall and F1 of entities, which count as found if their kind, start and end are right.
+    """Compute precision, recall and F1 of entities, which are correct if their kind, start and end are correct.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def entity_f1_score(
     average: str = "micro",
     mode: str = "lenient",
 ) -> float:
-    """Compute the F1 score of entities, ``2 right / (true + predicted)``, or its mean over kinds.
+    """Compute the F1 score of entities, ``2 correct / (true + predicted)``, or its mean over kinds.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def sequence_classification_report(
     digits: int = 3,
     mode: str = "lenient",
 ) -> str:
-    """Return the scores of entities, as in :func:`entity_scores`, as a text table.
+    """Return a text table of the scores of entities that :func:`entity_scores` computes.
 
     Parameters
     ----------

@@ -11,10 +11,10 @@ from sklearn_crf import encoding
 
 
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
-    """Return the true and the predicted labels of all labelled nodes as flat arrays, for metrics of flat labels."""
+    """Flatten the true and the predicted labels of all labelled nodes, for metrics that need flat arrays."""
     # returns: y_true: (n_nodes,), y_pred: (n_nodes,) or (n_nodes, n_columns), sample_weight: (n_nodes,) or None
     true = _separate_examples(y_true, "y_true")
-    # Plain labels form one array: an array for each example would cost more time than the metric.
+    # Handle plain labels as one array, because an array per example would take more time than the metric.
     plain = len(true) == 1 and np.ndim(y_true[0]) == 0
     pred = [np.asarray(y_pred)] if plain else _separate_examples(y_pred, "y_pred")
     if len(true) != len(pred):
@@ -37,7 +37,7 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
 
 
 def _separate_examples(y, name):
-    """Return one array per example, or a single array of all labels if y is flat."""
+    """Return a list with an array of labels per example, or with a single array if y is flat."""
     y = y if isinstance(y, list | tuple) else encoding.convert_to_label_array(y)
     if encoding.count_examples(y, name) and np.ndim(y[0]) == 0:
         return [encoding.convert_to_label_array(y)]
@@ -65,7 +65,7 @@ def _concatenate(parts, keep, name):
 
 
 def node_accuracy_score(y_true: Any, y_pred: Any, *, missing_label: Any = None, sample_weight: Any = None) -> float:
-    """Compute the fraction of labelled nodes whose label is right.
+    """Compute the fraction of labelled nodes whose predicted label is correct.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def node_f1_score(
     average: str | None = "macro",
     **options: Any,
 ) -> Any:
-    """Compute F1 of each class over labelled nodes, ``2 tp / (2 tp + fp + fn)``, or an average over classes.
+    """Compute the F1 score of each class over labelled nodes, ``2 tp / (2 tp + fp + fn)``, or the average over classes.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def node_jaccard_score(
     average: str | None = "macro",
     **options: Any,
 ) -> Any:
-    """Compute the intersection over union of each class, ``tp / (tp + fp + fn)``, or an average over classes.
+    """Compute the intersection over union of each class, ``tp / (tp + fp + fn)``, or the average over classes.
 
     Labelled nodes of all examples count together, as is usual for segmentations.
 
@@ -166,7 +166,7 @@ def _score_flat_nodes(metric, y_true, y_pred, missing_label, sample_weight, **op
 
 
 def _check_weights(weight):
-    """Check weights of nodes. Return the weights, rescaled if the sum would overflow."""
+    """Check the weights of nodes, and rescale them if their sum would overflow."""
     if weight is None:
         return None
     if weight.dtype.kind not in "biuf":
@@ -266,7 +266,7 @@ def node_log_likelihood_score(
 
 
 class NodeScorer:
-    """Callable ``(estimator, X, y) -> float`` for the parameter ``scoring`` of searches and cross-validation.
+    """Scorer ``(estimator, X, y) -> float`` for the parameter ``scoring`` of searches and cross-validation.
 
     scikit-learn's own scorers expect flat y; for ragged y they return NaN.
     """
@@ -294,7 +294,7 @@ class NodeScorer:
         return self.sign * float(self.metric(true, pred, **options))
 
     def __repr__(self):
-        """Return a text that names the metric and the response method."""
+        """Return a text with the names of the metric and the response method."""
         sign = "" if self.sign > 0 else "-"
         return f"NodeScorer({sign}{getattr(self.metric, '__name__', self.metric)}, {self.response_method})"
 
@@ -307,7 +307,7 @@ def make_node_scorer(
     greater_is_better: bool = True,
     **options: Any,
 ) -> Any:
-    """Make a scorer that flattens structured y and predictions for a metric of flat labels.
+    """Make a scorer from a metric for flat labels; the scorer flattens structured y and predictions.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ def make_node_scorer(
     return NodeScorer(metric, response_method, missing_label, 1 if greater_is_better else -1, **options)
 
 
-#: Scorers by name; ``scoring=NODE_SCORERS`` computes all of them.
+#: Scorers by name; ``scoring=NODE_SCORERS`` computes all scores.
 NODE_SCORERS = {
     "node_accuracy": make_node_scorer(node_accuracy_score),
     "node_f1_macro": make_node_scorer(node_f1_score),

@@ -28,8 +28,9 @@ class Criterion(NamedTuple):
 
     @classmethod
     def multi_conditional(cls, alpha):
-        """Return the weights of the multi-conditional likelihood, Eq. (7), divided by ``1 + alpha`` to keep its
-        magnitude.
+        """Return the weights of the multi-conditional likelihood, Eq. (7).
+
+        All weights are divided by ``1 + alpha``, so that the magnitude of the criterion hardly depends on ``alpha``.
         """
         return cls(1.0, 1.0 / (1.0 + alpha), alpha / (1.0 + alpha))
 
@@ -47,14 +48,14 @@ class Moments:
 
 
 def sum_noise_groups(values, group):
-    """Return the sums of the rows of ``values`` in each noise group, where groups are runs of equal numbers."""
+    """Sum the rows of ``values`` within each noise group; ``group`` consists of runs of equal group numbers."""
     if group[0] == group[-1]:
         return values.sum(axis=0, keepdims=True)
     return np.add.reduceat(values, np.searchsorted(group, np.arange(group[0], group[-1] + 1)), axis=0)
 
 
 def compute_pattern_moments(params, pattern, criterion, n_threads=1):
-    """Return the criterion, forms and moments of all samples of one missing-value pattern."""
+    """Return the criterion, the score forms and the moments of all samples that share a missing-value pattern."""
     forms = compute_score_forms(params)
     moments = Moments.zeros(forms)
     n_own, sums = params.log_weights.shape[1], (moments.projected, moments.squares)
@@ -67,12 +68,13 @@ def compute_pattern_moments(params, pattern, criterion, n_threads=1):
 def compute_density_gradients(params, forms, moments):
     """Compute the gradients of Eq. (15) to (17), summed over samples, from the moments.
 
-    With ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``; all products are of size d x p.
+    Comments in the code use ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``.
+    All products are of size d x p.
     """
     # counts: (S,)
     inverse_noise, V, rotations, _ = forms.precisions
     counts = moments.projected[:, -1, -1]
-    # S V, with the sum of a (x - mu) as an extra column, because both undergo the same products.
+    # S V, with the sum of a (x - mu) appended as a column, because the next steps multiply both alike.
     SV = np.swapaxes(moments.projected[:, :, :-1] - moments.projected[:, :, -1:] * params.means[:, None], 1, 2)
     scaled = inverse_noise[:, :, None] * SV
     solved = scaled - V @ (np.swapaxes(V, 1, 2) @ SV)
@@ -92,7 +94,7 @@ def compute_density_gradients(params, forms, moments):
 
 
 def compute_value_gradient(params, data, criterion, n_threads=1):
-    """Return a criterion, which is to be maximised, and its gradient."""
+    """Return the value and the gradient of a criterion, which training maximises."""
     value = -criterion.classes * float(data.class_weight @ params.log_prior)
     log_weights = np.zeros_like(params.log_weights)
     means, loadings = np.zeros_like(params.means), np.zeros_like(params.loadings)

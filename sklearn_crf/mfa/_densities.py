@@ -35,7 +35,7 @@ class Precisions(NamedTuple):
 
 
 def precisions(params):
-    """Return the terms of the inverse covariance of every component."""
+    """Compute the terms of the inverse covariance of every component."""
     group = params.noise_group
     inverse_noise = np.exp(-params.log_noise)[group]
     scaled = inverse_noise[:, :, None] * params.loadings
@@ -62,7 +62,7 @@ class ScoreForms(NamedTuple):
 
     @property
     def arrays(self):
-        """Arrays that are passed to the Cython functions."""
+        """Arrays to be passed to the Cython functions."""
         return self.linear, self.inverse_noise, self.noise_group
 
 
@@ -83,11 +83,11 @@ def compute_score_forms(params):
 
 
 def split_into_column_blocks(n_samples, n_rows_per_sample):
-    """Return slices that split samples into blocks whose temporary arrays are small.
+    """Split samples into blocks whose temporary arrays are small; return the slices of the blocks.
 
     The blocks depend on the two arguments and not on the number of threads, so sums over blocks are reproducible.
     """
-    # n_rows_per_sample: numbers of the temporary arrays for each sample
+    # n_rows_per_sample: number of entries of the temporary arrays for each sample
     size = int(np.clip(BLOCK_NUMBERS // max(n_rows_per_sample, 1), 128, 8192))
     n_blocks = max(1, -(-n_samples // size))
     edges = np.linspace(0, n_samples, n_blocks + 1).astype(int)
@@ -121,7 +121,7 @@ def group_missing_patterns(X, n_jobs=1):
 
 
 def compute_centred_forms(params, X, n_jobs=1):
-    """Yield score forms, rows, observed features and shift of each group of rows with equal observed features.
+    """Yield score forms, rows, observed features and shift of each group of rows that share their observed features.
 
     The score forms apply to ``samples - shift``, where the shift is the weighted mean of the component means. Without
     the shift, data far from the origin would lose digits, because the scores expand ``(x - mu)^2``.
@@ -134,11 +134,11 @@ def compute_centred_forms(params, X, n_jobs=1):
 
 
 def scan(params, X, visit, n_jobs, rows):
-    """Call ``visit(rows, forms, samples, shift)`` for each block of rows that have the same observed features.
+    """Call ``visit(rows, forms, samples, shift)`` for each block of rows that share their observed features.
 
     Threads process blocks concurrently, so ``visit`` must write only to the rows that it is given.
     """
-    # rows of scan: indices of rows of X; rows of visit: the indices of a block
+    # rows: indices of the rows of X to scan; ``visit`` gets the indices of one block
     # samples: (n_rows, n_observed), the observed features of the block
     n_all, n_features, n_factors = params.loadings.shape
     for forms, members, observed, shift in compute_centred_forms(params, X[rows], n_jobs):
@@ -151,11 +151,11 @@ def scan(params, X, visit, n_jobs, rows):
 
 
 def compute_joint_log_density(params, X, n_jobs=None):
-    """Compute the logarithm of ``P(c, x) = sum_s P(c) P(s | c) N(x; mu_s, Sigma_s)``, over the components s of c."""
+    """Compute ``log P(c, x)``, with ``P(c, x) = sum_s P(c) P(s | c) N(x; mu_s, Sigma_s)`` over components s of c."""
     # X: (n, d); returns: (n, n_classes)
     out = np.empty((len(X), len(params.log_weights)))
     for forms, rows, observed, shift in compute_centred_forms(params, X, n_jobs):
-        # The Cython function reads None as all rows, or as all features.
+        # The Cython function takes None to mean all rows or all features.
         some = (None, None) if isinstance(observed, slice) else (rows, observed)
         with limit_blas_threads():
             class_scores(X, *some, shift, *forms.arrays, out, count_threads(n_jobs))
@@ -168,7 +168,7 @@ def _compute_posteriors(forms, samples, shift):
     The projected samples are ``V'(x - mu)`` in the first p rows, and the linear term of the log-density in the last.
     """
     linear = forms.linear
-    # Squares of extremely distant samples overflow to infinity, which ends in NaN; the caller checks for NaN.
+    # Squares of extremely distant samples overflow to infinity and lead to NaN; the caller checks for NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         block = append_ones(samples - shift)
         projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)

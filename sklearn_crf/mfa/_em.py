@@ -1,10 +1,11 @@
-"""Maximisation of the joint likelihood by expectation-maximisation, in which no step lowers the likelihood.
+"""Expectation-maximisation of the joint likelihood, in which no step lowers the likelihood.
 
 An iteration computes the posteriors of the components, then maximises the expected log-likelihood in turn over
 weights, means, loadings and noise. Factors are hidden variables for loadings and noise only. If all second moments
 are cheap (few features), the step over loadings and noise is repeated without another pass over the data. With one
-component per class the posteriors never change. One pass then collects all that the iterations need. Before each
-step, loadings are maximised for given noise in the subspace of the current loadings and their image.
+component per class, the posteriors never change. One pass then collects all moments that the iterations need. Before
+each step, the most likely loadings for the given noise are computed in the subspace of the current loadings and their
+image under the scatter matrix.
 """
 
 from dataclasses import replace
@@ -20,15 +21,18 @@ from sklearn_crf.mfa._tuning import MAX_CLASS_MOMENTS, MAX_FEATURES_FOR_SECOND_M
 
 
 class Scatter(NamedTuple):
-    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``, or the parts that are computed."""
+    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``, or the computed parts of them."""
 
-    diagonal: np.ndarray  # (S, d), or (G, d) sums over groups with shared noise
+    diagonal: np.ndarray  # (S, d), or sums over groups with shared noise (G, d)
     full: np.ndarray | None  # (S, d, d)
     projected: np.ndarray | None  # T V (S, d, p), with V from the posteriors
 
 
 def choose_em_step(params, data, prior, n_threads=1):
-    """Return a function from parameters to their log-likelihood and the next parameters, for complete data."""
+    """Return a function that makes one EM step on complete data.
+
+    The function returns the log-likelihood of given parameters, and the next parameters.
+    """
     n_classes, n_components = params.log_weights.shape
     n_features = data.n_features
     is_fixed = n_components == 1 and prior.loading_precision == 0 and params.loadings.shape[2] > 0
@@ -59,7 +63,7 @@ def _sum_class_squares(params, data, n_threads):
 
 
 def _make_class_step(params, moments, data, prior):
-    """Make one iteration from the moments of the classes, and return the log-likelihood and the next parameters."""
+    """Make one EM step from the moments of the classes, and return the log-likelihood and the next parameters."""
     counts, averages, scatter = moments
     precision = precisions(params)
     D, V = precision.inverse_noise, precision.projections
@@ -80,11 +84,11 @@ def _make_class_step(params, moments, data, prior):
 
 
 def _fit_subspace_loadings(params, scatter, TV):
-    """Return the most likely loadings for given noise in the span of the current loadings and their image.
+    """Return the most likely loadings, for given noise, in the span of the current loadings and their image.
 
-    The image is under the scatter matrix. Let ``T~ = Psi^-1/2 T Psi^-1/2`` have the Ritz pairs ``(l_k, u_k)`` in this
-    span. The loadings are ``Psi^1/2 u_k (l_k - 1)^1/2`` (Tipping & Bishop 1999, for whitened samples). The current
-    loadings are in the span, so that the result is at least as likely.
+    The image of the loadings is under the scatter matrix. Let ``T~ = Psi^-1/2 T Psi^-1/2`` have the Ritz pairs
+    ``(l_k, u_k)`` in this span. The loadings are ``Psi^1/2 u_k (l_k - 1)^1/2`` (Tipping & Bishop 1999, for whitened
+    samples). The result is at least as likely as the current loadings, because they are in the span.
     """
     root = np.exp(0.5 * params.log_noise)[params.noise_group][:, :, None]
     present, image = params.loadings / root, TV / root
@@ -92,9 +96,9 @@ def _fit_subspace_loadings(params, scatter, TV):
     basis, _ = np.linalg.qr(np.concatenate([_normalise_columns(present), _normalise_columns(image)], axis=2))
     values, vectors = np.linalg.eigh(np.swapaxes(basis, 1, 2) @ ((scatter @ (basis / root)) / root))
     values, vectors = values[:, -n_factors:], vectors[:, :, -n_factors:]
-    # Loadings of exactly 0 are a stationary point: later changes of the noise could not move them.
+    # Loadings of exactly 0 are a stationary point, from which no later step could move them.
     found = basis @ (vectors * np.sqrt(np.maximum(values - 1, 1e-12))[:, None])
-    # Rotate towards the current loadings, because extrapolation compares entries.
+    # Rotate towards the current loadings, because extrapolation compares loadings entry by entry.
     left, _, right = np.linalg.svd(np.swapaxes(found, 1, 2) @ present)
     return root * (found @ (left @ right))
 
@@ -121,7 +125,7 @@ def make_em_step(params, data, prior, n_threads=1):
     alive = counts > 1e-10 * data.total_weight / len(counts)
     safe = np.where(alive, counts, 1.0)
     means = np.where(alive[:, None], _means(params, safe, first / safe[:, None], prior), params.means)
-    # A component without samples keeps its density, while its weight goes to 0.
+    # The density of a component without samples does not change, but its weight becomes 0.
     kept = replace(params, **_probabilities(counts, params, data), means=means)
     if second is not None:
         full = second / safe[:, None, None] - _multiply_outer(first / safe[:, None], means)
@@ -149,13 +153,13 @@ def _multiply_outer(a, b):
 
 
 def _compute_joint_moments(params, data, n_threads):
-    """Return the log-likelihood and the moments of complete samples."""
+    """Compute the log-likelihood and the moments of complete samples."""
     value, _, moments = compute_pattern_moments(params, data.patterns[0], Criterion.joint_likelihood(), n_threads)
     return value, moments
 
 
 def _compute_second_moments(params, data, n_threads):
-    """Return the log-likelihood, and counts, sums and second moments weighted by posteriors within the class."""
+    """Return the log-likelihood, and the counts, sums and second moments weighted by posteriors within each class."""
     size = data.n_features + 1
     moments = np.zeros((len(params.means), size, size))
     forms, n_own = compute_score_forms(params).arrays, params.log_weights.shape[1]
@@ -164,7 +168,7 @@ def _compute_second_moments(params, data, n_threads):
 
 
 def _means(params, counts, averages, prior):
-    """Return the means ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average``; for a flat prior they are the averages."""
+    """Return the means ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average``, which are the averages if the prior is flat."""
     if prior.mean_precision == 0:
         return averages
     precision = precisions(params)
@@ -179,7 +183,7 @@ def _means(params, counts, averages, prior):
 
 
 def _project_scatter(params, precision, z_moments, first, counts, safe, means):
-    """Return ``T V`` about the new means, from moments of ``z = V'(x - old mean)``."""
+    """Return ``T V``, with T about the new means, given moments of ``z = V'(x - old mean)``."""
     moved = np.einsum("sjp,sj->sp", precision.projections, params.means - means)
     z_x = np.swapaxes(z_moments[:, :, :-1], 1, 2) + _multiply_outer(first, moved)
     z_sum = z_moments[:, :, -1] + counts[:, None] * moved

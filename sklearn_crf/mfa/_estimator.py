@@ -228,7 +228,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return self
 
     def _train(self, data, X, y, starts=None):
-        """Train from the starts of the plan, or from given starts, and return the ends of all restarts."""
+        """Train from the starts of the plan or from given starts, and return the result of each restart."""
         prior = self._plan_family(get_auto_parameters(self).without_auto)[0].prior
         check_features(data.samples.X, data.constant, prior.noise_floor, self.objective == "joint")
         choice = self._choice(data)
@@ -239,7 +239,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return ends
 
     def _choice(self, data: Any) -> Choice:
-        """Return the choice of the parameters that are "auto"."""
+        """Choose the parameters that are "auto"."""
         asked = get_auto_parameters(self)
         if not asked.is_open:
             return asked
@@ -358,13 +358,13 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         )
 
     def _plan(self, data, choice=None, n_restarts=None):
-        """Resolve all parameters of training into a plan; a choice replaces parameters that are "auto"."""
+        """Resolve all training parameters into a plan; ``choice`` replaces parameters that are "auto"."""
         choice = get_auto_parameters(self).without_auto if choice is None else choice
         solver = choose_solver(self.solver, self.objective, data.has_missing)
         family, factor = self._plan_family(choice)
         check_counts(data.samples.labels, data.classes[data.present].tolist(), choice.n_components)
         init, seeds = self._init(data.present, len(data.constant), choice), self._seeds()
-        # With one component all starts are equal.
+        # With one component per class, all starts are equal.
         is_one = not isinstance(init, str) or (choice.n_components == 1 and not isinstance(solver, ScaledSGD))
         seeds = seeds[: 1 if is_one else n_restarts]
         limits = MixturePlan.limits(self)
@@ -398,7 +398,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     @contextmanager
     def _report_iterations(self, X, y, data, plan, choice):
-        """Yield a function that reports an iteration to callbacks and the progress bar, from any thread."""
+        """Yield a thread-safe function that reports an iteration to callbacks and the progress bar."""
         if not plan.verbose and not hasattr(self, "_skl_callbacks"):
             yield ignore_iterations
             return
@@ -417,7 +417,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             yield on_iteration
 
     def _store(self, data, plan, ends, choice):
-        """Warn of problems that the user can fix, and set the fitted attributes."""
+        """Set the fitted attributes, and warn of problems that the user can fix."""
         best, criterion = choose_best_restart(ends), plan.family.criterion
         _warn(data, plan, best)
         offset = (criterion.joint - criterion.features) * data.log_volume
@@ -437,9 +437,9 @@ def _warn(data, plan, best):
     if len(missing):
         warn_caller(f"classes {missing.tolist()} have no sample; their probability is set to 0.")
     prior, log_noise = plan.family.prior, best.params.log_noise[:, ~data.constant]
-    # Noise below this fraction of the variance leaves covariances with few digits, whatever the floor.
+    # Covariances lose most digits if noise is below 1e-10 of the variance, so this limit applies with any floor.
     at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
-    # Without a floor the joint likelihood would be unbounded; for the conditional likelihood it is a regulariser.
+    # The floor bounds the joint likelihood; in conditional training it only regularises, so no warning is needed.
     if at_floor.any() and not plan.family.criterion.features:
         warn_caller(
             f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, noise_floor="
@@ -463,7 +463,7 @@ def alpha_path(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> list[MultiConditionalMFA]:
-    r"""Fit a model for each of several ``alpha``, each starting from the fit with the next larger ``alpha``.
+    r"""Fit a model for each of several values of ``alpha``, each starting from the fit with the next larger ``alpha``.
 
     .. math::
         \theta(\alpha) = \operatorname{argmax}_\theta \sum_i w_i

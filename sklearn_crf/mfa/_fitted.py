@@ -37,9 +37,9 @@ def get_auto_parameters(estimator: Any) -> Choice:
 
 
 def get_previous_choice(estimator: Any) -> Choice:
-    """Return the choice of the previous fit; parameters that are not "auto" keep their present values."""
+    """Return the parameters that the previous fit chose for "auto", and the present values of all other parameters."""
     shape, noise = estimator.means_.shape, np.ndim(estimator.noise_variance_)
-    # Models of older versions have no such attributes.
+    # Models that older versions fitted lack these attributes.
     former = Choice(
         getattr(estimator, "n_components_", shape[1]),
         getattr(estimator, "noise_", {1: "tied", 2: "class", 3: "component"}[noise]),
@@ -50,7 +50,7 @@ def get_previous_choice(estimator: Any) -> Choice:
 
 
 def build_fitted_attributes(params, data, family, choice):
-    """Return the fitted attributes, given standardised parameters of the classes that have samples."""
+    """Build the fitted attributes from the standardised parameters of the classes that have samples."""
     units, present = data.samples.units, data.present
     params = units.to_original(params).canonical()
     n_classes, n_components, n_features = len(present), family.n_components, len(units.mean)
@@ -58,7 +58,7 @@ def build_fitted_attributes(params, data, family, choice):
     noise = np.exp(params.log_noise)
 
     def of_all(values, shape, missing):
-        """Expand values of the classes with samples to an array of all classes, filled with ``missing``."""
+        """Expand values of the classes with samples to an array of all classes; all other classes get ``missing``."""
         found = np.empty((n_classes, *shape))
         found[:] = missing
         found[present] = values.reshape(np.count_nonzero(present), *shape)
@@ -79,7 +79,7 @@ def build_fitted_attributes(params, data, family, choice):
 
 
 class FittedMixture(ClassifierMixin, BaseEstimator):
-    """Base class with the methods that need only the fitted attributes of `MultiConditionalMFA`."""
+    """Base class of `MultiConditionalMFA`, with the methods that need only fitted attributes."""
 
     __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
 
@@ -94,12 +94,12 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
 
     @property
     def _parameters(self):
-        """Parameters of the classes that have samples, with the trained prior of classes."""
-        # Models of older versions have only class_prior_.
+        """Parameters of the classes that have samples, with the class probabilities that training found."""
+        # Models that older versions fitted have only class_prior_.
         return self._replace_prior(getattr(self, "discriminative_prior_", self.class_prior_))
 
     def _replace_prior(self, prior):
-        """Return the parameters of the classes that have samples, with a given prior of classes."""
+        """Return the parameters of the classes that have samples, with given class probabilities."""
         present = self.class_prior_ > 0
         if present.shape != (len(self.classes_),) or not present.any():
             raise ValueError(
@@ -131,14 +131,14 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         """Evaluate a function of parameters and samples; raise ValueError if squares of distant samples overflow."""
         found = function(params, X, self.n_jobs)
         missing = np.isnan(found)
-        # Reducing all entries at once takes a fraction of the time of reducing short rows.
+        # Reducing all entries at once is much faster than reducing each short row.
         if missing.any():
             row = np.flatnonzero(missing.any(axis=1))[0]
             raise ValueError(f"X[{row}] is so far from the samples of fit that its density underflows.")
         return found
 
     def _compute_log_joint(self, X, params):
-        """Return the log of prior times density of each class, (n, n_classes); -inf for classes without samples."""
+        """Return log prior plus log density of each class, (n, n_classes); -inf for classes without samples."""
         samples = self._check_samples(X)
         found, present = self._evaluate(compute_joint_log_density, samples, params), self.class_prior_ > 0
         if present.all():
@@ -166,7 +166,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return self._compute_log_joint(X, self._replace_prior(self.class_prior_))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the fraction of samples classified correctly; classes not in ``classes_`` count as wrong.
+        """Return the fraction of samples classified correctly; labels that are not in ``classes_`` count as errors.
 
         Parameters
         ----------
@@ -202,7 +202,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return logsumexp(self.joint_log_likelihood(X), axis=1)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """Predict ``log P(c | x)``, at ``temperature_``.
+        """Predict ``log P(c | x)``, the log-probability of each class, at ``temperature_``.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """Predict ``P(c | x)``.
+        """Predict ``P(c | x)``, the probability of each class.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return self.classes_[best]
 
     def transform(self, X: ArrayLike) -> np.ndarray:
-        """Reduce the dimension to the posterior means of the factors, ``E[z | x] = sum_s P(s | x) E[z | x, s]``.
+        """Transform samples to the posterior means of the factors, ``E[z | x] = sum_s P(s | x) E[z | x, s]``.
 
         Parameters
         ----------

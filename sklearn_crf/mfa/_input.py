@@ -21,7 +21,7 @@ OBJECTIVES = ("multi_conditional", "joint")
 
 
 class NumberInterval(Interval):
-    """Interval of numbers that excludes booleans."""
+    """Interval of numbers that does not accept booleans."""
 
     def is_satisfied_by(self, val):
         return not isinstance(val, (bool, np.bool_)) and super().is_satisfied_by(val)
@@ -57,8 +57,8 @@ PARAMETER_CONSTRAINTS = {
 
 
 def compute_class_weights(class_weight, y, sample_weight):
-    """Return the weight of each sample by its class, or raise InvalidParameterError for invalid weights."""
-    # sample_weight: (n_samples,), weight of each sample in the counts of "balanced"
+    """Return the class weight of each sample, or raise InvalidParameterError if a class weight is invalid."""
+    # sample_weight: (n_samples,), weights with which "balanced" counts samples
     if isinstance(class_weight, str):
         _, column = np.unique(y, return_inverse=True)
         counts = np.bincount(column, scale_sample_weight(sample_weight))
@@ -120,8 +120,8 @@ def require_labels(y):
 
 def check_magnitudes(X):
     """Raise ValueError for features whose variance would overflow."""
-    largest = 1e150  # its square is finite
-    # Reducing all entries at once takes a fraction of the time of reducing columns.
+    largest = 1e150  # the square of this number is finite
+    # Reducing all entries at once is much faster than reducing each column.
     if max(np.fmax.reduce(X, axis=None), -np.fmin.reduce(X, axis=None)) <= largest:
         return
     large = np.flatnonzero((np.fmax.reduce(X) > largest) | (np.fmin.reduce(X) < -largest))
@@ -133,7 +133,7 @@ def check_magnitudes(X):
 
 
 def check_features(X, constant, noise_floor, is_joint):
-    """Raise ValueError for features that are never observed, and warn of or refuse constant features."""
+    """Raise ValueError for features without observed values, and warn of or reject constant features."""
     empty = np.flatnonzero(np.isnan(X).all(axis=0))
     if len(empty):
         raise ValueError(f"feature(s) {_list_indices(empty)} of X have no observed value; drop them.")
@@ -143,7 +143,7 @@ def check_features(X, constant, noise_floor, is_joint):
             raise ValueError(
                 f"feature(s) {which} of X are constant, their covariance is singular; drop them or set noise_floor > 0."
             )
-        # Constant features do not distinguish classes: only densities depend on their variance.
+        # Constant features do not distinguish classes; only joint densities depend on their variance.
         if is_joint:
             warn_caller(f"feature(s) {which} of X are constant; their variance is set by noise_floor={noise_floor}.")
 
@@ -153,12 +153,12 @@ def _list_indices(indices, most=5):
     return f"{text}, ... ({len(indices)} in all)" if len(indices) > most else text
 
 
-# Missing values are allowed here, because require_complete names them in its error.
+# Allow missing values here: the error of require_complete says where they are.
 ARRAYS: dict = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
 
 
 def validated(X, y):
-    """Return X and y as arrays, and the fitted attributes that follow from X."""
+    """Validate X and y, and return them as arrays, with the fitted attributes that follow from X."""
     names = _get_feature_names(X)
     require_rows(X)
     if y is not None:
@@ -179,7 +179,7 @@ class SampleReading:
     allow_nan: bool
 
     def read(self, X, y, sample_weight):
-        """Return the attributes of X, and classes, labels, weights and features of the samples with positive weight."""
+        """Return fitted attributes, and the classes, labels, weights and features of the samples of positive weight."""
         X, y, attributes = validated(X, y)
         if not self.allow_nan:
             require_complete(X)

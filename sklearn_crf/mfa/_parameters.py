@@ -41,7 +41,7 @@ class Priors(HoldsOptions):
     Priors(noise_floor=0.2)
     """
 
-    # A narrower prior would exceed the precision of gradients.
+    # With a narrower prior, gradients would not be accurate enough.
     _scale: ClassVar = Interval(Real, 1e-6, None, closed="left")
     _parameter_constraints: ClassVar[dict] = {
         "mean_scale": [_scale, None],
@@ -55,9 +55,9 @@ class Priors(HoldsOptions):
 
 
 class PriorPrecisions(NamedTuple):
-    """Precisions of Gaussian priors on means and on loadings, and a noise floor.
+    """Precisions of the Gaussian priors on means and on loadings, and a noise floor.
 
-    In units in which every feature has mean 0 and variance 1. A precision of 0 is a flat prior.
+    The values are in units in which every feature has mean 0 and variance 1. A precision of 0 means a flat prior.
     """
 
     mean_precision: float
@@ -80,7 +80,7 @@ class PriorPrecisions(NamedTuple):
 
     @property
     def log_noise_bounds(self):
-        """Bounds on log noise, which also keep ``exp`` from over- or underflow if the noise diverges."""
+        """Bounds on log noise, within which ``exp`` neither overflows nor underflows."""
         return float(np.log(max(self.noise_floor, 1e-30))), float(np.log(1e30))
 
 
@@ -109,7 +109,7 @@ class MixtureParameters:
         return np.arange(len(self.means), dtype=np.int64) * n_groups // len(self.means)
 
     def restrict(self, features):
-        """Return the marginal model of some features, without the rows of all other features."""
+        """Return the parameters of the marginal distribution of some features."""
         return replace(
             self,
             means=self.means[:, features],
@@ -118,7 +118,7 @@ class MixtureParameters:
         )
 
     def rescale(self, shift, scale):
-        """Return the parameters of ``scale * x + shift``, given that these are the parameters of ``x``."""
+        """Convert the parameters of ``x`` to the parameters of ``scale * x + shift``."""
         return replace(
             self,
             means=self.means * scale + shift,
@@ -143,12 +143,12 @@ class MixtureParameters:
 
 
 def count_noise_groups(noise, n_classes, n_components):
-    """Return the number of distinct diagonal matrices ``Psi``."""
+    """Return the number of distinct noise matrices ``Psi``."""
     return {"tied": 1, "class": n_classes, "component": n_classes * n_components}[noise]
 
 
 class ParameterVector:
-    """Conversion between parameters and flat vectors with logits of probabilities and the log of ``Psi``."""
+    """Conversion between parameters and flat vectors, which contain logits of probabilities and the log of ``Psi``."""
 
     def __init__(self, n_classes, n_components, n_features, n_factors, noise):
         n_all = n_classes * n_components
@@ -176,7 +176,7 @@ class ParameterVector:
         return MixtureParameters(_log_softmax(prior), _log_softmax(weights), means, loadings, log_noise)
 
     def pack_gradient(self, params, gradient):
-        """Convert a gradient by log-probabilities, means, loadings and log noise to a gradient by the flat vector.
+        """Convert a gradient by log-probabilities, means, loadings and log noise to the gradient by the flat vector.
 
         With ``l = log_softmax(u)`` the chain rule gives ``g_u = g_l - softmax(u) sum(g_l)``.
         """

@@ -1,4 +1,4 @@
-"""Plan of a fit, with all parameters resolved."""
+"""Plan for training a mixture, with all parameters resolved."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from sklearn_crf.optimize._limits import FitLimits
 
 
 class Choice(NamedTuple):
-    """Parameters that may be "auto", and the temperature of the probabilities of classes."""
+    """Parameters that may be "auto", and the temperature of class probabilities."""
 
     n_components: Any = 1
     noise: Any = "class"
@@ -28,11 +28,11 @@ class Choice(NamedTuple):
 
     @property
     def without_auto(self) -> "Choice":
-        """The parameters that are given, and default values for the others."""
+        """The given parameters, with default values in place of "auto"."""
         return self.completed(Choice())
 
     def completed(self, former: "Choice") -> "Choice":
-        """Return the parameters that are given, and former values for those that are "auto"."""
+        """Return the given parameters, with the values of ``former`` in place of "auto"."""
         return Choice(
             former.n_components if _is_auto(self.n_components) else self.n_components,
             former.noise if _is_auto(self.noise) else self.noise,
@@ -62,7 +62,7 @@ class MixtureFamily(NamedTuple):
 def plan_family(
     n_components: int, n_factors: int, noise: str, *, objective: str, alpha: float, priors: Priors | None
 ) -> tuple[MixtureFamily, float]:
-    """Return the family with the scaled criterion and prior, and the factor by which the criterion was divided."""
+    """Return the family, whose criterion and prior are scaled, and the factor by which the criterion was divided."""
     priors = Priors() if priors is None else priors
     priors._validate_params()
     joint = objective == "joint"
@@ -79,12 +79,12 @@ class MixturePlan(FitLimits):
     factor: float  # factor by which the criterion was divided
     solver: MixtureSolver | None  # None for single passes of partial_fit
     init: str | dict | MixtureParameters
-    seeds: list[int]  # one for each restart
+    seeds: list[int]  # one seed for each restart
     tol: float
 
 
 def choose_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolver:
-    """Return the solver of a parameter as an object, after checking its options."""
+    """Return the solver that the parameter ``solver`` specifies, after checking its options."""
     joint = objective == "joint"
     if isinstance(solver, str):
         name = ("em" if joint and not has_missing else "lbfgs") if solver == "auto" else solver
@@ -98,7 +98,7 @@ def choose_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolv
 
 
 def count_given_components(init: Any) -> int:
-    """Return the number of components of initial means, or 1 if they have no valid shape."""
+    """Return the number of components in given initial means, or 1 if the shape of the means is invalid."""
     try:
         shape = np.shape(np.asarray(init.get("means") if isinstance(init, dict) else init))
     except ValueError:

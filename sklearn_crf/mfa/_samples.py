@@ -1,4 +1,4 @@
-"""Labelled samples with standardised features, in the block layout of all passes over them."""
+"""Labelled samples with standardised features, stored in blocks for passes over the data."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,10 +33,11 @@ class Units(NamedTuple):
 
 
 def remove_isolated_values(X, labels):
-    """Replace isolated values by NaN, and warn of them.
+    """Replace isolated values by NaN, and warn the user.
 
-    Isolated values are so extreme that no component holds them together with other values. A single one, such as a
-    sentinel or a mistake, would dominate the variance of its feature, or have a component of its own.
+    A value is isolated if it is so extreme that no component can contain both this value and other values. A single
+    isolated value, such as a sentinel or a mistake, would dominate the variance of its feature, or get a separate
+    component.
     """
     found = np.zeros(X.shape, dtype=bool)
     for c in range(labels.max() + 1):
@@ -60,7 +61,7 @@ def _mask_isolated_values(X):
     some = X[:: -(-len(X) // _tuning.MOST_VALUES)]
     median = _compute_lower_quantile(some, 0.5)
     distances = np.abs(some - median)
-    # If most values are equal, as in sparse counts, the other values are rare but not isolated.
+    # If most values are equal, as in sparse counts, different values are rare but not isolated.
     reach = np.where(_compute_lower_quantile(distances, 0.5) > 0, _compute_lower_quantile(distances, 0.9), np.inf)
     distance = X - median
     np.abs(distance, out=distance)
@@ -68,7 +69,7 @@ def _mask_isolated_values(X):
     most = max(_tuning.MOST_DISTINCT, _tuning.LARGEST_SHARE * len(X))
     for j in np.flatnonzero(isolated.any(axis=0)):
         own = isolated[:, j]
-        # Not isolated: the tail of a distribution has no gap, and a cluster has many distinct values.
+        # Values are not isolated if there is no gap (the tail of a distribution) or there are many of them (a cluster).
         has_gap = distance[own, j].min() > _tuning.LEAST_GAP * np.nanmax(distance[~own, j])
         if not has_gap or len(np.unique(X[own, j])) > most:
             isolated[:, j] = False
@@ -82,7 +83,7 @@ def _compute_lower_quantile(X, share):
 
 
 def measure(X, weight):
-    """Return mean and scale of each feature, and a mask of constant features. The scale of constant features is 1."""
+    """Return the mean and scale of each feature (scale 1 for constant features), and a mask of constant features."""
     observed = ~np.isnan(X)
     if observed.all():
         total = np.full(X.shape[1], weight.sum())
@@ -98,13 +99,16 @@ def measure(X, weight):
 
 
 def compute_units(mean, variance):
-    """Return mean and scale of features with a mean and variance, and a mask of constant features."""
+    """Return the units for features with a given mean and variance, and a mask of constant features."""
     constant = variance <= (100 * np.finfo(float).eps * np.abs(mean)) ** 2
     return Units(mean, np.sqrt(np.where(constant, 1.0, variance))), constant
 
 
 class StandardisedSamples(NamedTuple):
-    """Labelled samples with standardised features; labels number the classes that have samples."""
+    """Labelled samples with standardised features.
+
+    Labels are indices into the classes that have samples.
+    """
 
     X: np.ndarray  # (n, d), NaN where a value is missing
     labels: np.ndarray  # (n,) int
@@ -119,8 +123,8 @@ class MissingPattern(NamedTuple):
     """Samples that have the same observed features, in the form that kernels expect."""
 
     features: object  # a full slice or an index array
-    # Blocks (d + 1, n) of samples of one class each, with a last row of 1, one after the other; weights (N,); the
-    # index of the first sample of each block, followed by N; the class of each block
+    # Four arrays: the concatenated blocks (d + 1, n), each with samples of one class and a last row of 1;
+    # the weights (N,); the index of the first sample of each block, followed by N; and the class of each block.
     blocks: tuple
 
 
@@ -133,7 +137,7 @@ class SampleBlocks:
         self.n_features = X.shape[1]
         self.class_weight = np.bincount(labels, weights=weight, minlength=n_classes)
         self.total_weight = float(self.class_weight.sum())
-        # Threads share the blocks, whose size does not depend on the number of threads.
+        # Threads divide the blocks among them; block sizes do not depend on the number of threads.
         size = int(np.clip(len(X) // 64, *_tuning.BLOCK_SAMPLES))
         self.patterns = [
             MissingPattern(features, _copy_into_blocks(X, features, rows, labels, weight, size))
@@ -141,12 +145,12 @@ class SampleBlocks:
         ]
 
     def total_of(self, function, params, *arguments, n_threads=1):
-        """Return the sum over all samples that ``function`` computes from the blocks."""
+        """Sum over all samples the quantities that ``function`` computes from the blocks."""
         return function(params, self, *arguments, n_threads)
 
 
 def _copy_into_blocks(X, features, rows, labels, weight, size):
-    """Copy some rows into blocks of about ``size`` samples of one class each."""
+    """Copy the given rows into blocks of about ``size`` samples, each block with samples of one class."""
     own = labels[rows]
     rows = rows[np.argsort(own, kind="stable")]
     counts = np.bincount(own)
@@ -170,8 +174,8 @@ class TrainingData:
 
     classes: np.ndarray  # names of all classes
     class_count: np.ndarray  # (n_classes,), total weight of the samples of each class
-    present: np.ndarray  # (n_classes,) bool: the classes that are trained
-    samples: StandardisedSamples  # for initial values; labels number the present classes
+    present: np.ndarray  # (n_classes,) bool: the classes that have samples
+    samples: StandardisedSamples  # samples for initial values; labels are indices into the present classes
     constant: np.ndarray  # (n_features,) bool
     has_missing: bool
     log_volume: float  # mean log-ratio of the densities of standardised and original samples
@@ -181,8 +185,8 @@ class TrainingData:
 
     @classmethod
     def of(cls, attributes, classes, labels, weight, X, *, units=None, present=None):
-        """Build the data of a fit from samples in memory that have been read."""
-        # units, present: from earlier samples; None computes them from these samples
+        """Build the training data from validated samples in memory."""
+        # units, present: values from earlier samples; if None, computed from these samples
         units, constant = measure(X, weight) if units is None else (units, np.zeros(X.shape[1], dtype=bool))
         log_scale, missing = np.log(units.scale), np.isnan(X)
         per_row = (~missing) @ log_scale if missing.any() else np.full(len(X), log_scale.sum())
@@ -200,5 +204,5 @@ class TrainingData:
 
 
 def numbered(labels, present):
-    """Return labels renumbered over the classes that are present."""
+    """Convert labels to indices into the classes that are present."""
     return (np.cumsum(present) - 1)[labels]

@@ -1,4 +1,4 @@
-"""Samples in shards: their common properties, a subset for initial values, and sums over all samples."""
+"""Samples in shards: properties of all samples, a subset for initial values, and sums over all samples."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from sklearn_crf.mfa._tuning import START_SAMPLES
 
 
 class ShardMoments(NamedTuple):
-    """Total weight, mean, and weighted sum of squares about the mean, of the observed values of each feature."""
+    """Total weight, mean, and weighted sum of squared deviations of the observed values of each feature."""
 
     total: np.ndarray
     mean: np.ndarray
@@ -35,7 +35,7 @@ class ShardMoments(NamedTuple):
         return cls(total, mean + shift, weight @ np.square(centred) - total * np.square(shift))
 
     def joined(self, other):
-        """Return the moments of the samples of both objects together."""
+        """Return the moments of the union of both sets of samples."""
         total = self.total + other.total
         share = np.divide(other.total, total, out=np.zeros_like(total), where=total > 0)
         gap = other.mean - self.mean
@@ -45,7 +45,7 @@ class ShardMoments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardedData(TrainingData):
-    """Labelled samples of a fit in shards, with some samples of each class in memory for initial values."""
+    """Labelled training samples in shards, with some samples of each class in memory for initial values."""
 
     shards: Any = None
     reading: Any = None
@@ -54,7 +54,7 @@ class ShardedData(TrainingData):
 
     @contextmanager
     def blocks(self):
-        """Yield the samples in blocks, which stay where their shards are."""
+        """Yield the samples in blocks, which stay in the processes that hold their shards."""
         make = partial(_blocks, self.reading, self.classes[self.present], self.samples.units)
         kept = KeptObjects(self.shards, make)
         try:
@@ -85,7 +85,7 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
     units, constant = compute_units(joined.mean, joined.squares / np.where(joined.total > 0, joined.total, 1.0))
     X, y, weight = (np.concatenate([part["samples"][k] for part in found]) for k in range(3))
     labels = np.searchsorted(classes, y)
-    # Scale the weights so that each class keeps the total weight of its samples.
+    # Scale the weights so that the total weight of each class does not change.
     drawn = np.bincount(labels, weights=weight, minlength=len(classes))
     weight = weight * np.divide(count, drawn, out=np.zeros_like(count), where=drawn > 0)[labels]
     return ShardedData(
@@ -103,14 +103,14 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
 
 
 def _set_class_weights(shards, reading):
-    """Return a reading with the weights of classes over all shards, because a shard may lack classes."""
+    """Return a copy of ``reading`` with class weights computed over all shards, because a shard may lack classes."""
     found = shards.map(_count_classes, replace(reading, class_weight=None))
     names = sort_classes([classes for classes, _ in found])
     count = np.zeros(len(names))
     for classes, own in found:
         count[np.searchsorted(names, classes)] += own
     weights = compute_class_weights(reading.class_weight, names, count).tolist()
-    # A class of weight zero stays among the classes, although none of its samples counts.
+    # A class of weight zero remains in the list of classes, although its samples are ignored.
     classes = names if reading.classes is None else reading.classes
     return replace(reading, classes=classes, class_weight=dict(zip(names.tolist(), weights, strict=True)))
 
@@ -127,7 +127,7 @@ def _survey(shard, request):
     reading, per_class = request
     shard.cache.clear()
     with shard.named_in_errors(), limit_blas_threads():
-        # Cache the samples that were checked, to save a second load unless memory is short or the shard moves.
+        # Cache the checked samples to avoid a second load, unless memory is short or the shard moves.
         shard.cache["samples"] = attributes, classes, labels, weight, X = reading.read(*shard.load())
         rng, rows = np.random.default_rng(shard.number), []
         for c in range(len(classes)):
@@ -149,7 +149,7 @@ def _survey(shard, request):
 
 
 class ShardedBlocks:
-    """The :class:`SampleBlocks` of every shard, which stay where the shards are."""
+    """The :class:`SampleBlocks` of all shards, each in the process that holds its shard."""
 
     def __init__(self, kept, n_features):
         self._kept = kept

@@ -27,21 +27,21 @@ from sklearn_crf.optimize import minimize_lbfgs, minimize_sgd
 
 
 class Ascent(NamedTuple):
-    """Final parameters of a solver, and the losses on the way."""
+    """Final parameters of a solver, and the loss after each iteration."""
 
     params: MixtureParameters
-    losses: np.ndarray  # -(criterion + log prior) / total weight at the start and after each iteration
+    losses: np.ndarray  # -(criterion + log prior) / (total weight), at the start and after each iteration
     converged: bool
     was_stopped: bool = False  # whether a callback ended the iterations
 
 
 class NegativeCriterion:
-    """Loss of a flat vector: the mean negative criterion minus the log prior."""
+    """Loss as a function of the flat vector: minus the mean of the criterion and the log prior over all samples."""
 
     def __init__(self, samples, data, criterion, prior, packing, n_threads=1):
         self.samples, self.data = samples, data
         self.criterion, self.prior = criterion, prior
-        # The prior belongs to all samples together; a mini-batch gets its share.
+        # The prior counts once for all samples, so a mini-batch gets a proportional share.
         self.prior_share = 1.0 / data.total_weight
         self.packing, self.n_threads = packing, n_threads
 
@@ -58,11 +58,11 @@ class NegativeCriterion:
         return -(value / data.total_weight + self.prior.log_density(params) * share), -flat
 
     def of_rows(self, rows, vector):
-        """Estimate the loss and its gradient from some samples."""
+        """Estimate the loss and its gradient from a mini-batch of samples."""
         samples = self.samples
         batch = samples.batch(rows)
         data = SampleBlocks(batch.X, batch.labels, batch.weight, len(self.data.class_weight))
-        # Divide by the expected weight of a mini-batch, so that samples count equally in all mini-batches.
+        # Divide by the expected weight of a mini-batch, so that a sample counts the same in any mini-batch.
         data.total_weight = self.data.total_weight / len(samples.X) * len(rows)
         return self(vector, data)
 
@@ -71,7 +71,7 @@ class ScaledCriterion:
     """A criterion as a function of ``z = (x - lowest) / standard error``, with ``z >= 0`` for entries of the noise."""
 
     def __init__(self, objective, start, lengths=None):
-        # lengths: (size,), scale of each entry in flat vectors; None uses the standard errors at the start
+        # lengths: (size,), scale of each entry of flat vectors; if None, the standard errors at the start are used
         self.objective = objective
         packing = objective.packing
         low, self._high = objective.prior.log_noise_bounds
@@ -111,7 +111,7 @@ class ScaledCriterion:
         return self.project((vector - self._lowest) / self.lengths)
 
     def vector(self, z):
-        """Return the flat vector for a z."""
+        """Return the flat vector that corresponds to z."""
         x = self._lowest + z * self.lengths
         log_noise = self.objective.packing.split(x)[4]
         np.minimum(log_noise, self._high, out=log_noise)
@@ -126,7 +126,7 @@ class ScaledCriterion:
 
 
 def compute_fisher_information(params, class_share):
-    """Return the diagonal of the Fisher information per sample, if labels and components of samples are known.
+    """Return the diagonal of the Fisher information per sample, as if class and component of each sample were known.
 
     For a Gaussian the entry is ``Sigma^-1_jj`` for a mean, ``Sigma^-1_jj (L' Sigma^-1 L)_kk`` for a loading (without
     the term of second order in the inverse), and ``(Psi_jj Sigma^-1_jj)^2 / 2`` for the log noise.
@@ -155,12 +155,12 @@ def compute_standard_errors(packing, params, class_share):
 
 
 def ignore_iterations(loss, params):
-    """Do nothing and return False, in place of a callback that never asks to stop."""
+    """Do nothing and return False; used in place of a callback."""
     return False
 
 
 def _check_ascent(found, objective, start, *arguments):
-    """Return the result of a solver after checking that its parameters have the shapes of the start."""
+    """Return the result of a solver, after checking that its parameters have the shapes of the initial parameters."""
     if not isinstance(found, Ascent) or not isinstance(found.params, MixtureParameters):
         raise TypeError(f"an Ascent with MixtureParameters is needed, got {type(found).__name__}.")
     for name, values in vars(start).items():
@@ -267,13 +267,13 @@ class EM(MixtureSolver):
     accelerate: bool = True
 
     def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
-        # The first step would raise noise below the floor, and the likelihood would fall.
+        # Clip noise at the floor now: otherwise the first step would do so, and lower the likelihood.
         current = replace(start, log_noise=np.clip(start.log_noise, *objective.prior.log_noise_bounds))
         steps = _EMSteps(objective, current, max_iter, on_iteration)
         extrapolation = _Extrapolation(objective, current)
         loss, following = steps.take(current)
         n_closed = 0
-        # Use the largest of the last factors: after an extrapolation, steps in fast directions give too small factors.
+        # Use the largest of the last factors: fast directions make factors too small just after an extrapolation.
         factors: deque = deque(maxlen=5)
         while not steps.are_over:
             previous, current = current, following
@@ -294,12 +294,12 @@ class EM(MixtureSolver):
 
 
 class _EMSteps:
-    """Iterations of expectation-maximisation, with the losses of the iterations that were kept."""
+    """Iterations of expectation-maximisation, with the losses of the accepted iterations."""
 
     def __init__(self, objective, start, max_iter, on_iteration):
         self._objective, self._on_iteration = objective, on_iteration
         self._step = choose_em_step(start, objective.data, objective.prior, objective.n_threads)
-        self._n_left = max_iter + 1  # the first step computes the loss of the start
+        self._n_left = max_iter + 1  # one more, because the first step computes the loss at the start
         self.was_stopped = False
         self.losses = []
 
@@ -308,7 +308,10 @@ class _EMSteps:
         return self.was_stopped or self._n_left == 0
 
     def take(self, params, limit=np.inf):
-        """Return the loss of parameters and the next parameters; record the loss unless it exceeds the limit."""
+        """Make one step: return the loss at given parameters and the next parameters.
+
+        The loss is recorded unless it exceeds ``limit``.
+        """
         checkpoint()
         value, following = self._step(params)
         loss = -value / self._objective.data.total_weight
@@ -321,7 +324,7 @@ class _EMSteps:
 
 
 class _Extrapolation:
-    """Extrapolation from three successive parameters, in units of their standard errors at the start."""
+    """Extrapolation from the parameters of three successive iterations, in units of the initial standard errors."""
 
     def __init__(self, objective, start):
         self._objective, self._packing = objective, objective.packing
@@ -330,7 +333,7 @@ class _Extrapolation:
         self._longest = 4.0
 
     def factor(self, previous, current, following):
-        """Return ``a``, the factor by which to extrapolate from three successive parameters."""
+        """Return the extrapolation factor ``a`` for the parameters of three successive iterations."""
         first, second, third = (self._packing.pack(params) / self._scale for params in (previous, current, following))
         self._start, self._step = first, second - first
         self._turn = third - second - self._step
@@ -338,7 +341,7 @@ class _Extrapolation:
         return np.linalg.norm(self._step) / turn if turn > 0 else 1.0
 
     def take(self, steps, current, loss, following):
-        """Continue from the extrapolated parameters if these are no worse than ``current``, or from ``following``."""
+        """Continue from the extrapolated parameters if their loss is at most ``loss``, otherwise from ``following``."""
         a = min(float(np.linalg.norm(self._step) / np.linalg.norm(self._turn)), self._longest)
         params = self._packing.unpack((self._start + 2 * a * self._step + a * a * self._turn) * self._scale)
         low, high = self._objective.prior.log_noise_bounds
@@ -406,8 +409,8 @@ def _descend(
     problem: Any, start: np.ndarray, value: float, max_iter: int, tol: float, history_size: int, callback: Callable
 ) -> tuple[Any, bool, bool]:
     """Run L-BFGS and return its result, whether it has converged, and whether the callback stopped it."""
-    # value: loss at the start; converged: the gradient vanishes, or the last iterations gained too little
-    # callback: called after each iteration; returning True stops without convergence
+    # value: loss at the start; converged: the gradient is within the tolerance, or recent iterations gained too little
+    # callback: function called after each iteration; if it returns True, the run stops without convergence
     latest: deque = deque([value], maxlen=N_FLAT + 1)
     was_stopped = False
 
@@ -493,7 +496,10 @@ class ScaledSGD(MixtureSolver):
 
     @staticmethod
     def _is_near_optimum(problem: Any, epochs: Any, max_iter: int, tol: float) -> bool:
-        """Return whether L-BFGS from the best parameters gains little: small gains of epochs alone prove nothing."""
+        """Return whether L-BFGS gains little from the best parameters.
+
+        Small gains of epochs alone do not prove convergence.
+        """
         least = min(epochs.losses)
         floor = least - max(tol, SHARE_LEFT * (epochs.losses[0] - least))
         options = max_iter, tol, 20, lambda point: point.fun < floor
@@ -502,7 +508,7 @@ class ScaledSGD(MixtureSolver):
 
 
 class _Epochs:
-    """Callback that computes the loss over all samples after each epoch, and stops when the loss no longer falls."""
+    """Callback that computes the loss over all samples after each epoch, and stops training if it no longer falls."""
 
     def __init__(self, problem, tol, on_iteration):
         self._problem, self._tol, self._on_iteration = problem, tol, on_iteration
@@ -510,7 +516,7 @@ class _Epochs:
 
     def __call__(self, point):
         value, _ = self._problem(point.x)
-        if not np.isfinite(value):  # steps are too long, and later steps would be no better
+        if not np.isfinite(value):  # the steps are too long, and later steps would not be better
             return True
         least = min(self.losses)
         self.n_stale = 0 if value < least - self._tol else self.n_stale + 1

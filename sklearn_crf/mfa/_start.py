@@ -15,9 +15,10 @@ from sklearn_crf.mfa._parameters import MixtureParameters, count_noise_groups
 
 def find_class_start(c, X, labels, weight, assign, *, n_components, n_factors, seed):
     """Return the weight, mean, loadings and residual variances of each cluster of a class."""
-    # X: (n, d); labels: (n,); weight: (n,); assign: function of c, samples and weights that returns clusters of samples
+    # X: (n, d); labels: (n,); weight: (n,)
+    # assign: function of c, samples and weights that returns the cluster of each sample
     rows = np.flatnonzero(labels == c)
-    # ``take`` and ``compress`` release the interpreter's lock; indexing does not.
+    # ``take`` and ``compress`` release the interpreter's lock, but indexing does not.
     X_c, w_c = filled(X.take(rows, axis=0), weight[rows]), weight[rows]
     part = assign(c, X_c, w_c)
     return [_fit_cluster(X_c, w_c, part == k, n_factors, seed) for k in range(n_components)]
@@ -25,7 +26,7 @@ def find_class_start(c, X, labels, weight, assign, *, n_components, n_factors, s
 
 def _fit_cluster(X, weight, own, n_factors, seed):
     """Return the weight, mean, loadings and residual variances of one cluster of a class."""
-    # A cluster that is too small to have its own directions uses the directions of its class.
+    # A cluster with at most n_factors samples uses the principal directions of its class.
     n_own = own.sum()
     of_class, of_cluster = (X, weight), _rows(own, X, weight)
     mean = _compute_weighted_mean(*(of_cluster if n_own else of_class))
@@ -39,7 +40,7 @@ def _rows(chosen, X, weight):
 
 
 def _compute_weighted_mean(X, weight):
-    # np.average would make a weighted copy of all samples. ``@`` holds the interpreter's lock if a factor is a row.
+    # np.average would make a weighted copy of all samples, and ``@`` would hold the interpreter's lock.
     return weight.dot(X) / weight.sum()
 
 
@@ -55,7 +56,7 @@ def combine_class_starts(classes, noise, floor):
     pooled = np.zeros((group[-1] + 1, means.shape[1]))
     np.add.at(pooled, group, counts.reshape(-1, 1) * residual)
     pooled /= np.bincount(group, weights=counts.ravel())[:, None]
-    # Noise that starts at the floor would stay there before anything is learned.
+    # Start above the floor: noise at the floor would stay there before training has learned anything.
     log_noise = np.log(np.maximum(pooled, max(floor, 1e-4)))
     log_prior = np.log(per_class / per_class.sum())
     return MixtureParameters(log_prior, np.log(counts / per_class[:, None]), means, loadings, log_noise)
@@ -93,8 +94,8 @@ def compute_principal_loadings(X, weight, n_factors, seed):
         found = len(singular)
         values, vectors = np.zeros(n_factors), np.zeros((n_features, n_factors))
         values[:found], vectors[:, :found] = singular**2, rows.T
-    # Directions without variance would be determined by rounding, so use axes instead. The threshold is absolute for
-    # standardised features, so that it also detects a class of equal samples, whose variance is pure rounding.
+    # Rounding would determine directions without variance, so use the axes of features instead.
+    # The threshold is absolute, because the variance in a class of equal samples is only rounding.
     empty = np.flatnonzero(values <= 1e-10 * max(variances.sum(), 1.0))
     vectors[:, empty] = np.eye(n_features)[:, empty]
     values = np.maximum(values, 0)
@@ -122,7 +123,7 @@ def make_kmeans_partition(n_components, seed):
         rows = rng.choice(len(X), _tuning.START_SAMPLES, replace=False)
         some = X[rows], weight[rows]
         runs = [_run_kmeans(*some, _seeds(*some, n_components, rng)) for _ in range(3)]
-        # Choose the first of the runs that found equal clusters, whatever the rounding.
+        # If several runs found equal clusters, choose the first run, whatever the rounding of their sums.
         least = min(inertia for inertia, _, _ in runs) * (1 + 1e-9)
         return _run_kmeans(X, weight, next(centres for inertia, _, centres in runs if inertia <= least))[1]
 
@@ -138,13 +139,16 @@ def _run_kmeans(X, weight, centres):
     mean = np.full(len(X), 1 / len(X)).dot(X)
     spread = np.einsum("ij,ij->", X, X) / len(X) - mean @ mean
     labels, centres = np.empty(len(X), dtype=np.int64), centres.copy()
-    # The tolerance is as in scikit-learn: squared steps of centres below 1e-4 of the mean variance of a feature.
+    # As in scikit-learn, stop when centres move by a squared distance below 1e-4 times the mean variance of features.
     inertia = k_means(X, weight, centres, labels, 300, 1e-4 * spread / X.shape[1])
     return inertia, labels, centres
 
 
 def nearest_centres(c, X, weight, *, centres=None, n_components=None, seed=None):
-    """Return the nearest centre of each sample of a class, by default of ``n_components`` randomly drawn samples."""
+    """Return the index of the nearest centre to each sample of a class.
+
+    By default, the centres are ``n_components`` randomly drawn samples.
+    """
     if centres is None:
         centres = X[np.random.default_rng(seed).choice(len(X), n_components, replace=False)]
     square = np.square(centres).sum(axis=1)

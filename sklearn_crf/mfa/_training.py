@@ -23,7 +23,7 @@ from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
 
 def find_starts(samples, family, init, seeds, n_jobs=None):
-    """Find initial values for each restart, given seeds. Initial values do not depend on the criterion."""
+    """Find the initial values of each restart, which depend on its seed but not on the criterion."""
     if isinstance(init, MixtureParameters):
         return [samples.units.to_standard(init) for _ in seeds]
     n_classes = int(samples.labels.max()) + 1
@@ -65,8 +65,8 @@ def _replace_given_parameters(start, given, units):
 
 
 def train(data, plan, on_iteration=ignore_iterations, starts=None):
-    """Run all restarts in parallel and return their ends."""
-    # starts: pairs of parameters and a seed; None finds the starts of the plan
+    """Run all restarts in parallel, and return the result of each restart."""
+    # starts: list of pairs of initial parameters and a seed; if None, found from the plan
     family = plan.family
     if starts is None:
         found = find_starts(data.samples, family, plan.init, plan.seeds, plan.n_jobs)
@@ -86,7 +86,7 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
                 limits = {"max_iter": plan.max_iter, "tol": plan.tol, "seed": seed}
                 return plan.solver.minimize(objective, start, **limits, on_iteration=on_iteration)
 
-        # If fewer restarts are left than threads, several threads share each of these restarts.
+        # If there are fewer remaining restarts than threads, each restart gets several threads.
         n_together = len(starts) - len(starts) % split_threads(n_jobs, len(starts))[0]
         lots = starts[:n_together], starts[n_together:]
         with limit_blas_threads():
@@ -99,7 +99,8 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
     The noise and ``alpha`` are chosen for the fewest components. Components are then added as long as this helps.
     """
     # asked: Choice; plan_of: function of a Choice that returns a plan of one restart
-    # returns: Choice; samples that repeat a sample are held out together, so copies of a sample count as its weight
+    # returns: Choice
+    # Copies of a sample are held out together, so that they have the same effect as a larger weight.
     samples, least = data.samples, asked.without_auto.n_components
     ranks, counts = _ranks(samples)
     if not asked.is_open or counts.min() < _tuning.FOLDS * (least + 1):
@@ -108,24 +109,24 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
     samples, fold_of = samples.batch(chosen), ranks[chosen] % _tuning.FOLDS
 
     def scores(task: tuple[Choice, int], n_threads: int) -> np.ndarray:
-        """Return the log joint probabilities of the samples of a fold, (n, n_classes), NaN if training fails."""
+        """Return the log joint probabilities (n, n_classes) of the samples of a fold, NaN if training fails."""
         candidate, fold = task
         own = samples.batch(fold_of != fold)
         part = TrainingData.of({}, np.arange(len(counts)), own.labels, own.weight, own.X)
-        # A feature that is constant without the held-out samples says nothing about them.
+        # A feature that is constant in the training samples says nothing about the held-out samples.
         held_out = np.where(part.constant, 0.0, part.samples.units.standardise(samples.X[fold_of == fold]))
-        # Start as the fit does: after few iterations, discriminative training still depends on its start.
+        # Start as the final fit does, because short discriminative training depends on its start.
         plan = replace(plan_of(candidate), n_jobs=1)
         try:
             return compute_joint_log_density(train(part, plan)[0].params, held_out, 1)
-        except ValueError:  # a singular covariance
+        except ValueError:  # a covariance is singular
             return np.full((len(held_out), len(counts)), np.nan)
 
     by_fold = np.argsort(fold_of, kind="stable")
     truth, weight = samples.labels[by_fold], samples.weight[by_fold]
 
     def best_of_candidates(candidates: list[Choice]) -> tuple[float, Choice]:
-        """Return the smallest log-loss, and the choice that has it with its temperature."""
+        """Return the smallest log-loss, and the choice that attains it, with its temperature."""
         found = map_coarse(scores, [(each, fold) for each in candidates for fold in range(_tuning.FOLDS)], n_jobs)
         losses = []
         for i, each in enumerate(candidates):
@@ -146,16 +147,16 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
 
 
 def _ranks(samples: StandardisedSamples) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rank of each sample among the different samples of its class, and the number of them in each class."""
+    """Return the rank of each sample among the distinct samples of its class, and their number in each class."""
     rows = np.column_stack([samples.labels, np.where(np.isnan(samples.X), np.inf, samples.X)])
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
     counts = np.bincount(distinct[:, 0].astype(int))
-    # Neighbours in this order have similar features, so the folds do, too.
+    # Successive samples in this order have similar features, so all folds are similar.
     return place.ravel() - (np.cumsum(counts) - counts)[samples.labels], counts
 
 
 def _fit_temperature(log_joint: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Return the least log-loss of probabilities at a temperature of at least 1, and the temperature."""
+    """Find the temperature of at least 1 with the least log-loss; return this log-loss and the temperature."""
 
     def loss(log_temperature: float) -> float:
         scores = log_joint / np.exp(log_temperature)
@@ -180,7 +181,7 @@ def choose_best_restart(ends):
 
 
 def make_online_pass(samples, family, n_classes, find_start, former, rng):
-    """Make a step for each mini-batch of samples in random order, and return the averaged parameters and the state."""
+    """Make one step for each mini-batch of samples, in random order; return the averaged parameters and the state."""
     # find_start: function without arguments that returns the parameters before the first step
     # former: state after the previous pass, None for the first pass; rng: RandomState that determines the order
     # returns: parameters, and the state for the next pass as a dict of arrays and numbers

@@ -1,4 +1,4 @@
-"""Conversion between pairwise models and factor graphs, and models of some components."""
+"""Conversion between pairwise models and factor graphs, and extraction of parts of a model."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -60,11 +60,11 @@ def _states(model):
 
 
 def _find_distinct_tables(model):
-    """Return the first edge of each table of the factor graph, the table of each edge, and the tables' shapes."""
+    """Return the first edge of each distinct edge table, the table index of each edge, and the shapes of tables."""
     tails, heads = model.graph.edges.T
     n_states = _states(model)
     value = model.edge_type if model.edge_weight is None else np.arange(model.graph.n_edges)
-    # A number that identifies each table by its type (or edge) and its numbers of rows and columns.
+    # key: (E,), a number that encodes the type (or index) of each edge and the shape of its table
     radix = model.n_columns + 1
     key = (value.astype(np.int64) * radix + n_states[tails]) * radix + n_states[heads]
     distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
@@ -72,12 +72,12 @@ def _find_distinct_tables(model):
 
 
 def convert_to_pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarray:
-    """Convert the derivative by the tables of a factor graph to the derivative by the tables of its pairwise model."""
+    """Convert derivatives by the tables of a factor graph to derivatives by the tables of its pairwise model."""
     # log_table: (n_cells,); returns: (T, R, K, K), float64
     first, _, shapes = _find_distinct_tables(model)
     pairs = np.zeros((len(first), model.n_columns, model.n_columns))
     start = int(_states(model).sum())
-    # Tables of additional factors may follow the tables of the edges.
+    # The tables of the edges may be followed by tables of additional factors.
     pairs[_cells(shapes, model.n_columns)] = log_table[start : start + int(np.prod(shapes, axis=1).sum())]
     n_types, n_features = model.tables.shape[:2]
     weight = np.ones((len(first), n_features)) if model.edge_weight is None else model.edge_weight[first]
@@ -91,7 +91,7 @@ def convert_to_pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) 
 
 
 def _cells(shapes: np.ndarray, n_columns: int) -> np.ndarray:
-    """Return a mask of the cells of padded tables that are in use."""
+    """Return a mask of the cells of padded tables that lie within the shape of each table."""
     # shapes: (n, 2), rows and columns of each table; returns: (n, K, K) of bool
     rows, columns = shapes[:, 0, None, None], shapes[:, 1, None, None]
     state = np.arange(n_columns)
@@ -154,7 +154,10 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
 
 
 def _edges(model, factors, scope):
-    """Return the edges in the order of their first factors, their types, and the table of each type."""
+    """Return the edges, the type of each edge, and the table of each type.
+
+    Edges are in the order of their first factors.
+    """
     pair = np.sort(scope, axis=1)
     _, first, inverse = np.unique(pair, axis=0, return_index=True, return_inverse=True)
     inverse = inverse.ravel()
@@ -180,7 +183,7 @@ def _edges(model, factors, scope):
 def extract_components(
     model: PairwiseModel | FactorGraph, chosen: np.ndarray
 ) -> tuple[PairwiseModel | FactorGraph, np.ndarray]:
-    """Return the part of a model in the chosen connected components, and the indices of its nodes."""
+    """Restrict a model to the chosen connected components; return the submodel and the indices of its nodes."""
     # chosen: (n_components,) of bool
     component = model.component if isinstance(model, FactorGraph) else model.graph.component
     inside = chosen[component]
@@ -188,7 +191,7 @@ def extract_components(
 
 
 def extract_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> PairwiseModel | FactorGraph:
-    """Return the submodel on some nodes: the scores of these nodes, and the factors that have no other node."""
+    """Restrict a model to some nodes, and to the factors whose nodes are all among them."""
     # inside: (N,) of bool
     nodes = np.flatnonzero(inside)
     number = np.cumsum(inside) - 1
@@ -231,7 +234,7 @@ def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
 def _select_factors_inside(model, inside, number):
     owner = np.repeat(np.arange(model.n_factors), model.arity)
     is_inside = np.bincount(owner, ~inside[model.scope], model.n_factors) == 0
-    # Factors without nodes go with the first node.
+    # Factors without nodes belong to the part that contains the first node.
     is_inside[model.arity == 0] = inside[0]
     factors, slots = np.flatnonzero(is_inside), is_inside[owner]
     return replace(

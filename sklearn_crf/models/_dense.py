@@ -1,4 +1,4 @@
-"""Fully connected fields, whose pairwise scores are filters over all nodes."""
+"""Fully connected fields, whose pairwise scores are computed by filters over all nodes."""
 
 from dataclasses import dataclass
 
@@ -90,7 +90,7 @@ class DenseModel(ChecksPickles):
 
     @property
     def tables(self) -> np.ndarray:
-        """Compatibilities in full, (M, K, K) float64."""
+        """Compatibility matrices of all filters, (M, K, K) float64."""
         if self.compatibility.ndim == 3:
             return self.compatibility
         diagonal = self.compatibility.reshape(len(self.filters), -1 if len(self.filters) else 1)

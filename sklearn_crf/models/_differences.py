@@ -20,7 +20,7 @@ from sklearn_crf.models._pairwise import (
 
 @singledispatch
 def compute_labeling_difference(model: Any, labels: ArrayLike, others: ArrayLike) -> tuple[np.ndarray, Any]:
-    """Return the score terms and statistics of ``labels`` minus the score terms and statistics of ``others``."""
+    """Compare two labelings: return the score terms and statistics of ``labels`` minus those of ``others``."""
     # labels: (N,) of int; others: (N,) of int; returns: terms: (N,), float64, and statistics
     statistics = compute_labeling_statistics(model, labels).minus(compute_labeling_statistics(model, others))
     return compute_score_terms(model, labels) - compute_score_terms(model, others), statistics
@@ -41,9 +41,9 @@ def _subtract_in_one_pass(
 def compute_label_excess(
     model: PairwiseModel, labels: np.ndarray, statistics: Statistics, log_z_terms: np.ndarray
 ) -> tuple[np.ndarray, Statistics, np.ndarray] | None:
-    """Return log-partition terms and expected statistics minus the score terms and statistics of labels.
+    """Subtract the score terms and statistics of labels from log-partition terms and expected statistics.
 
-    The third value is the state of largest marginal of each node. Returns None if a label is not a state.
+    Return both differences, and the state with the largest marginal of each node; or None if a label is not a state.
     """
     # labels: (N,) of int; log_z_terms: (N,), float64; returns: terms: (N,), float64, excess, predicted: (N,), int32
     labels = as_integers(labels, "labels", shape=(model.n_nodes,), kinds="iub")
@@ -65,7 +65,7 @@ def compute_label_excess(
 
 
 def count_pair_states(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
-    """Return the derivative of the score of a labeling by the tables, separately for each group of edges."""
+    """Return the derivatives of the score of a labeling by the tables, separately for each group of edges."""
     # labels: (N,) of int; edge_group: (E,) of int; returns: (n_groups, T, R, K, K), float64
     n_types = max(len(model.tables), 1)
     n_groups = as_integer(n_groups, "n_groups", highest=MAX_INT32 // n_types)

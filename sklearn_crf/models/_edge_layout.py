@@ -9,7 +9,7 @@ from sklearn_crf._numbers import as_integers, as_scores, check_product, sum_squa
 
 
 class EdgeLayout:
-    """Types and weights of edges, shared by models that differ in scores only, and a cache of derived data."""
+    """Types and weights of edges, shared by models that differ only in their scores, and a cache of derived data."""
 
     # edge_type: (E,), int32; edge_weight: (E, R) or None
 
@@ -21,17 +21,17 @@ class EdgeLayout:
 
     @classmethod
     def of(cls, edge_type, edge_weight, n_edges, n_types, n_features, dtype):
-        """Check types and weights for tables of shape (n_types, n_features, K, K) and return their layout."""
+        """Check edge types and weights for tables of shape (n_types, n_features, K, K), and return the layout."""
         edge_type = check_edge_type(edge_type, n_edges, n_types, "tables")
         return cls(edge_type, _check_edge_weight(edge_weight, n_edges, n_features, dtype))
 
     def check_product(self, tables):
-        """Raise ValueError if weights times tables are undefined or may exceed the limit on scores."""
+        """Raise ValueError if products of weights and tables are undefined or may exceed the limit on scores."""
         weight = self.edge_weight
         if weight is None or not len(weight):
             return
         if tables.min(initial=0.0) == -np.inf:
-            # (T, R), True for tables with -inf, whose feature must be positive
+            # forbids: (T, R), True for tables that contain -inf, whose weights must be positive
             forbids = np.isneginf(tables).any(axis=(2, 3))
             if np.any(forbids[self.edge_type] & (weight <= 0)):
                 raise ValueError(
@@ -42,7 +42,7 @@ class EdgeLayout:
 
 
 def check_edge_type(edge_type: np.ndarray | None, n_edges: int, n_types: int, name: str) -> np.ndarray:
-    """Return edge types as contiguous int32, after checking that each is a row of the field ``name``."""
+    """Return edge types as contiguous int32, after checking that each type is a row of the field ``name``."""
     if n_types < 1 and n_edges:
         raise ValueError(f"{name} has no edge type, but the graph has edges.")
     if edge_type is None:

@@ -17,7 +17,7 @@ from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, b
 
 
 def normalise_fields(given):
-    """Return the fields of a factor graph as arrays of the right types, after checking their lengths."""
+    """Convert the fields of a factor graph to arrays of the types that kernels expect, after checking their lengths."""
     log_table = as_scores(given.log_table, "log_table")
     if log_table.ndim != 1:
         raise ValueError(f"log_table must be 1-D, got shape {log_table.shape}.")
@@ -73,7 +73,7 @@ def _check_per_table(values, name, n_tables, default, dtype):
 
 
 def check_fields(graph):
-    """Raise ValueError unless the normalised fields of a factor graph fit together."""
+    """Raise ValueError unless the normalised fields of a factor graph are consistent with each other."""
     if graph.n_nodes and graph.n_states.min() < 1:
         raise ValueError(f"n_states must be at least 1, found {graph.n_states.min()}.")
     _check_range(graph.scope, graph.n_nodes, "scope")
@@ -98,7 +98,7 @@ def _check_range(values, stop, name):
 
 
 def _check_scopes(graph, factors, scope):
-    """Raise ValueError if a node is twice in a scope or a table does not fit the numbers of states of its nodes."""
+    """Raise ValueError if a scope contains a node twice, or a table does not fit the numbers of states of its nodes."""
     in_order = np.sort(scope, axis=1)
     repeated = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
     if repeated.any():
@@ -129,7 +129,7 @@ def _check_scopes(graph, factors, scope):
 
 
 def _check_cells(graph):
-    """Raise ValueError unless sparse cells ascend and lie in their table, and the factors of a table agree in arity."""
+    """Raise ValueError if the cells of a sparse table are invalid, or factors that share a table differ in arity."""
     sized = np.flatnonzero(graph.table_kind[graph.table_id] != COUNT)
     tables, first, inverse = np.unique(graph.table_id[sized], return_index=True, return_inverse=True)
     unlike = graph.arity[sized] != graph.arity[sized[first]][inverse]
@@ -299,7 +299,7 @@ class FactorGraph(ChecksPickles):
             yield factors, self.scope[self.scope_ptr[factors][:, None] + np.arange(n)]
 
     def cells(self, factors: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """Return where the score of each factor is stored, given the states of its nodes.
+        """Return the index of the stored score of each factor, given the states of its nodes.
 
         Parameters
         ----------
@@ -361,7 +361,7 @@ class FactorGraph(ChecksPickles):
         return scores
 
     def dense_table(self, factor: int) -> np.ndarray:
-        """Return the scores of all joint states of a factor as an array, whatever the kind of its table.
+        """Return the scores of all joint states of a factor as an array, for a table of any kind.
 
         Parameters
         ----------
@@ -408,7 +408,7 @@ def build_trusted_factor_graph(
     log_table: np.ndarray,
     table_ptr: np.ndarray,
 ) -> FactorGraph:
-    """Build a factor graph of dense tables without checks, from arrays that this package made itself."""
+    """Build a factor graph with dense tables from arrays that this package made, without checks."""
     graph, n_tables = FactorGraph.__new__(FactorGraph), len(table_ptr) - 1
     graph.__dict__.update(
         n_states=n_states,
@@ -426,7 +426,7 @@ def build_trusted_factor_graph(
 
 
 def _compute_cell_numbers(states: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """Return the cell number, in C order, of each row of states in a table of the shape in the same row."""
+    """Return the C-order cell number of each row of ``states``, in a table whose shape is the same row of ``shape``."""
     numbers = np.zeros(len(states), dtype=np.int64)
     for axis in range(states.shape[1]):
         numbers = numbers * shape[:, axis] + states[:, axis]

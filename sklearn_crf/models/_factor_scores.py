@@ -17,7 +17,7 @@ from sklearn_crf.models._pairwise import (
 
 
 def unite_factors(*graphs):
-    """Return a factor graph with the factors of several graphs on the same nodes, so that scores add up."""
+    """Unite the factors of several factor graphs on the same nodes; the score is the sum of their scores."""
     first = graphs[0]
     for graph in graphs[1:]:
         if not np.array_equal(graph.n_states, first.n_states):
@@ -50,7 +50,8 @@ def _cells(graph):
 class FactorStatistics(NamedTuple):
     """Derivatives of a scalar by the scores of a :class:`FactorGraph`.
 
-    For ``log_z`` they are the expected sufficient statistics, for the score of a labeling the counted ones.
+    The derivatives of ``log_z`` are the expected sufficient statistics. The derivatives of the score of a labeling are
+    the sufficient statistics of this labeling.
     """
 
     log_table: np.ndarray  # (n_cells,), float64
@@ -121,7 +122,7 @@ def add_cells(model, factors, cells, weights, log_table, table_default):
     # (T,), float64
     stored = cells >= 0
     weights = np.broadcast_to(1.0 if weights is None else weights, cells.shape)
-    # In place, because this runs once for each factor: its cost must not depend on the total size of the tables.
+    # Add in place: this function runs once per factor, so its cost must not depend on the total size of the tables.
     np.add.at(log_table, cells[stored], weights[stored])
     np.add.at(table_default, model.table_id[factors[~stored]], weights[~stored])
 
@@ -147,14 +148,14 @@ def _clamp(model: FactorGraph, labels):
 class _Changed(NamedTuple):
     """Factors of one arity, repeated for each state of one of their nodes."""
 
-    factors: np.ndarray  # (n,), each factor repeated for every state of the node
+    factors: np.ndarray  # (n,), each factor, repeated for every state of the node
     node: np.ndarray  # (n,), the node whose state changes
-    state: np.ndarray  # (n,), its new state
-    cells: np.ndarray  # (n,), cells of the changed labelings
+    state: np.ndarray  # (n,), the new state of this node
+    cells: np.ndarray  # (n,), cell of each factor after the change
 
 
 def compute_changed_scores(model: FactorGraph, labels: np.ndarray) -> tuple[list[_Changed], np.ndarray]:
-    r"""Return the score of every state of every node given the labels of all other nodes, and the factors involved.
+    r"""Return the scores of all states of each node, given the labels of all other nodes, and the factors involved.
 
     .. math:: f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """

@@ -39,7 +39,7 @@ class SparseTable(NamedTuple):
 
 
 class CountTable(NamedTuple):
-    """A table that depends only on how many of the factor's nodes are in one given state.
+    """A table that depends only on the number of nodes of the factor that are in a given state.
 
     Its memory depends on the number of listed counts only, not on the number of nodes. Factors of different arity can
     share it. For hard constraints see :func:`at_most_one`, :func:`exactly_one` and :func:`at_least_one`.
@@ -142,7 +142,7 @@ def iterate_factor_pairs(factors, name):
 
 
 def build_factor_arrays(n_states, factors):
-    """Return the fields of a FactorGraph for a list of pairs (scope, table)."""
+    """Build the fields of a FactorGraph from a list of pairs (scope, table)."""
     n_states = as_integers(n_states, "n_states", lowest=1)
     if n_states.ndim != 1:
         raise ValueError(f"n_states must be a 1-D array of integers, got shape {n_states.shape}.")
@@ -150,7 +150,7 @@ def build_factor_arrays(n_states, factors):
     tables: list[Any] = []
     for f, (scope, table) in enumerate(iterate_factor_pairs(factors, "factors")):
         scope = as_integers(scope, f"the scope of factors[{f}]", lowest=0, highest=len(n_states) - 1).ravel()
-        # The list keeps every table alive, so that no id is reused for another table.
+        # The list keeps all tables alive, because Python could otherwise reuse the id of a deleted table.
         if id(table) not in number:
             number[id(table)] = len(tables)
             tables.append((table, _flat(table, n_states[scope], f)))
@@ -219,7 +219,7 @@ def _number_cells(table, shape, f):
 
 
 def _compute_strides(shape):
-    """Return the step in cell numbers between neighbouring states of each node.
+    """Return, for each node, the difference in cell number between two successive states of the node.
 
     ``numpy.ravel_multi_index`` is limited to 32 or 64 nodes, depending on the version.
     """
@@ -228,13 +228,13 @@ def _compute_strides(shape):
 
 
 def numbers_of_states(states, shape):
-    """Return the cell numbers of joint states in C order: the inverse of :func:`decode_cells`."""
+    """Return the C-order cell numbers of joint states; :func:`decode_cells` is the inverse."""
     # states: (n_cells, arity); returns: (n_cells,), int64
     return states.astype(np.int64, copy=False) @ _compute_strides(shape)
 
 
 def decode_cells(cells, shape):
-    """Return the joint states of table cells, given the cells' numbers in C order."""
+    """Return the joint states of table cells, given the C-order numbers of the cells."""
     # cells: (n_cells,), int64; returns: (n_cells, arity), int64
     return cells[:, None] // _compute_strides(shape) % np.asarray(shape, dtype=np.int64)
 

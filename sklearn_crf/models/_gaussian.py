@@ -106,12 +106,12 @@ class GaussianModel(ChecksPickles):
 
     @cached_property
     def operator(self) -> Any:
-        """Product with J, without ``precision_operator``, computed in parts.
+        """Product of J (without ``precision_operator``) and a vector, computed in parts.
 
         ``operator(vector, start, stop, out)`` writes the nodes or rows from start to stop. ``operator.n_items`` is
         their number.
         """
-        # Products with the matrix can run along the rows of a lattice.
+        # On lattices with up to three axes, a kernel computes products row by row.
         shape = self.graph.shape
         is_stencil = self.graph.offsets is not None and shape is not None and len(shape) <= 3
         return _StencilProduct(self) if is_stencil else _GraphProduct(self)
@@ -163,7 +163,10 @@ class GaussianModel(ChecksPickles):
 
 
 class _StencilProduct:
-    """Product by rows of a lattice with up to three axes; shorter shapes are padded with leading ones."""
+    """Matrix product computed by rows of a lattice with up to three axes.
+
+    Shapes with fewer axes are padded with leading ones.
+    """
 
     def __init__(self, model):
         graph = model.graph
@@ -172,7 +175,7 @@ class _StencilProduct:
         self.offsets = np.zeros((len(graph.offsets), 3), dtype=np.int64)
         self.offsets[:, n_added:] = graph.offsets
         self.n_items = self.shape[0] * self.shape[1]
-        # One number per edge takes no more memory than the edge's type, and allows vectorised products of rows.
+        # One number per edge takes no more memory than the type of the edge, and allows vectorised products of rows.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
         self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
         # Do not store the model, which holds this object: the reference cycle would delay freeing the memory of both.
@@ -180,7 +183,7 @@ class _StencilProduct:
 
     @property
     def lattice(self):
-        """Arguments that describe the matrix to the kernels."""
+        """Arguments by which kernels receive the matrix."""
         return self.diagonal, self.edge_weight, self.edge_type, self.blocks, self.offsets, *self.shape
 
     def __call__(self, vector, start, stop, out):
@@ -188,7 +191,7 @@ class _StencilProduct:
 
 
 class _GraphProduct:
-    """Product by nodes of any graph."""
+    """Matrix product computed node by node on any graph."""
 
     def __init__(self, model):
         self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks

@@ -19,7 +19,8 @@ from sklearn_crf.models._edge_layout import EdgeLayout
 class Statistics(NamedTuple):
     """Derivatives of a scalar by the scores of a :class:`PairwiseModel`.
 
-    For ``log_z`` they are the expected sufficient statistics, for the score of a labeling the counted ones.
+    The derivatives of ``log_z`` are the expected sufficient statistics. The derivatives of the score of a labeling are
+    the sufficient statistics of this labeling.
     Statistics are added, subtracted and scaled component by component.
 
     Attributes
@@ -95,7 +96,7 @@ def are_potts(tables: np.ndarray) -> bool:
     n_columns = tables.shape[-1]
     if n_columns == 1:
         return True
-    # Comparing two entries, or the first table alone, rules out most models.
+    # Two entries, or the first table alone, suffice to rule out most models.
     if len(tables) and tables[0, 0, 0, 1] != tables[0, 0, 1, 0]:
         return False
     diagonal = np.eye(n_columns, dtype=bool)
@@ -158,7 +159,7 @@ class PairwiseModel(ChecksPickles):
     edge_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
     edge_weight: np.ndarray | None = None
     n_states: np.ndarray | None = None
-    _kept: ClassVar[dict[Hashable, Any]]  # set on every model: cache of data derived from its EdgeLayout
+    _kept: ClassVar[dict[Hashable, Any]]  # cache of data derived from the EdgeLayout, set on every model
 
     def __post_init__(self):
         check_graph(self.graph)
@@ -208,11 +209,11 @@ class PairwiseModel(ChecksPickles):
 
     @cached_property
     def is_potts(self) -> bool:
-        """Whether every table has one value on and one off its diagonal; messages then cost O(K), not O(K^2)."""
+        """Whether each table has one value on its diagonal and one off it; messages then cost O(K), not O(K^2)."""
         return are_potts(self.tables)
 
     def edge_tables(self, edges: Any = slice(None)) -> np.ndarray:
-        """Return the table of each edge with weights applied, for small models and tests: it has E x K x K numbers.
+        """Return the weighted table of each edge, for small models and tests: the result has E x K x K numbers.
 
         Parameters
         ----------
@@ -229,7 +230,7 @@ class PairwiseModel(ChecksPickles):
 
 
 def expand_edge_tables(model: PairwiseModel) -> PairwiseModel:
-    """Return a model with equal scores and a table for each edge, so that statistics of tables are pair marginals."""
+    """Return a model with equal scores and a table for each edge, so that table statistics are pair marginals."""
     edge_type = np.arange(model.graph.n_edges, dtype=np.int32)
     return replace(model, tables=model.edge_tables(), edge_type=edge_type, edge_weight=None)
 
@@ -257,14 +258,14 @@ def cache_with_layout(model: PairwiseModel, key: Hashable, make: Callable[[], An
 
 @singledispatch
 def replace_unary(model: Any, unary: Any) -> Any:
-    """Return a copy of a model with other unary scores, of the same shape and precision."""
+    """Return a copy of a model with other unary scores, which must have the same shape and precision."""
     model = _copy(model)
     object.__setattr__(model, "unary", np.ascontiguousarray(as_scores(unary, "unary")))
     return model
 
 
 def replace_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[[], Any]) -> PairwiseModel:
-    """Return a copy of a model with other edge weights, which must be finite and of shape (E, R): they are not checked.
+    """Return a copy of a model with other edge weights, which must be finite and of shape (E, R) and are not checked.
 
     ``make`` returns the weights, from data that models of the same :class:`EdgeLayout` share. They are cached under
     ``key``, unless it is None.
@@ -295,7 +296,7 @@ def _forbid_missing_states(unary: np.ndarray, n_states: np.ndarray) -> tuple:
 
 @singledispatch
 def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name: str = "labels") -> np.ndarray:
-    """Return labels as contiguous int32, each a state of its node."""
+    """Return labels as contiguous int32, after checking that each label is a state of its node."""
     # labels: (N,); name: argument name for errors; returns: (N,), int32
     shape, highest = (model.n_nodes,), model.n_columns - 1
     if not may_miss:
@@ -309,7 +310,7 @@ def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name:
 @singledispatch
 def check_allowed_states(model: Any) -> None:
     """Raise ValueError if a single node or a single factor forbids every labeling."""
-    # If nothing is forbidden, one pass without a temporary array suffices.
+    # If no state is forbidden, one pass without a temporary array suffices.
     if not model.unary.size or model.unary.min() > -np.inf:
         return
     nodes = np.flatnonzero(np.isneginf(model.unary).all(axis=1))
@@ -319,9 +320,10 @@ def check_allowed_states(model: Any) -> None:
 
 @singledispatch
 def compute_score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
-    """Return the score of a labeling split by node: the node's unary score and the scores of its edges or factors.
+    """Return the score of a labeling as a sum of terms, one for each node.
 
-    An edge or factor counts for its first node. The terms of a connected component sum to the component's score.
+    The term of a node is its unary score plus the scores of the edges or factors whose first node it is. The terms of a
+    connected component sum to the score of the component.
     """
     # labels: (N,) of int; returns: (N,), float64
     labels = check_labels(model, labels)
@@ -333,7 +335,7 @@ def compute_score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
 
 
 def get_kernel_weights(model: PairwiseModel) -> np.ndarray:
-    """Return edge weights in the form that kernels expect: an empty array if every weight is one."""
+    """Return edge weights in the form that kernels expect, an empty array if every weight is one."""
     return np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
 
 
@@ -365,11 +367,11 @@ def score(model: Any, labels: ArrayLike) -> float:
 
 @singledispatch
 def compute_labeling_statistics(model: Any, labels: ArrayLike) -> Any:
-    """Return the derivative of the score of a labeling by the scores of the model."""
+    """Return the derivatives of the score of a labeling by the scores of the model."""
     # labels: (N,) of int
     labels = check_labels(model, labels)
     unary = np.zeros(model.unary.shape, dtype=model.dtype)
-    # Twice as fast as put_along_axis, which checks more.
+    # This assignment is twice as fast as put_along_axis, which checks its arguments.
     unary.reshape(-1)[np.arange(0, unary.size, unary.shape[1]) + labels] = 1
     tables = np.zeros(model.tables.shape)
     count_pairs(model.graph.edges, model.edge_type, get_kernel_weights(model), labels, tables)
@@ -378,7 +380,7 @@ def compute_labeling_statistics(model: Any, labels: ArrayLike) -> Any:
 
 @singledispatch
 def clamped(model: Any, labels: ArrayLike) -> Any:
-    """Return a copy of a model with some nodes observed: their other states are forbidden.
+    """Return a copy of a model in which some nodes are observed: all other states of these nodes are forbidden.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ _VECTOR_BYTES = 32
 
 
 class PermutohedralFilter:
-    r"""Filter that sums over all pairs of points, weighted by a Gaussian of the distance of their features.
+    r"""Filter that sums values over all points, weighted by a Gaussian of the distance between features.
 
     .. math::
         (\hat K v)_i = n_i \sum_j \exp\big(-\tfrac12 \lVert f_i - f_j \rVert^2\big) \, n_j \, v_j, \qquad
@@ -125,7 +125,7 @@ class PermutohedralFilter:
         self.n_points, self.n_axes = as_integer(self.n_points, "n_points"), as_integer(self.n_axes, "n_axes")
         self.n_vertices = as_integer(self.n_vertices, "n_vertices", lowest=1)
         if self.dtype not in (np.float32, np.float64) or not 1 <= self.n_axes <= MAX_AXES:
-            raise ValueError(f"a filter has 1 to {MAX_AXES} axes in float32 or float64.")
+            raise ValueError(f"a filter must have 1 to {MAX_AXES} axes, and weights in float32 or float64.")
         corners = (self.n_points, self.n_axes + 1)
         self.vertex = as_integers(self.vertex, "vertex", shape=corners, lowest=0, highest=self.n_vertices - 1)
         self._neighbors = as_integers(
@@ -205,7 +205,7 @@ class PermutohedralFilter:
 
     @cached_property
     def _points_of_vertices(self):
-        """Points of each vertex in ascending order, and their weights: (M + 1,), (N (d + 1),), (N (d + 1),)."""
+        """Start of the points of each vertex (M + 1,), the points in ascending order, and the weights (N (d + 1),)."""
         ptr = np.zeros(self.n_vertices + 2, np.int64)
         point_of, weight_of = np.empty(self.vertex.size, np.int32), np.empty(self.vertex.size, self.dtype)
         points_of_vertices(self.vertex, self.weight, ptr, point_of, weight_of)
@@ -224,9 +224,9 @@ class PermutohedralFilter:
         self.weight *= self._compute_point_scale(normalization, n_threads)
 
     def _compute_point_scale(self, normalization, n_threads):
-        """Return the factors of the rows and columns of the matrix, shape (N, 1) or a number."""
+        """Return the factors n_i, by which the rows and columns of the matrix are scaled, as (N, 1) or a number."""
         d = self.n_axes
-        # In units of the bandwidths, a cell has volume (3/2)^(d/2) / sqrt(d+1) and the Gaussian integrates to
+        # In units of the bandwidths, a cell has volume (3/2)^(d/2) / sqrt(d+1); the integral of the Gaussian is
         # (2 pi)^(d/2). The weights of splat, blur and slice sum to one.
         gain = (4 * np.pi / 3) ** (d / 2) * np.sqrt(d + 1)
         if normalization is None:
@@ -259,7 +259,7 @@ def _check_features(features):
 
 
 def pad_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
-    """Pad rows of values to a multiple of the vector length, or to a power of two if they are shorter."""
+    """Pad rows of values to a multiple of the vector length; pad rows shorter than a vector to a power of two."""
     # values: (n_rows, n_channels); returns: (n_rows, width)
     lanes = _VECTOR_BYTES // np.dtype(dtype).itemsize
     n_channels = values.shape[1]
@@ -270,10 +270,10 @@ def pad_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
 
 
 def _digits(features: np.ndarray) -> tuple:
-    """Return the scale of each feature, and offset and stride of each digit in the integer keys of the vertices."""
+    """Return the scale of each feature, and the offset and stride of each digit of the integer keys of vertices."""
     d = features.shape[1]
     i = np.arange(1, d + 1)
-    # Blur has a variance of (d+1)^2 / 2; splat and slice together have a variance of (d+1)^2 / 6.
+    # The variance of the blur is (d+1)^2 / 2; the variance of splat and slice together is (d+1)^2 / 6.
     scale = np.sqrt(2 / 3) * (d + 1) / np.sqrt(i * (i + 1))
     embedding = np.vstack([np.ones(d), np.triu(np.ones((d, d)), k=1) - np.diag(i)])[:d] * scale / (d + 1)
     sizes, low = _compute_digit_ranges(_box(features), embedding)
@@ -289,7 +289,7 @@ def _digits(features: np.ndarray) -> tuple:
 
 
 def _box(features: np.ndarray) -> np.ndarray:
-    """Return corners of the bounding box of the points where a coordinate in the hyperplane is extreme."""
+    """Return the corners of the bounding box of the points at which a coordinate in the hyperplane is extreme."""
     low, high = (_reduce_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
     # A coordinate decreases in one feature, increases in all later features, and is independent of earlier features.
     turned = np.eye(len(low), dtype=bool)
@@ -309,7 +309,7 @@ def _compute_digit_ranges(points: np.ndarray, embedding: np.ndarray) -> tuple:
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = np.array_split(points, -(-len(points) // 65536))
         ends = [(at.min(axis=0), at.max(axis=0)) for at in (block @ embedding.T for block in blocks)]
-    # One cell each for rounding, for the projection to the hyperplane, and for the neighbours.
+    # The margin of 3 cells is one each for rounding, the projection to the hyperplane, and the neighbours.
     low = np.floor(np.min([least for least, _ in ends], axis=0)) - 3
     high = np.ceil(np.max([most for _, most in ends], axis=0)) + 3
     return high - low + 1, low

@@ -1,16 +1,16 @@
-"""Models of some rows of a lattice whose edges are ordered as in ``lattice``."""
+"""Models of ranges of rows of a lattice, for lattices whose edges are ordered as in ``lattice``."""
 
 import numpy as np
 
 from sklearn_crf.graphs import build_trusted_graph, lists_edges
 from sklearn_crf.models import PairwiseModel, _tuning
 
-# A direction is stored in one byte, and two of the 256 values have other meanings.
+# A direction is stored in one byte; two of its 256 values have other meanings.
 _MOST_DIRECTIONS = 254
 
 
 def find_ordered_offsets(graph):
-    """Return node steps, offsets and edge counts of the offsets that have edges, or () if edges are not ordered."""
+    """Return the offsets with edges, their steps in node index, and their edge counts; () if edges are not ordered."""
     # Cached, because predictions request it hundreds of times for one graph.
     return graph.keep("lattice offsets", lambda: _find_ordered_offsets(graph))
 
@@ -39,9 +39,9 @@ def split_row_ranges(graph, n_nodes):
 
 
 class RowModels:
-    """A model on a lattice, accessible as models of ranges of rows, so that it need not be in memory as a whole."""
+    """Model on a lattice, read as models of ranges of rows, so that the whole model need not be in memory."""
 
-    # between: callable(low, high) -> PairwiseModel of the rows from low to before high, with the edges among them
+    # between: callable(low, high) -> PairwiseModel of the rows low to high - 1, with the edges between these rows
 
     def __init__(self, graph, between):
         self.graph, self.length, self.between = graph, graph.shape[0], between
@@ -49,16 +49,16 @@ class RowModels:
         self.reach = int(graph.offsets[:, 0].max())
 
     def around(self, start, stop):
-        """Return the model of some rows and of the rows in reach of their edges, and the range of all these rows."""
+        """Return the model of a range of rows and of all rows that their edges reach, and the extended range."""
         low, high = max(start - self.reach, 0), min(stop + self.reach, self.length)
         return self.between(low, high), low, high
 
     def nodes(self, low, high):
-        """Return the slice of the nodes in some rows."""
+        """Return the slice of the nodes in a range of rows."""
         return slice(low * self.width, high * self.width)
 
     def find_rows_around(self, rows):
-        """Return disjoint ranges of rows that contain the given rows and all rows in reach of their edges."""
+        """Return disjoint ranges that contain the given rows and all rows that their edges reach."""
         ranges: list[tuple[int, int]] = []
         for row in rows.tolist():
             low, high = max(row - self.reach, 0), min(row + self.reach + 1, self.length)
@@ -70,14 +70,14 @@ class RowModels:
 
 
 def stored_rows(model):
-    """Return the rows of a model that is in memory, or None unless its edges are ordered and of few types."""
+    """Return the RowModels of a model in memory, or None if its edges are not ordered or have too many types."""
     if not find_ordered_offsets(model.graph) or len(model.tables) > _tuning.FEW_TYPES:
         return None
     _, offsets, counts = find_ordered_offsets(model.graph)
     length, *sides = model.graph.shape
-    # Edges are sorted by offset and then by row; each row has equally many edges of an offset.
+    # Edges are sorted by offset, then by row; all rows have the same number of edges of an offset.
     first, per_row = np.cumsum([0, *counts[:-1]]), counts // (length - offsets[:, 0])
-    graphs = {}  # lattices by height, kept because building neighbour lists takes longer than a sweep
+    graphs = {}  # lattices by height, cached because building neighbour lists takes longer than a sweep
 
     def between(low, high):
         if high - low not in graphs:

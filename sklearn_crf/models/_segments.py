@@ -1,4 +1,4 @@
-"""Models of chains that score the runs of labels, also called segment models or semi-Markov models."""
+"""Models of chains that score runs of equal labels, also called segment models or semi-Markov models."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class SegmentStatistics(NamedTuple):
         return SegmentStatistics(*(own - its for own, its in zip(self, other, strict=True)))
 
     def scaled(self, unary_scale: Any, scale: Any) -> "SegmentStatistics":
-        """Return the statistics with unary statistics and sums multiplied by factors."""
+        """Return the statistics, with unary statistics multiplied by ``unary_scale`` and all others by ``scale``."""
         return SegmentStatistics(self.unary * unary_scale, self.tables * scale, self.durations * scale)
 
 
@@ -45,8 +45,8 @@ class Runs(NamedTuple):
 
 
 def find_label_runs(labels: np.ndarray, ptr: np.ndarray) -> Runs:
-    """Return the runs of labels of all chains, in order."""
-    # labels: (N,); ptr: (n_chains + 1,) first node of each chain, then N
+    """Return the runs of equal labels in all chains, in order."""
+    # labels: (N,); ptr: (n_chains + 1,), the first node of each chain, followed by N
     begins = np.ones(len(labels), dtype=bool)
     begins[1:] = labels[1:] != labels[:-1]
     begins[ptr[:-1]] = True
@@ -56,7 +56,7 @@ def find_label_runs(labels: np.ndarray, ptr: np.ndarray) -> Runs:
 
 
 def mark_short_runs(runs: Runs, ptr: np.ndarray, min_duration: int) -> np.ndarray:
-    """Return a mask of the runs below ``min_duration`` that do not touch an end of their chain, (n_runs,) bool."""
+    """Return a mask (n_runs,) of the runs shorter than ``min_duration`` that do not touch an end of their chain."""
     is_inside = (runs.first > ptr[runs.chain]) & (runs.first + runs.length < ptr[runs.chain + 1])
     return is_inside & (runs.length < min_duration)
 
@@ -116,12 +116,12 @@ class SegmentModel(ChecksPickles):
 
     @property
     def graph(self) -> Graph:
-        """Topology."""
+        """Graph of the pairwise model."""
         return self.pairwise.graph
 
     @property
     def chain_ptr(self) -> np.ndarray:
-        """First node of each chain, then the number of nodes, (n_chains + 1,)."""
+        """First node of each chain, followed by the number of nodes, (n_chains + 1,)."""
         ptr = self.graph.chain_ptr
         return np.zeros(1, dtype=np.int64) if ptr is None else ptr
 
@@ -151,12 +151,12 @@ class SegmentModel(ChecksPickles):
         return self.pairwise.dtype
 
     def locate_duration_cells(self, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
-        """Return the state and the column of the duration of each run."""
+        """Return the state of each run, and the column of its duration in the table of durations."""
         return runs.label, np.minimum(runs.length, self.durations.shape[2]) - 1
 
 
 def count_durations(model: SegmentModel, labels: np.ndarray, group: np.ndarray, n_groups: int) -> np.ndarray:
-    """Return the number of runs by state and duration, separately for each group of chains."""
+    """Count the runs of each state and duration, separately for each group of chains."""
     # labels: (N,); group: (n_chains,); returns: (n_groups, K, D), float64
     counts = np.zeros((n_groups, *model.durations.shape[1:]))
     runs = find_label_runs(labels, model.chain_ptr)

@@ -1,4 +1,4 @@
-"""Entity schemes: prefixes of labels that mark runs of tokens, such as IOB2."""
+"""Entity schemes, such as IOB2: prefixes of labels that mark runs of tokens."""
 
 from functools import cache
 from itertools import pairwise, product
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class EntityScheme(NamedTuple):
-    """Prefixes of the tokens of an entity in one scheme, by their position."""
+    """Label prefixes of one entity scheme, by the position of the token in its entity."""
 
-    single: str  # the only token of an entity
+    single: str  # prefix of the only token of an entity
     first: str
     inside: str
     last: str
-    after_same: str = ""  # prefix of a first token if and only if an entity of its kind ends just before it
-    before_same: str = ""  # prefix of a last token if and only if an entity of its kind begins just after it
+    after_same: str = ""  # prefix of a first token directly after an entity of the same kind, only used there
+    before_same: str = ""  # prefix of a last token directly before an entity of the same kind, only used there
 
     @property
     def prefixes(self) -> str:
@@ -22,7 +22,10 @@ class EntityScheme(NamedTuple):
         return "".join(prefix for prefix in "IOBESLU" if prefix in used)
 
     def list_prefixes(self, found) -> list[list[str]]:
-        """Return the prefixes of the tokens of each entity, (kind, start, stop); entities must be sorted by start."""
+        """Return the prefixes of all tokens of each entity.
+
+        Entities are tuples (kind, start, stop), sorted by start.
+        """
 
         def touches(a, b):
             return a[0] == b[0] and a[2] == b[1]
@@ -31,7 +34,7 @@ class EntityScheme(NamedTuple):
         for i, (_, start, stop) in enumerate(found):
             size = stop - start
             wanted = [self.single] if size == 1 else [self.first, *[self.inside] * (size - 2), self.last]
-            # Two adjacent entities of one kind are separated by a prefix of the second or of the first, never of both.
+            # A scheme separates adjacent entities of one kind by a prefix of either the second or the first entity.
             if self.after_same and i > 0 and touches(found[i - 1], found[i]):
                 wanted[0] = self.after_same
             if self.before_same and i + 1 < len(found) and touches(found[i], found[i + 1]):
@@ -40,20 +43,20 @@ class EntityScheme(NamedTuple):
         return prefixes
 
     def parts_of(self, label) -> tuple[str, str] | None:
-        """Split a label into prefix and kind, or return None if the scheme does not have its prefix."""
+        """Split a label into prefix and kind, or return None if the prefix is not in the scheme."""
         prefix, _, kind = str(label).partition("-")
         return (prefix, kind) if len(prefix) == 1 and prefix in self.prefixes else None
 
     def may_follow(self, before, after) -> bool:
-        """Return whether one label can follow another in a valid sequence. A label is given as (prefix, kind)."""
+        """Return whether a label, given as (prefix, kind), can follow another label in a valid sequence."""
         is_same = before[1] == after[1] and "O" not in (before[0], after[0])
         return (before[0], after[0], is_same) in _list_successions(self)
 
 
 @cache
 def _list_successions(scheme):
-    """Return the prefixes of successive labels that a scheme allows, with whether both labels are of one kind."""
-    # Every pair of successive labels occurs in some sequence of three entities of up to four tokens, adjacent or not.
+    """Return all allowed successions: tuples of two prefixes and whether both labels are of one kind."""
+    # Sequences of three entities of up to four tokens, with and without gaps, contain all allowed successions.
     sizes, gaps = (1, 2, 4), (0, 1)
     found = {("O", "O", False)}
     for choice in product(product("X", sizes, (0,)), *[list(product("XY", sizes, gaps))] * 2):

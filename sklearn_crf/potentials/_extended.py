@@ -1,4 +1,4 @@
-"""Base of potentials that add weights of larger structures to the weights of nodes and edges."""
+"""Base class of potentials that have weights of larger structures in addition to weights of nodes and edges."""
 
 from copy import copy
 from typing import Any, Self
@@ -7,10 +7,10 @@ import numpy as np
 
 
 class ExtendedPotentials:
-    """Potentials with the weights of nodes and edges first, followed by more weights."""
+    """Base of potentials whose flat weight vector begins with the weights of nodes and edges."""
 
     def __init__(self, pairwise: Any, n_more: int) -> None:
-        # n_more: number of further weights
+        # n_more: number of weights that follow the weights of nodes and edges
         self.pairwise = pairwise
         self.n_coef = pairwise.n_coef + int(n_more)
         self.n_classes, self.n_features = pairwise.n_classes, pairwise.n_features
@@ -21,27 +21,27 @@ class ExtendedPotentials:
 
     @property
     def forbids(self) -> bool:
-        """Whether labelings are forbidden, see :attr:`LinearPotentials.forbids`."""
+        """Whether some labelings are forbidden, see :attr:`LinearPotentials.forbids`."""
         return self.pairwise.forbids
 
     def without_ends(self) -> Self:
-        """Return potentials that allow all states at ends, see :meth:`LinearPotentials.without_ends`."""
+        """Return potentials that allow all states at the ends of chains, see :meth:`LinearPotentials.without_ends`."""
         found = copy(self)
         found.pairwise = self.pairwise.without_ends()
         return found
 
     def _append_further_values(self, values: np.ndarray, fill: Any) -> np.ndarray:
-        """Return values of the weights of nodes and edges, followed by one value of all further weights."""
+        """Append ``fill``, once for each further weight, to the values of the weights of nodes and edges."""
         return np.concatenate((values, np.full(self.n_coef - len(values), fill, dtype=values.dtype)))
 
     @property
     def penalty(self) -> np.ndarray:
-        """Factors of the squared weights in the penalty, (n_coef,) float64."""
+        """Factor of each squared weight in the penalty, (n_coef,) float64."""
         return self._append_further_values(self.pairwise.penalty, 1.0)
 
     @property
     def tails(self) -> np.ndarray:
-        """Unit of each weight's feature divided by its robust spread, (n_coef,) float64."""
+        """Scale of the feature of each weight, divided by its robust spread, (n_coef,) float64."""
         return self._append_further_values(self.pairwise.tails, 1.0)
 
     @property
@@ -54,28 +54,28 @@ class ExtendedPotentials:
         self.pairwise.check(encoded, name)
 
     def build_inference_model(self, coef: np.ndarray, example: Any) -> Any:
-        """Return a model for inference, which is :meth:`model`."""
+        """Return the model of an example for inference, the same as :meth:`model`."""
         # coef: (n_coef,)
         return self.model(coef, example)
 
     def prepare_edges(self, example: Any) -> Any:
-        """Return an edge layout that models share for all weights, see :meth:`LinearPotentials.prepare_edges`."""
+        """Return the edge layout that models of an example share, see :meth:`LinearPotentials.prepare_edges`."""
         return self.pairwise.prepare_edges(example)
 
     def prepared(self, example: Any) -> Any:
-        """Return an example in the form that is fastest for many calls, see :meth:`SparsePotentials.prepared`."""
+        """Convert an example to the form that is fastest for repeated use, see :meth:`SparsePotentials.prepared`."""
         return self.pairwise.prepared(example)
 
     def prepare_once(self, example: Any) -> Any:
-        """Return an example for a single call of :meth:`model`, see :meth:`SparsePotentials.prepare_once`."""
+        """Convert an example to the form that is fastest for one call, see :meth:`SparsePotentials.prepare_once`."""
         return self.pairwise.prepare_once(example)
 
     def split_shared_ranges(self, examples: Any) -> Any:
-        """Return ranges of node features with about equal numbers of entries."""
+        """Split node features into ranges with about equal numbers of entries."""
         return self.pairwise.split_shared_ranges(examples)
 
     def pullback(self, example: Any, statistics: Any) -> np.ndarray:
-        """Return the derivative by the weights, given the derivative by the model."""
+        """Return the derivatives by the weights, given the derivatives by the scores of the model."""
         # returns: (n_coef,), float64
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
@@ -92,7 +92,7 @@ class ExtendedPotentials:
         self.pairwise.add_pullbacks(parts.pairwise, examples, pairs, ranges, n_jobs=n_jobs)
 
     def unpack(self, coef: np.ndarray) -> Any:
-        """Return the parts of a flat weight vector, as views; the part ``pairwise`` is of nodes and edges."""
+        """Split a flat weight vector into views; the view ``pairwise`` has the weights of nodes and edges."""
         raise NotImplementedError(type(self).__name__)
 
     def model(self, coef: np.ndarray, example: Any, edges: Any = None) -> Any:
@@ -100,5 +100,5 @@ class ExtendedPotentials:
         raise NotImplementedError(type(self).__name__)
 
     def _split(self, parts: Any, example: Any, statistics: Any) -> Any:
-        """Add the statistics of further weights to their parts; return the statistics of nodes and edges."""
+        """Add the statistics of the further weights to ``parts``, and return the statistics of nodes and edges."""
         raise NotImplementedError(type(self).__name__)

@@ -1,4 +1,4 @@
-"""Types of factors, with the joint states that occur in training examples and so have their own weights."""
+"""Types of factors, which list the joint states that occur in training and have separate weights."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from sklearn_crf.models import FactorGraph, numbers_of_states
 
 
 class FactorType:
-    """Type of factors: name, numbers of states and features, and listed joint states."""
+    """Type of factors: its name, its numbers of states and features, and its listed joint states."""
 
     # n_states: (arity,); states: (n_listed, arity)
 
@@ -28,7 +28,7 @@ class FactorType:
         return numbers_of_states(self.states, self.n_states)
 
     def weights_of(self, former, coef):
-        """Return weights of the listed joint states, taken from the weights of this type in another fit."""
+        """Return the weights of the listed joint states, given the weights of this factor type in another fit."""
         # coef: (n_features, n_listed + 1) or None; returns: (n_features, n_listed + 1)
         if former is None:
             return np.zeros((self.n_features, self.n_listed + 1))
@@ -43,7 +43,7 @@ class FactorType:
 
 
 def collect_factor_types(examples, batches, n_classes):
-    """Return the types of factors in training examples, with the joint states that occur."""
+    """Collect the types of factors in training examples, with the joint states that occur."""
     shapes: dict[str, tuple] = {}
     found: dict[str, list] = {}
     for i, example in enumerate(examples):
@@ -59,7 +59,7 @@ def collect_factor_types(examples, batches, n_classes):
 
 
 def check_factors(examples, types, n_classes):
-    """Raise ValueError unless factors of examples have known types, and tables of fixed factors are valid."""
+    """Raise ValueError unless all factors have known types and all tables of fixed factors are valid."""
     known = {kind.name: (tuple(kind.n_states.tolist()), kind.n_features) for kind in types}
     for i, example in enumerate(examples):
         for name, factors in example.factors.items():
@@ -78,7 +78,7 @@ def check_factors(examples, types, n_classes):
 
 
 def _get_factor_shape(example, factors, name, n_classes, i):
-    """Return the numbers of states of a factor's nodes, and the number of features."""
+    """Return the numbers of states of the nodes of a factor, and its number of features."""
     of_nodes = states_of(example, n_classes)[factors.scope]
     differs = (of_nodes != of_nodes[0]).any(axis=1)
     if differs.any():

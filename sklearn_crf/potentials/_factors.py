@@ -1,4 +1,4 @@
-"""Potentials with factors of any arity, with weights for the joint states that occur in training."""
+"""Potentials with factors of any arity, which have weights for the joint states that occur in training."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from sklearn_crf.potentials._factor_types import check_factors
 
 
 class FactorPotentials(ExtendedPotentials):
-    r"""Scores of nodes and edges by pairwise potentials, and of larger factors with their own weights.
+    r"""Potentials that combine pairwise potentials of nodes and edges with weights of larger factors.
 
     .. math::
         \theta_f(y_f) = \sum_r x_{f r} \, w_{t_f, r, l(y_f)}, \qquad
@@ -79,7 +79,7 @@ class FactorPotentials(ExtendedPotentials):
         return models.Statistics(unary, models.convert_to_pairwise_statistics(shell, statistics.log_table))
 
     def _build_zero_model(self, example):
-        """Return the pairwise model of nodes and edges with all scores zero."""
+        """Return a model of the nodes and edges in which all scores are zero."""
         n_classes = self.n_classes
         shape, edge_type, edge_weight = self.pairwise.compute_edge_layout(example)
         return models.PairwiseModel(
@@ -96,12 +96,15 @@ class WeightsByType(NamedTuple):
     """Parts of the flat weight vector of factor potentials."""
 
     pairwise: np.ndarray  # flat weight vector of nodes and edges
-    # By type (n_features, n_listed + 1), in the order of listed joint states; the last column is for all others
+    # weights of each type, (n_features, n_listed + 1): one column per listed joint state, the last for all others
     factors: dict
 
 
 def _build_type_graph(kind, weights, found, n_states):
-    """Return the factors of one type, with one table or, if they have features, one table for each factor."""
+    """Build a factor graph of the factors of one type.
+
+    The factors share one table, or have a table each if they have features.
+    """
     scores = weights if found.features is None else found.features @ weights
     n_tables, n_factors = len(scores), len(found.scope)
     is_dense = kind.n_listed == n_joint_states(kind.n_states)

@@ -1,4 +1,4 @@
-"""Robust centre and spread of features, hardly influenced by outliers."""
+"""Robust centre and spread of features, on which outliers have little influence."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,9 +9,9 @@ from sklearn_crf.encoding import SharedRows
 
 
 class FeatureBulk(NamedTuple):
-    """Robust centre and spread of features, hardly influenced by up to a quarter of outliers.
+    """Robust centre and spread of features, on which outliers have little influence, up to a quarter of the values.
 
-    They are estimated from several thousand nodes or edges, spread evenly over all.
+    Centre and spread are estimated from a sample of several thousand nodes or edges, at regular intervals.
     """
 
     number: np.ndarray  # (n_types,), number of sampled nodes or edges
@@ -20,19 +20,19 @@ class FeatureBulk(NamedTuple):
 
     @classmethod
     def of_nodes(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
-        """Return the centre and spread of node features."""
-        # wanted: (n_features,), bool, features to compute
+        """Estimate the centre and spread of node features."""
+        # wanted: (n_features,), bool, mask of the features to compute
         parts = [(each.example.node_features, each.example.node_type) for each in batches]
         if isinstance(parts[0][0], SharedRows):
-            # Nodes of all types share the rows.
+            # Nodes of all types share the same rows, so all types have the same centre and spread.
             alone = cls._from_samples([(values.rows, None) for values, _ in parts], 1, wanted, _differences)
             return cls(*(np.repeat(each, n_types, axis=0) for each in alone))
         return cls._from_samples(parts, n_types, wanted, _differences)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
-        """Return the centre and spread of edge features. Without an intercept, spread is the distance from 0."""
-        # wanted: (n_features,), bool, features to compute
+        """Estimate the centre of edge features, and their spread around 0, because edge features have no intercept."""
+        # wanted: (n_features,), bool, mask of the features to compute
         featured = (each.example for each in batches if each.example.edge_features is not None)
         return cls._from_samples([(each.edge_features, each.edge_type) for each in featured], n_types, wanted, np.abs)
 
@@ -49,7 +49,7 @@ class FeatureBulk(NamedTuple):
                 continue
             found.number[t] = columns.shape[1]
             found.center[t, wanted] = np.median(columns, axis=1)
-            # If most values are equal, estimate the spread from the distances that are not 0.
+            # Estimate the spread from nonzero distances only, because most values may be equal.
             apart = np.sort(distances(columns), axis=1)
             n_equal = np.count_nonzero(apart == 0, axis=1)
             varies = np.flatnonzero(n_equal < apart.shape[1])
@@ -59,7 +59,7 @@ class FeatureBulk(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[FeatureBulk]") -> "FeatureBulk":
-        """Return the weighted medians of the centres and spreads of parts."""
+        """Combine the results of several parts by weighted medians of their centres and spreads."""
         number, center, spread = (np.array(each) for each in zip(*parts, strict=True))
         weight = np.broadcast_to(number[..., np.newaxis], center.shape)
         return cls(
@@ -70,12 +70,12 @@ class FeatureBulk(NamedTuple):
 # Maximum number of sampled nodes or edges, and of sampled values, which limits the sample for many features.
 _SAMPLE, _MOST_SAMPLED = 4096, 2**22
 
-# Ratio of the standard deviation to the lower quartile of the distance between two numbers, for a normal distribution.
+# Ratio, for a normal distribution, of the standard deviation to the lower quartile of distances between two values.
 _NORMAL_QUARTILE = 2.219
 
 
 def _sample(parts, wanted):
-    """Return sampled rows of the wanted features in float64, evenly spread over all parts, and their types."""
+    """Sample rows of the wanted features evenly over all parts; return the rows in float64, and their types."""
     n_rows = sum(len(values) for values, _ in parts)
     step = -(-n_rows // int(np.clip(_MOST_SAMPLED // np.count_nonzero(wanted), 64, _SAMPLE)))
     rows, kinds, first = [], [], 0
@@ -88,7 +88,7 @@ def _sample(parts, wanted):
 
 
 def _differences(columns):
-    """Return the distances between values of the first and of the second half of the nodes."""
+    """Return the distance between the value of each node in the first half and of a node in the second half."""
     half = columns.shape[1] // 2
     return np.abs(columns[:, :half] - columns[:, half : 2 * half])
 

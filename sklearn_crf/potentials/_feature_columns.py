@@ -1,4 +1,4 @@
-"""Sparse node features by column, and pairs of features and score columns that have weights."""
+"""Sparse node features stored by column, and the pairs of a feature and a score column that have weights."""
 
 from dataclasses import dataclass, field
 
@@ -7,13 +7,13 @@ import scipy.sparse as sp
 
 _MOST_FEATURES = np.iinfo(np.int32).max
 
-# Ratio of features to entries up to which counting the entries of all features is faster than sorting entries.
+# Maximum ratio of features to entries at which counting entries per feature is faster than sorting entries.
 _COUNTED = 8
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureColumns:
-    """Sparse features of an example's nodes or edges, stored as a list of nodes for each feature that occurs.
+    """Sparse features of nodes or edges, stored as a list of nodes (or edges) for each feature that occurs.
 
     Features of a node of type t are numbered from ``t * n_features``, so that each type has its own weights.
     """
@@ -21,17 +21,17 @@ class FeatureColumns:
     shape: tuple
     dtype: np.dtype
     feature: np.ndarray  # (n,), int32, features that occur
-    ptr: np.ndarray  # (n + 1,), int32, start of each feature's entries
+    ptr: np.ndarray  # (n + 1,), int32, start of the entries of each feature
     node: np.ndarray  # (nnz,), int32
     value: np.ndarray  # (nnz,), or empty if all values are 1
 
     @property
     def arrays(self):
-        """Arrays in the order of kernel arguments."""
+        """Arrays, in the order of the arguments of the kernels."""
         return self.feature, self.ptr, self.node, self.value
 
     def by_node(self):
-        """Return the features of each node."""
+        """Return the features stored by node, as a CSR matrix."""
         # returns: CSR matrix of shape (N, n)
         value = self.value if len(self.value) else np.ones(len(self.node), dtype=self.dtype)
         index = np.repeat(self.feature, np.diff(self.ptr))
@@ -40,7 +40,7 @@ class FeatureColumns:
 
 
 def build_feature_columns(features, node_type=None, what="features"):
-    """Convert features to columns."""
+    """Convert features to :class:`FeatureColumns`."""
     # features: ndarray or sparse matrix of shape (N, F); node_type: (N,)
     n_nodes, n_features = features.shape
     n_types = 1 if node_type is None else int(node_type.max(initial=0)) + 1
@@ -52,7 +52,7 @@ def build_feature_columns(features, node_type=None, what="features"):
         index = index + n_features * np.repeat(node_type, np.diff(features.indptr)).astype(np.int64)
     occurring, width = None, n_features * n_types
     if width > _COUNTED * len(index):
-        # Renumber features, so that time does not depend on the number of possible features.
+        # Number only the features that occur, so that time does not depend on the number of possible features.
         occurring, index = np.unique(index, return_inverse=True)
         width = len(occurring)
     is_one = bool(np.all(features.data == 1))
@@ -74,12 +74,12 @@ def build_feature_columns(features, node_type=None, what="features"):
 
 @dataclass(frozen=True, eq=False)
 class FeaturePairs:
-    """Pairs of a feature and a score column that have a weight."""
+    """Pairs of a feature and a score column for which there is a weight."""
 
     n_columns: int
     ptr: np.ndarray  # (n_features + 1,), int64
     column: np.ndarray  # (n_pairs,), int32
-    # Matrix from which the pairs were read, and its values in the order of the pairs.
+    # The matrix from which the pairs were read, and the values of the matrix in the order of the pairs.
     _weights: tuple | None = field(init=False, default=None, repr=False)
 
     def __len__(self):
@@ -87,19 +87,19 @@ class FeaturePairs:
 
     @property
     def are_all(self):
-        """Whether every pair has a weight."""
+        """Whether all pairs of a feature and a column have a weight."""
         return len(self) == (len(self.ptr) - 1) * self.n_columns
 
     @classmethod
     def all(cls, n_features, n_columns):
-        """Return all pairs."""
+        """Return all pairs of a feature and a score column."""
         ptr = np.arange(n_features + 1, dtype=np.int64) * n_columns
         return cls(n_columns, ptr, np.tile(np.arange(n_columns, dtype=np.int32), n_features))
 
     @classmethod
     def seen(cls, n_features, n_columns, occurrences):
-        """Return the pairs of a feature and a column that occur together at some node."""
-        # Use the smaller integer type if possible, since keys and their copies take much memory.
+        """Return the pairs of a feature and a score column that occur together at a node."""
+        # Use int32 for keys if possible, because keys and their copies take much memory.
         dtype = np.int32 if n_features * n_columns <= _MOST_FEATURES else np.int64
         keys = [_compute_keys(features, column, n_columns).astype(dtype) for features, column in occurrences]
         pairs = _sort_distinct(np.concatenate(keys))
@@ -114,7 +114,7 @@ class FeaturePairs:
         # weights: sparse matrix of shape (n_columns, n_features)
         by_feature = _arrange_by_feature(weights)
         pairs = cls(weights.shape[0], by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32))
-        # Keep the transposed matrix: predictions pick weights from the matrix that defines the pairs.
+        # Cache the transposed matrix, because predictions read weights from the matrix that defines the pairs.
         object.__setattr__(pairs, "_weights", (weights, by_feature.data))
         return pairs
 
@@ -124,7 +124,7 @@ class FeaturePairs:
         return np.concatenate([np.arange(0), *(np.arange(self.ptr[f], self.ptr[f + 1]) for f in features)])
 
     def matrix(self, values):
-        """Return weights as a sparse matrix without stored zeros."""
+        """Convert weights to a sparse matrix without stored zeros."""
         # values: (n_pairs,); returns: CSR matrix of shape (n_columns, n_features)
         by_feature = sp.csr_matrix((values, self.column, self.ptr), shape=(len(self.ptr) - 1, self.n_columns))
         matrix = by_feature.T.tocsr()
@@ -132,7 +132,7 @@ class FeaturePairs:
         return matrix
 
     def pick(self, weights):
-        """Return the weights of these pairs in a matrix, the inverse of :meth:`matrix`."""
+        """Read the weights of these pairs from a matrix, the inverse of :meth:`matrix`."""
         # weights: ndarray or sparse matrix of shape (n_columns, n_features); returns: (n_pairs,), float64
         if self._weights is not None and weights is self._weights[0]:
             return self._weights[1].astype(np.float64)
@@ -148,21 +148,21 @@ class FeaturePairs:
 
 
 def _arrange_by_feature(weights):
-    """Return weights (n_columns, n_features) as a CSR matrix with a sorted row for each feature."""
+    """Transpose weights (n_columns, n_features) to a CSR matrix with a sorted row for each feature."""
     by_feature = weights.T.tocsr()
     by_feature.sort_indices()
     return by_feature
 
 
 def _compute_keys(features, column_of_node, n_columns):
-    """Return the distinct values of feature * n_columns + column that occur."""
+    """Return the distinct keys feature * n_columns + column of the pairs that occur."""
     column = column_of_node[features.node]
     keys = np.repeat(features.feature.astype(np.int64) * n_columns, np.diff(features.ptr)) + column
     return _sort_distinct(keys[column >= 0])
 
 
 def _sort_distinct(keys):
-    """Return the sorted distinct keys. Sorting needs much less memory than hash tables."""
+    """Return the sorted distinct keys, by sorting, which needs much less memory than a hash table."""
     keys.sort()
     is_new = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=is_new[1:])

@@ -1,4 +1,4 @@
-"""Scaling of features for training: moments of features, choice of scales, and conversion of weights."""
+"""Scaling of features for training: moments of features, choice of scales, conversion of weights."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,27 +11,27 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import OperatorFeatures, SharedRows, copy_with_scaled_edges, replace_fields
 from sklearn_crf.potentials._feature_bulk import FeatureBulk
 
-# A feature is centred if its mean is more than this many standard deviations from 0. A constant feature is centred if
-# the absolute value of its mean is larger than this.
+# A feature is centred if its mean is more than this number of standard deviations from 0.
+# A constant feature is centred if the absolute value of its mean is more than this number.
 _FAR = 10.0
 
-# A feature whose standard deviation is in this range is not scaled. A feature with a smaller standard deviation is
-# only scaled if the curvature of the penalty along its weight is small, too.
+# Features whose standard deviation is in this range are not scaled.
+# Features with a smaller standard deviation are only scaled if the curvature of the penalty is also small.
 _SMALL, _LARGE = 1e-2, 10.0
 
-# Features whose range is smaller than this may be suppressed by a penalty of usual strength. This happens if the
-# curvature of the loss is less than this fraction of the penalty's: weights are then below 1/40 of those without it.
+# A warning is given for features whose range is below the first number if the curvature of the loss is
+# less than the second number times the curvature of the penalty. The penalty then suppresses their effect.
 _MINUTE, _LEAST_INFORMATION = 0.1, 0.1
 
-# Number of rows that are converted to float64 at once.
+# Number of rows that are converted to float64 at a time.
 _ROWS = 8192
 
-# A feature has outliers if its scale is more than this many times its robust spread.
+# A feature has outliers if the ratio of its scale to its robust spread is larger than this number.
 _LONG_TAIL = 10.0
 
 
 class FeatureMoments(NamedTuple):
-    """Total weight of rows, and mean, spread and range of each feature, for each type of nodes or edges."""
+    """Total weight of rows, and mean, squared deviation and range of features, for each type of nodes or edges."""
 
     number: np.ndarray  # (n_types,), total weight of the rows
     mean: np.ndarray  # (n_types, n_features), float64
@@ -41,14 +41,17 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def of_nodes(cls, batches: Sequence, n_types: int, n_jobs: int | None = 1) -> "FeatureMoments":
-        """Return the moments of dense node features, where each node has the weight of its component in the loss."""
+        """Return the moments of dense node features, weighting each node by the weight of its component in the loss."""
         n_features = batches[0].example.shape[1]
         parts = ((each.example.node_features, each.example.node_type, _compute_node_weights(each)) for each in batches)
         return cls._from_parts(parts, n_types, n_features, n_jobs)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
-        """Return the moments of dense edge features, with weights as for nodes. Edges without features do not count."""
+        """Return the moments of dense edge features.
+
+        Each edge has the weight of its component in the loss. Edges without features do not count.
+        """
         parts = ((each.example.edge_features, each.example.edge_type, _compute_edge_weights(each)) for each in batches)
         return cls._from_parts((part for part in parts if part[0] is not None), n_types, n_features)
 
@@ -60,9 +63,9 @@ class FeatureMoments(NamedTuple):
         return cls.joined([none, *(found for each in lists for found in each)])
 
     def _compute_part_moments(self, values, kind, weight):
-        """Return a list of moments, one for each block of rows."""
+        """Compute the moments of each block of rows of a part."""
         if isinstance(values, SharedRows):
-            # Nodes of all types share the rows, so their moments are equal.
+            # Nodes of all types share the same rows, so the moments of all types are equal.
             if weight is not None:
                 weight = weight.reshape(-1, values.n_sharing).max(axis=1)
             alone = self._from_parts([(values.rows, None, weight)], 1, values.shape[1])
@@ -73,7 +76,7 @@ class FeatureMoments(NamedTuple):
         found = FeatureMoments(*(np.array(each) for each in self))
         one = len(self.number) == 1
         for t in [0] if one else np.unique(kind):
-            # Sums along contiguous memory are several times as fast as sums over short rows.
+            # Summing along contiguous memory is several times as fast as summing over short rows.
             columns = np.ascontiguousarray((rows if one else rows[kind == t]).T)
             own = None if weight is None else weight if one else weight[kind == t]
             found.number[t] = columns.shape[1] if own is None else own.sum()
@@ -95,7 +98,7 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[FeatureMoments]") -> "FeatureMoments":
-        """Return the moments of all shards together; the order of shards determines rounding."""
+        """Combine the moments of all parts; rounding depends on the order of the parts."""
         total = parts[0]
         for part in parts[1:]:
             number = total.number + part.number
@@ -117,16 +120,16 @@ class FeatureMoments(NamedTuple):
 
     @property
     def varies(self) -> np.ndarray:
-        """Mask of features with more than one value, (n_types, n_features) bool."""
+        """Mask of features that have more than one value, (n_types, n_features) bool."""
         return self.high > self.low
 
 
-# Sums of squares of larger values would overflow float64.
+# Largest magnitude of a feature: sums of squares of larger values would overflow float64.
 _LARGEST = 1e150
 
 
 def _rows(values, kind, weight=None):
-    """Yield blocks of rows in float64, with the type and the weight of each row."""
+    """Yield blocks of rows in float64, with the types and the weights of the rows."""
     for start in range(0, len(values), _ROWS):
         part = slice(start, start + _ROWS)
         rows = np.asarray(values[part], dtype=np.float64)
@@ -135,10 +138,10 @@ def _rows(values, kind, weight=None):
 
 
 def _compute_node_weights(batch: Any) -> np.ndarray | None:
-    """Return the weight in the loss of the connected component of each node, or None if all are 1.
+    """Return, for each node, the weight of its connected component in the loss, or None if all weights are 1.
 
-    It is the weight of the example, times the largest weight of a labelled node in the component, or 0 if no node there
-    is labelled.
+    The weight of a component is the weight of the example times the largest weight of a labelled node in the component.
+    If the component has no labelled node, its weight is 0.
     """
     graph, labels = batch.example.graph, batch.labels
     weight = np.ones(graph.n_nodes)
@@ -153,15 +156,15 @@ def _compute_node_weights(batch: Any) -> np.ndarray | None:
 
 
 def _compute_edge_weights(batch: Any) -> np.ndarray | None:
-    """Return the weight in the loss of the connected component of each edge, or None if all are 1."""
+    """Return, for each edge, the weight of its connected component in the loss, or None if all weights are 1."""
     weight = _compute_node_weights(batch)
     return None if weight is None else weight[batch.example.graph.edges[:, 0]]
 
 
 def _rescale(values, kind, center, scale):
-    """Return rows minus the centre of their type, divided by the scale of their type."""
+    """Subtract from each row the centre of its type, and divide by the scale of its type."""
     if isinstance(values, SharedRows):
-        # Nodes of all types share the rows, so they share centre and scale.
+        # Nodes of all types share the same rows, so all types have the same centre and scale.
         return values.replace_rows(_rescale(values.rows, None, center, scale))
     changed = np.empty_like(values)
     start = 0
@@ -190,8 +193,7 @@ class FeatureScaling:
     # center, scale: (n_node_types, n_features), or None if no feature changes
     # edge_scale: (n_edge_types, n_edge_features), or None if no feature changes
     # tail, edge_tail: scales divided by robust spreads, with the shapes of ``scale`` and ``edge_scale``, or None
-    # edge_size: sizes d_j in which the penalty counts differences, (n_edge_types, n_edge_features); None for other edge
-    # features
+    # edge_size: (n_edge_types, n_edge_features), sizes d_j of differences in the penalty; None for other edge features
 
     def __init__(self, center: Any = None, scale: Any = None, edge_scale: Any = None, edge_size: Any = None):
         self.center = center
@@ -206,7 +208,7 @@ class FeatureScaling:
         """Return the moments of node and edge features, or None for sparse features and linear operators."""
         if potentials.by_columns or any(isinstance(b.example.node_features, OperatorFeatures) for b in batches):
             return None
-        # Node features come first: edge features are computed from them, and errors should name the node feature.
+        # Check node features first: edge features may be computed from them, and errors should name the node feature.
         of_nodes = FeatureMoments.of_nodes(batches, potentials.n_node_types, n_jobs)
         return of_nodes, FeatureMoments.of_edges(batches, potentials.n_edge_types, potentials.n_edge_features)
 
@@ -220,14 +222,14 @@ class FeatureScaling:
         bulk_of: "Callable[[FeatureScaling], tuple[FeatureBulk, FeatureBulk]] | None" = None,
         least_size: float | None = None,
     ) -> "FeatureScaling":
-        """Return the scaling that suits the training examples with these moments."""
+        """Choose the scaling for training examples with the given moments."""
         # bulk_of: function of a FeatureScaling that returns robust centres and spreads, see :meth:`bulk`
-        # least_size: lower limit of the sizes in which the penalty counts differences; None for other edge features
+        # least_size: lower limit of the sizes d_j of differences in the penalty; None for other edge features
         if moments is None:
             return cls()
         nodes, edges = moments
-        # Approximate curvature of the penalty along a weight, relative to the curvature of the loss for a feature of
-        # variance 1. 4 is the inverse of the largest variance of a binary label.
+        # Approximate ratio of the curvature of the penalty to that of the loss, for a feature of variance 1.
+        # The factor 4 is the inverse of the largest variance of a binary label.
         penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
         is_far = fit_intercept & (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
         scale = _units(nodes, nodes.deviation, penalty)
@@ -247,13 +249,13 @@ class FeatureScaling:
         return scaling
 
     def bulk(self, batches: list, potentials: Any) -> tuple[FeatureBulk, FeatureBulk]:
-        """Return robust centres and spreads of the node features and the edge features that are scaled."""
+        """Estimate robust centres and spreads of the node features and edge features that are scaled."""
         wanted, wanted_of_edges = np.any(self.scale != 1, axis=0), np.any(self.edge_scale != 1, axis=0)
         of_edges = FeatureBulk.of_edges(batches, potentials.n_edge_types, wanted_of_edges)
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
 
     def _measure_tails(self, nodes, edges, penalties, fit_intercept, penalises_intercept):
-        """Set the tails, and centre features with outliers at their robust centre if this centre is far from 0."""
+        """Set the tails, and centre features with outliers at their robust centres if these are far from 0."""
         tail = _compute_tail_factors(self.scale, nodes, penalties[0])
         self.tail, self.edge_tail = tail, _compute_tail_factors(self.edge_scale, edges, penalties[1])
         if fit_intercept:
@@ -274,7 +276,7 @@ class FeatureScaling:
         linear.feature_tail, linear.edge_tail = self.tail, self.edge_tail
 
     def scaled(self, batches: list) -> list:
-        """Return batches with scaled features."""
+        """Scale the features of batches."""
         if self.is_identity:
             return batches
         return [replace(batch, example=self._scale_example(batch.example)) for batch in batches]
@@ -289,12 +291,12 @@ class FeatureScaling:
         )
 
     def inner(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
-        """Return weights for scaled features, given weights for the original features."""
+        """Convert weights for the original features to weights for scaled features."""
         # coef: (n_coef,); returns: (n_coef,)
         return coef if self.is_identity else self._shift_intercepts(potentials, coef, 1)
 
     def outer(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
-        """Return weights for the original features, the inverse of :meth:`inner`."""
+        """Convert weights for scaled features to weights for the original features, the inverse of :meth:`inner`."""
         # coef: (n_coef,); returns: (n_coef,)
         return coef if self.is_identity else self._shift_intercepts(potentials, coef, -1)
 
@@ -312,7 +314,7 @@ class FeatureScaling:
         return moved
 
     def outer_gradient(self, potentials: Any, gradient: np.ndarray) -> np.ndarray:
-        """Return the gradient by weights for the original features, given the gradient by :meth:`inner` weights."""
+        """Convert the gradient by weights for scaled features to the gradient by weights for the original features."""
         # gradient: (n_coef,); returns: (n_coef,)
         if self.is_identity:
             return gradient
@@ -336,7 +338,7 @@ def _parts(potentials, flat):
 
 
 def _units(moments, deviation, penalty):
-    """Return the scales of features: the square root of the curvature along the weight if it is far from 1, else 1."""
+    """Return the scale of each feature: the root of the curvature along its weight, or 1 if this is close to 1."""
     curvature = np.sqrt(deviation**2 + penalty)
     return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)
 

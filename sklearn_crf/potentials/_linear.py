@@ -1,4 +1,4 @@
-"""Potentials linear in features and weights, for nodes and for pairwise tables."""
+"""Potentials that are linear in features and weights, for nodes and for pairwise tables."""
 
 from copy import copy
 from itertools import pairwise
@@ -11,13 +11,13 @@ from sklearn_crf._numbers import gram, sum_columns
 from sklearn_crf.encoding import Encoded, SharedRows, make_trusted_example, sum_edges_of_example
 from sklearn_crf.models import EdgeLayout, PairwiseModel, build_model_with_layout
 
-# Maximum number of edges of a copied edge layout that is kept for all models of an example. For more edges, the memory
-# of the copy matters more than the time that it saves.
+# Maximum number of edges for which a copied edge layout is cached for all models of an example.
+# With more edges, the memory of the copy matters more than the time that the cache saves.
 _MOST_KEPT_EDGES = 2**16
 
 
 class LinearWeights(NamedTuple):
-    """Parts of the flat weight vector."""
+    """Parts of the flat weight vector of linear potentials."""
 
     coef: np.ndarray  # (n_node_types, n_columns, n_features); n_columns is 1 for two classes
     intercept: np.ndarray  # (n_node_types, n_columns); empty without intercepts
@@ -43,17 +43,17 @@ class LinearPotentials:
     # forbidden: (K, K) of bool, pairs of states, or None
     # forbidden_ends: (2, K) of bool, states of the first and of the last nodes of chains, or None
 
-    #: Whether examples must be converted to features stored by column before use.
+    #: Whether the features of examples must be converted to storage by column before use.
     by_columns = False
     #: Whether edge features may be sparse.
     takes_sparse_edges = False
-    #: Units of the node features, (n_node_types, n_features), set by :class:`FeatureScaling`; None if all are 1.
+    #: Scales of the node features, (n_node_types, n_features), set by :class:`FeatureScaling`; None if all are 1.
     feature_scale = None
-    #: Units of the edge features, divided by the sizes in which the penalty counts them:
-    #: (n_edge_types, n_edge_features), or None if all are 1.
+    #: Scales of the edge features divided by their sizes d_j in the penalty, (n_edge_types, n_edge_features);
+    #: None if all these ratios are 1.
     edge_scale = None
-    #: Units of node and edge features, divided by the robust spread of each feature, in the shapes of ``feature_scale``
-    #: and ``edge_scale``; None if they were not measured.
+    #: Scales of node and edge features divided by their robust spreads, None if spreads were not measured.
+    #: The shapes are the shapes of ``feature_scale`` and ``edge_scale``.
     feature_tail = edge_tail = None
 
     def __init__(
@@ -85,7 +85,7 @@ class LinearPotentials:
     def check(self, encoded: Encoded, name: str) -> None:
         """Raise ValueError if examples have types, states or features that training examples did not have."""
         for i, example in enumerate(encoded.representatives):
-            # An unknown node type would index the weights beyond the end of their array.
+            # With an unknown node type, an index would lie beyond the end of the array of weights.
             has_more_types = encoded.n_node_types > self.n_node_types and example.node_type is not None
             if has_more_types and example.node_type.max() >= self.n_node_types:
                 raise ValueError(
@@ -112,7 +112,7 @@ class LinearPotentials:
             )
 
     def _get_node_shape(self):
-        """Return the shape of the feature weights, and the number of columns of scores."""
+        """Return the shape of the node weights, and the number of score columns."""
         n_columns = 1 if self.n_classes == 2 else self.n_classes
         return (self.n_node_types, n_columns, self.n_features), n_columns
 
@@ -122,7 +122,7 @@ class LinearPotentials:
         return prod(self._coef_shape) + prod(self._intercept_shape) + prod(self._edge_shape)
 
     def unpack(self, coef):
-        """Return the parts of a flat weight vector, as views."""
+        """Split a flat weight vector into its parts, which are views."""
         # coef: (n_coef,)
         first = prod(self._coef_shape)
         second = first + prod(self._intercept_shape)
@@ -133,7 +133,7 @@ class LinearPotentials:
         )
 
     def pack(self, coef, intercept, edge_coef):
-        """Return the flat weight vector, the inverse of :meth:`unpack`."""
+        """Concatenate the parts to a flat weight vector, the inverse of :meth:`unpack`."""
         # returns: (n_coef,), float64
         shapes = self._coef_shape, self._intercept_shape, self._edge_shape
         parts = [np.reshape(part, shape) for part, shape in zip((coef, intercept, edge_coef), shapes, strict=True)]
@@ -141,7 +141,7 @@ class LinearPotentials:
 
     @property
     def penalty(self):
-        """Factor of each squared weight in the penalty, (n_coef,) float64: 0 for intercepts, else 1 / scale squared."""
+        """Factor of each squared weight in the penalty, (n_coef,) float64: 0 for intercepts, otherwise 1 / scale**2."""
         factors = np.ones(self.n_coef)
         self.unpack(factors).intercept[...] = 0.0
         if self.feature_scale is not None:
@@ -152,7 +152,7 @@ class LinearPotentials:
 
     @property
     def tails(self):
-        """Unit of the feature of each weight, divided by its robust spread; (n_coef,) float64, 1 without outliers."""
+        """Scale of the feature of each weight divided by its robust spread, (n_coef,) float64; 1 without outliers."""
         lengths = np.ones(self.n_coef)
         if self.feature_tail is not None:
             self.unpack(lengths).coef[...] *= self.feature_tail[:, np.newaxis]
@@ -175,18 +175,18 @@ class LinearPotentials:
         return build_model_with_layout(example.graph, unary, tables, edges)
 
     def unary(self, coef, example):
-        """Return the unary scores of :meth:`model`, without the -inf of labels forbidden at the ends of chains."""
+        """Return the unary scores of :meth:`model`, without -inf for labels forbidden at the ends of chains."""
         # coef: (n_coef,); returns: (N, K)
         unary = self._unary(self.unpack(np.asarray(coef)), example)
         return unary.astype(example.node_features.dtype, copy=False)
 
     def prepare_edges(self, example):
-        """Return the edge layout that all models of an example share, checked once, or None if it is not kept."""
+        """Build and check the edge layout that all models of an example share, or return None if it is not cached."""
         is_shared = example.stores_edges and example.n_states is None and not example.has_factors
         if not is_shared or not example.graph.n_edges:
             return None
         (n_types, n_features), edge_type, edge_weight = self.compute_edge_layout(example)
-        # A layout of edge types without edge weights makes no copy, so it is kept for any number of edges.
+        # A layout of edge types without edge weights needs no copy, so it is cached for any number of edges.
         if example.graph.n_edges > _MOST_KEPT_EDGES and (edge_type is None or edge_weight is not None):
             return None
         dtype = example.node_features.dtype
@@ -200,7 +200,7 @@ class LinearPotentials:
         )
 
     def compute_scores_and_tables(self, coef, example):
-        """Return the unary scores and the pairwise tables of :meth:`model`, without checking them."""
+        """Compute the unary scores and the pairwise tables of :meth:`model`, without checks."""
         # coef: (n_coef,); returns: unary: (N, K); tables: (T, R, K, K)
         unary, tables = self._compute_scores_and_tables(coef, example, self._unary)
         return unary, tables.astype(unary.dtype, copy=False)
@@ -222,7 +222,7 @@ class LinearPotentials:
         return self.forbidden is not None or self.forbidden_ends is not None
 
     def without_ends(self):
-        """Return potentials of the same weights that allow all states at the ends of chains, for parts of chains."""
+        """Return a copy of the potentials that allows all states at the ends of chains, for use on parts of chains."""
         found = copy(self)
         found.forbidden_ends = None
         return found
@@ -237,7 +237,7 @@ class LinearPotentials:
 
     def _needs_forbidding_feature(self, example):
         """Return whether forbidden pairs need an additional table, whose edge feature is 1 on all edges."""
-        # A single table can hold -inf itself if its feature is positive on all edges.
+        # If the only edge feature is positive on all edges, its table can contain -inf.
         if self.forbidden is None or self.takes_sparse_edges or not example.graph.n_edges:
             return False
         if self.n_edge_features > 1:
@@ -250,7 +250,7 @@ class LinearPotentials:
         return tables if self.forbidden is None else np.where(self.forbidden, -np.inf, tables)
 
     def build_inference_model(self, coef, example):
-        """Return a model for inference only, with the scores of :meth:`model`.
+        """Build a model with the scores of :meth:`model`, for inference only.
 
         If each table has a single weight and nothing is forbidden, the edge features are summed to one feature, which
         saves memory and time. Derivatives by the tables of this model are not derivatives by the tables of
@@ -287,7 +287,7 @@ class LinearPotentials:
         return slice(None)
 
     def pullback(self, example, statistics):
-        """Return the derivative by the weights, given the derivative by the model: B(x)' statistics."""
+        """Return the derivatives by the weights, B(x)' statistics, given the derivatives by the scores of the model."""
         # returns: (n_coef,), float64
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
@@ -296,20 +296,21 @@ class LinearPotentials:
         return gradient
 
     def _pull_edges(self, parts, example, tables):
-        """Write the derivative by the edge weights, given the derivative by the tables."""
+        """Write the derivatives by the edge weights, given the derivatives by the tables."""
         parts.edge_coef[...] = self._compute_edge_gradient(tables)
 
     def _compute_edge_gradient(self, tables):
-        """Return the derivative by the edge weights, given the derivative by the tables, (..., T, R, K, K)."""
+        """Return the derivatives by the edge weights, given the derivatives by the tables, (..., T, R, K, K)."""
         # The additional table of forbidden pairs has no weights.
         return self.form.adjoint(tables[..., : self.n_edge_features, :, :])
 
     def pullback_each(self, example, statistics, node_ptr):
-        """Return the derivatives by the weights separately for each of m joined graphs; :meth:`pullback` returns their
-        sum.
+        """Return the derivatives by the weights, separately for each of m joined graphs.
+
+        The sum of the results is the result of :meth:`pullback`.
         """
         # statistics.tables: (m, T, R, K, K)
-        # node_ptr: (m + 1,), first node of each graph, then the number of nodes; returns: (m, n_coef), float64
+        # node_ptr: (m + 1,), first node of each graph, followed by the number of nodes; returns: (m, n_coef), float64
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
         columns, edge_coef = self._columns(statistics.unary), self._compute_edge_gradient(statistics.tables)
         for gradient, own, ends in zip(gradients, edge_coef, pairwise(node_ptr.tolist()), strict=True):
@@ -328,12 +329,12 @@ class LinearPotentials:
         return scores
 
     def _compute_part_unaries(self, weights, example):
-        """Return the unary scores of joined graphs, bitwise equal to each graph's own scores if one has cycles.
+        """Return the unary scores of joined graphs; if any has cycles, bit-identical to scores of the separate graphs.
 
-        Fields that share one row of features among their nodes are many and small, and have one product for all.
+        Examples whose nodes share one row of features are many and small, so one product serves all of them.
         """
         parts = example.graph.parts
-        # The rounding of dense matrix products depends on the number of rows, so each graph has its own product.
+        # The rounding of dense matrix products depends on the number of rows, so compute one product per graph.
         is_dense = isinstance(example.node_features, np.ndarray)
         if len(parts) == 1 or example.graph.is_forest or not is_dense:
             return self._unary(weights, example)
@@ -347,7 +348,7 @@ class LinearPotentials:
         return np.concatenate(found)
 
     def _columns(self, unary):
-        """Return the derivative by columns of scores, (N, n_columns), given the derivative by unary scores, (N, K)."""
+        """Return the derivatives by score columns, (N, n_columns), given the derivatives by unary scores, (N, K)."""
         if self.n_columns < self.n_classes:
             return (unary[:, 1:] - unary[:, :1]) * unary.dtype.type(0.5)
         return unary
@@ -359,7 +360,7 @@ class LinearPotentials:
             if self.fit_intercept:
                 scores.reshape(-1, weights.intercept.size)[...] += weights.intercept.ravel().astype(scores.dtype)
             return scores
-        # With one node type, avoid selecting rows: for large images this copy takes longer than the product.
+        # With one node type, do not select rows, because for large images this copy takes longer than the product.
         if self.n_node_types == 1:
             return self._product(weights, 0, example.node_features)
         scores = np.zeros((example.n_nodes, self.n_columns), dtype=example.node_features.dtype)
@@ -368,14 +369,14 @@ class LinearPotentials:
         return scores
 
     def _product(self, weights, node_type, features):
-        """Return the columns of scores of nodes of one type."""
+        """Compute the score columns of nodes of one type."""
         columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
         if self.fit_intercept:
             columns += weights.intercept[node_type].astype(features.dtype)
         return columns
 
     def _pull_nodes(self, parts, example, columns, nodes=slice(None)):
-        """Write the derivative by the node weights, given the derivative by the columns of scores of ``nodes``."""
+        """Write the derivatives by the node weights, given the derivatives by the score columns of ``nodes``."""
         features = example.node_features[nodes]
         if isinstance(features, SharedRows):
             parts.coef[...], by_constant = features.gradient(columns)

@@ -1,4 +1,4 @@
-"""Forms of pairwise tables with few weights, and the options of estimators for pairwise tables."""
+"""Forms of pairwise tables that have few weights, and the options of estimators for pairwise tables."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -27,11 +27,11 @@ class PairwiseForm:
 
     @property
     def n_weights(self):
-        """Number P of weights of one table."""
+        """Number of weights of one table, P."""
         return int(self.index.max()) + 1
 
     def expand(self, weights):
-        """Return the tables for weights."""
+        """Build the tables from their weights."""
         # weights: (..., P); returns: (..., K, K)
         if self._is_whole_table:
             return weights.reshape(*weights.shape[:-1], *self.index.shape).copy()
@@ -39,27 +39,27 @@ class PairwiseForm:
 
     @cached_property
     def _is_whole_table(self):
-        """Whether every entry has its own weight, so that tables are reshaped weights."""
+        """Whether every table entry has a separate weight, so that tables are reshaped weight vectors."""
         return bool(np.all(self.sign == 1)) and np.array_equal(self.index.ravel(), np.arange(self.index.size))
 
     @property
     def prefers_no_state(self):
-        """Whether equal labels of neighbours have an equal score in every state."""
+        """Whether the score of equal labels at neighbours is the same for every state."""
         return len({(i, s) for i, s in zip(self.index.diagonal(), self.sign.diagonal(), strict=True)}) == 1
 
     def adjoint(self, tables):
-        """Return the derivative by the weights, given the derivative by the tables."""
+        """Return the derivatives by the weights, given the derivatives by the tables."""
         # tables: (..., K, K); returns: (..., P)
         if self._is_whole_table:
             return tables.reshape(*tables.shape[:-2], -1)
         signed = (tables * self.sign).reshape(*tables.shape[:-2], -1)
-        # Sort entries by weight. reduceat requires at least one entry for each weight, which is the case.
+        # Sort entries by weight for reduceat, which is correct because every weight has at least one entry.
         order = np.argsort(self.index, axis=None, kind="stable")
         starts = np.searchsorted(self.index.ravel()[order], np.arange(self.n_weights))
         return np.add.reduceat(signed[..., order], starts, axis=-1)
 
     def restricted(self, allowed):
-        """Return the form in which only allowed entries have weights and all others are zero."""
+        """Return a form in which only allowed entries have weights, and all other entries are zero."""
         # allowed: (K, K) of bool
         kept = np.unique(self.index[allowed & (self.sign != 0)])
         sign = np.where(np.isin(self.index, kept), self.sign, 0.0)
@@ -74,7 +74,7 @@ class PairwiseForm:
         return _SoftenedForm(self.name, self.index, self.sign, divisor)
 
     def contract(self, tables):
-        """Return the weights of tables, the inverse of :meth:`expand`."""
+        """Read the weights from tables, the inverse of :meth:`expand`."""
         # tables: (..., K, K); returns: (..., P)
         weights = np.zeros((*tables.shape[:-2], self.n_weights))
         used = self.sign != 0
@@ -84,7 +84,7 @@ class PairwiseForm:
 
 @dataclass(frozen=True, eq=False)
 class _SoftenedForm(PairwiseForm):
-    """Form whose tables have interactions divided by a constant, see :meth:`PairwiseForm.softened`."""
+    """Form of tables whose interactions are divided by a constant, see :meth:`PairwiseForm.softened`."""
 
     divisor: float
 
@@ -100,13 +100,13 @@ class _SoftenedForm(PairwiseForm):
 
 
 def _scale_differences(tables, factor):
-    """Multiply the differences of table entries from the means of their diagonal entries by a factor."""
+    """Scale the difference between each table entry and the mean of the diagonal entries of its two states."""
     of_states = np.diagonal(tables, axis1=-2, axis2=-1)
     of_states = (of_states[..., :, np.newaxis] + of_states[..., np.newaxis, :]) / 2
     return of_states + (tables - of_states) * factor
 
 
-#: Names of the forms.
+#: Names of the pairwise forms.
 PAIRWISE_FORMS = ("ising", "potts", "symmetric", "full")
 
 
@@ -130,7 +130,7 @@ def make_pairwise_form(name, n_classes):
 
 
 def _find_invalid_transitions(scheme, classes):
-    """Return masks of the successive pairs of labels, and of the labels at ends, that an entity scheme forbids."""
+    """Return masks of the transitions, first labels and last labels that an entity scheme forbids."""
     # classes: (K,) of str; returns: pairs: (K, K), bool; ends: (2, K), bool
     rules = ENTITY_SCHEMES[scheme]
     parts = [rules.parts_of(label) for label in classes.tolist()]
@@ -140,7 +140,7 @@ def _find_invalid_transitions(scheme, classes):
             f"'{rules.first}-PER', got the class {classes.tolist()[parts.index(None)]!r}; list the forbidden pairs of "
             "labels instead."
         )
-    # Before the start and after the end of a sequence, the label counts as outside of entities.
+    # The positions before the start and after the end of a sequence count as labelled O.
     outside = ("O", "")
     pairs = np.array([[not rules.may_follow(before, after) for after in parts] for before in parts])
     first = [not rules.may_follow(outside, label) for label in parts]
@@ -281,7 +281,7 @@ class PairwiseTables(HoldsOptions):
 
 
 def _columns(labels, classes, name):
-    """Return the class indices of labels; raise ValueError for labels that are not classes."""
+    """Convert labels to class indices, or raise ValueError for labels that are not classes."""
     unknown = labels[~np.isin(labels, classes)]
     if len(unknown):
         raise ValueError(f"{name} contains {unknown.tolist()[0]!r}, which is not among the classes {classes.tolist()}.")

@@ -15,7 +15,7 @@ from sklearn_crf.potentials._extended import ExtendedPotentials
 
 @options(kw_only=False)
 class Segments(HoldsOptions):
-    r"""Options of segments: scores of the durations of runs, and a least duration (semi-Markov model).
+    r"""Options of segments: scores for the durations of runs, and a minimum duration (semi-Markov model).
 
     .. math:: \mathrm{score}(y) = \mathrm{score}_{\mathrm{pairwise}}(y) + \sum_r \delta_{k_r, \min(d_r, D)}
 
@@ -85,7 +85,7 @@ class WeightsOfSegments(NamedTuple):
 
 
 class SegmentPotentials(ExtendedPotentials):
-    """Scores of nodes and edges by pairwise potentials, and of the durations of runs by one weight each."""
+    """Potentials that combine pairwise potentials of nodes and edges with a weight for each label and duration."""
 
     def __init__(self, pairwise: Any, segments: Segments) -> None:
         super().__init__(pairwise, pairwise.n_classes * segments.max_duration)
@@ -108,7 +108,7 @@ class SegmentPotentials(ExtendedPotentials):
         return SegmentModel(model, weights.durations, min_duration=self.segments.min_duration)
 
     def without_durations(self) -> Self:
-        """Return potentials of the same weights that ignore the durations, for examples without edges."""
+        """Return potentials with the same weights that ignore durations, for examples without edges."""
         found = copy(self)
         found.segments = None
         return found
@@ -120,7 +120,10 @@ class SegmentPotentials(ExtendedPotentials):
         return Statistics(statistics.unary, statistics.tables)
 
     def pullback_each(self, example: Any, statistics: Any, node_ptr: np.ndarray) -> np.ndarray:
-        """Return the derivative by the weights for each of m joined graphs, where :meth:`pullback` returns the sum."""
+        """Return the derivatives by the weights, separately for each of m joined graphs.
+
+        The sum of the results is the result of :meth:`pullback`.
+        """
         # statistics.tables: (m, T, R, K, K); statistics.durations: (m, K, D); returns: (m, n_coef), float64
         of_pairs = self.pairwise.pullback_each(example, Statistics(statistics.unary, statistics.tables), node_ptr)
         return np.concatenate((of_pairs, statistics.durations.reshape(len(of_pairs), -1)), axis=1)

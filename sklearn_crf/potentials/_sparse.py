@@ -1,4 +1,4 @@
-"""Potentials linear in sparse node features, with weights for all or some pairs of a feature and a class."""
+"""Potentials that are linear in sparse node features, with weights for all or some pairs of feature and class."""
 
 from itertools import pairwise
 
@@ -15,17 +15,16 @@ from sklearn_crf.kernels.learning.feature_pairs import (
 from sklearn_crf.potentials._feature_columns import FeatureColumns, build_feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
 
-# Number of ranges of features for threads. Each range reads all statistics.
+# Number of ranges of features among which threads divide the work. For each range, all statistics are read.
 _N_RANGES = 8
 
 
 class SparsePotentials(LinearPotentials):
-    r"""Scores linear in sparse features, with node weights for given pairs of a feature and a score column.
+    r"""Potentials that are linear in sparse features, with node weights for given pairs of feature and score column.
 
     .. math:: u_{s, k} = \sum_{f : (f, k) \in P} w_{f k} \, x_{s f} + b_k
 
-    Weights are in the order of the features, and only need memory for the given pairs. ``LinearWeights.coef`` is a
-    vector of them.
+    ``LinearWeights.coef`` is a vector with one weight for each given pair, in the order of the features.
     """
 
     by_columns = True
@@ -38,11 +37,11 @@ class SparsePotentials(LinearPotentials):
         return (len(self.pairs),), self.pairs.n_columns
 
     def prepared(self, example):
-        """Return an example with features stored by column, for many calls with it."""
+        """Convert an example to features stored by column, for repeated use."""
         return convert_to_feature_columns(example, self.n_node_types)
 
     def prepare_once(self, example):
-        """Return an example in the form that is fastest for a single call of :meth:`model`."""
+        """Convert an example to the form that is fastest for a single call of :meth:`model`."""
         return tie_constant_edges(example) if self._reads_rows(example.node_features) else self.prepared(example)
 
     def _reads_rows(self, features):
@@ -80,7 +79,7 @@ class SparsePotentials(LinearPotentials):
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
         columns = self._columns(statistics.unary)
         edge_coef = self._compute_edge_gradient(statistics.tables)
-        # Features are stored by column, so that rows cannot be selected: set the statistics of other nodes to zero.
+        # Rows of features stored by column cannot be selected, so set the statistics of all other nodes to zero.
         for i, (start, stop) in enumerate(pairwise(node_ptr)):
             parts = self.unpack(gradients[i])
             alone = np.zeros_like(columns)
@@ -90,7 +89,7 @@ class SparsePotentials(LinearPotentials):
         return gradients
 
     def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
-        """Add the pullbacks of many examples to a gradient, without a gradient for each example.
+        """Add the pullbacks of all examples to a gradient, without storing a gradient for each example.
 
         The nodes of every feature are summed in the order of the examples, for any number of threads.
         """
@@ -133,7 +132,10 @@ class SparsePotentials(LinearPotentials):
         return total
 
     def _set_edge_curvature(self, edge_coef, examples, edge_weights, variance):
-        """Add the curvature of edge weights; ``variance`` (P,) is for an edge of weight and feature 1."""
+        """Add the curvature of edge weights to ``edge_coef``.
+
+        ``variance`` (P,) is the curvature for an edge whose weight and feature are 1.
+        """
         for example, weight in zip(examples, edge_weights, strict=True):
             edge_type = np.zeros(len(weight), dtype=np.int32) if example.edge_type is None else example.edge_type
             features = np.ones((len(weight), 1)) if example.edge_features is None else example.edge_features
@@ -142,13 +144,13 @@ class SparsePotentials(LinearPotentials):
                 edge_coef[t] += squares[edge_type == t].sum(axis=0)[:, np.newaxis] * variance
 
     def split_shared_ranges(self, examples):
-        """Return ranges of features with about equal numbers of entries."""
+        """Split features into ranges with about equal numbers of entries."""
         return split_features_evenly([example.node_features for example in examples], self.pairs)
 
 
 def add_squares(features, weight, squares):
     """Add the weighted sum of squares of each feature to ``squares``."""
-    # weight: (n_rows,); squares: (n_features,) float64, added to
+    # weight: (n_rows,); squares: (n_features,) float64, updated in place by addition
     if len(features.feature):
         entries = weight[features.node]
         if len(features.value):
@@ -158,15 +160,15 @@ def add_squares(features, weight, squares):
 
 def add_scores(features, pairs, weights, scores):
     """Add the weights of the features of each row to its scores."""
-    # weights: (n_pairs,); scores: (n_rows, n_columns) float64, added to
+    # weights: (n_pairs,); scores: (n_rows, n_columns) float64, updated in place by addition
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, allocate_workspace(pairs.n_columns))
 
 
 def add_gradient(features, pairs, columns, gradient, limits=None):
-    """Add the statistics of each feature's rows to its gradient, the adjoint of :func:`add_scores`."""
-    # columns: (n_rows, n_columns); gradient: (n_pairs,) float64, added to
-    # limits: range of features to process, None for all
+    """Add the products of features and statistics to the gradient, the adjoint of :func:`add_scores`."""
+    # columns: (n_rows, n_columns); gradient: (n_pairs,) float64, updated in place by addition
+    # limits: range of features to process, or None for all features
     columns = np.ascontiguousarray(columns, dtype=np.float64)
     start, stop = (0, len(features.feature)) if limits is None else np.searchsorted(features.feature, limits)
     work = allocate_workspace(pairs.n_columns)
@@ -175,7 +177,7 @@ def add_gradient(features, pairs, columns, gradient, limits=None):
 
 def add_gradients(blocks, pairs, gradient, ranges, n_jobs):
     """Call :func:`add_gradient` for many blocks in order, in threads that each process a range of features."""
-    # blocks: list of features and statistics; gradient: (n_pairs,) float64, added to
+    # blocks: list of pairs of features and statistics; gradient: (n_pairs,) float64, updated in place by addition
 
     def run(limits, n_threads):
         for features, columns in blocks:
@@ -196,7 +198,7 @@ def split_features_evenly(columns, pairs):
 
 
 def convert_to_feature_columns(example, n_node_types):
-    """Return an example with :class:`FeatureColumns` as node features, without edge features if all are 1."""
+    """Convert the node features of an example to :class:`FeatureColumns`, and drop edge features that are all 1."""
     if isinstance(example.node_features, FeatureColumns):
         return example
     edge_features = example.edge_features

@@ -1,4 +1,4 @@
-"""Potentials linear in sparse features of nodes and of edges."""
+"""Potentials that are linear in sparse features of nodes and of edges."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,12 +16,12 @@ from sklearn_crf.potentials._sparse import (
 
 
 class SparseEdgePotentials(SparsePotentials):
-    r"""Scores linear in sparse features of nodes and edges. Every edge has its own table.
+    r"""Potentials that are linear in sparse features of nodes and edges, with a separate table for each edge.
 
     .. math:: \theta_e = \mathrm{form}(v_e), \qquad v_{e, p} = \sum_{f : (f, p) \in P} w_{f p} \, x_{e f}
 
-    Edges have weights for given pairs of a feature and a weight of the form, such as a feature and two labels that
-    occur together. Tables are recomputed for every model, so that memory is only needed for one batch.
+    Weights exist for given pairs of an edge feature and a table weight, such as a feature and two labels that occur
+    together. Tables are recomputed for every model, so that memory is only needed for one batch.
     """
 
     takes_sparse_edges = True
@@ -91,11 +91,11 @@ class SparseEdgePotentials(SparsePotentials):
         add_gradients(blocks, self.edge_pairs, self.unpack(gradient).edge_coef, of_edges, n_jobs)
 
     def _pull_shared_tables(self, parts, statistics):
-        """Do nothing, since edges do not share tables."""
+        """Do nothing, because edges do not share tables."""
 
 
 def convert_to_edge_columns(example, n_node_types, n_edge_types):
-    """Return an example with :class:`FeatureColumns` as features of nodes and of edges."""
+    """Convert the node features and the edge features of an example to :class:`FeatureColumns`."""
     x, features = example, example.edge_features
     if isinstance(features, FeatureColumns):
         return example

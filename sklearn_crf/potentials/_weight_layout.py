@@ -16,25 +16,25 @@ from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials
 
 
 class WeightLayout(NamedTuple):
-    """Layout of a field's weights, with conversion between fitted attributes and flat vectors."""
+    """Layout of the weights of a field, which converts between fitted attributes and flat vectors."""
 
     form: PairwiseForm
     fit_intercept: bool
     forbidden: np.ndarray | None = None  # (K, K) bool, forbidden pairs of classes on edges
-    forbidden_ends: np.ndarray | None = None  # (2, K) bool, forbidden classes of first and of last nodes
-    forbidden_by: str = ""  # name of the parameter that forbids them, for errors
-    # whether only pairs seen in training have node weights; None lets their number decide
+    forbidden_ends: np.ndarray | None = None  # (2, K) bool, forbidden classes of first nodes and of last nodes
+    forbidden_by: str = ""  # name of the parameter that forbids classes, for errors
+    # whether only pairs seen in training have node weights; if None, the number of pairs decides
     seen_only: bool | None = False
     seen_tables: bool = False  # whether only pairs of labels seen in training have table weights
-    seen_only_on_edges: bool = True  # like seen_only, for sparse edge features
+    seen_only_on_edges: bool = True  # whether only pairs seen in training have weights of sparse edge features
     takes_factors: bool = False
-    segments: Segments | None = None  # options of the durations of runs that have weights
+    segments: Segments | None = None  # options of segments, if durations of runs have weights
     has_boundaries: bool = False  # whether the last two node features mark the first and last nodes of sequences
 
     # Attributes ----------------------------------------------------------------------------------------------------
 
     def attributes(self, potentials, flat):
-        """Return the fitted attributes for a flat weight vector."""
+        """Convert a flat weight vector to fitted attributes."""
         if isinstance(potentials, SegmentPotentials):
             pairwise, durations = potentials.unpack(flat)
             return self.attributes(potentials.pairwise, pairwise) | {"duration_coef_": np.array(durations)}
@@ -62,7 +62,7 @@ class WeightLayout(NamedTuple):
         return {**attributes, "edge_coef_": self.form.contract(potentials.form.expand(edge_coef))}
 
     def _split_boundaries(self, coef, potentials):
-        """Split node weights into weights of the features of X, and weights of first and last nodes (or None)."""
+        """Split node weights into weights of the features of X, and weights of first and last nodes, if any."""
         if not self.has_boundaries:
             return coef, None
         if not sp.issparse(coef):
@@ -95,7 +95,7 @@ class WeightLayout(NamedTuple):
     # Prediction ----------------------------------------------------------------------------------------------------
 
     def build_fitted_potentials(self, field, encoded=None):
-        """Return the potentials for a field's fitted weights and the features of an encoded X."""
+        """Build the potentials for the fitted weights of a field and the features of an encoded X."""
         pairwise = self._build_fitted_pairwise(field, encoded)
         if self.segments is not None:
             return SegmentPotentials(pairwise, self.segments)
@@ -136,7 +136,7 @@ class WeightLayout(NamedTuple):
         return SparsePotentials(pairs, n_features, n_classes, self.form, **options)
 
     def flat(self, field, potentials):
-        """Return the fitted weights as a flat vector for potentials. These may come from other training data."""
+        """Convert the fitted weights to a flat vector for potentials, which may come from other training data."""
         if isinstance(potentials, SegmentPotentials):
             return np.concatenate((self._flatten_pairwise(field, potentials.pairwise), field.duration_coef_.ravel()))
         if not isinstance(potentials, FactorPotentials):
@@ -165,12 +165,12 @@ _FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")
 
 
 def _get_factor_coef(field):
-    """Return the fitted weights of factors by type, or an empty dict if learning did not support factors."""
+    """Return the fitted weights of each factor type, or an empty dict if learning did not support factors."""
     return getattr(field, "factor_coef_", {})
 
 
 def _build_fitted_types(field):
-    """Return the types of factors of a fitted field, by name."""
+    """Return the factor types of a fitted field, as a dict by name."""
     return {
         name: FactorType(name, field.factor_shapes_[name], len(coef), field.factor_states_[name])
         for name, coef in _get_factor_coef(field).items()
