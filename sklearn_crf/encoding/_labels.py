@@ -138,7 +138,7 @@ def _replace_masked_labels(labels):
 
 
 def _read_labels(y, encoded, missing_label, name):
-    """Return the labels of every example with their positions, and the examples' names in error messages."""
+    """Read the labels of all examples and their positions; also return the names of examples for error messages."""
     if y is None:
         raise ValueError(f"This estimator requires {name} to be passed, but the target {name} is None.")
     if encoded.layout == "nodes":
