@@ -107,7 +107,7 @@ class FieldParameters:
             return "full"
         # Symmetric tables also score the single states of an edge. On the data of benchmarks/quality/defaults.py,
         # max-margin learning then labels noisy shapes 0.5 to 3 % better; horses, strokes and volumes change by at most
-        # 0.2 %. Likelihoods do not gain: accuracy is 96 instead of 99 % on a photograph in 0..1 with few labelled pixels.
+        # 0.2 %. Likelihoods lose: accuracy is 96 instead of 99 % on a photograph in 0..1 with few labelled pixels.
         is_lattice, is_margin = (lattice_ndim or 0) > 1, not self.learning.has_distribution
         return "symmetric" if is_lattice and is_margin and len(classes) == 2 else "auto"
 
