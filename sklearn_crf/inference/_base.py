@@ -104,7 +104,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     tasks : frozenset
         Subset of ``"map"``, ``"marginals"``, ``"sample"``.
     exact_on : str or None
-        Models for which it is exact: ``"any"``, ``"forest"``, ``"submodular"``, or None.
+        Models for which the algorithm is exact: ``"any"``, ``"forest"``, ``"submodular"``, or None.
     takes : tuple of type
         Supported types of models.
     enumerates : int

@@ -193,7 +193,7 @@ class RecentFall:
         self._bounds = []
 
     def after(self, bound: float) -> float:
-        """Return the decrease up to the iteration that attained this bound, or inf if it is too early to tell."""
+        """Record the bound of an iteration; return the recent decrease, or inf while there are too few iterations."""
         self._bounds.append(bound)
         return self._bounds[-1 - _tuning.PATIENCE] - bound if len(self._bounds) > _tuning.PATIENCE else np.inf
 

@@ -135,7 +135,7 @@ def choose_recursion(model: Any) -> Inference | None:
 
 
 def group_components(model: PairwiseModel | FactorGraph, budget: Budget) -> np.ndarray:
-    """Group connected components for joint elimination, (n_components,) int; -1 if beyond the budget."""
+    """Group connected components for joint elimination, (n_components,) int; -1 beyond the budget."""
     # components of a group fit into memory together; a single -1 if all components are beyond the budget
     if isinstance(model, FactorGraph):
         return _shares(_Sizes.of_factors(model), budget)

@@ -232,17 +232,17 @@ class TightenBound(Inference):
     Parameters
     ----------
     trees : {"minimal", "uniform", "snakes", "optimal"}, int, SpanningTrees or list of array-like, default="minimal"
-        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many as make the edge probabilities even, which
-        usually gives a tighter bound. ``"snakes"``: four paths that run back and forth, on lattices with axis
+        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many trees as make the edge probabilities even,
+        which usually gives a tighter bound. ``"snakes"``: four paths that run back and forth, on lattices with axis
         neighbours. ``"optimal"``: the trees and probabilities that give the tightest bound. An int: this number of
-        trees. Or the trees themselves; a list has the indices of the edges of each tree.
+        trees. Or the trees themselves, for instance as a list with the indices of the edges of each tree.
     solver : {"spg", "pqn"}, default="spg"
         Spectral projected gradient, or projected quasi-Newton. The latter never raises the bound, but takes more time
         between evaluations.
     start_sweeps : int, default=0
-        Maximum number of sweeps of tree-reweighted message passing to compute the start. Their result is used if it is
-        better than even shares, ``init``, or the result for earlier trees. Sweeps are damped once the bound no longer
-        decreases, and end when the trees agree. A few hundred sweeps save most iterations.
+        Maximum number of sweeps of tree-reweighted message passing to compute the start. The result of the sweeps is
+        used if it is better than even shares, ``init``, or the result for earlier trees. Sweeps are damped once the
+        bound no longer decreases, and end when the trees agree. A few hundred sweeps save most iterations.
     max_iter : int, default=500
         Maximum number of iterations for each distribution over trees.
     tol : float, default=1e-4
@@ -269,8 +269,9 @@ class TightenBound(Inference):
     reference is a projection. Pairs or states that are forbidden by several trees only in combination are ruled out
     only in the limit, which takes more iterations.
 
-    The derivative of the bound by the probability of an edge is the negative mutual information of its ends. Hence a
-    step towards the tree with the most information lowers the bound fastest. An added tree begins with an even share.
+    The derivative of the bound with respect to an edge probability is the negative mutual information of the ends.
+    Hence a step towards the tree with the most information lowers the bound fastest. An added tree begins with an even
+    share.
 
     ``trees`` that are chosen here depend on the numbering of nodes and edges. So do the bound and the marginals.
 

@@ -40,9 +40,9 @@ class GraphCut(Inference):
     Parameters
     ----------
     nonsubmodular : {"error", "truncate", "qpbo"}, default="error"
-        What to do with edges that are not submodular. ``"error"`` raises ValueError and names the first. ``"truncate"``
-        lowers the scores of their mixed labelings by :math:`(b + c - a - d) / 2` each, which leaves a modular term.
-        ``"qpbo"`` is roof duality. It labels some of the nodes as in some labeling with the highest score
+        What to do with edges that are not submodular. ``"error"`` raises ValueError and names the first edge.
+        ``"truncate"`` lowers the scores of their mixed labelings by :math:`(b + c - a - d) / 2` each, which leaves a
+        modular term. ``"qpbo"`` is roof duality. It labels some of the nodes as in some labeling with the highest score
         (persistency), and bounds the best score from above. The other nodes are filled in by iterated conditional modes
         that start from their unary scores.
 
@@ -50,7 +50,7 @@ class GraphCut(Inference):
     -----
     States forbidden by -inf in ``unary`` are hard seeds. In ``tables``, -inf is allowed where a network can express
     it: at (0, 1) and (1, 0), in whole rows and in whole columns; with ``"qpbo"`` it is allowed anywhere. Scores are
-    rounded to integers of 60 bits (float32 models: 30 bits if these are fine enough). The cut is exact for them.
+    rounded to integers of 60 bits (float32 models: 30 bits if these are fine enough). The cut is exact for these.
 
     ``Labeling.state`` is a :class:`CutState`: the number of edges that are not submodular, and the number of nodes that
     roof duality left open. ``Labeling.bound`` is an upper bound on the best score for all three options.

@@ -112,7 +112,7 @@ class _Seam(NamedTuple):
     thought: np.ndarray  # (n, D): means that the tile assumed at the outer ends
 
     def missing(self, mean):
-        """Return the squared norm of the violation of the tile's equations, given the mean of the plane."""
+        """Return the squared norm by which the mean of the plane violates the equations of the tile."""
         if not len(self.inner):
             return 0.0
         seen = np.asarray(mean[self.around.slices]).reshape(-1, mean.shape[2])[self.outer]

@@ -99,11 +99,11 @@ class GibbsSampler(GibbsChains):
 
     Notes
     -----
-    The first chain starts from the best state of each node alone, the other chains from random labels. With ``init``
-    all chains start from it: labels of shape (N,), or (n_chains, N) such as the ``state`` of an earlier result.
-    Forbidden pairs are removed from the start, on forests always and on other graphs if that is easy, and are never
-    drawn afterwards. If forbidden pairs disconnect the labelings under changes of single nodes, a chain stays in its
-    part.
+    The first chain starts from the state with the best unary score at each node, the other chains from random labels.
+    With ``init`` all chains start from it: labels of shape (N,), or (n_chains, N) such as the ``state`` of an earlier
+    result. Forbidden pairs are removed from the start, on forests always and on other graphs if that is easy, and are
+    never drawn afterwards. If forbidden pairs disconnect the labelings under changes of single nodes, a chain stays in
+    its part.
 
     Nodes of one colour of ``graph.colouring`` are drawn at once. The random number of each draw depends only on the
     seed, the chain, the sweep and the node.

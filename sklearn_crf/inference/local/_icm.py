@@ -74,8 +74,9 @@ class ICM(Inference):
 
     Notes
     -----
-    The start is the best state of each node alone, or ``init``: labels of shape (N,), such as the ``state`` of an
-    earlier labeling. Ties keep the current label. Each sweep removes as many forbidden pairs of states as it can.
+    The start is the state with the best unary score at each node, or ``init``: labels of shape (N,), such as the
+    ``state`` of an earlier labeling. Ties keep the current label. Each sweep removes as many forbidden pairs of states
+    as it can.
 
     References
     ----------

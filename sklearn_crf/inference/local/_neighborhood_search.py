@@ -51,8 +51,8 @@ class LargeNeighborhoodSearch(Inference):
     Parameters
     ----------
     max_work : float, optional
-        Budget, in table entries that are read by all restarts together. None is the number that 30,000 sweeps over the
-        nodes read, but at most 1e9, which take about two seconds. The budget is checked between moves.
+        Budget, in table entries that all restarts together read. None stands for the number of entries that 30,000
+        sweeps over the nodes read, but at most 1e9, which take about two seconds. The budget is checked between moves.
     n_restarts : int, default=4
         Number of independent starts. They share the budget and ``n_threads``, and exchange their results 16 times.
     max_cells : int, default=8192
@@ -78,10 +78,10 @@ class LargeNeighborhoodSearch(Inference):
 
     Notes
     -----
-    The start is the best state of each node alone, or ``init``: labels of shape (N,). The first restart does not anneal
-    these labels, and the result never scores below them. If one subgraph can contain all nodes, the result is exact and
-    ``bound`` equals the score; otherwise ``bound`` is inf. ``n_iter`` is the number of moves. Except for exact results,
-    the search always uses its whole budget, and ``converged`` is always True.
+    The start is the state with the best unary score at each node, or ``init``: labels of shape (N,). The first restart
+    does not anneal these labels, and the result never scores below them. If one subgraph can contain all nodes, the
+    result is exact and ``bound`` equals the score; otherwise ``bound`` is inf. ``n_iter`` is the number of moves.
+    Except for exact results, the search always uses its whole budget, and ``converged`` is always True.
 
     References
     ----------
@@ -270,7 +270,7 @@ class _Restart:
         self.scale = self._compute_change_cost()
 
     def proceed(self, share):
-        """Perturb and improve the best labels until this fraction of the budget is used."""
+        """Perturb and improve the best labels until the given fraction of the budget is used."""
         while self.work < share * self.task.work_of_chain:
             checkpoint()
             before = self.work

@@ -285,7 +285,7 @@ class LoopyBP(MessagePassing):
     damping : float, default=0.0
         Weight of the old message in each update, in [0, 1); on factor graphs, of its scores.
     climb : bool, default=True
-        Whether to improve the final labels by changing one node at a time while that gains.
+        Whether to improve the final labels by changing one node at a time while the score increases.
 
     References
     ----------

@@ -38,9 +38,9 @@ class MPLP(Inference):
         Maximum number of iterations, each with a forward and a backward sweep through the factors.
     tol : float, default=1e-7
         Iterations stop when the bound decreases by at most this in ten iterations, relative to its size (at least one).
-        Ten, because it can stay the same for one iteration and then decrease again.
+        The bound can stay the same for one iteration and then decrease again.
     climb : bool, default=True
-        Whether to improve the final labels by changing one node at a time while that gains.
+        Whether to improve the final labels by changing one node at a time while the score increases.
 
     See Also
     --------
@@ -79,7 +79,7 @@ class MPLP(Inference):
 
 
 class _MPLPMessages:
-    """Current messages and bound."""
+    """Current messages of MPLP, and the bound that they give."""
 
     def __init__(self, layered, init):
         layers = layered.layers._replace(maximum=True)

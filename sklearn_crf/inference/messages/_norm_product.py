@@ -49,8 +49,8 @@ class NormProductBP(Inference):
     edge_probabilities : {"auto", "uniform"} or array-like of shape (E,), default="auto"
         Edge probabilities of ``"trw"`` if no factor has more than two nodes, as in :class:`TRWMessagePassing`.
     temperature : float, default=1.0
-        T of :meth:`marginals`, positive. Marginals are of the scores divided by T, and ``log_z`` is T times their
-        value.
+        T of :meth:`marginals`, positive. Marginals are computed for the scores divided by T, and ``log_z`` is T times
+        the value for these scores.
     map_temperature : float, default=0.0
         T of :meth:`map`. If it is positive, the bound is smooth, and messages do not get stuck where maxima would. The
         bound then ends at most T times the largest entropy above the bound of the relaxation.

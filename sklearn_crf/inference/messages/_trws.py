@@ -55,7 +55,7 @@ class TRWS(Inference):
     tol : float, default=1e-7
         Iterations stop when the bound decreases by at most this in ten iterations, relative to its size (at least one).
     climb : bool, default=True
-        Whether to improve the final labels by changing one node at a time while that gains.
+        Whether to improve the final labels by changing one node at a time while the score increases.
 
     References
     ----------

@@ -57,10 +57,10 @@ class AD3(Inference):
         Iterations stop when two residuals are below this. They are root mean squares over factors and their nodes: of
         the difference between marginals of factors and of nodes, and of the change of the marginals of nodes.
     penalty : float, default=0.3
-        Initial :math:`\rho`, relative to the standard deviation of the scores. It is adapted to keep the two residuals
-        similar.
+        Initial :math:`\rho`, relative to the standard deviation of the scores. The penalty is adapted to keep the two
+        residuals similar.
     climb : bool, default=True
-        Whether to improve labels by changing one node at a time while that gains.
+        Whether to improve labels by changing one node at a time while the score increases.
 
     See Also
     --------

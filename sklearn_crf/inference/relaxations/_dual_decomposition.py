@@ -48,17 +48,17 @@ class DualDecomposition(SubgradientMap):
     Parameters
     ----------
     trees : {"minimal", "uniform", "snakes"}, int, SpanningTrees or list of array-like of int, default="minimal"
-        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many as make the edge probabilities even.
+        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many trees as make edge probabilities even.
         ``"snakes"``: four paths that run back and forth, on lattices with axis neighbours. An int: this number of
-        trees. Or the trees themselves; a list has the indices of the edges of each tree.
+        trees. Or the trees themselves, for instance as a list with the indices of the edges of each tree.
     step : {"annealed", "polyak"}, default="annealed"
         ``"annealed"``: the step shrinks by ``decay`` or ``backoff``, starting from the standard deviation of the
         scores. ``"polyak"``: the step is a factor that shrinks in the same way, starting from 2, times the gap between
         the bound and the best score, divided by the squared length of the subgradient. This is best if the relaxation
         is tight; ``backoff=0.99`` keeps it from stopping early.
     climb : bool, default=True
-        Whether to improve each candidate by changing one node at a time while that gains, before comparing its score,
-        and also to try the states that trees chose most often in recent iterations.
+        Whether to improve each candidate by changing one node at a time while the score increases, before comparing its
+        score, and also to try the states that trees chose most often in recent iterations.
     random_state : int, RandomState instance or None, default=0
         Determines the choice among trees that cover equally well, and the labels of candidates.
 

@@ -63,10 +63,10 @@ class IncMP(SubgradientMap):
     least_step : float, default=1e-3
         Step, relative to the standard deviation of the scores, after which steps are ``least_step / k``.
     climb : bool, default=True
-        Whether to improve each candidate by changing one node at a time while that gains, before comparing its score,
-        and to try two more candidates. One has the states that edges chose most often in recent sweeps. The other
-        labels nodes in order, each with the best state given earlier nodes and the best completion of later ones. False
-        uses only the candidates of the reference.
+        Whether to improve each candidate by changing one node at a time while the score increases, before comparing its
+        score, and to try two more candidates. One has the states that edges chose most often in recent sweeps. The
+        other labels nodes in order, each with the best state given earlier nodes and the best completion of later ones.
+        False uses only the candidates of the reference.
     random_state : int, RandomState instance or None, default=0
         Determines the order of the edges, and the labels of candidates.
 
@@ -78,10 +78,10 @@ class IncMP(SubgradientMap):
     Notes
     -----
     The first step is the standard deviation of all scores. The reference proposes ``decay=0.95, backoff=0.5``. On small
-    grids these end after about thirty sweeps, a few per cent above the minimum. The defaults here end after two or
-    three hundred sweeps, within 1e-3 and mostly 1e-5 of the minimum. With ``decay=0.999, backoff=0.98, least_step=1e-5,
-    tol=1e-7`` the bound comes within 1e-6 on small models, in about twelve hundred sweeps. The first step of a warm
-    start is proportional to the change of the gap.
+    grids these options end after about thirty sweeps, a few per cent above the minimum. The defaults here end after two
+    or three hundred sweeps, within 1e-3 and mostly 1e-5 of the minimum. With ``decay=0.999, backoff=0.98,
+    least_step=1e-5, tol=1e-7`` the bound comes within 1e-6 on small models, in about twelve hundred sweeps. The first
+    step of a warm start is proportional to the change of the gap.
 
     Forbidden states and pairs are ruled out in advance as far as single edges imply it. If the relaxation still has no
     solution, the bound decreases without end. An error is raised once it falls below the score of every labeling.

@@ -157,7 +157,7 @@ class Regions:
         return len(self.scopes) - n_before
 
     def _iterate_agreements(self) -> Iterator[tuple[tuple, tuple, float]]:
-        """Yield two pairs (node, state), and how much more labelings with both or neither score than with one pair."""
+        """Yield two pairs (node, state), and the gain in score of labelings with both or neither over one of them."""
         inside = [s for scope in self.scopes if len(scope) > 1 for s in scope]
         degree = np.bincount(inside, minlength=len(self.n_states))
         splits = [self._choose_splits(node) for node in range(len(self.n_states))]

@@ -109,7 +109,8 @@ class SubgradientMap(Inference):
     least_step : float, default=1e-3
         Factor after which steps are ``least_step / k``.
     climb : bool, default=True
-        Whether to improve each candidate by changing one node at a time while that gains, before comparing its score.
+        Whether to improve each candidate by changing one node at a time while the score increases, before comparing its
+        score.
     random_state : int, RandomState instance or None, default=0
         Determines the labels of candidates.
     """
