@@ -255,7 +255,7 @@ WRONG = {
         lambda: fit([frame({"word": ["old", "boats"]})], [["A", "N"]]),
         "column 'word' of X.* must hold numbers, got strings.*SequenceVectorizer",
     ),
-    "predictions of other groups": (lambda: ungroup_rows([[1]], [1, 2]), "groups names 2"),
+    "predictions of other groups": (lambda: ungroup_rows([[1]], [1, 2]), "groups has entries for 2"),
     "a classifier as a transformer": (
         lambda: NodeTransformer(RandomForestClassifier()).fit(CHAINS, TAGS),
         r"use ClassifierScores\(RandomForestClassifier\(\)\)",

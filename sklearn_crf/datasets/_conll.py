@@ -91,7 +91,7 @@ def read_conll(
         if is_mark:
             document += bool(documents) and documents[-1] == document
         elif line.strip():
-            # Split bytes, because white space of other alphabets is part of tokens.
+            # Split as bytes: str.split would also split at non-ASCII white space, which belongs to tokens.
             parts = [part.decode() for part in line.split(None if separator is None else separator.encode())]
             first = (len(parts), n) if first is None else first
             if len(parts) != first[0]:

@@ -25,7 +25,7 @@ _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, "
 
 
 def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES):
-    """Return the leading word of a file in capitals, empty if there is none, and a reader of the numbers after it.
+    """Return the leading word of a file, in capitals or empty, and a reader of the numbers that follow.
 
     The file is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The rest of a line after ``comment``
     is skipped. Memory grows with the words read, not with the sizes that the file
@@ -147,7 +147,7 @@ class NumberReader:
         return len(self.values) - self.position
 
     def take(self, n, what, lowest=-np.inf, highest=np.inf):
-        """Return the next n numbers, float64."""
+        """Return the next n numbers as float64."""
         self._require(n, what)
         start, self.position = self.position, self.position + n
         taken = self.values[start : self.position]
@@ -158,7 +158,7 @@ class NumberReader:
         return taken
 
     def integers(self, n, what, lowest=0, highest=MAX_INT32):
-        """Return the next n numbers, int64."""
+        """Return the next n numbers as int64."""
         return self.whole(self.take(n, what, lowest, highest), what)
 
     def whole(self, numbers, what):
@@ -169,7 +169,7 @@ class NumberReader:
         return numbers.astype(np.int64)
 
     def integer(self, what, lowest=0, highest=MAX_INT32):
-        """Return the next number, int."""
+        """Return the next number as an int."""
         return int(self.integers(1, what, lowest, highest)[0])
 
     def logarithms(self, place):
@@ -193,7 +193,7 @@ class NumberReader:
 
     def rows(self, n_rows, what, lowest, highest, hint="", logarithms=False):
         """Read rows, each beginning with its length; return all numbers as float64, and the start of each row."""
-        # hint: added to the error about a number below ``lowest``; logarithms: return the logarithms of the numbers
+        # hint: text added to errors about numbers below ``lowest``; logarithms: whether to return logarithms
         values, start = self.values, self.position
         self._require(n_rows, what)
         counts = np.empty(n_rows, dtype=np.int64)

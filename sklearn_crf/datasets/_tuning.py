@@ -1,20 +1,20 @@
-"""Limits on files that are read and on generated data. Larger limits allow more memory use before an error."""
+"""Limits on files that are read and on generated data; larger limits allow more memory use before an error."""
 
 # Largest size in bytes of the decompressed text of a file, and of a chunk that is decompressed at once.
 MAX_BYTES, CHUNK = 2**30, 2**20
 
-# Longest word in characters: no number needs more.
+# Maximum length of a word in characters, which is enough for any number.
 LONGEST_WORD = 400
 
 # Maximum number of states of a node, and of entries of an array of marginals. Files that need more are refused.
 MAX_STATES, MAX_MARGINALS = 2**20, 2**27
 
-# Tables that list fewer entries than this fraction of their joint states are stored as lists. A list entry takes
-# several times the memory of a table entry.
+# Tables that list fewer entries than this fraction of their joint states are stored as lists.
+# A list entry takes several times the memory of a table entry.
 SPARSE_SHARE = 0.25
 
-# Files may name nodes up to the first number, or up to the second number times the nodes that have factors. Nodes
-# without factors also take memory: a file of a few bytes must not be able to request gigabytes.
+# A file may have as many nodes as the first number, or as the second number times the number of nodes with factors.
+# Nodes without factors also take memory, and a file of a few bytes must not be able to request gigabytes.
 MAX_NODES, MAX_UNUSED = 1_000_000, 10
 
 # Maximum number of copies of each shape: a hundred thousand copies take 13 GB.

@@ -250,7 +250,7 @@ def _find_sample_starts(path, values):
     if len(starts) != n_samples or place != len(values) or not starts:
         return [0]
     if len(values) == 1 + 2 * n_samples:
-        # The numbers fit both formats, which differ in their lines.
+        # The numbers fit both formats, so the line breaks decide which format the file has.
         lengths = [1, *(1 + 2 * int(values[start]) for start in starts)]
         return starts if _text.count_words_by_line(path) == lengths else [0]
     return starts

@@ -141,10 +141,11 @@ class BandwidthGradient(HoldsOptions):
             = \sum_{i,j} g_i \, k(i, j) \, (f_{ia} - f_{ja})^2 \, q_j, \qquad f_{ia} = x_{ia} / \theta_a
 
     The derivative is propagated through all mean-field updates and the normalisation of the kernel. Its sums over pairs
-    are computed by filtering :math:`q`, :math:`f_a q` and :math:`f_a^2 q`. It is the derivative of the exact kernel, up
-    to the error of the filter, and not the derivative of the lattice approximation, which is not smooth. Weights are
-    trained again for each choice of bandwidths, by at most ten iterations of L-BFGS from the best weights so far. BFGS
-    steps within a trust region are accepted if the training loss with the new bandwidths has decreased, else halved.
+    are computed by filtering :math:`q`, :math:`f_a q` and :math:`f_a^2 q`. The result is the derivative of the exact
+    kernel, up to the error of the filter. The lattice approximation is not differentiated, as it is not smooth. Weights
+    are trained again for each choice of bandwidths, by at most ten iterations of L-BFGS from the best weights so far.
+    BFGS steps within a trust region are accepted if the training loss with the new bandwidths has decreased, else
+    halved.
 
     Parameters
     ----------
@@ -197,8 +198,8 @@ class BandwidthGradient(HoldsOptions):
         kernels : sequence of Spatial and Bilateral
             Start of the descent.
         value_grad : callable(kernels) -> (float, ndarray of shape (n_bandwidths,))
-            Training loss with these kernels, and its derivative by the logarithm of each bandwidth, in the order of the
-            kernels. A bandwidth given per axis has one derivative per axis.
+            Training loss with these kernels, and its derivative with respect to the logarithm of each bandwidth, in the
+            order of the kernels. A bandwidth given per axis has one derivative per axis.
 
         Returns
         -------

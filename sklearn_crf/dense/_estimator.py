@@ -62,9 +62,9 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         None is ``DenseMeanField(max_iter=10)``. With ``updates="convergent"``, learned weights are non-negative.
         For a subclass, training only uses its options, while prediction calls its methods.
     bandwidths : {"given", "held_out", "learned"}, BandwidthSearch or BandwidthGradient, default="given"
-        Choice of the bandwidths. ``"given"`` uses those of ``kernels``. ``"held_out"`` selects them by the loss on
-        held-out examples, see :class:`~sklearn_crf.dense.BandwidthSearch`. ``"learned"`` trains them together with the
-        weights, starting from the given bandwidths, see :class:`~sklearn_crf.dense.BandwidthGradient`.
+        Choice of the bandwidths. ``"given"`` uses the bandwidths of ``kernels``. ``"held_out"`` selects them by the
+        loss on held-out examples, see :class:`~sklearn_crf.dense.BandwidthSearch`. ``"learned"`` trains them together
+        with the weights, starting from the given bandwidths, see :class:`~sklearn_crf.dense.BandwidthGradient`.
     image_channels : int, default=3
         If X holds arrays: number of channels at the end of the last axis that belong to the image.
     color_range : (float, float), default=None
@@ -226,7 +226,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # Training ------------------------------------------------------------------------------------------------------
 
-    # Parameters that are objects check their own options.
+    # Objects passed as parameters check their own options.
     @fits
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "DenseCRF":
         """Learn the weights.
@@ -299,7 +299,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return former
 
     def _store(self, data, plan, model):
-        """Set the fitted attributes; a failed fit leaves the estimator unchanged."""
+        """Set all fitted attributes at the end of fit, so that a failed fit leaves the estimator unchanged."""
         self.__dict__.update(_attributes(data, model.weights, model.kernels))
         self.bandwidth_trace_, self.color_range_ = model.trace, data.color_range
         course = model.course
@@ -324,14 +324,17 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # Predictions ---------------------------------------------------------------------------------------------------
 
     def _marginals(self, X, evidence=None, inference=None):
-        """Return the examples of X and the marginals of each."""
+        """Return the examples of X, and the marginals of each example."""
         inference = self._inference if inference is None else inference
         if not isinstance(inference, DenseMeanField):
             raise ValueError(f"inference must be a DenseMeanField or None, got {inference!r}.")
         return self._map_models(lambda model, threads: inference.node_marginals(model, n_threads=threads), X, evidence)
 
     def _map_models(self, run, X, evidence):
-        """Return the examples of X, and ``run(model, n_threads)`` for each example's model. Do not keep the models."""
+        """Return the examples of X, and the result of ``run(model, n_threads)`` for the model of each example.
+
+        Each model is discarded after the call of ``run``.
+        """
         check_is_fitted(self)
         data = read_fitting_examples(
             X,

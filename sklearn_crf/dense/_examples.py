@@ -117,7 +117,7 @@ def estimate_color_range(images):
     for ends in ((0.0, 1.0), (-1.0, 1.0)):
         if ends[0] <= low and high <= ends[1]:
             return ends
-    # Noise may exceed 0 and 255. Dark photographs have a small range, which must not be stretched to that of bytes.
+    # Noise may go beyond 0 and 255. The small range of dark photographs must not be stretched to 0 to 255.
     is_near = -BYTES[1] <= low and high <= 2 * BYTES[1]
     if is_near and (low == high or BYTES[1] / 10 <= high - low <= 2 * BYTES[1]):
         return BYTES
@@ -151,7 +151,7 @@ class Task(NamedTuple):
     index: int  # type: ignore[assignment]
     example: DenseExample
     labels: np.ndarray  # (N,) class indices, 0 where unlabelled
-    weight: np.ndarray  # (N,) float64, 0 where unlabelled
+    weight: np.ndarray  # (N,) float64, weight of each node, 0 where unlabelled
 
 
 class TrainingData(NamedTuple):
@@ -220,7 +220,7 @@ def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
 
 
 def check_channel_bandwidths(kernels, ends):
-    """Raise ValueError if bandwidths seem to be in the units of images with another range than 0 to 255."""
+    """Raise ValueError if bandwidths seem to be meant for colours in another range than 0 to 255."""
     for m, kernel in enumerate(kernels if ends != BYTES else ()):
         least = np.min(getattr(kernel, "channel_bandwidth", np.inf))
         if least < 1:
@@ -241,13 +241,13 @@ def in_bytes(example, ends):
 
 
 def choose_range_after_fit(image, ends, name):
-    """Return the colour range of an image whose data type does not determine it, by comparison with fit."""
+    """Return the colour range of an image whose data type does not determine the range, by comparison with fit."""
     low, high = float(image.min()), float(image.max())
-    # Fractional values are not bytes.
+    # Images with fractional values are not images of bytes.
     has_fractions = ends[1] > BYTES[1] / 2 and low < high and np.any(image != np.floor(image))
     is_in_ones = has_fractions and low >= -1 and high <= 1
     width = ends[1] - ends[0]
-    # Resampling filters may overshoot the range of an image, but do not make it narrow.
+    # Resampling filters may overshoot the range of an image, but do not narrow the range.
     is_in_other_units = low < ends[0] and high - low < NARROW_RANGE * width
     is_in_other_units |= has_fractions and high - ends[0] < DARK_RANGE * width
     if not is_in_ones and (is_in_other_units or low < ends[0] - width or high > ends[1] + width):

@@ -18,7 +18,10 @@ class GaussianKernel:
     weight: float
 
     def _check(self, name):
-        """Raise ValueError if a parameter is invalid. ``name`` is the name of this kernel in errors."""
+        """Raise ValueError if a parameter is invalid.
+
+        ``name`` is the name of the kernel in error messages.
+        """
         for parameter in list_bandwidth_names(self):
             values = as_array(getattr(self, parameter), f"{name}.{parameter}")
             if values.dtype.kind not in "iuf" or values.ndim > 1 or not np.all(np.isfinite(values) & (values > 0)):
@@ -114,8 +117,8 @@ class Bilateral(GaussianKernel):
 
 
 def _assign_axis_columns(n_axes):
-    # The order of columns determines the orientation of the lattice, and hence the error of the filter. Like
-    # pydensecrf, use x before y for images and the order of the axes otherwise, so that results agree.
+    # The order of columns determines the orientation of the lattice, and hence the error of the filter.
+    # Images use x before y, so that results agree with pydensecrf. Other lattices use the order of their axes.
     return [1, 0] if n_axes == 2 else list(range(n_axes))
 
 
@@ -140,7 +143,7 @@ def list_bandwidth_names(kernel: Any) -> tuple[str, ...]:
 
 
 def scaled(kernel, parameter, factor):
-    """Return the kernel with one bandwidth multiplied."""
+    """Return a copy of the kernel with one bandwidth multiplied by a factor."""
     value = np.multiply(getattr(kernel, parameter), factor).tolist()
     return replace(kernel, **{parameter: tuple(value) if isinstance(value, list) else value})
 
@@ -159,7 +162,7 @@ def scale_kernels(kernels, factors):
 
 
 def compute_bandwidth_slopes(kernel, by_columns, n_axes):
-    """Return the derivatives by the logarithms of bandwidths, given derivatives by the scales of feature columns."""
+    """Convert derivatives for the scales of feature columns to derivatives for the logarithms of bandwidths."""
     positions, channels = np.split(by_columns, [n_axes])
     parts = {"bandwidth": positions[_assign_axis_columns(n_axes)], "channel_bandwidth": channels}
     names = list_bandwidth_names(kernel)

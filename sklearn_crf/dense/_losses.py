@@ -24,7 +24,7 @@ class LogLoss(HoldsOptions):
         return float(totals[0])
 
     def gradient(self, totals: np.ndarray | None, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Return the derivative of the loss by the logits of the marginals of one example."""
+        """Return the derivative of the loss with respect to the logits of the marginals of one example."""
         # returns: (n_nodes, n_classes)
         gradient = q.copy()
         gradient[np.arange(len(q)), labels] -= 1
@@ -66,16 +66,16 @@ class ExpectedIoU(HoldsOptions):
         return float(totals[2].sum() * (1 - np.mean(inter[present] / union[present])))
 
     def gradient(self, totals: np.ndarray, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Return the derivative of the loss by the logits of the marginals of one example."""
+        """Return the derivative of the loss with respect to the logits of the marginals of one example."""
         # totals: (3, n_classes); returns: (n_nodes, n_classes)
         inter, union, present = self._compute_ratios(totals)
         scale = np.where(present, -totals[2].sum() / (present.sum() * union), 0.0)
-        # q increases the union at nodes with another label, and the intersection at nodes with this label.
+        # Larger marginals increase the union at nodes with other labels, and the intersection at nodes with this label.
         slope = np.tile(-scale * inter / union, (len(q), 1))
         slope[np.arange(len(q)), labels] = scale[labels]
         slope *= weight[:, np.newaxis]
         slope = slope.astype(q.dtype)
-        # The derivative by the logits of the softmax q
+        # Return the derivative with respect to the logits of the softmax q.
         return q * (slope - np.einsum("ik,ik->i", q, slope)[:, np.newaxis])
 
     @staticmethod

@@ -56,7 +56,7 @@ def refine(
     spacing : sequence of float, optional
         Distance between neighbours along each axis of the lattice.
     clip : float, default=1e-5
-        Smaller probabilities are replaced by this before taking logarithms.
+        Smaller probabilities are replaced by this number before taking logarithms.
     max_memory : float, default=2**33
         Maximum memory for the lattices, in bytes.
     n_jobs : int, optional
@@ -102,7 +102,7 @@ def refine(
 
     def refined(probabilities, image):
         try:
-            if image is not None:  # a lattice of another shape explains wrong sums
+            if image is not None:  # checked before sums, since a lattice of another shape makes sums wrong
                 _examples.check_example_image(image, probabilities)
             _check_sums(probabilities)
             example = _examples.DenseExample(np.log(np.maximum(probabilities, clip)), image, spacing)

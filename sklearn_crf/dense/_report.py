@@ -99,16 +99,16 @@ class Contrast:
 
 
 class RefinementReport(NamedTuple):
-    """Accuracy of several fields on the same images, and their differences from the scores without a field."""
+    """Accuracy of several fields on the same images, compared with the scores without a field."""
 
     names: list
-    mean_iou: np.ndarray  # (n_fields,)
-    accuracy: np.ndarray  # (n_fields,)
-    difference: np.ndarray  # (n_fields,)
-    low: np.ndarray  # (n_fields,)
-    high: np.ndarray  # (n_fields,)
-    p_value: np.ndarray  # (n_fields,)
-    image_iou: np.ndarray  # (n_fields, n_images)
+    mean_iou: np.ndarray  # (n_fields,), mean intersection over union of all images together
+    accuracy: np.ndarray  # (n_fields,), fraction of correctly labelled pixels
+    difference: np.ndarray  # (n_fields,), difference of the mean IoU from the mean IoU without a field
+    low: np.ndarray  # (n_fields,), lower end of the 95 % bootstrap interval of the difference
+    high: np.ndarray  # (n_fields,), upper end of the 95 % bootstrap interval of the difference
+    p_value: np.ndarray  # (n_fields,), p-value of a Wilcoxon test of the IoU of images
+    image_iou: np.ndarray  # (n_fields, n_images), mean IoU of each image
 
     def __str__(self):
         width = max(map(len, self.names))

@@ -22,17 +22,18 @@ from sklearn_crf.optimize._limits import FitLimits
 
 
 class Gradient(NamedTuple):
-    """Derivative of a loss by the parameters of a dense model."""
+    """Derivative of a loss with respect to the parameters of a dense model."""
 
     unary: np.ndarray  # (N, K)
     tables: np.ndarray  # (M, K, K), entries as independent variables; only the diagonal if other entries are zero
-    columns: list  # for each kernel (d,), derivative by the logarithm of the scale of each feature column
+    columns: list  # array (d,) for each kernel, derivative for the logarithm of the scale of each feature column
 
 
 class _ScaleSlopes:
-    r"""Derivative of :math:`h' \hat K q` by the logarithm of the scale :math:`\theta_a` of each column of features.
+    r"""Derivative of :math:`h' \hat K q` with respect to the logarithm of the scale of each column of features.
 
-    The derivative of the Gaussian kernel, :math:`k(i, j) (f_{ia} - f_{ja})^2`, is applied by filtering on the lattice.
+    The derivative of the Gaussian kernel with respect to the logarithm of the scale :math:`\theta_a` is
+    :math:`k(i, j) (f_{ia} - f_{ja})^2`, which is applied by filtering on the lattice.
     The lattice approximation itself is not differentiated, since it is not smooth.
     """
 
@@ -49,7 +50,10 @@ class _ScaleSlopes:
         self._moments = (squares - by_sums / 2).astype(np.float64)
 
     def of(self, left, right, adjoint):
-        """Return the derivatives (d,). ``adjoint`` is the transposed filter applied to ``left``; all are (N, K)."""
+        """Return the derivatives (d,), given arrays (N, K).
+
+        ``adjoint`` is the transposed filter applied to ``left``.
+        """
         pairs = _row_products(left, self._filter(right)) + _row_products(adjoint, right)
         found = pairs @ self._moments
         for a, column in enumerate(self._features.T):
@@ -65,11 +69,12 @@ def _row_products(a, b):
 
 
 class UnrolledUpdates:
-    r"""Mean-field updates of a model, with the marginals of all updates, and derivatives through them.
+    r"""Mean-field updates of a model, with the marginals after each update, and derivatives through all updates.
 
-    The logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`. Let g be the derivative by :math:`s_t`. Then the
-    derivative by :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)`, and the derivative by :math:`q_{t-1}` is
-    :math:`\sum_m (\hat K_m' g) \mu_m'`. This requires one adjoint filtering per kernel and update.
+    The logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`. Let g be the derivative with respect to :math:`s_t`.
+    Then the derivative with respect to :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)`, and the derivative with respect
+    to :math:`q_{t-1}` is :math:`\sum_m (\hat K_m' g) \mu_m'`. Computing them requires one adjoint filtering per kernel
+    and update.
     """
 
     # inference: mean field without damping
@@ -84,8 +89,8 @@ class UnrolledUpdates:
         return self._field.states_of(self._marginals[self._n_updates])
 
     def pull_back(self, slope, features=None):
-        """Return the derivatives by the model, given the derivatives by its last logits, (N, K)."""
-        # features: (N, d) for each filter, to also compute derivatives by their scales; None otherwise
+        """Convert derivatives (N, K) for the last logits to derivatives for the parameters of the model."""
+        # features: array (N, d) for each filter, to also compute derivatives for the scales of features, or None
         field, model = self._field, self._model
         slope = pad_rows(slope, field.unary.dtype)
         by_unary = slope.copy()
@@ -108,13 +113,13 @@ class UnrolledUpdates:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DensePlan(FitLimits):
-    """Parameters for training a dense field, all resolved."""
+    """Resolved parameters for training a dense field."""
 
-    kernels: tuple[GaussianKernel, ...]  # with the initial bandwidths
+    kernels: tuple[GaussianKernel, ...]  # kernels with the initial bandwidths
     layout: Layout
     start: Weights
     continues: bool  # whether training continues the last fit, instead of starting from the kernels' weights
-    loss: Any  # None if weights are not learned
+    loss: Any  # loss object, None if weights are not learned
     bandwidths: Any  # BandwidthSearch, BandwidthGradient or a similar object, None for given bandwidths
     inference: DenseMeanField
     C: float
@@ -271,7 +276,7 @@ class UnrolledRisk:
         return tried[int(np.argmin([self.value(each) for each in tried]))]
 
     def value_grad(self, flat):
-        """Return the value of f and its gradient."""
+        """Return the objective f and its gradient."""
         weights = self.layout.unpack(flat)
         totals = self._sum_totals(weights) if self.loss.needs_totals else None
 
@@ -290,7 +295,7 @@ class UnrolledRisk:
         return value + 0.5 * float(penalty @ flat), gradient + penalty
 
     def estimate_bandwidth_slopes(self, weights):
-        """Estimate the derivative of f by the logarithm of each bandwidth of each kernel, (n_bandwidths,)."""
+        """Estimate the derivative of the objective f for the logarithm of each bandwidth, (n_bandwidths,)."""
         totals = self._sum_totals(weights) if self.loss.needs_totals else None
         kernels = self.lattices.kernels
 

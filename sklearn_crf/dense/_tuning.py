@@ -1,26 +1,26 @@
 """Tuned constants of dense fields, with the trade-off that each of them makes."""
 
-# Number of L-BFGS iterations for each choice of bandwidths. Weights start from the previous choice, and time is
-# proportional to the number of iterations (benchmarks/quality/dense_bandwidths.py).
+# Number of L-BFGS iterations for each choice of bandwidths, starting from the weights of the previous choice.
+# Training time is proportional to this number (benchmarks/quality/dense_bandwidths.py).
 ITERATIONS_PER_CHOICE = 10
 
-# Factors of the kernels' weights that are tried as start of learning. Each factor costs one pass. With far too large
-# weights, all pixels get the same label and the gradient vanishes, so smaller factors are needed.
+# Factors of the kernels' weights that are tried as start of learning. Each factor costs one pass over the data.
+# Small factors are needed, since with far too large weights all pixels get one label and the gradient vanishes.
 START_FACTORS = (1.0, 0.3, 0.1, 0.0)
 
-# Tolerance for the sum of a pixel's probabilities to be 1, as needed for half precision. A smaller tolerance rejects
-# such probabilities, a larger one mistakes scores for probabilities.
+# Tolerance for the sum of a pixel's probabilities, which must be 1. Half precision needs this tolerance.
+# A smaller tolerance rejects half-precision probabilities, and a larger tolerance mistakes scores for probabilities.
 SUM_TOL = 0.01
 
 # Score that replaces -inf among the features of a linear field. A lower score would dominate the scale of the features.
 LEAST_SCORE = -50.0
 
-# An image that lies partly outside the range of fit and covers less than this fraction of it has other units, such as a
-# standardised image. A larger fraction rejects dark images that overshoot because of resampling.
+# Fraction of the colour range of fit. An image that spans less and begins below the range of fit has other units.
+# Standardised images are an example. A larger fraction rejects dark images that overshoot because of resampling.
 NARROW_RANGE = 0.1
 
-# An image of fractions whose values lie in this fraction of the range of fit has other units, if fit had integers. A
-# larger fraction rejects dark images.
+# Fraction of the colour range of fit. If fit had integers, an image of fractions in this lowest part has other units.
+# A larger fraction of the colour range rejects dark images.
 DARK_RANGE = 0.02
 
 # Fraction of the range of a data type below which a warning is issued, as for 12-bit colours stored in 16 bits.

@@ -8,10 +8,10 @@ import numpy as np
 class Weights(NamedTuple):
     """Weights of a dense field."""
 
-    compatibility: np.ndarray  # (M,), (M, K) or (M, K, K)
+    compatibility: np.ndarray  # (M,), (M, K) or (M, K, K), weights of the M kernels
     unary_scale: float = 1.0  # factor of given scores; 1 if unary scores are linear in features
-    coef: np.ndarray | None = None  # (K, F) or None
-    intercept: np.ndarray | None = None  # (K,) or None
+    coef: np.ndarray | None = None  # (K, F), weights of features, or None
+    intercept: np.ndarray | None = None  # (K,), intercepts, or None
 
     def unary(self, rows):
         """Return the unary scores for the scores or features of an example."""
@@ -78,7 +78,7 @@ class Layout:
         return self.unpack(np.concatenate([pairwise.ravel(), unary]))
 
     def gradient(self, by_tables, by_unary, rows):
-        """Return the derivative by the flat vector, given derivatives by tables and unary scores of one example."""
+        """Convert derivatives for tables and unary scores of one example to the derivative for the flat vector."""
         pairwise = np.diagonal(by_tables, axis1=1, axis2=2)
         if self.compatibility == "potts":
             pairwise = pairwise.sum(axis=1)

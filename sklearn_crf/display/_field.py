@@ -318,14 +318,14 @@ def _interpolate_colours(probability):
 
 
 def _choose_class_colours(n_classes):
-    """Return colours (n_classes + 1, 4): of each class, then of unlabelled nodes, which have index -1."""
+    """Return the colours of all classes, then the colour of unlabelled nodes (index -1), (n_classes + 1, 4)."""
     from matplotlib import colormaps
     from matplotlib.colors import to_rgba_array
 
     if n_classes <= 2:
         colours = to_rgba_array(
             list(_TWO_CLASSES[:n_classes])
-        )  # a tuple of two would be (colour, alpha) to Matplotlib 3.8
+        )  # a list, since Matplotlib 3.8 reads a tuple of two as (colour, alpha)
     elif n_classes <= 10:
         colours = colormaps["tab10"](np.arange(n_classes))
     else:
@@ -354,7 +354,7 @@ def _create_axes(plt, canvas, n_panels):
 
 
 class _Canvas:
-    """Canvas for nodes: one pixel each on a 2-D lattice or a chain, or joined by their edges at given positions."""
+    """Canvas on which nodes are drawn: as pixels of a lattice or chain, or at given positions, joined by edges."""
 
     # positions: (N, 2); edges: (E, 2)
 

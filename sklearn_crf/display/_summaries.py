@@ -110,14 +110,14 @@ class PairwiseTablesDisplay:
 
 @dataclass(eq=False, repr=False)
 class TopWeightsDisplay:
-    """Largest learned weights of features of nodes by name, as bars.
+    """Bar chart of the largest learned weights of node features.
 
-    Make one with :meth:`from_estimator`; the constructor only stores what is drawn.
+    Create displays with :meth:`from_estimator`; the constructor only stores its arguments.
 
     Parameters
     ----------
     weights : ndarray of shape (n_weights,)
-        Weights in the order from top to bottom.
+        Weights, in the order of the bars from top to bottom.
     names : list of str
         Feature and label of each weight.
 
@@ -157,11 +157,11 @@ class TopWeightsDisplay:
         Parameters
         ----------
         estimator : fitted field classifier, or a Pipeline that ends in one
-            With ``coef_`` and ``classes_``.
+            The field has ``coef_`` and ``classes_``.
         k : int, default=15
-            How many.
+            Number of weights to draw.
         label : object, optional
-            Only weights of this class.
+            Class whose weights are drawn; None draws weights of all classes.
         feature_names : sequence of str, optional
             Names of the features; None finds them as :func:`~sklearn_crf.inspection.top_features` does.
         ax : matplotlib Axes, optional
@@ -173,7 +173,7 @@ class TopWeightsDisplay:
         Raises
         ------
         ValueError
-            If ``label`` is no class, or there is another number of names than of features.
+            If ``label`` is not a class, or the number of names differs from the number of features.
         """
         found = top_features(estimator, k, label=label, feature_names=feature_names)
         found = sorted(found, key=lambda weight: -weight.weight)
@@ -192,7 +192,7 @@ class TopWeightsDisplay:
             self
         """
         ax = _axes(ax, 1, "TopWeightsDisplay")[0]
-        # The colours of scores in tables: red speaks against a label, blue for it.
+        # Colours are as in drawings of tables: blue for positive weights, red for other weights.
         ax.barh(self.names, self.weights, color=np.where(self.weights > 0, "#2166ac", "#b2182b"))
         ax.axvline(0, color="#9c9c9c", linewidth=1)
         ax.invert_yaxis()
@@ -271,7 +271,9 @@ class CouplingAuditDisplay:
         return cls(coupling_audit(estimators, X, y, inference=inference, **options).results).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "CouplingAuditDisplay":
-        """Draw the heat map. Stars mark pairs that are worse than the best pair at the 5 % level.
+        """Draw the heat map.
+
+        Stars mark pairs that are worse than the best pair at the 5 % level.
 
         Parameters
         ----------
@@ -422,7 +424,7 @@ class ReliabilityDisplay:
             raise ValueError(f"pos_label={label!r} is not among the classes {classes}.")
         true, proba, _ = flatten_nodes(y_true, y_proba, missing_label=missing_label)
         proba = proba[:, classes.index(label)]
-        # A bin of equal width may contain very few nodes, whose observed frequency means little.
+        # Bins have equal counts, since a bin of equal width may contain too few nodes for a meaningful frequency.
         bins = np.array_split(np.argsort(proba, kind="stable"), min(n_bins, len(proba)))
         observed, predicted = (np.array([values[nodes].mean() for nodes in bins]) for values in (true == label, proba))
         return cls(observed, predicted, label).plot(ax=ax)

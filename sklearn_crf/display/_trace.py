@@ -20,8 +20,8 @@ class TrainingTraceDisplay:
     Parameters
     ----------
     traces : list of dict
-        One per column, with the keys ``"weights"`` and ``"gradients"`` (dict of name to ndarray of shape (n_iter,)) and
-        ``"errors"`` (ndarray of shape (n_iter,), NaN if the rule counts no errors). Gradients are of the
+        Trace of each column, with the keys ``"weights"`` and ``"gradients"`` (dict of name to ndarray of shape
+        (n_iter,)) and ``"errors"`` (ndarray of shape (n_iter,), NaN if the rule counts no errors). Gradients are of the
         log-likelihood, or of the objective in its place, per labelled node.
     names : list of str
         Title of each column.
@@ -157,7 +157,7 @@ def _read_trace(estimator, weights):
         if name not in places:
             known = ", ".join([*places][:8]) + (", ..." if len(places) > 8 else "")
             raise ValueError(f"weights contains {name!r}, but the estimator only has {known}.")
-    # The estimator minimises a loss; the paper's figure shows the gradient of the likelihood.
+    # Signs change, since the estimator minimises a loss and the paper shows the gradient of the likelihood.
     return {
         "weights": {name: path[:, places[name]] for name in chosen},
         "gradients": {name: -gradient[:, places[name]] for name in chosen},

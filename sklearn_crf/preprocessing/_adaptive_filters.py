@@ -157,7 +157,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return match_layout(X, found)
 
     def _fit(self, X, y):
-        """Return the planes of X, and the least-squares moments of both halves of the images."""
+        """Fit thresholds and the filters of positions; return the planes of X, and the moments of both halves of X."""
         planes, targets = (read_grey_planes(as_images(own), name, self) for own, name in ((X, "X"), (y, "y")))
         if len(planes) != len(targets):
             raise ValueError(f"y has {len(targets)} images, but X has {len(planes)}.")
@@ -269,7 +269,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return kinds * self.n_coherences + np.searchsorted(self.thresholds_[1], coherence)
 
     def _restore(self, plane, filters):
-        """Return an image restored by linear filters, and by adaptive filters as second channel, (H, W, 2)."""
+        """Return an image (H, W, 2), restored by linear filters in channel 0 and by adaptive filters in channel 1."""
         first = self._filter_by_position(plane)
         structure = self._compute_structure(first)
         found = np.empty((*plane.shape, 2), dtype=np.float32)
@@ -290,9 +290,9 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 class _Moments(NamedTuple):
     """Sums over pixels for least squares, separately for each kind."""
 
-    squares: np.ndarray  # (n_kinds, size, size)
-    products: np.ndarray  # (n_kinds, size)
-    counts: np.ndarray  # (n_kinds,)
+    squares: np.ndarray  # (n_kinds, size, size), sums of outer products of the inputs
+    products: np.ndarray  # (n_kinds, size), sums of inputs times targets
+    counts: np.ndarray  # (n_kinds,), number of pixels
 
     @classmethod
     def zeros(cls, n_kinds, size):

@@ -22,7 +22,7 @@ from sklearn_crf.preprocessing import _node_transformer
 from sklearn_crf.preprocessing._frame_output import FrameOutput
 from sklearn_crf.preprocessing._tuning import FEW_FEATURES, RUNS_PER_FOLD
 
-# Forests return probabilities of zero, whose logarithm is not finite.
+# Lower limit of probabilities before taking logarithms, since forests return probabilities of zero.
 _SMALLEST = float(np.finfo(np.float32).eps)
 
 _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
@@ -171,8 +171,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         n_examples = examples.shape[0] if hasattr(examples, "shape") else len(examples)
         if isinstance(self.cv, Integral) and int(self.cv) > n_examples and layout != "nodes":
             return self._replace_features(X, self._cross_validate_parts(examples, y, self.cv))
-        # scikit-learn stratifies folds of rows; cross_val_predict stratifies folds of lattices by their fractions of
-        # classes.
+        # scikit-learn stratifies folds of rows. For lattices, cross_val_predict stratifies by the fractions of classes.
         cv = check_cv(self.cv, y, classifier=True) if layout == "nodes" else self.cv
         return self._replace_features(X, self._compute_left_out_scores(X, y, cv))
 
@@ -183,7 +182,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     def _cross_validate_parts(self, examples, y, n_folds):
         """Return scores (n_nodes, n_columns) of each example by cross-validation over parts of examples.
 
-        Used if there are fewer examples than folds.
+        This method is used if there are fewer examples than folds.
         """
         labels = [_node_transformer.flatten_labels([own], [x]) for own, x in zip(y, examples, strict=True)]
         rows, parts, owner = [], [], []
@@ -297,13 +296,14 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         )
 
     def _as_features(self, scores, rows):
-        """Return finite scores (n_nodes, n_columns), followed by the features if these are appended."""
+        """Return finite scores (n_nodes, n_columns), followed by the features of X if ``passthrough_`` is set."""
         scores = scores.reshape(rows.shape[0], -1)
         if self.method == "predict_log_proba":
             scores = np.log(np.maximum(scores, _SMALLEST))
         elif self.method == "decision_function":
             scores = scores[:, 1:] if len(self.classes_) == 2 else scores
-            scores = np.maximum(scores, scores.min(where=np.isfinite(scores), initial=0.0))  # if a fold lacks a class
+            # Scores of a class that a fold lacks are infinite, and are replaced by the smallest finite score.
+            scores = np.maximum(scores, scores.min(where=np.isfinite(scores), initial=0.0))
         if not self.passthrough_:
             return scores
         rows = as_reals(rows, "X")
@@ -318,7 +318,10 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
 @options(kw_only=False)
 class _NodeClassifier(ClassifierMixin, HoldsOptions):
-    """A classifier of plain rows, applied to the nodes of examples. Results have the shape of the labels."""
+    """Classifier of plain rows that is applied to the nodes of examples.
+
+    Results have the shape of the labels.
+    """
 
     estimator: Any
     missing_label: object = None

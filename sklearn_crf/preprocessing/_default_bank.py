@@ -21,13 +21,13 @@ MOST_CHANNELS = 4
 
 
 def build_default_bank(inputs, targets, weight=None, noise=None, has_groups=False, scale=1.0):
-    """Return a bank of derivatives of Gaussians and of copies of the image, denoised according to its noise.
+    """Return a filter bank of Gaussian derivatives, and of copies of the image that are denoised for its noise level.
 
     The copies are denoised by thresholding, by averaging similar patches, and by groups of patches. With ``has_groups``
     the groups are searched for thoroughly.
     """
-    # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); weight: of each image
-    # noise: of each image, or None if it is not known
+    # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); weight: weight of each image
+    # noise: noise level of each image, or None if unknown
     # scale: factor by which the user's images were multiplied; thresholds are rounded to few digits in the user's units
     levels = [_compute_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
     quantiles = compute_weighted_quantiles(levels, weight, (0.1, 0.5, 0.9))
@@ -88,6 +88,6 @@ def estimate_detail_noise(plane):
 
 
 def image_channels(bank, n_channels):
-    """Return the indices of channels after a default bank that are not filter responses, out of ``n_channels``."""
+    """Return the indices of those of ``n_channels`` channels of a default bank that are not filter responses."""
     n_filters = len(bank.transformers_[0].get_feature_names_out())
     return [*range(bank.n_channels_), *range(n_filters, n_channels)]

@@ -94,7 +94,7 @@ def build_haar_kernels(sizes=(2, 4, 8, 16)):
 
 
 def build_dct_kernels(side=8, n_waves=4):
-    """Return products of the slowest cosines over a square by name, the constant one first."""
+    """Return products of the slowest cosines over a square, by name, with the constant product first."""
     waves = scipy.fft.dct(np.eye(side), axis=0, norm="ortho")[:n_waves] / np.sqrt(side)
     return {f"dct_{i}{j}": Separable(waves[i], waves[j]) for i in range(n_waves) for j in range(n_waves)}
 
@@ -106,8 +106,7 @@ BANKS = {
     "dct": build_dct_kernels,
 }
 
-# Side of the patches whose principal components are kernels, number of components, and number of patches from which
-# they are computed.
+# Side of the patches in pixels, number of principal components that are kernels, and number of sampled patches.
 _PCA_SIDE, _N_COMPONENTS, _N_PATCHES = 7, 24, 50_000
 
 
@@ -248,8 +247,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         n_own = n_channels if self.include_input else 0
         separable = [k for k, kernel in enumerate(kernels) if isinstance(kernel, Separable)]
         whole = [k for k, kernel in enumerate(kernels) if not isinstance(kernel, Separable)]
-        # Several groups give work to several threads. Each group repeats the transform of its tile, a small part of its
-        # work.
+        # Several groups give work to several threads. Repeating the transform of a tile for each group costs little.
         groups = [np.array(whole[k : k + 19]) for k in range(0, len(whole), 19)]
         for channel, (plane, level) in enumerate(iterate_centred_planes(image)):
             own = out[..., n_own + channel * len(kernels) : n_own + (channel + 1) * len(kernels)]
@@ -260,7 +258,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
                 _filter_by_fourier(plane, [kernels[k] for k in at], level, own, at)
 
             map_tasks(run, groups, n_threads)
-        # Written last, because writing it first would allocate all of the memory on one thread.
+        # Write the input last, because writing it first would allocate all of the memory on one thread.
         out[..., :n_own] = image[..., :n_own]
 
 

@@ -35,7 +35,7 @@ class FrameOutput:
         if transform not in (None, "default", "pandas"):
             raise ValueError(f'transform must be "default", "pandas" or None, got {transform!r}.')
         if transform is not None:
-            self._sklearn_output_config = {"transform": transform}  # the name that scikit-learn's clone copies
+            self._sklearn_output_config = {"transform": transform}  # attribute that scikit-learn's clone copies
         return self
 
     def _wrap_in_container(self, result: Any, X: Any) -> Any:

@@ -111,7 +111,7 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     """
     members = _find_members(groups, np.size(convert_to_label_array(groups)), time)
     if count_examples(parts, "parts") != len(members):
-        raise ValueError(f"parts holds {len(parts)} examples, but groups names {len(members)}.")
+        raise ValueError(f"parts holds {len(parts)} examples, but groups has entries for {len(members)}.")
     parts = [np.asarray(part) for part in parts]
     for i, (part, rows) in enumerate(zip(parts, members, strict=True)):
         if len(part) != len(rows):
@@ -134,7 +134,7 @@ def _find_members(groups, n_rows, time):
 
 
 def _ranks(values, name):
-    """Return the rank of each value among the different values, and the index of the first entry of each."""
+    """Return the rank of each value among the different values, and the index where each value first occurs."""
     try:
         _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     except TypeError as error:
@@ -144,14 +144,14 @@ def _ranks(values, name):
 
 
 def _read_column(values, n_rows, name, what):
-    """Return the values of all rows, or raise ValueError if one is missing."""
+    """Return the values of all rows, or raise ValueError if a value is missing."""
     values = convert_to_label_array(values)
     if values.shape != (n_rows,) or not n_rows:
         raise ValueError(
             f"{name} must have shape ({n_rows},), one entry for each of at least one row; got {values.shape}."
         )
     lacking = mask_missing_nodes(values, np.nan)
-    # NaT also differs from itself.
+    # Like NaN, the missing time NaT differs from itself.
     lacking[~lacking] = [value != value for value in values[~lacking]]
     if lacking.any():
         row = int(np.argmax(lacking))

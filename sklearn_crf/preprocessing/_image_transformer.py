@@ -62,7 +62,7 @@ def read_grey_planes(images, name, transformer):
 
 
 def iterate_centred_planes(image):
-    """Yield each channel in float32 minus its mean, and the mean: small numbers keep more digits."""
+    """Yield each channel minus its mean, in float32, and the mean; centred values keep more digits."""
     for channel in np.moveaxis(image, 2, 0):
         level = np.float32(channel.mean(dtype=np.float64))
         yield channel.astype(np.float32) - level, level
@@ -163,7 +163,7 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
 
     @property
     def period_(self) -> int:
-        """Grid spacing: a window has the channels of the whole image if it starts at multiples of this."""
+        """Grid spacing: a window that starts at a multiple of this spacing has the same channels as the whole image."""
         return 1
 
     def _transform_images(self, images):
@@ -186,7 +186,7 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
     def _write(self, image, out, n_threads, before=()):
         """Write the output channels of an image to ``out``.
 
-        ``before`` has pairs of earlier transformers and the channels that they have written for this image.
+        ``before`` lists pairs of an earlier transformer and the channels that it has written for this image.
         """
 
 

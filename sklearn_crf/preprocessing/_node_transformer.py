@@ -272,7 +272,7 @@ def _transform_group(function, group):
 
 def put_back(rows, x):
     """Return an example, or an array of examples, with transformed rows in place of its features."""
-    if hasattr(rows, "columns"):  # a data frame, if scikit-learn is configured so
+    if hasattr(rows, "columns"):  # a data frame, if scikit-learn is configured to return data frames
         rows = rows.to_numpy()
     if isinstance(x, encoding.Example):
         return encoding.Example(

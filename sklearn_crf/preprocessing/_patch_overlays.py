@@ -204,7 +204,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return list(zip(sizes, distances, strict=True))
 
     def _draw_patches(self, planes, masks, least_deviation, size, steps):
-        """Return the patches of one size, with masks and the index of each patch's image."""
+        """Draw patches of one size; return them with their masks, and the index of the image of each patch."""
         rng = check_random_state(self.random_state)
         corners = [_corners(mask, size, steps) for mask in masks]
         usable = [i for i, places in enumerate(corners) if len(places)]
@@ -251,7 +251,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
 
 class _Overlay(LinearOperator):
-    """Features of the pixels of one image: masks at their positions, times correlations."""
+    """Features of the pixels of one image: the mask of each patch, at its best match, times its correlation."""
 
     def __init__(self, parts, shape):
         # parts: for each size, steps of masks (n_steps, 3), their starts (P + 1,), corners (P, 2) and strengths (P,)
@@ -283,7 +283,7 @@ class _Overlay(LinearOperator):
 
 
 def _find_mask_changes(masks):
-    """Return row, column and change (n, 3) of each change along the rows of masks, and the starts of masks (P + 1,)."""
+    """Return row, column and size (n, 3) of each change along rows of masks, and where each mask starts (P + 1,)."""
     changes = np.diff(masks, axis=2, prepend=np.int8(0), append=np.int8(0))
     mask, row, column = np.nonzero(changes)
     steps = np.stack((row, column, changes[mask, row, column]), axis=1).astype(np.int32)
@@ -308,7 +308,7 @@ def _find_best_places(plane, all_patches, least_deviation):
         return corners, strengths
     shape = [scipy.fft.next_fast_len(n, real=True) for n in plane.shape]
     spectrum = scipy.fft.rfft2((plane - plane.mean()).astype(np.float32), shape)
-    centred = plane - plane.mean()  # keeps more digits in the difference of squares
+    centred = plane - plane.mean()  # centred values keep more digits in the difference of squares
     sums, squares = (_sum_windows(values, size) for values in (centred, centred**2))
     variance = squares - sums**2 / size**2
     deviations = np.sqrt(np.maximum(variance, (size * least_deviation) ** 2)).astype(np.float32)

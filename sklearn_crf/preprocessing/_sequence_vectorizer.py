@@ -163,7 +163,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
     def _learn_from_shards(self, shards):
         """Learn the vocabulary from the names that each shard returns."""
-        # A clone, because a fitted estimator would send its vocabulary along.
+        # Send a clone, because a fitted estimator would include its vocabulary.
         of_nodes, of_edges, n_sequences = zip(*shards.map(_count_shard_names, clone(self)), strict=True)
         if not sum(n_sequences):
             raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
@@ -251,7 +251,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         chains, start = [], 0
         make, matrix = sp.csr_matrix.__new__, sp.csr_matrix
         for n, (first, last) in zip(lengths.tolist(), pairwise(bounds), strict=True):
-            # Much faster than the constructor, whose checks are not needed.
+            # Setting attributes is much faster than the constructor, whose checks are not needed.
             chain = make(matrix)
             chain.__dict__ = {
                 **template,

@@ -1,42 +1,44 @@
 """Tuned constants of the transformers, with the trade-off behind each constant."""
 
-# Minimum number of image rows per thread. Filters and averages can share short ranges. The minimum is larger for
-# patches and groups, because those at the border between two ranges are computed twice.
+# Minimum number of image rows per thread, for filters and averages, for shrinking patches, and for groups of patches.
+# Patches and groups need longer ranges, because patches at the border between two ranges are computed twice.
 FILTERED_ROWS, SHRUNK_ROWS, GROUPED_ROWS = 16, 64, 128
 
-# Side of the tiles in which images are filtered by the Fourier transform. Larger tiles take more memory, smaller tiles
-# repeat more of the borders.
+# Side, in pixels, of the tiles in which images are filtered by the Fourier transform.
+# Larger tiles take more memory, and smaller tiles repeat more of the borders.
 TILE_SIDE = 272
 
-# In multiples of the noise: threshold of the guide and bandwidth of averages over similar patches, and the noise level
-# for the shrinkage of groups. Larger numbers blur, smaller numbers leave noise.
+# Multiples of the noise: threshold of the guide, bandwidth of averages over patches, noise level for shrinking groups.
+# Larger multiples blur images, and smaller multiples leave noise.
 GUIDE_THRESHOLD, AVERAGED_BANDWIDTH, SHRUNK_BY = 2.7, 0.9, 0.8
 
 # Number of image rows whose windows adaptive filters hold in memory together.
 BAND_ROWS = 64
 
-# Standard deviation of the Gaussian window over which gradients are averaged, and its radius in pixels. A wider window
-# distinguishes structures more reliably, but blurs their ends.
+# Standard deviation and radius, in pixels, of the Gaussian window over which gradients are averaged.
+# A wider window distinguishes structures more reliably, but blurs the ends of structures.
 SMOOTHED, SMOOTHED_REACH = 1.5, 6
 
-# Pull of the filters of a position towards the mean of the window, in units of pixels. It keeps systems with few
-# pixels solvable.
+# Strength, in pixels, of the pull of the filters of a position towards the mean of the window.
+# The pull keeps systems of equations with few pixels solvable.
 PULL_OF_PLACE = 1e-3
 
-# Number of pixels from which thresholds of strength and coherence are estimated. More take time and change them little.
+# Number of pixels from which thresholds of strength and coherence are estimated.
+# More pixels take more time, and hardly change the thresholds.
 QUANTILE_PIXELS = 200_000
 
-# Images with more features than this are assumed to have descriptors: each would be a weight of nodes and of edges.
+# Images with more features than this are assumed to have descriptors, which are not appended by default.
+# Each appended feature would need weights for nodes and weights for edges.
 FEW_FEATURES = 32
 
-# Number of runs of nodes per fold into which an example is cut if there are fewer examples than folds. More runs mix
-# classes better, and have more neighbours in training.
+# Number of runs of nodes per fold into which an example is cut if there are fewer examples than folds.
+# With more runs, folds mix classes better, but more held-out nodes have neighbours in training.
 RUNS_PER_FOLD = 2
 
 # Number of nodes transformed per call: enough to make the cost of a call negligible, without doubling a large X.
 NODES_AT_ONCE = 2**17
 
-# Smallest contrast of patches and windows, as a fraction of the contrast of all images: flatter ones match anywhere.
+# Minimum contrast of patches and windows, relative to the contrast of all images. Flatter patches match anywhere.
 LEAST_CONTRAST = 0.05
 
 # Maximum number of patches drawn per requested patch, after which fewer patches are used.
@@ -45,7 +47,7 @@ MOST_DRAWN = 50
 # Number of patches whose spectra are in memory together.
 SPECTRA_AT_ONCE = 32
 
-# Thresholds of the default filter bank in multiples of the noise of the inputs. If the 90 % quantile of the noise of
-# images exceeds the 10 % quantile by more than the factor NOISE_SPREAD, N_THRESHOLDS thresholds are used, from the
-# smallest multiple of the lower quantile to the largest multiple of the higher one. Each threshold is a channel.
+# Thresholds of the default filter bank in multiples of the noise of the inputs. Each threshold gives a channel.
+# If the 90 % quantile of image noise exceeds NOISE_SPREAD times the 10 % quantile, N_THRESHOLDS thresholds are used.
+# They range from the smallest multiple of the lower quantile to the largest multiple of the higher quantile.
 THRESHOLDS, NOISE_SPREAD, N_THRESHOLDS = (1.8, 2.7, 3.5), 1.5, 6

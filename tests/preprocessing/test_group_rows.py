@@ -37,7 +37,7 @@ def test_sparse_rows():
         (lambda: group_rows(np.zeros(2), np.array(["a", 1], dtype=object)), "groups must have .* found int and str"),
         (lambda: ungroup_rows(None, [1, 2]), "parts must be an array, or a list of one array per example, got None"),
         (lambda: ungroup_rows([[1]], None), "groups must have shape"),
-        (lambda: ungroup_rows([[1]], [1, 2]), "holds 1 examples, but groups names 2"),
+        (lambda: ungroup_rows([[1]], [1, 2]), "holds 1 examples, but groups has entries for 2"),
         (lambda: ungroup_rows([[1], [2]], [1, 2, 2]), r"parts\[1\] has 1 rows, but its group has 2"),
     ],
 )
