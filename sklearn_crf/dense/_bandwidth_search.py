@@ -240,7 +240,7 @@ def _compute_quasi_newton_step(inverse_hessian, slope, radius):
 
 
 def _update_inverse_hessian(inverse_hessian, step, change):
-    """Return the updated inverse Hessian, or the previous one if the curvature along the step is not positive."""
+    """Return the inverse Hessian, updated only if the curvature along the step is positive."""
     curvature = step @ change
     if not curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
         return inverse_hessian

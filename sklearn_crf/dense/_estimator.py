@@ -307,7 +307,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.n_iter_ = 0 if course is None else int(course.nit)
         if course is not None and not course.success:
             warn_caller(
-                f"DenseCRF stopped before its gradient came down to tol={plan.tol:.2g} ({course.message}): increase "
+                f"DenseCRF stopped before its gradient fell to tol={plan.tol:.2g} ({course.message}): increase "
                 f"max_iter={plan.max_iter} or tol.",
                 ConvergenceWarning,
             )

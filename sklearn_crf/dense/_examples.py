@@ -96,7 +96,7 @@ BYTES = _RANGES[np.dtype(np.uint8)]
 
 
 def get_type_range(image):
-    """Return the range of colours for the data type of an image, or None if it depends on the values."""
+    """Return the range of colours for the data type of an image, or None if the range depends on the values."""
     return None if image is None else _RANGES.get(np.asarray(image).dtype)
 
 
@@ -111,7 +111,7 @@ def check_color_range(color_range):
 
 
 def estimate_color_range(images):
-    """Return the range of colours estimated from the values of all images, if their data type does not determine it."""
+    """Estimate the range of colours from the values of images whose data type does not determine the range."""
     low = min(float(image.min()) for image in images)
     high = max(float(image.max()) for image in images)
     for ends in ((0.0, 1.0), (-1.0, 1.0)):
@@ -138,7 +138,7 @@ def warn_of_unused_range(images, ends):
 
 
 def _find_training_range(examples):
-    """Return the colour range of training images, for images whose data type does not determine it."""
+    """Return the colour range of training images, for images whose data type does not determine the range."""
     images = [x.image for x in examples if x.image is not None and x._range_of_type is None]
     if images:
         return estimate_color_range(images)
@@ -194,7 +194,7 @@ def read_training_data(X, y, sample_weight, *, image_channels, color_range, miss
 
 def _warn_of_unused_ranges(examples, ends):
     """Warn if the images of a data type cover only a small part of its colour range."""
-    # ends: range of the colours of images whose data type does not determine it
+    # ends: range of the colours of images whose data type does not determine the range
     images: dict = {}
     for example in examples:
         if example.image is not None:
@@ -204,7 +204,7 @@ def _warn_of_unused_ranges(examples, ends):
 
 
 def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
-    """Read X for a fitted field, rescale colours to 0 to 255, and check that its layout is as in fit."""
+    """Read X for a fitted field, rescale colours to 0 to 255, and check that the layout is as in fit."""
     # fitted: numbers of features, channels and axes of the lattice; color_range: range of colours in fit
     # is_fixed: whether color_range applies to all images, whatever their data type
     data = read_examples(X, image_channels)
@@ -214,7 +214,7 @@ def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
     if found != fitted:
         raise ValueError(
             f"X has {found[1]} channels of the image and {found[2]} axes of the lattice, but DenseCRF was fitted "
-            f"with {fitted[1]} and {fitted[2]}."
+            f"with {fitted[1]} channels and {fitted[2]} axes."
         )
     return data.in_bytes(color_range, color_range if is_fixed else None, of_fit=True)
 
@@ -305,7 +305,7 @@ class DenseInput:
 
     def in_bytes(self, ends, fixed=None, *, of_fit=False):
         """Return the input with colours rescaled to 0 to 255."""
-        # ends: colour range of images whose data type does not determine it; fixed: colour range of all images, or None
+        # ends: colour range of images whose data type determines none; fixed: colour range of all images, or None
         # of_fit: whether ``ends`` comes from fit, so that images far outside this range are errors
         examples = []
         for i, example in enumerate(self.examples):

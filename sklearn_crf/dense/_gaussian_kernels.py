@@ -178,7 +178,7 @@ def build_filters(kernels, example, name, *, blur="single", max_memory=2**33, n_
     for m, kernel in enumerate(kernels):
         where = f"kernels[{m}]"
         if isinstance(kernel, Bilateral) and example.image is None:
-            raise ValueError(f"{name} has no image, but {where}, {kernel!r}, needs an image.")
+            raise ValueError(f"{name} has no image, but {where} ({kernel!r}) needs an image.")
         try:
             smooth = PermutohedralFilter(
                 kernel.features(example, where), blur=blur, max_memory=left, n_threads=n_threads

@@ -1,4 +1,4 @@
-"""Tuned constants of dense fields, with the trade-off that each of them makes."""
+"""Tuned constants of dense fields, with the trade-off behind each constant."""
 
 # Number of L-BFGS iterations for each choice of bandwidths, starting from the weights of the previous choice.
 # Training time is proportional to this number (benchmarks/quality/dense_bandwidths.py).

@@ -1,4 +1,4 @@
-"""Default filter bank for images, chosen by their noise level."""
+"""Default filter bank for images, which depends on the noise level of the images."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -72,7 +72,7 @@ def compute_weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shar
 
 
 def _compute_deviation(plane, target):
-    """Return the root mean square difference of input and target, or estimated noise if their channels differ."""
+    """Return the root mean square of input minus target, or the estimated noise if their channel counts differ."""
     if plane.shape[-1] == target.shape[1]:
         squares = (plane.reshape(target.shape) - target) ** 2
         known = squares[~np.isnan(squares)]

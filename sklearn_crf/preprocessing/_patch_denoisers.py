@@ -337,7 +337,7 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
             averaged = compute_channels(
                 averages, image, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)]
             )
-        # The average of each channel is followed by its variance.
+        # The average of each channel is followed by the variance of the channel.
         return 0.5 * (shrunk + averaged[..., ::2])
 
     def _make_writer(self, plane, guide, level, out):

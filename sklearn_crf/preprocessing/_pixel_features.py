@@ -160,5 +160,5 @@ def _check_image(image, index):
     if image.dtype.kind != "f":
         raise ValueError(f"image {index} has dtype {image.dtype}, expected uint8 (0 to 255) or floats (0 to 1).")
     if not (image.min() >= 0 and image.max() <= 1):
-        raise ValueError(f"image {index} has values from {image.min()} to {image.max()}, floats must be from 0 to 1.")
+        raise ValueError(f"image {index} has values from {image.min()} to {image.max()}; floats must be from 0 to 1.")
     return image

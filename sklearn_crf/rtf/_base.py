@@ -71,7 +71,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     verbose: int = 0
 
     def set_params(self, **params: Any) -> "FieldEstimator":
-        """Set parameters. Nested names such as ``split__n_thresholds`` set parameters of option objects.
+        """Set parameters, or parameters of option objects by nested names such as ``split__n_thresholds``.
 
         Parameters
         ----------

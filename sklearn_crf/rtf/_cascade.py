@@ -98,7 +98,7 @@ def _split_into_folds(cascade, n_images, seed):
 
 
 def _predict_by_folds(options, trained, folds, of_folds, X, degradations):
-    """Return predictions of a field. With folds, predict each image by a field that was trained on other images."""
+    """Return predictions of images by a field or, if there are folds, by fields that were trained on other images."""
     if not folds:
         return _predict_field(options, trained.attributes, X, degradations)
     found: list = [None] * len(X)
@@ -319,7 +319,7 @@ class JointTraining:
         self.n_jobs = stages[-1].n_jobs
 
     def run(self, n_rounds):
-        """Run joint training; return the loss before it and after each round, on held-out images if there are any."""
+        """Run joint training; return the loss at the start and after each round, on held-out images if possible."""
         best, curve = self.fitted, []
         with limit_blas_threads(), keep_tasks_in_process():
             for number in range(n_rounds + 1):

@@ -138,19 +138,19 @@ def _sum_class_scores(data, part, objective, field, n_classes, n_jobs):
 
 
 def _choose_class(values):
-    """Return the class index with the highest score. A single score belongs to the second of two classes."""
+    """Return the class index with the highest score; a single score belongs to the second of two classes."""
     return values.argmax(axis=1) if values.shape[1] > 1 else np.where(values[:, 0] > 0, 1, 0)
 
 
 def _average_class_scores(sums):
-    """Return the mean scores of correctly labelled pixels of each class, or of all its pixels if none is correct."""
+    """Return each class's mean scores over its correctly labelled pixels, or over all its pixels if none is correct."""
     # sums: (2, n_classes, D + 1); returns (n_classes, D)
     number, total = sums[..., -1:], sums[..., :-1]
     right, every = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
     found = np.where(number[0] > 0, right, every)
     largest = np.abs(found).max(initial=0.0) or 1.0
     for k in range(len(found)):
-        # Evidence for a class must give it the highest score, even if its pixels were misclassified.
+        # Evidence for a class must give the class the highest score, even if its pixels were misclassified.
         if found.shape[1] == 1:
             found[k] = np.abs(found[k]) * (1 if k else -1) or largest * (1 if k else -1)
         elif found[k].argmax() != k or not number[1, k]:

@@ -22,7 +22,7 @@ _BINOMIAL = np.sqrt(2) / 16 * np.array([1.0, 4.0, 6.0, 4.0, 1.0])
 
 
 def similarity(prediction, target):
-    r"""Return the similarity :math:`\prod_s S_s^{\beta_s}` of two images, and its derivative by the prediction."""
+    r"""Return the similarity :math:`\prod_s S_s^{\beta_s}` of two images, and its derivative for the prediction."""
     # prediction, target: (H, W), values from 0 to 255
     n_scales = min(len(SCALES), int(np.log2(min(target.shape) / WINDOW)) + 1)
     exponents = SCALES[:n_scales] / SCALES[:n_scales].sum()
@@ -65,7 +65,7 @@ class Windows:
 
 
 def _scale(p, t, parent, is_last):
-    """Return the weighted similarity of a band, and its derivative by the band of the prediction."""
+    """Return the weighted similarity of a band, and the derivative with respect to the band of the prediction."""
     windows = Windows.of_filter(p, t, _window)
     mean_p, mean_t = windows.mean_p, windows.mean_t
     scale = windows.variance_p + windows.variance_t + _C2
@@ -95,8 +95,8 @@ def _scale(p, t, parent, is_last):
 def _information(p, t, parent):
     r"""Return the information of each pixel of a band, :math:`\sum_j \log_2 (1 + \cdot)`, and its adjoint derivative.
 
-    The model: neighbourhoods of the target follow a Gaussian scale mixture, the prediction is the target times a gain
-    plus noise, and both are perceived with noise.
+    In the model, neighbourhoods of the target follow a Gaussian scale mixture, and the prediction is the target times a
+    gain plus noise. Target and prediction are perceived with noise.
     """
     boxes = Windows.of_filter(p, t, _box)
     covariance = boxes.covariance
@@ -208,7 +208,7 @@ def _box(n):
 
 @lru_cache(maxsize=64)
 def _build_enlarging_matrix(n):
-    """Return a matrix that doubles n values: interpolate to 4 n - 3, extrapolate both ends, take every second."""
+    """Return a matrix that doubles n values: interpolate to 4 n - 3 values, extrapolate the ends, keep every second."""
     places = (np.arange(4 * n - 3) + 0.5) * n / (4 * n - 3) - 0.5
     left = np.clip(np.floor(places), 0, max(n - 2, 0)).astype(int)
     share = np.clip(places - left, 0, 1)

@@ -38,7 +38,7 @@ class GaussianLoss(NamedTuple):
 
     value: float
     statistics: GaussianStatistics
-    state: object = None  # warm start for the next call with the same image
+    state: object = None  # warm start for the next call of inference for the image
     converged: bool = True  # whether inference has converged
 
 
@@ -267,7 +267,7 @@ class FieldRisk:
         self.whole = whole
         self._weights = [np.asarray(weight, dtype=np.float64) / whole.weight for weight in weights]
         self._take(potentials, images)
-        # The loss of a stack is a mean over the pixels of all its images, hence the factor len(members).
+        # Multiply by len(members), since the loss of a stack is a mean over the pixels of all images in the stack.
         self._of_stacks = [
             (_concatenate(targets, members), _merge_equal(len(members) * _concatenate(self._weights, members)))
             for members in self.stacks

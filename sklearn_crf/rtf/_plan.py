@@ -142,13 +142,13 @@ class _Targets:
             found.append(np.where(touched.ravel(), 0.0, 1.0 if weights is None else weights[i]))
         if not any(own.any() for own in found):
             raise ValueError(
-                "loss='pseudolikelihood' needs pixels of y whose neighbours are known too, and there are none: use "
+                "loss='pseudolikelihood' needs pixels of y whose neighbours are also known, but y has none: use "
                 "loss='mse'."
             )
         return found
 
     def choose_mean_and_scale(self, moments: Sequence[TargetMoments]) -> tuple[np.ndarray, float]:
-        """Return the mean (D,) and the scale of the targets. A warm start reuses the mean and scale of the last fit."""
+        """Return the mean (D,) and the scale of the targets; a warm start reuses the mean and scale of the last fit."""
         if self.former is not None:
             return self.former["target_mean_"], self.former["target_scale_"]
         return reduce(TargetMoments.joined, moments).compute_mean_and_scale()
@@ -436,7 +436,7 @@ class LabelTargets(_Targets):
 
 
 def _split_by_example(labels: EncodedLabels) -> list:
-    """Return the class indices of each example, in a list. Plain samples form a single example."""
+    """Return a list of the class indices of each example; plain samples form a single example."""
     return labels.labels if isinstance(labels.labels, list) else [labels.labels]
 
 
@@ -576,7 +576,7 @@ def _resolve_solver(asked: FieldSolver, split: Splits, n_pixels: int, in_parts: 
 
 
 def _depth(options: FieldOptions, n_pixels: int, in_parts: bool, is_enough: bool) -> Any:
-    """Return the depth of trees for a number of pixels, or None if it depends on the number of parameters."""
+    """Return the depth of trees for a number of pixels, or None if the depth depends on the number of parameters."""
     if options.max_depth != "auto":
         return options.max_depth
     if not in_parts:

@@ -22,7 +22,7 @@ from sklearn_crf.rtf.images._degradation import Observation
 
 
 def packed_inputs(whitening, paired):
-    """Return a matrix of linear models with its columns in the order that kernels require.
+    """Return a matrix for linear models, with columns in the order that kernels require.
 
     Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``, or of half this size if there are fewer. The
     last block ends with the pixel's last channel, and overlaps the block before it. Columns of repeated channels are

@@ -21,7 +21,7 @@ from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, filtered
 from sklearn_crf.rtf.images._degradation import KnownValues, solve_from_image
 from sklearn_crf.rtf.images._input import Planes, build_plane_graph, check_multipliers, put_back, resolve_channels
 
-# Data types of a tree's arrays, and the columns of its tests that hold offsets, by number of columns.
+# Data types of the arrays of a tree, and columns of tests that hold offsets, for each number of columns.
 _TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
 _OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
 
@@ -72,7 +72,7 @@ def _check_tree(arrays, n_channels):
     test = tree.test[inner]
     channels, offsets = test[:, [0, 3]], test[:, _OFFSETS[test.shape[1]]].astype(np.int64)
     if not (np.all(channels >= [0, -1]) and np.all(channels < n_channels)):
-        raise ValueError(f"the tests of a tree must compare channels 0 to {n_channels - 1}, found others.")
+        raise ValueError(f"the tests of a tree must compare channels 0 to {n_channels - 1}, found other channels.")
     if np.abs(offsets).max(initial=0) > tuned.LARGEST_OFFSET:
         raise ValueError(
             f"the tests of a tree look {np.abs(offsets).max()} pixels away, but the limit is {tuned.LARGEST_OFFSET}."
@@ -179,7 +179,7 @@ class FittedField:
 
     def mean(self, plane, solver, n_threads, and_also=None, observation=None):
         """Return the mean of the field of a plane, and the result of ``and_also(model)`` or None."""
-        # plane: (H, W, F) or (D, H, W, F); mean: (N, D); others: (N, D)
+        # plane: (H, W, F) or (D, H, W, F); returns the mean (N, D), and the result of ``and_also`` (N, D)
         shape = plane.shape[:-1]
         # Images with observation terms are not cut into tiles, since blur couples distant pixels. Known pixels would
         # also dominate the norm by which tiles are compared.
@@ -429,7 +429,10 @@ def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margi
 
 
 class _Planes:
-    """Access to windows of an image and to the mean of its field. Both may be larger than memory."""
+    """Access to windows of an image, and to the mean of its field.
+
+    The image and the mean may be larger than memory.
+    """
 
     def __init__(self, task, image, shape, file):
         self.task, self.image, self.shape, self.file = task, image, shape, file

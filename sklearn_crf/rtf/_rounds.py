@@ -136,7 +136,7 @@ def split_off(images: Any, fraction: float, rng: Any, is_table: bool = False) ->
 
     Equal images are held out together, and count with the sum of their weights. Weights then have the effect of copies.
     """
-    # images: in memory or in shards; returns two tuples of the name of a method of ImagesHere and its arguments
+    # images: images in memory or in shards; returns two tuples, each a method name of ImagesHere and its arguments
     first, weight, n_pixels = images.copies(is_table)
     counted = np.unique(first[weight > 0])
     n = len(counted)

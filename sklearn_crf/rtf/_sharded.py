@@ -162,7 +162,7 @@ class ShardedImages:
         """Return a factory of each round's data for the chosen images; a choice of None means all images."""
         if sampled is not None and max_samples is not None:
             raise ValueError(
-                "max_samples is not supported with Shards for losses of predictions of images: use "
+                "max_samples is not supported with Shards for prediction losses on images: use "
                 "FieldSolver(max_samples=None) and fewer images in each shard."
             )
         shapes, firsts, choices = self._chosen(choice)

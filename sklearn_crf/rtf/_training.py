@@ -299,7 +299,7 @@ def train(data, plan, callbacks):
         of_held_out = data.images.rounds(held_out, None, None, seed + 1, plan.n_jobs)
         of_held_out.take_bank(bank)
         validation = of_held_out(0)
-    # Continue the numbering of rounds in a warm start, so that it draws new parts and a new corruption.
+    # Continue the numbering of rounds in a warm start, so that its rounds draw new parts and a new corruption.
     first = max(int(RegressionTree(**tree).depth) for tree in plan.former["trees_"]) + 1 if plan.former else 0
     types, channels = _types(plan, bank, rounds(first))
     with limit_blas_threads():
@@ -442,6 +442,6 @@ def _collect_warnings(plan, course, is_vain):
     if not course.success and plan.has_given_max_iter:
         reason = f"the last round stopped after max_iter={plan.max_iter} iterations; raise max_iter or tol."
         if course.is_stuck:
-            reason = f"the last round stopped at the rounding of float32, above tol={plan.tol}; raise tol."
+            reason = f"the last round stopped at the precision of float32, above tol={plan.tol}; raise tol."
         found.append((reason, ConvergenceWarning))
     return found

@@ -229,7 +229,7 @@ def fill_gaps(image):
         gaps = ~is_known[..., c]
         if gaps.any() and not gaps.all():
             plane = out[..., c]
-            # Values with their mean subtracted keep more digits in float32.
+            # Subtract the mean, since centred values keep more digits in float32.
             level = plane[~gaps].mean(dtype=np.float64)
             values = _spread_into(np.where(gaps, 0, plane - level).astype(np.float32), gaps)
             _bend(values, gaps)

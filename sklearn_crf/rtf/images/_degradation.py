@@ -330,7 +330,7 @@ class Observation(NamedTuple):
         .. math::
             -\frac{1}{2 \sigma^2} \| K (m + s u) - x \|^2
         """
-        # plane: (H, W, C) with the interpolated observation in its first D channels; mean: (D,); units: of the plane
+        # plane: (H, W, C) with the interpolated observation in its first D channels; mean: (D,); units: plane's units
         transform = degradation.transform(plane.shape[:2])
         strength = (scale / degradation.noise) ** 2
         mean, scale = units.of_targets(mean, scale)

@@ -262,7 +262,7 @@ class Reading:
         return found, _channels.ChannelUnits.of(found, sample.values.shape[1])
 
     def read_planes_to_predict(self, X) -> Planes:
-        """Return the planes of X. Raise ValueError if channels have other units than in fit."""
+        """Return the planes of X; raise ValueError if channels have other units than in fit."""
         planes, known = self.planes(X), self.known
         if known["lattice_ndim_"] >= 2:
             _channels.require_range(known, planes.sample)
@@ -498,7 +498,7 @@ class TargetMoments(NamedTuple):
         # mean: (D,)
         without = np.flatnonzero(~(self.weight > 0))
         if len(without):
-            raise ValueError(f"y has no value in channel {without[0]}: all are missing, or have no weight.")
+            raise ValueError(f"y has no value in channel {without[0]}: all values are missing, or have no weight.")
         return self.mean, float(np.sqrt(self.squares.sum() / self.weight.sum())) or 1.0
 
 
@@ -525,7 +525,7 @@ def _as_values(values, name, missing):
         raise ValueError(f"{name} contains {'infinity' if missing else 'NaN or infinity'}.")
     largest = np.nanmax(np.abs(values), initial=0.0)
     if largest > _LARGEST_VALUE:
-        raise ValueError(f"{name} has values up to {largest:.3g}, at most {_LARGEST_VALUE:g} are supported: rescale y.")
+        raise ValueError(f"{name} has values up to {largest:.3g}, but the limit is {_LARGEST_VALUE:g}: rescale y.")
     return values
 
 
