@@ -134,8 +134,8 @@ def _is_even(counts, next_tree, n_trees):
         return True
     if counts.min() >= _tuning.EVEN_RATIO * counts.max():
         return True
-    # The gap <gradient, v - next tree> is an upper bound on |v - v*|^2,
-    # because the objective is |v - u|^2 and the entries of v and of a tree have equal sums.
+    # The gap <gradient, v - next tree> is an upper bound on |v - v*|^2 for the objective |v - u|^2.
+    # The entries of v and of a tree have equal sums, so u does not matter.
     gap = 2 * np.dot(counts, counts / n_trees - next_tree) / n_trees
     return gap <= (_tuning.EVEN_TOL * counts.mean() / n_trees) ** 2 * len(counts)
 

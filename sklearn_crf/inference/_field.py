@@ -34,8 +34,8 @@ SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
 
 
 # Largest total range of the scores of messages to a node, if messages are stored as probabilities.
-# Values that underflow are then less than exp(-25) of the rest in single precision (limit 87),
-# and exp(-60) in double precision (limit 708).
+# Values that underflow are then less than exp(-25) of the rest in single precision (limit 87).
+# In double precision (limit 708), values that underflow are less than exp(-60) of the rest.
 LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
 
 # Range of a message's scores above which small probabilities may change without a visible change of the message.
@@ -105,8 +105,8 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     # returns Field, unary_shift: (N,) float64
     # model: for tree-reweighted messages, with tables or edge weights divided by ``appearance``
     # appearance: (E,) or None, edge appearance probabilities
-    # unbounded: store probabilities even with forbidden pairs, for which messages may underflow,
-    # so that the caller must check the results
+    # unbounded: store probabilities even with forbidden pairs, for which messages may underflow
+    # With unbounded=True, the caller must check the results.
     incidence = model.graph.incidence
     if maximum or as_scores:
         semiring, dtype, largest = MAX_SCORE if maximum else SUM_SCORE, model.dtype, np.inf

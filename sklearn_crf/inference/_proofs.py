@@ -10,8 +10,8 @@ from sklearn_crf._threads import cached_property
 from sklearn_crf.inference import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
-# Tolerance for rounding errors of an algorithm that adds up scores repeatedly,
-# relative to the sum of the largest score of every factor. The errors of tight bounds are less than 1 % of this bound.
+# Tolerance for rounding errors of repeated sums, relative to the sum of the largest scores of all factors.
+# The rounding errors of tight bounds are less than 1 % of this tolerance.
 _ROUNDING = 256 * np.finfo(np.float64).eps
 
 

@@ -7,8 +7,8 @@ allowed labelings, and ``benchmarks/speed/local_methods_speed.py`` changes of on
 # Maximum memory, in bytes, for tables that differ from edge to edge. Beyond it, tables are recomputed for each message.
 FACTOR_BUDGET = 256 * 2**20
 
-# Size of tables, in bytes, that fits into a second-level cache. Larger tables are stored in the order in which messages
-# are sent. This doubles the speed of sweeps but requires a sort.
+# Size of tables, in bytes, that fits into a second-level cache. Larger tables are stored in the order of messages.
+# The order of messages doubles the speed of sweeps, but requires a sort.
 LARGEST_CACHED = 2**19
 
 # Number of first edges that are checked for equal weights.
@@ -42,8 +42,8 @@ STEPS_OF_SCORES = 4e7
 # Larger values make the error message shorter, but delay it.
 STEPS_OF_A_PROOF, NODES_LEFT_OUT = 2e7, 100
 
-# Maximum number of values in all buffers for partial sums of tables, and minimum number of nodes per buffer. Untied
-# tables have many values, and so fewer buffers; with fewer nodes, the overhead of calls exceeds the gain by threads.
+# Maximum number of values in all buffers for partial sums of tables, and minimum number of nodes per buffer.
+# More values take more memory. With fewer nodes, the overhead of calls exceeds the gain by threads.
 BUFFER_SIZE, SMALLEST_RANGE = 2**22, 1024
 
 # Maximum number of hill climbing sweeps. Most climbs end after about ten.
@@ -62,7 +62,7 @@ TABLES_AT_ONCE = 2**21
 # Number of iterations without a decrease after which a bound has converged. Messages need time to cross the graph.
 PATIENCE = 10
 
-# Ratio of the size of scores to their differences above which offsets are subtracted,
-# since sums lose half of the digits. With a smaller ratio, offsets are subtracted needlessly;
-# with a larger one, rounding hides differences of labelings (benchmarks/quality/random_models.py).
+# Ratio of scores to their differences above which offsets are subtracted, since sums lose half of the digits.
+# With a smaller ratio, offsets are subtracted needlessly.
+# With a larger ratio, rounding hides differences of labelings (benchmarks/quality/random_models.py).
 FAR_FROM_ZERO = 1e6

@@ -59,8 +59,8 @@ class Budget(NamedTuple):
         return JunctionTree(max_width=64, max_memory=self.most_bytes)
 
 
-#: Budgets by name: "step" for a training step (ten message sweeps), "fast" for one of many predictions (a hundred),
-#: "default" for a single call of about two seconds, and "long" for a single call of about a minute.
+#: Budgets by name: "step" suits training steps (ten message sweeps), "fast" suits many predictions (a hundred sweeps).
+#: "default" suits a single call of about two seconds, and "long" a single call of about a minute.
 BUDGETS = {
     "step": Budget(2.0**24, 10),
     "fast": Budget(2.0**24, _tuning.SWEEPS_OF_A_CALL),

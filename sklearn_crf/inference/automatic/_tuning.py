@@ -20,17 +20,17 @@ LEAST_STEPS, STEPS_OF_AN_EDGE = 2e6, 200
 # Number of message sweeps in a single call. Elimination may take as much work.
 SWEEPS_OF_A_CALL = 100
 
-# Error estimate: number of probed nodes, sizes of their neighbourhoods to try, and maximum number of cells for
-# eliminating a neighbourhood. The smallest neighbourhood has at most this number of joint states.
+# Error estimate: number of probed nodes, and sizes of their neighbourhoods to try.
+# Maximum number of cells for elimination, and maximum number of joint states of the smallest neighbourhood.
 # Larger values make the estimate more reliable and slower.
 N_PROBED_NODES, NEIGHBORHOOD_SIZES, MOST_PROBED_CELLS = 16, (60, 30, 15), 2.0**16
 
-# Maximum number of factors and joint states in the part of a large model for which the estimate computes messages,
-# in about a second. Larger values make estimates of large models more reliable and slower.
+# Maximum number of factors and joint states in the part of a large model for which the estimate computes messages.
+# Messages on this part take about a second. Larger values make estimates of large models more reliable and slower.
 MOST_FACTORS, MOST_JOINT_STATES = 6000, 2**20
 
-# Damping if plain messages do not converge, and number and length of the runs to average if damped messages do not
-# converge either. Tuned on random grids with mixed couplings; more damping and more runs take longer.
+# Damping if plain messages do not converge; number and length of averaged runs if damped messages do not either.
+# Tuned on random grids with mixed couplings: more damping and more runs take longer.
 DAMPING, N_AVERAGED_PARTS, SWEEPS_OF_A_PART = 0.5, 20, 5
 
 # Estimated error of marginals above which to warn. A smaller value would warn of results that are good enough.
@@ -40,8 +40,8 @@ MOST_ERROR = 0.05
 # In larger models a single fixed point dominates, and the search takes long.
 MOST_NODES_WITH_PHASES, MOST_ENTRIES_WITH_PHASES = 2000, 2**22
 
-# Numbers of labelings that are favoured in turn: constant labelings, results of searches (with the work of a number of
-# sweeps over the edges), and local optima of random labels. More labelings find more fixed points and take longer.
+# Numbers of favoured labelings: constant labelings, results of searches (and their sweeps), local optima.
+# More labelings find more fixed points and take longer.
 N_FAVOURED_STATES, N_SEARCHES, SWEEPS_OF_A_SEARCH, N_CLIMBS = 5, 2, 100, 4
 
 # Number of labelings, one of them from a search, after which no others are tried if all lead to one fixed point.
@@ -62,15 +62,15 @@ FEWEST_ITERATIONS = 10
 # Each time costs a hill climb, and may find better labels.
 N_LOOKS = 10
 
-# Large neighbourhood searches: work of the two searches in sweeps over the nodes, minimum number of sweeps, and maximum
-# number of table entries read by each search, about four seconds. After 20,000 sweeps, the scores for planted grids,
-# triangular grids of spins and grids of 64 states are a sixth of a per cent below the best.
+# Large neighbourhood searches: work of each of the two searches in sweeps over the nodes, minimum number of sweeps.
+# Maximum number of table entries that each search reads, about four seconds.
+# After 20,000 sweeps, scores are a sixth of a per cent below the best (planted, triangular and 64-state grids).
 # Both searches start from the same labels, since restarts that exchange results become alike.
 SEARCH_SWEEPS, FEWEST_SEARCH_SWEEPS, SEARCH_WORK = (20_000, 30_000), 500, 1.5e9
 
-# Elimination over the most probable states of each node: maximum number of cells, minimum number of states per node,
-# temperatures for computing probabilities, number of message sweeps,
-# and fraction of the search budget that remains afterwards. Tuned on grids and planar graphs with 24 to 64 states.
+# Elimination over the most probable states of each node: maximum number of cells, minimum number of states per node.
+# Temperatures for computing probabilities, number of message sweeps, fraction of the search budget left for later.
+# Tuned on grids and planar graphs with 24 to 64 states.
 NARROW_CELLS, FEWEST_STATES, TEMPERATURES, NARROW_SWEEPS, LEFT_TO_SEARCH = 2**22, 5, (1.0, 0.5, 0.25), 50, 0.75
 
 # Relative gap at which the search gets its whole budget; for smaller gaps the budget is proportional.
@@ -78,17 +78,17 @@ NARROW_CELLS, FEWEST_STATES, TEMPERATURES, NARROW_SWEEPS, LEFT_TO_SEARCH = 2**22
 # With two states and no node scores, this sum is four times the score.
 LOOSE = 0.001
 
-# Branch and bound: number of table entries to read before algorithms without a bound, number of entries after fusion,
-# and maximum number of nodes for the run after fusion. If the search then finds better labels,
-# branch and bound runs again with the number of entries after fusion. More entries prove more optima and take longer:
-# four times as many prove one more of the 36 models of benchmarks/quality/auto_limits.py, with equal scores,
-# and take 2.8 s instead of 1.0 s for planted colourings (benchmarks/quality/feasibility.py).
+# Branch and bound: table entries to read in the first run and after fusion; maximum number of nodes after fusion.
+# The first run precedes algorithms without a bound. If the search finds better labels, branch and bound runs again.
+# More entries prove more optima and take longer. Four times as many entries prove one more of 36 models
+# (benchmarks/quality/auto_limits.py), with equal scores.
+# They take 2.8 s instead of 1.0 s for planted colourings (benchmarks/quality/feasibility.py).
 FIRST_BRANCHES, BRANCHES, FEW_NODES = 3e7, 5e8, 500
 
-# Cycle relaxation for models of two states: maximum number of nodes and edges, number of nodes and edges above which a
-# model is large, and number of linear programs for large models. The relaxation takes less time than the search and
-# usually ends with a proof. For large models, a linear program takes up to two seconds, and the first few prove most of
-# the optima that can be proven. Tuned on grids, planar and regular graphs with other seeds than in the benchmark.
+# Cycle relaxation for models of two states: maximum number of nodes and edges, threshold and programs of large models.
+# The relaxation takes less time than the search and usually ends with a proof.
+# For large models, a linear program takes up to two seconds, and the first few programs find most of the proofs.
+# Tuned on grids, planar and regular graphs with other seeds than in the benchmark.
 MOST_OF_CYCLES, LARGE, ROUNDS_OF_LARGE = 12_000, 6000, 4
 
 # Graphs with longer cycles have larger programs: maximum number of nodes and edges, and number of linear programs.

@@ -10,8 +10,8 @@ SWEEPS_AT_ONCE = 50
 # Damping once the bound no longer decreases. Undamped sweeps converge five times as fast, but may not converge at all.
 DAMPING = 0.5
 
-# Fraction of the predicted linear decrease that a conditional gradient step must achieve,
-# and maximum number of halvings of the step.
+# Fraction of the predicted linear decrease that a conditional gradient step must achieve.
+# Maximum number of halvings of a conditional gradient step.
 SUFFICIENT_DECREASE, MOST_HALVINGS = 0.1, 6
 
 # Number of nodes per group of trees: larger groups save calls on small trees, smaller groups can be shared by threads.

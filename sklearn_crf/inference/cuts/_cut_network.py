@@ -198,7 +198,7 @@ class SlotFlow:
 
     # dtype: of capacities, int32 or int64
     # mirrored: add a mirror image of every node, with the opposite excess
-    # (edges may then lead from a node to the mirror image of another node)
+    # Edges may then lead from a node to the mirror image of another node.
 
     def __init__(self, graph, dtype, mirrored=False):
         copies = 2 if mirrored else 1

@@ -10,8 +10,8 @@ TYPES_PER_PORTION = 1 << 14
 # Number of nodes above which moves on a model in memory go row by row, 15 % slower but with less memory.
 NODES_FOR_ROWS = 1 << 21
 
-# Fraction of nodes with a choice in a move above which couplings are so strong that looking for nodes without a choice
-# takes longer than it saves.
+# Fraction of nodes with a choice in a move above which nodes without a choice are not searched for.
+# With strong couplings, a larger fraction has a choice, and the search takes longer than it saves.
 MOST_FREE = 3 / 4
 
 # Node visits between two checks for Ctrl-C, which take a fraction of a second. Fewer visits cost more calls.
@@ -33,8 +33,8 @@ LEAST_FOR_LINES = 0.5
 # Heights take a third of the time if supply is far from demand, but ten times as long if paths are short.
 LONG_SEARCH = 32
 
-# In float32 models and models with more than this number of nodes, capacities are int32 if that rounds them to at most
-# this fraction of a typical unary score. This halves the memory without loss.
+# Largest rounding error of int32 capacities, as a fraction of a typical unary score. The type int32 halves the memory.
+# Number of nodes above which capacities may be int32, as in float32 models with any number of nodes.
 COARSEST, NODES_FOR_HALF = 2.0**-20, 1 << 17
 
 # Maximum number of passes over the labelings in a fusion. Each pass fuses with all of them; a second pass rarely gains.

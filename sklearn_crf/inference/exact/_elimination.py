@@ -149,8 +149,8 @@ def iterate_component_orders(structure, nodes, most_cells=None, most_steps=None)
     """Yield each connected component's nodes and their best order, or None if this order exceeds the limits."""
     # nodes: the nodes to include, ascending
     # most_cells, most_steps: (N,), limits for the component of each node
-    # Nodes are renumbered in each component. The order of a component therefore does not depend on other components,
-    # and is shared by all components of equal structure, such as images of one shape in one graph.
+    # Nodes are renumbered in each component, so that its order does not depend on other components.
+    # All components of equal structure share an order, such as images of one shape in one graph.
     listed, starts, part = structure.components(nodes)
     known = {}
     for k, (start, stop) in enumerate(pairwise(starts.tolist())):

@@ -6,8 +6,8 @@
 # Number of table cells below which a search for a better order costs too much, and number of restarts of the search.
 FEW_CELLS, N_RESTARTS = 2.0**14, 8
 
-# Total number of nodes in all further orders that are tried, about 60 milliseconds. If elimination takes longer, the
-# search may too: an order takes as long per node as this number of cells.
+# Total number of nodes in all further orders that are tried, about 60 milliseconds, or longer for long eliminations.
+# Number of cells of an elimination that take as long as a node of a search for an order.
 NODES_OF_ORDERS, CELLS_OF_A_NODE = 20_000, 150
 
 # Lower bound on the width above which a graph is refused without searching for an order, which would take long.
@@ -16,12 +16,12 @@ HOPELESS_WIDTH = 200
 # Multiplications in products of tables that take as long as one cell, which is exponentiated.
 PRODUCTS_OF_A_CELL = 20
 
-# Number of cached plans of recent structures, which many examples may share,
-# such as sentences of one length or images of one shape. More plans take memory, fewer plans are recomputed more often.
+# Number of cached plans of recent structures; sentences of one length, for example, share a structure.
+# More plans take memory, fewer plans are recomputed more often.
 MOST_PLANS = 64
 
-# Binary digits of the largest cost of a linear program: a limit for the first call of the solver,
-# and one for a second call if HiGHS fails. Fewer digits are safer for the solver but less precise.
+# Binary digits of the largest cost of a linear program, in the first call of HiGHS and in a second call if it fails.
+# Fewer digits are safer for the solver but less precise.
 COST_BITS = (40, 10)
 
 # Maximum number of random numbers drawn at once for samples (8 MB).

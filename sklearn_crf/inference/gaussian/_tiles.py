@@ -47,13 +47,13 @@ def solve_mean_in_tiles(
     to the whole plane.
     """
     # shape: rows and columns of the plane; solver: its ``tol`` is for the plane; n_pixels: maximum size of a tile
-    # model_of: ``model_of(window, n_threads)`` returns the :class:`~sklearn_crf.models.GaussianModel` of a window,
-    # with the factors inside the window
+    # model_of: ``model_of(window, n_threads)`` returns the :class:`~sklearn_crf.models.GaussianModel` of a window
+    # The model of a window contains the factors inside the window.
     # n_jobs: threads over tiles; results do not depend on it
     # reach: distance from the border of a window within which its model may differ from the model of the plane
     # period: windows begin at rows and columns that are multiples of this
     # and_also: ``and_also(model, n_threads)`` returns further values (N, ...);
-    # each tile stores the values of its pixels
+    # Each tile stores the further values of its pixels.
     # margin, max_margin: initial and maximum number of rows and columns around a tile
     # tiles: tiles to use instead of tiles of n_pixels
     # mean: ``mean(n_values, dtype)`` returns an array (H, W, D) for the means, which may be on disk

@@ -224,8 +224,8 @@ def _compute_least_eigenvalue(table):
 
 def _compute_inertia(model):
     # In the change d of the marginals, the curvature of F is at least the smallest eigenvalue.
-    # The added divergence from the old marginals, with weight rho, is at least |d|^2,
-    # because d sums to zero at each node. So rho is half of the eigenvalue's magnitude.
+    # The added divergence from the old marginals, with weight rho, is at least |d|^2, as d sums to 0 at each node.
+    # So rho is half of the magnitude of the smallest eigenvalue.
     rho = -0.5 * sum(
         smooth.largest_eigenvalue * _compute_least_eigenvalue(table)
         for smooth, table in zip(model.filters, model.tables, strict=True)

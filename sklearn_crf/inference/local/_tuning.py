@@ -16,8 +16,8 @@ MOST_NODES = 2**14
 # Number of exchanges between restarts. More frequent exchanges make them agree too early.
 N_EXCHANGES = 16
 
-# Maximum number of annealing sweeps, their maximum fraction of the budget, and the ratio of the last to the first
-# temperature. Slower annealing finds better labels, but leaves less of the budget to moves.
+# Annealing: maximum number of sweeps, maximum fraction of the budget, ratio of the last to the first temperature.
+# Slower annealing finds better labels, but leaves less of the budget to moves.
 MOST_ANNEALING_SWEEPS, ANNEALED_SHARE, FROZEN = 1000, 0.3, 0.02
 
 # Range of temperatures of perturbations, relative to the mean cost of changing one label.
@@ -40,8 +40,8 @@ SUMMED_NODES = 4096
 
 # Parallel tempering: number of ladders, of temperatures in each, and of rounds that adapt the temperatures.
 # Each round has twice as many sweeps as the previous one.
-# More temperatures suit larger models, but labels take longer to pass them. With fewer sweeps than the minimum,
-# results are worse than those of belief propagation (benchmarks/quality/auto_limits.py).
+# More temperatures suit larger models, but labels take longer to pass all temperatures.
+# With fewer sweeps, results are worse than those of belief propagation (benchmarks/quality/auto_limits.py).
 N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300
 
 # Number added to each rejection rate of exchanges when temperatures are adapted, so that no two temperatures coincide.

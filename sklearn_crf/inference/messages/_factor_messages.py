@@ -88,8 +88,8 @@ class MessageRun:
     """Current messages, with the sweeps that update them."""
 
     # split: terms of the counting numbers; terms of nodes may be negative, but convergence is then not guaranteed
-    # tol: a component rests once no message changes by more than tol in an iteration;
-    # the number of its iterations and its final messages then do not depend on other components
+    # tol: a component rests once no message changes by more than tol in an iteration.
+    # The number of iterations and the final messages of a component thus do not depend on other components.
 
     def __init__(self, layered, split, temperature, init, damping=0.0, tol=-1.0):
         layers = layered.layers

@@ -3,16 +3,16 @@
 ``benchmarks/speed/message_speed.py`` measures the speed of messages.
 """
 
-# Number of nodes of graphs with cycles whose messages are computed together. More nodes make calls long enough for
-# threads; the arrays of this many nodes still fit in the second-level cache of a core.
+# Number of nodes of graphs with cycles whose messages are computed together. Calls must be long enough for threads.
+# The arrays of this number of nodes still fit in the second-level cache of a core.
 MOST_JOINED = 2048
 
-# Fraction of an entropy that counts as zero, because messages would stop changing before convergence; and minimum
-# number of forests from which the shares of factors are counted: more forests make the shares more even.
+# Fraction of an entropy that counts as zero, because messages would stop changing before convergence.
+# Minimum number of forests from which the shares of factors are counted: more forests make the shares more even.
 LEAST_SHARE, FEWEST_FORESTS = 1e-7, 16
 
-# Number of sweeps whose changes are combined, and number of sweeps between extrapolations. More combinations would save
-# fewer sweeps than they cost. Tuned on grids with two to five states and even or mixed couplings, and on a photograph.
+# Number of sweeps whose changes are combined, and number of sweeps between extrapolations.
+# Longer combinations save fewer sweeps than they cost. Tuned on a photograph and on grids with two to five states.
 SWEEPS_COMBINED, SWEEPS_BETWEEN = 4, 2
 
 # Number of sweeps before the first extrapolation: the first sweeps make large and dissimilar changes.

@@ -245,8 +245,8 @@ class _CycleProgram:
         e, a, b = pairs.T
         first = len(weight) - self.cuts.n_nodes
         tail, head = self.cuts.graph.edges[e].T
-        # Twice the probability of (0, 0) is 2 - x_s - x_t - x_st, of (1, 1) x_s + x_t - x_st,
-        # and of (1, 0) x_s - x_t + x_st.
+        # Twice the probability of (0, 0) is 2 - x_s - x_t - x_st.
+        # Twice the probability of (1, 1) is x_s + x_t - x_st, of (1, 0) x_s - x_t + x_st.
         signs = np.stack((np.where(a, 1.0, -1.0), np.where(b, 1.0, -1.0), np.where(a == b, -1.0, 1.0)), axis=1)
         rows = np.repeat(np.arange(len(pairs)), 3)
         columns = np.stack((first + tail, first + head, e), axis=1).ravel()

@@ -110,8 +110,8 @@ class DualDecomposition(SubgradientMap):
 class _DualSteps(Run):
     """Scores of the trees, and the best labels of each tree."""
 
-    # algorithm: DualDecomposition; annealed steps are multiples of the standard deviation of the scores,
-    # Polyak steps are multiples of the gap divided by the squared length of the subgradient
+    # algorithm: DualDecomposition; its annealed steps are multiples of the standard deviation of the scores.
+    # Its Polyak steps are multiples of the gap divided by the squared length of the subgradient.
 
     def __init__(self, algorithm, model, init, trees, mapped):
         if init is not None:

@@ -4,15 +4,15 @@
 and how fast.
 """
 
-# Iterations before the penalty is first reviewed, growth of the interval after each change, factor of a change,
-# and ratio of the residuals above which it changes. Intervals grow because convergence requires that changes end.
+# Changes of the penalty: first interval, growth of intervals, factor of a change, ratio of residuals for a change.
+# Intervals grow because convergence requires that changes end.
 FIRST_REVIEW, LONGER, PENALTY_FACTOR, IMBALANCE = 5, 1.5, 2.0, 5.0
 
 # Minimum number of factors per thread: for fewer, calls cost more than threads save.
 SMALLEST_RANGE = 64
 
-# Limits of branch and bound: joint states of one table and of all tables, nodes with more than one state, and sweeps
-# that lower the bound before the search. On larger models the search would use up the budget without a proof.
+# Limits of branch and bound: joint states of one table and of all tables, free nodes, sweeps before the search.
+# On larger models the search would use up the budget without a proof.
 MOST_CELLS_OF_BRANCHES, MOST_ENTRIES_OF_BRANCHES, MOST_NODES, N_SWEEPS = 2.0**14, 2.0**24, 5000, 100
 
 # Fraction of the budget for the search for labels, and its maximum.
@@ -42,8 +42,8 @@ SOURCES = 200
 # On grids these cycles nearly suffice; in graphs of higher degree most of them are not needed.
 MOST_PAIRS_OF_NODE = 40
 
-# Edges per node above which there are many programs, which seldom end with a proof. Nodes and edges up to which cycles
-# may be long: in larger models long cycles make programs slow.
+# Edges per node above which there are many linear programs, which seldom end with a proof.
+# Number of nodes and edges up to which cycles may be long: in larger models long cycles make programs slow.
 MOST_EDGES_OF_NODE, FEW_EDGES = 3.0, 400
 
 # Number of linear programs in automatic choices: on graphs with more than two edges per node, and on other graphs.
@@ -52,7 +52,7 @@ MOST_ROUNDS = (6, 30)
 # Maximum number of nodes and edges: larger linear programs take minutes each.
 MOST_EDGES = 10**5
 
-# Maximum number of clusters added at once, relative to the number of regions,
-# maximum number of nodes of their longest cycle,
-# and maximum number of states at which a node is split to look for cycles. More clusters would lower the bound by less.
+# Maximum number of clusters added at once, relative to the number of regions.
+# Maximum number of nodes of a cycle, and of states at which a node is split to look for cycles.
+# More clusters would lower the bound by less.
 ADDED_SHARE, LONGEST_CYCLE, MOST_SPLITS = 0.5, 24, 3
