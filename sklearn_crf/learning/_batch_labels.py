@@ -43,7 +43,7 @@ def _labels_by_rows(chosen, n_classes, rows, is_quick, n_threads):
     if n_classes == 2 and isinstance(chosen, _CUTS_OF_TWO):
         may_truncate = getattr(chosen, "nonsubmodular", None) != "error"
         return LatticeRows(rows).labels(n_threads, may_truncate=may_truncate)
-    # The scores are computed about thirty times, so this only pays if edges are quick to compute.
+    # Expansion and swap moves compute the edge scores about thirty times, which only pays for cheap edge features.
     if n_classes > 2 and is_quick and isinstance(chosen, AlphaExpansion | AlphaBetaSwap):
         return chosen._labels_by_rows(rows, n_threads)
     return None
@@ -55,7 +55,7 @@ def marginals_of(labeler, potentials, weights, batch, inference, n_threads):
     model = labeler.model(potentials, weights, batch)
     with batch.named_in_errors():
         unary = inference.node_marginals(model, n_threads=n_threads)
-    # A factor graph has only as many columns as its largest node has states.
+    # The marginals of a factor graph have one column per state of the largest node, which may be fewer than n_classes.
     missing = labeler.n_classes - unary.shape[1]
     unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
     return model, unary.astype(np.float64, copy=False)
@@ -82,7 +82,7 @@ def labels_of_most_gain(model, gain, n_threads=1):
     best label, except in connected components where the best labels are not allowed together. Such a component gets the
     best labeling of a model that has the gains as scores and forbids the same states and tuples.
     """
-    # model: only its scores of -inf matter; None allows all labelings
+    # model: model whose scores of -inf forbid labelings (other scores are ignored); None allows all labelings
     # gain: (N, n_classes) float64; returns: (N,) int32
     if isinstance(model, SegmentModel):
         return _label_segments(model, gain, n_threads)
@@ -105,14 +105,14 @@ def labels_of_most_gain(model, gain, n_threads=1):
     lots = [is_broken] if is_forest else np.eye(n_components, dtype=bool)[is_broken]
     for lot in lots:
         part, nodes = (constraints, slice(None)) if lot.all() else extract_components(constraints, lot)
-        # Training needs many such labelings. A full search by AutoMap takes a hundred times as long for 2 % more gain.
+        # Without ``bounded``, the search by AutoMap takes a hundred times as long, for 2 % more gain.
         inference = TreeInference() if is_forest else AutoMap(bounded=True)
         labels[nodes] = inference.map(part, n_threads=n_threads).labels
     return labels
 
 
 def _label_segments(model: SegmentModel, gain: np.ndarray, n_threads: int) -> np.ndarray:
-    """Return :func:`labels_of_most_gain` for chains that score the durations of runs."""
+    """Return the result of :func:`labels_of_most_gain` for chains with scores of run durations."""
     gain = np.where(np.isneginf(model.unary), -np.inf, gain)
     labels = find_largest_gain(gain)
     is_broken = np.isneginf(compute_score_terms(model, labels))
@@ -127,22 +127,22 @@ def _label_segments(model: SegmentModel, gain: np.ndarray, n_threads: int) -> np
 
 
 def _forbids_tuples(model):
-    """Return whether a table of edges or factors may contain -inf, which forbids a tuple of labels."""
+    """Return whether a table of edge or factor scores may contain -inf, which forbids a tuple of labels."""
     if isinstance(model, PairwiseModel):
         return bool(model.graph.n_edges and model.tables.min(initial=0.0) == -np.inf)
     return bool(min(model.log_table.min(initial=0.0), model.table_default.min(initial=0.0)) == -np.inf)
 
 
 def find_largest_gain(gain):
-    """Return the state with the largest gain of each node, the first of equal gains."""
+    """Return the state with the largest gain for each node, or the first of several states with equal gains."""
     if gain.shape[1] == 2:
-        # Many times faster than argmax. Both choose the first of equal gains.
+        # For two states, a comparison is much faster than argmax. Both choose the first of two equal gains.
         return (gain[:, 1] > gain[:, 0]).astype(np.int32)
     return np.argmax(gain, axis=1).astype(np.int32)
 
 
 def _replace_scores_by_gains(model, gain):
-    """Return a model with gains as node scores, and with all table scores other than -inf set to 0."""
+    """Return a copy of the model with gains as node scores, and with all table scores other than -inf set to 0."""
     if isinstance(model, PairwiseModel):
         tables = np.where(np.isneginf(model.tables).any(axis=1, keepdims=True), -np.inf, 0.0)
         return PairwiseModel(model.graph, gain, tables, edge_type=model.edge_type, n_states=model.n_states)

@@ -36,14 +36,14 @@ from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, TrainingRecord, cost_matrix
 from sklearn_crf.objectives import EmpiricalRisk, Generator, GibbsGenerator, MapGenerator, MostViolated, Objective
 
-# Number of last rounds without a better training accuracy from which the stop reason reports it, and the number of
-# training nodes that are labelled to measure the accuracy.
+# Number of rounds without a better training accuracy after which the stop reason mentions the lack of progress.
+# Number of training nodes that are labelled to measure the training accuracy.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
 
-# Up to this number of nodes it takes little time to train again with the penalty of the nodes on the edges.
+# Maximum number of training nodes for a second training, in which edge weights are penalised like node weights.
 _NODES_TO_TRAIN_TWICE = 20_000
 
-# Initial sub-objectives.
+# Allowed values of ``init``, which chooses the initial sub-objectives.
 _INITS = ("pl", "gpl", "observed", "empty")
 
 # Names of generators of labelings. Names that end in "mv" search for the most violated constraints.
@@ -53,7 +53,7 @@ _BY_COSTS = ("icm_mv", "map_mv", "gibbs_mv")
 
 @options
 class ContrastiveTraining(Learning):
-    r"""Contrastive learning: the true labeling is made probable within sets of labelings, which grow during training.
+    r"""Contrastive learning, which makes the true labeling probable within sets of labelings that grow during training.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class ContrastiveTraining(Learning):
         return found
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
-        # Graphs may be packed together: the objective only looks labelings up, and generators run on each example.
+        # Graphs can be packed into one batch, because the generators of labelings run on each example separately.
         n_nodes = 1 if plan.solver.is_stochastic else 4096
         return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes}
 
@@ -214,7 +214,7 @@ class ContrastiveTraining(Learning):
         return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._list_generators())
 
     def generators(self, labels: Any) -> list[Generator]:
-        """Return the generators of further labelings as objects.
+        """Return the generators of further labelings as :class:`~sklearn_crf.objectives.Generator` objects.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class ContrastiveTraining(Learning):
             extend_sets(risk, coef, members)
 
     def _train_under_penalty(self, risk, plan, data, start, run):
-        """Train, perhaps twice with different penalties on the edges, and return the record of the better training."""
+        """Train with one or two edge penalties, and return the record of the training with the higher accuracy."""
         solver, facts = plan.solver, plan.facts
         score = _score_of_training(risk, plan.labeler())
         overrates_edges = facts.have_cycles and self.init != "empty" and not solver.is_stochastic
@@ -268,8 +268,8 @@ class ContrastiveTraining(Learning):
         first.inference = inference
         if is_large or first.stopped or first.interrupted is not None:
             return first
-        # Train again with the usual penalty on the edges. The initial sets do not show whether edge weights are too
-        # large, but the generated labelings can correct them.
+        # Train again with the usual penalty on the edges.
+        # Generated labelings can correct edge weights that are too large; the initial sets cannot.
         again = data.risk(plan, self.objective(plan, data))
         run = run._replace(on_iteration=lambda coef: False, verbose=0)
         second, right_second = train(again, start, run, _score_of_training(again, plan.labeler()))
@@ -277,7 +277,7 @@ class ContrastiveTraining(Learning):
 
 
 def _score_of_training(risk, labeler):
-    """Return a function that computes the training accuracy at flat weights, on the first nodes of each shard."""
+    """Return a function from flat weights to the accuracy on the first nodes of each training shard."""
 
     def score(coef):
         right, total = risk.summed(_sum_correct_weight, labeler, coef, risk.n_nodes)
@@ -288,7 +288,7 @@ def _score_of_training(risk, labeler):
 
 def _sum_correct_weight(risk, labeler, coef, n_nodes):
     """Return the total weight of the correctly labelled nodes, and of all nodes, among the first nodes of a risk."""
-    # n_nodes: number of nodes of all shards; every shard labels an equal fraction of its nodes
+    # n_nodes: total number of nodes in all shards; every shard labels the same fraction of its nodes
     most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
     taken = before[:-1] * most < risk.n_nodes * _NODES_TO_LABEL
     truth = [batch for batch, is_taken in zip(risk.batches, taken, strict=True) if is_taken]
@@ -318,5 +318,5 @@ def _generator(item, labels):
 
 
 def _choose_generating_inference(inference):
-    # The paper uses residual scheduling.
+    # The messages are updated by residual scheduling, as in the paper.
     return resolve_able_inference(inference, "map", "a generator of labelings", LoopyBP(schedule="residual"))

@@ -1,4 +1,4 @@
-"""Convergence test for features with outliers, and continued minimisation with other scales."""
+"""Convergence test for features with outliers, and continued minimisation with rescaled weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,18 +13,19 @@ from sklearn_crf.optimize import AT_LIMIT, SHARE_LEFT, minimize_lbfgs
 # Smallest relative decrease of the objective that is distinguished from rounding errors.
 _ROUNDING = 1e-10
 
-# Maximum number of trial steps. More weights than this are tried in groups.
+# Maximum number of trial steps. If there are more weights than trial steps, the weights are tried in groups.
 _MOST_TRIALS = 64
 
-# A curvature above the first value, relative to the bulk of features, is caused by outliers. Two weights can be traded
-# against each other if the second has at least the given fraction of the curvature. With less it would move too far.
+# A curvature above the first number, relative to the bulk of features, is caused by outliers.
+# The second number is the least ratio of two curvatures at which one weight can be traded against another.
+# With a smaller ratio, the second weight would have to move too far.
 _MOST_CURVED, _COUPLED = 10.0, 0.1
 
-# Number of attempts with the same scales without progress after which minimisation ends. Each attempt builds a new
-# approximate Hessian.
+# Number of attempts without progress, at the same scales, after which minimisation ends.
+# Each attempt builds a new approximate Hessian.
 _MOST_IN_VAIN = 2
 
-#: Messages of solvers that make no progress, or little, although the objective still decreases.
+#: Messages of solvers that make little or no progress although the objective can still decrease.
 STUCK = "STOP: outlying values of features hide where the objective falls"
 SLOW = "STOP: the objective still falls where the steps are too short"
 
@@ -77,12 +78,12 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
             left[group] = True
             continue
         left[group] |= (there[group] * slope[group] > 0) & (np.abs(there[group]) * tail > tol)
-        # Change of the gradient in units of the bulk, compared with the largest change that the bulk can cause.
+        # Change of the gradient, scaled to a bulk with a spread of one. Only outliers can cause a larger change.
         change = np.abs(there - slope) * tails
         is_turned_by_outliers = change[group] > _MOST_CURVED * np.abs(step) / tail
         if is_turned_by_outliers.any():
-            # If a node has outliers in several features, the objective may decrease along no single weight but along
-            # two weights together. The weights of one feature have the same tail.
+            # If a node has outliers in several features, the objective may decrease only along two weights together.
+            # Weights with the same tail are excluded, because the weights of one feature have the same tail.
             coupled = (tails > 1) & (change > _COUPLED * change[group].max()) & ~np.isin(tails, tail)
             left |= coupled
             left[group] |= coupled.any() & (tail > 1)
@@ -90,7 +91,7 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
 
 
 def _groups(weights, n_most):
-    """Return the weights as single-element groups, or split into `n_most` groups if there are more weights."""
+    """Divide the weights into groups: one group for each weight, or `n_most` groups if there are more weights."""
     return np.array_split(weights, min(len(weights), n_most)) if len(weights) else []
 
 
@@ -130,10 +131,10 @@ def minimize_in_bulk(
     OptimizeResult
         ``success`` is True only if the objective no longer decreases along any weight.
     """
-    # Bound the remaining decrease also if the tolerance is loose.
+    # Even with a loose tolerance, the remaining decrease must be small relative to the objective.
     tol = min(tol, SHARE_LEFT * abs(found.fun))
     tails, units, reached, n_in_vain = problem.risk.potentials.tails, None, np.inf, 0
-    # Values and gradients of an approximate or noisy risk do not belong to the same function.
+    # The gradient of an approximate or noisy risk is not the exact gradient of its value.
     is_precise = problem.risk.is_exact and not problem.risk.objective.noise
     if not np.any(tails > 1) and not (found.success and is_precise):
         return found
@@ -143,10 +144,10 @@ def minimize_in_bulk(
             if not found.success:
                 found.success, found.message = True, "CONVERGENCE: the objective falls along no weight"
             break
-        # Multiplying by powers of two causes no rounding errors.
+        # Scales are powers of two, because multiplying by a power of two causes no rounding error.
         new_units = np.where(left, np.exp2(np.round(np.log2(tails))), 1.0)
-        # The first attempt with new scales does not count: it may have only reached the point from which outliers no
-        # longer dominate the gradient.
+        # The first attempt with new scales does not count as being in vain.
+        # It may have only reached the point from which outliers no longer dominate the gradient.
         in_vain = units is not None and np.array_equal(units, new_units) and reached - found.fun <= tol
         n_in_vain = n_in_vain + 1 if in_vain else 0
         is_stuck = n_in_vain == _MOST_IN_VAIN
@@ -187,20 +188,20 @@ def warn_unconverged(message, problem):
 
 
 def check_remaining_slope(problem, coef, tol, n_most):
-    """Check whether gradient steps have converged, by a descent from their final weights.
+    """Check by a descent from the final weights whether gradient steps have converged.
 
-    Return None if they have. Otherwise return the stop reason; with a loss, warn as well.
+    Return None if the steps have converged. Otherwise return the stop reason, and also warn if there is a loss.
     """
     # n_most: maximum number of iterations of the descent
     objective = problem.risk.objective
     if not (objective.smooth and problem.has_value(coef)):
-        # Without a loss, only a zero gradient is a sign of convergence. If labelings are drawn at random, the gradient
-        # may be zero by chance.
+        # Without a loss, only a zero gradient is a sign of convergence.
+        # If labelings are drawn at random, the gradient may be zero by chance.
         steepest = np.abs(problem.compute_least_subgradient(coef)).max(initial=0.0)
         is_over = not objective.draws and steepest <= (tol if objective.smooth else 0.0)
         return None if is_over else AT_LIMIT
     value, n_left = problem.value(coef), n_most
-    # Gradient steps are less accurate than L-BFGS. L-BFGS needs a tighter tolerance to show the decrease they missed.
+    # L-BFGS needs a tighter tolerance than gradient steps to show the decrease that the gradient steps missed.
     floor = value / (1 + SHARE_LEFT)
     tol = min(tol, SHARE_LEFT * (value - floor))
 

@@ -14,12 +14,12 @@ from sklearn_crf.objectives import EmpiricalRisk
 # Default maximum number of nodes of an example that training uses.
 MAX_NODES = 10_000
 
-# Minimum reach: nodes up to this many edges from a labelled node are used, whatever the size of the graph.
+# Minimum reach. Training uses all nodes at most this many edges from a labelled node, whatever the size of the graph.
 _LEAST_REACH = 4
 
-# Edge features between blocks are divided by the block length to this power, because the border between two blocks
-# consists of many pixel edges. Chosen on ten photographs with scribbles: with 0 pixels are smoothed too little, with 1
-# too much.
+# Edge features between blocks are divided by the block length to this power.
+# The reason is that the border between two blocks consists of many pixel edges.
+# The power was chosen on ten photographs with scribbles: labels are too rough with 0, and too smooth with 1.
 _EDGE_POWER = 0.5
 
 
@@ -31,9 +31,9 @@ def reduce_risk_to_labels(
     Close to a label all neighbours have equal labels, and nothing limits the weights of edges. The weights are limited
     by the nodes farther away, because labels have to change somewhere between two strokes.
     """
-    # reach: maximum number of edges between a node and the nearest labelled node; None extends the reach until an
-    # example has max_nodes nodes
-    # max_nodes: None is no limit
+    # reach: maximum number of edges between a node and the nearest labelled node
+    # With ``reach=None``, the reach extends until an example has max_nodes nodes.
+    # max_nodes: maximum number of nodes of an example; None for no limit
     if max_nodes is not None:
         risk = risk.derived(partial(coarsen_risk, max_nodes=max_nodes))
     return risk.derived(partial(restrict_risk_to_labels, reach=reach, max_nodes=max_nodes))
@@ -42,7 +42,7 @@ def reduce_risk_to_labels(
 def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     """Return a risk in which large lattices with few labels are reduced to a coarser scale."""
     # max_nodes: maximum number of nodes of a reduced lattice
-    # returns the given risk itself if it has no such lattices
+    # returns the given risk itself if no lattice is large with few labels
     if risk.potentials.by_columns:
         return risk
     can_be_coarse = [_can_be_coarse(batch, max_nodes) for batch in risk.batches]
@@ -54,8 +54,8 @@ def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     ]
     potentials, power = risk.potentials, _EDGE_POWER
     if not potentials.form.prefers_no_state:
-        # Dividing edge features would also divide the scores that tables give to single states, although these scores
-        # belong to the nodes.
+        # Dividing edge features would also divide the scores that tables give to single states.
+        # Scores of single states belong to the nodes and must not be divided.
         power = 0.0
         if len(set(lengths)) == 1:
             potentials = copy.copy(potentials)
@@ -72,7 +72,7 @@ def _can_be_coarse(batch, max_nodes):
     return (
         graph.n_nodes > max_nodes
         and graph.offsets is not None
-        # Longer edges might not end in the adjacent block.
+        # An edge that is longer than a block might not end in the adjacent block.
         and bool(np.all(np.abs(graph.offsets) <= 1))
         and 2 * np.count_nonzero(batch.labels >= 0) < graph.n_nodes
         and isinstance(example.node_features, np.ndarray)
@@ -96,7 +96,7 @@ def _count_blocks(shape, length):
 
 
 def _coarsen_batch(batch, length, power):
-    """Return a lattice of blocks of nodes, with the mean features and the most common label of each block."""
+    """Reduce a lattice to blocks of nodes, with the mean features and the most common label of each block."""
     graph = batch.example.graph
     shape = _count_blocks(graph.shape, length)
     places = np.meshgrid(*(np.arange(n) // length for n in graph.shape), indexing="ij")
@@ -137,7 +137,7 @@ def _coarsen_edges(example, block, blocks, divisor):
 
 
 def _find_commonest_labels(labels, group, n_groups):
-    """Return the most common label of each group, the lowest in a tie, or -1 for a group without labels."""
+    """Return the most common label of each group (the lowest in a tie), or -1 for a group without labels."""
     known = labels >= 0
     n_labels = int(labels.max(initial=0)) + 1
     votes = np.bincount(group[known] * n_labels + labels[known], minlength=n_groups * n_labels).reshape(n_groups, -1)
@@ -152,26 +152,26 @@ def _means(values, group, n_groups):
 
 
 def restrict_risk_to_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | None = None) -> EmpiricalRisk:
-    """Return the risk of the nodes near labels, if this leaves out at least half of the nodes."""
-    # returns the given risk itself if labels reach most nodes, or if features are stored by column
+    """Restrict a risk to the nodes near labels, if this excludes at least half of the nodes."""
+    # returns the given risk itself if most nodes are near labels, or if features are stored by column
     if risk.potentials.by_columns:
         return risk
     near = [_mask_near_labels(batch, reach, max_nodes) for batch in risk.batches]
     if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):
         return risk
     batches = [subgraph(batch, kept) for batch, kept in zip(risk.batches, near, strict=True)]
-    # A chain is cut at nodes that are not its ends.
+    # The ends of a restricted chain may be inner nodes of the original chain, so scores of chain ends do not apply.
     return risk.having(batches=batches, potentials=risk.potentials.without_ends())
 
 
 def keep_labelled_components(risk: EmpiricalRisk) -> EmpiricalRisk:
-    """Return the risk of the components with a labelled node. Other components have zero loss for any weights."""
+    """Restrict a risk to the components with a labelled node; components without labels have no loss."""
     parts = [_keep_labelled_components(batch) for batch in risk.batches]
     return risk.having(batches=[part for part in parts if part is not None])
 
 
 def _keep_labelled_components(batch: Batch) -> Batch | None:
-    """Return the part of a batch in components with a labelled node, or None if no node is labelled."""
+    """Restrict a batch to the components with a labelled node; return None if no node is labelled."""
     kept = _mask_near_labels(batch, None, None)
     if kept.all():
         return batch
@@ -193,7 +193,7 @@ def _keep_labelled_components(batch: Batch) -> Batch | None:
 
 
 def _mask_near_labels(batch, reach, max_nodes):
-    """Return a mask of the nodes near labels: all nodes connected to a label, if there are not too many."""
+    """Return a mask of the nodes near labels, or of all nodes connected to a label if there are not too many."""
     # returns (N,) bool
     near = batch.labels >= 0
     if reach is None:
@@ -213,8 +213,8 @@ def _mask_near_labels(batch, reach, max_nodes):
 
 
 def subgraph(batch: Batch, kept: np.ndarray) -> Batch:
-    """Return the part of a batch on the subgraph of the kept nodes."""
-    # kept: (N,) bool
+    """Restrict a batch to the subgraph of the selected nodes."""
+    # kept: (N,) bool, mask of the selected nodes
     example = batch.example
     inside = kept[example.graph.edges].all(axis=1)
     edges = (np.cumsum(kept) - 1)[example.graph.edges[inside]].astype(np.int32)

@@ -33,7 +33,7 @@ from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
 
 
 class Member(NamedTuple):
-    """Part of a batch for one call of inference: one example, or the whole batch if its graph is a forest."""
+    """Part of a batch that one call of inference processes: one example, or a whole batch whose graph is a forest."""
 
     # nodes, edges: ranges of the nodes and edges of the batch that belong to this part
 
@@ -42,7 +42,7 @@ class Member(NamedTuple):
     edges: slice
 
     def part_of(self, model):
-        """Return the part of a batch's model that belongs to this member, as views."""
+        """Return views of the part of a batch's model that belongs to this member."""
         # model: model of the whole batch
         if self.graph is model.graph:
             return model
@@ -57,12 +57,12 @@ class Member(NamedTuple):
 
 
 def split_into_members(batch, encoded):
-    """Return the parts of a batch on which inference has to run separately."""
+    """Split a batch into the parts that inference has to process separately."""
     # returns list of Member, in the order of the nodes
     graph = batch.example.graph
     if len(batch.members) == 1 or graph.is_forest:
         return [Member(graph, slice(0, graph.n_nodes), slice(0, graph.n_edges))]
-    # All lattices of one array share one graph object and its cached properties.
+    # All lattices of one array share one graph object, whose properties are cached.
     graphs = [encoded.graph if encoded.layout == "array" else encoded.items[i].graph for i in batch.members]
     edge_ptr = np.concatenate(([0], np.cumsum([part.n_edges for part in graphs])))
     return [
@@ -71,26 +71,26 @@ def split_into_members(batch, encoded):
 
 
 class ContrastiveObjective(SetsOfBatches):
-    """Contrastive objective: for each batch, tractable sub-objectives and sets of assignments that may grow."""
+    """Contrastive objective, which has tractable sub-objectives and growing sets of assignments for each batch."""
 
     # families: list of list of Objective, for each batch
     # sets: list of AssignmentSets, for each batch
     # members: list of list of Member, the parts of each batch on which generators run
     # plan: PlannedSets, whose generators extend the sets
-    # node_costs: for each batch the costs of its nodes, (N,) or None, for generators of violated constraints
-    # grows: for each batch a mask of the nodes in examples whose sets may grow, (N,) of bool
+    # node_costs: for each batch (N,), the costs of its nodes for generators of violated constraints; or None
+    # grows: for each batch (N,) of bool, a mask of the nodes in examples whose sets may grow
 
     def __init__(self, families, sets, members, plan, node_costs, grows):
         self.members, self.node_costs, self.grows = members, node_costs, grows
         self.generators, self.n_new, self.are_drawn = plan.generators, plan.options.n_new, plan.options.are_drawn
         super().__init__(list(map(ContrastiveSets, sets, families)))
         self.weighs_nodes = any(isinstance(generator, MostViolated) for generator in self.generators)
-        # Sets, last labelings of persistent generators by generator and repetition, and number of visits to each batch.
+        # Sets, last labelings of each persistent generator and repetition, and number of visits to each batch.
         self.grown = sets, [{} for _ in sets], np.zeros(len(sets), dtype=np.int64)
 
     @property
     def grown(self):
-        """State that grows in training: sets, last labelings of persistent generators, visits to each batch."""
+        """State that changes in training: sets, last labelings of persistent generators, and visits to each batch."""
         return self.sets, self.latest, self.n_visits
 
     @grown.setter
@@ -105,7 +105,7 @@ class PlannedSets(Objective):
 
     # options: ContrastiveTraining
     # generators: list of Generator
-    # n_examples: number of examples of all shards together
+    # n_examples: total number of examples in all shards
     # first: number of the first example of each shard
     # observed: (m, *lattice) int32, labelings seen in all shards, for init="observed" with several shards; else None
 
@@ -129,7 +129,7 @@ class PlannedSets(Objective):
         sets = [
             AssignmentSets(
                 model,
-                # All assignments of a set agree near unlabelled nodes, so any allowed state can be used there.
+                # All assignments of a set agree near unlabelled nodes, so unlabelled nodes can have any allowed state.
                 np.where(batch.labels < 0, np.argmax(model.unary, axis=1), batch.labels).astype(np.int32),
                 batch.node_ptr,
                 np.diff(batch.node_ptr) if options.generated_weight == "n_nodes" else options.generated_weight,
@@ -165,9 +165,10 @@ class PlannedSets(Objective):
 
 
 def _mask_growing_nodes(batch, init):
-    """Return a mask of the nodes of examples whose contrastive sets may grow: with edges, or all if init is "empty".
+    """Return a mask of the nodes of examples whose contrastive sets may grow.
 
-    In an example without edges the initial objective already is the likelihood.
+    If init is "empty", all sets may grow. Otherwise sets only grow in examples with edges, because the initial
+    objective of an example without edges already is the likelihood.
     """
     sizes, has_edges = np.diff(batch.node_ptr), np.full(len(batch.members), init == "empty")
     first_nodes = batch.example.graph.edges[:, 0]
@@ -177,7 +178,7 @@ def _mask_growing_nodes(batch, init):
 
 def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_proposal=None):
     """Add each set of assignments to the examples that have its lattice shape and whose labels it contains."""
-    # kept: for each batch a mask of the nodes at which assignments may differ, (N,) of bool
+    # kept: for each batch (N,) of bool, a mask of the nodes at which assignments may differ
     # given: list of (m, *lattice) int32, columns of classes; weight: (n_sets, 1) or (n_sets, n_examples)
     # log_proposal: list of (m,), or None
     log_proposal = [None] * len(given) if log_proposal is None else log_proposal
@@ -244,14 +245,14 @@ def _require_one_lattice(shapes):
 
 
 def _build_batch_blocks(blocks, encoded, batch, first_example):
-    """Return the blocks of the examples of a batch as arrays of its node numbers."""
+    """Return the blocks of the examples of a batch as arrays of node numbers of the batch."""
     # first_example: position in the list `blocks` of the first encoded example
     found: list[np.ndarray] = []
     for (first, stop), i in zip(pairwise(batch.node_ptr), batch.members, strict=True):
         given = isinstance(blocks, list)
         number = first_example + i
         of_example = blocks[number] if given else _build_lattice_blocks(blocks, _get_label_shape(encoded, i), i)
-        # Node numbers have to be checked: a number that is too large would denote a node of the next example.
+        # Node numbers have to be checked, because a number that is too large would denote a node of the next example.
         found.extend(
             check_block(part, stop - first, f"blocks[{number}][{k}]") + first for k, part in enumerate(of_example)
         )
@@ -272,14 +273,14 @@ def _build_lattice_blocks(blocks, shape, i):
 
 @dataclass(eq=False)
 class RoundsRecord(TrainingRecord):
-    """Record of a training in rounds: its iterates, and the growth of the sets."""
+    """Record of a training in rounds, with its iterates and the growth of the sets."""
 
     # n_generated: list of int, number of new assignments of each round
-    # round_starts: list of int, entries of the record at which rounds begin
-    # converged: whether the last round generated nothing new and its weights converged
+    # round_starts: list of int, index of the record entry at which each round begins
+    # converged: whether the last round generated no new assignments and its weights converged
     # n_assignments: number of assignments in all sets at the end
     # inference: name of the inference for prediction, if training has chosen one, else None
-    # warn: warns if the last round did not converge; called by the caller, who may prefer other weights
+    # warn: function that warns if the last round did not converge; callers that prefer other weights do not call it
 
     n_generated: list = field(default_factory=list)
     round_starts: list = field(default_factory=list)
@@ -299,7 +300,7 @@ class RoundsRecord(TrainingRecord):
 
 
 def extend_sets(risk, coef, members=None):
-    """Extend the sets of some batches by labelings generated under the given weights; return how many were added.
+    """Add labelings generated under the given weights to the sets of some batches; return the number of new labelings.
 
     Every visit to every batch has its own random seed, so that the result does not depend on the number of threads.
     """
@@ -317,7 +318,7 @@ def _extend(risk, i, coef, n_threads):
     model, _ = risk.build_model_by_weight(i, coef)
     truth, known = objective.sets[i].labels, batch.labels >= 0
     if not known.all():
-        # All neighbours of the nodes that may change are labelled.
+        # The nodes that may change have only labelled neighbours, so unlabelled nodes need not be clamped.
         model = clamped(model, np.where(grows | ~known, -1, truth))
     parts = [(member, member.part_of(model)) for member in objective.members[i]]
     n_new = 0
@@ -364,7 +365,7 @@ def _make_random_state(*key):
 
 
 def _keep_true_where_weightless(batch, labels):
-    """Return generated labels, replaced by the true labels in examples of weight zero, which must have no effect."""
+    """Return generated labels, with the true labels in examples of weight zero, which must have no effect."""
     if batch.weight is None or batch.weight.all():
         return labels
     return np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), labels, batch.labels)
@@ -374,9 +375,9 @@ def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: Training
     """Minimise a contrastive objective while its sets grow."""
     # risk: EmpiricalRisk of a ContrastiveObjective, or ShardedRisk whose shards have one objective each
     # start: (n_coef,); sets: ContrastiveTraining
-    # run: ``on_iteration`` is called after every round, or after every epoch of stochastic gradient descent
-    # run.held_out: chooses among the rounds if training did not converge, or None
-    # returns RoundsRecord; after Ctrl-C with ``run.keeps_interrupted`` it contains the exception
+    # run: options, whose ``on_iteration`` is called after every round or every epoch of stochastic gradient descent
+    # run.held_out: object that chooses among the rounds if training did not converge, or None
+    # returns RoundsRecord, which contains the exception after Ctrl-C with ``run.keeps_interrupted``
     by_epochs = isinstance(solver, SGD)
     n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
     n_visits = n_steps if by_epochs else n_steps * run.max_iter
@@ -401,8 +402,9 @@ def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: Training
     return record
 
 
-# Candidate ratios of edge_C to C, and the number of iterations for each. Noisy squares and street scenes are labelled
-# best with the largest ratio, photographs of horses with the smallest. The accuracy on training examples decides.
+# Candidate ratios of edge_C to C, and the number of iterations for each ratio.
+# Noisy squares and street scenes are labelled best with the largest ratio, photographs of horses with the smallest.
+# The ratio with the best accuracy on training examples is chosen.
 _EDGE_SHARES, _N_ITER_OF_SHARE = (1e-6, 1e-5, 1e-4, 1e-3), 30
 
 
@@ -428,7 +430,7 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
     n_short = run.max_iter if sets.max_round_iter is None else min(run.max_iter, sets.max_round_iter)
     is_last, round_ends = not n_rounds, []
     while True:
-        # Evaluate again: the sets have grown, so that the loss at the same weights has changed.
+        # The sets have grown, so the loss at the same weights has changed and must be evaluated again.
         problem.evaluate(record.coef)
         record.round_starts.append(record.n_iter)
         problem.visit(record.coef)
@@ -452,8 +454,8 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         if not record.n_generated[-1] and is_finished:
             record.converged = True
             break
-        # A shortened round that generates nothing new is followed by a full one, because better weights may still
-        # generate new labelings.
+        # A shortened round that generates no new labelings is followed by a full round.
+        # The better weights of a full round may still generate new labelings.
         is_last = not record.n_generated[-1] or len(record.n_generated) == n_rounds
     record.stop_reason, record.best_iter = found.message, record.n_iter - 1
     if record.stopped:

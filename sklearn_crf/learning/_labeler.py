@@ -28,20 +28,20 @@ class Labeler:
     n_classes: int
     has_distribution: bool = True
     temperature: float = 1.0
-    cost: np.ndarray | None = None  # (K, K), cost[a, b] of predicting class a if b is true
+    cost: np.ndarray | None = None  # (K, K), cost[a, b] of predicting class a if the true class is b
     class_weight: np.ndarray | None = None  # (K,) factors of the marginals
     n_jobs: int | None = None
-    fallback: Inference | None = None  # For marginals and samples if the inference of ``decoding`` has none
+    fallback: Inference | None = None  # Inference for marginals and samples if ``decoding`` supports neither
 
     @property
     def by_marginals(self) -> bool:
         """Whether each node is labelled by its marginals, with the label of the largest gain."""
-        # Max-margin learning defines no probabilities, but an inference that computes only marginals has to use them.
+        # Max-margin learning defines no probabilities, so marginals are only used if inference computes nothing else.
         has_marginals_alone = "map" not in self.decoding.inference.tasks
         return self.decoding.rule == "mpm" and (self.has_distribution or has_marginals_alone)
 
     def able(self, task: str) -> Inference:
-        """Return the inference if it supports a task, else the automatic choice for marginals and samples."""
+        """Return the requested inference if it supports a task, else an automatic choice for marginals and samples."""
         asked = self.decoding.inference
         if task in asked.tasks:
             return asked
@@ -50,7 +50,7 @@ class Labeler:
         )
 
     def scores(self, potentials: Any, weights: np.ndarray, batch: Any) -> Any:
-        """Return the model of a batch at the temperature, without clamping known labels."""
+        """Return the model of a batch with scores divided by the temperature, without clamping known labels."""
         return apply_temperature(potentials.build_inference_model(weights, batch.example), self.temperature)
 
     def model(self, potentials: Any, weights: np.ndarray, batch: Any) -> Any:
@@ -58,11 +58,11 @@ class Labeler:
         return given(self.scores(potentials, weights, batch), batch.labels)
 
     def joined_by(self, *, labels: bool = True) -> Inference | None:
-        """Return the inference that may process several graphs jointly, for labels or for marginals, or None."""
+        """Return the inference that may process several graphs jointly, or None if labels do not use marginals."""
         return None if labels and not self.by_marginals else self.able("marginals")
 
     def columns(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
-        """Return the label of every node as a column, by batch, by a vote of one or several weight vectors."""
+        """Return the label columns of the nodes of each batch, by a vote of one or several weight vectors."""
         if self.by_marginals:
             return self._label_by_marginals(batches, potentials, voters)
         chosen = self.decoding.inference
@@ -82,7 +82,7 @@ class Labeler:
         return self._fill_missing(run, self._find_by_fast_path(batches, potentials, voters, chosen, "map"), batches)
 
     def marginals(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
-        """Return the node marginals of every batch, averaged over the weight vectors `voters`."""
+        """Compute the node marginals of every batch, averaged over the weight vectors `voters`."""
         chosen = self.able("marginals")
 
         def run(batch, n_threads):
@@ -110,7 +110,7 @@ class Labeler:
         return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
 
     def _find_by_fast_path(self, batches, potentials, voters, inference, rule):
-        """Return the result of the first applicable fast path for each batch, or None for a batch without result."""
+        """Return the result of a fast path for each batch, or None for a batch that no fast path supports."""
         found = [None] * len(batches)
         for path in applying(PREDICTION_PATHS, self, batches, potentials, voters, rule):
             missing = [i for i, part in enumerate(found) if part is None]
@@ -121,7 +121,7 @@ class Labeler:
         return found
 
     def _fill_missing(self, run, found, batches):
-        """Fill the missing results by a function of a batch, and return all results."""
+        """Compute the missing results with a function of a batch, and return all results."""
         missing = [i for i, part in enumerate(found) if part is None]
 
         def run_pending(i, n_threads):
@@ -136,7 +136,7 @@ class Labeler:
 
     @property
     def weighs_marginals(self) -> bool:
-        """Whether costs or class weights apply, so that labels maximise a gain and not the marginals themselves."""
+        """Whether costs or class weights apply; labels then maximise a gain instead of the marginals."""
         return self.cost is not None or self.class_weight is not None
 
     def gain(self, probability, node_ptr):

@@ -82,8 +82,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     of_examples: ClassVar[bool] = False
     #: Advice in the warning of failed training.
     remedy: ClassVar[str] = REMEDY
-    #: Start on examples with cycles if ``init`` is "auto". "independent" stands for the weights of the field without
-    #: edges.
+    #: Start of training on examples with cycles if ``init`` is "auto".
+    #: "independent" stands for the weights of the field without edges.
     start_with_cycles: ClassVar[str] = "independent"
     init: Any = "auto"
     early_stopping: Any = "auto"
@@ -93,13 +93,15 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     cost: Any = None
     #: Temperature of the learned distribution, by which scores are divided.
     learned_temperature: float = 1.0
-    # Maximum number of nodes of a batch of examples with cycles. Larger batches only pay for tree-reweighted messages,
-    # which skip examples that have converged. If one example of a batch does not converge, the whole batch is solved
-    # again. All junction trees of a batch would be in memory together, as would all edge tables in the joint problem.
+    # Maximum number of nodes of a batch of examples with cycles.
+    # Larger batches only pay for tree-reweighted messages, which skip examples that have converged.
+    # If one example of a batch does not converge, the whole batch is solved again.
+    # In a larger batch, all junction trees, or all edge tables of the joint problem, would be in memory at once.
     cyclic_nodes = 1
-    # Maximum number of nodes of a batch of examples with factors. Preparing tables of many listed states takes longer
-    # than solving one small example, which favours large batches. But junction trees keep the tables of all examples of
-    # a batch in memory, and covering trees are chosen for each graph separately.
+    # Maximum number of nodes of a batch of examples with factors.
+    # Large batches save time: preparing tables of many listed states takes longer than solving one small example.
+    # However, junction trees keep the tables of all examples of a batch in memory.
+    # Moreover, covering trees are chosen for each graph separately.
     factor_nodes = 1
 
     # Choices -------------------------------------------------------------------------------------------------------
@@ -302,7 +304,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
 
     @property
     def weighs_nodes(self) -> bool:
-        """Whether ``class_weight`` weighs nodes, because the loss is a sum over nodes or has node costs.
+        """Whether ``class_weight`` weights nodes, because the loss is a sum over nodes or has node costs.
 
         A joint likelihood is neither. Its examples are weighted by the mean class weight of their nodes, and the
         marginals by which nodes are labelled are multiplied by the class weights.
@@ -324,7 +326,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return None if self.cost is None else cost_matrix(self.cost, class_weight, labels)
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
-        """Return the maximum numbers of nodes of a batch, for forests, graphs with cycles and examples with factors.
+        """Return the maximum number of nodes per batch, for forests, graphs with cycles and examples with factors.
 
         Parameters
         ----------
@@ -401,7 +403,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         TrainingRecord
         """
         risk = self.restricted(risk)
-        # Learning without edges is quick, and saves passes that need inference.
+        # Training a field without edges is quick, and saves passes with inference in the training with edges.
         nodes_first = isinstance(self.init, str) and self.init == "auto" and not plan.facts.have_factors
         is_hard = self.fixed_nodes or not (risk.is_forest and risk.objective.smooth)
         start = make_start(self.start_with_cycles if nodes_first and is_hard else self.init)

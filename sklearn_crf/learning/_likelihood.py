@@ -42,15 +42,15 @@ from sklearn_crf.objectives import (
     set_best_edge_shares,
 )
 
-# Changes of messages at which tree-reweighted inference stops. The line search of training needs a small tolerance. In
-# prediction, ten times the tolerance changes one label in a thousand and takes a third of the sweeps on photographs.
+# Changes of messages at which tree-reweighted inference stops. The line search of training needs a small tolerance.
+# In prediction, ten times the tolerance needs a third of the sweeps on photographs and changes 1 label in 1000.
 _TRAINING_TOL, _PREDICTION_TOL = 1e-3, 1e-2
 
 
 def choose_layout_trees(facts, in_training=False):
     """Return tree-reweighted message passing with trees that suit the layout of the examples."""
     tol = _TRAINING_TOL if in_training else _PREDICTION_TOL
-    # On lattices, edge probabilities of uniform trees are close to those of chains but slow to compute.
+    # On lattices, uniform trees give nearly the same edge probabilities as chains, but are slow to compute.
     trees = "auto" if facts.lattice_ndim is None else "chains"
     return NamedInference(TRWMessagePassing(trees, max_iter=500, tol=tol), "mpm")
 
@@ -129,7 +129,7 @@ class MaximumLikelihood(SmoothLearning):
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         if facts.exact_is_affordable and not in_training:
-            # Exact inference may be too expensive on the examples to predict.
+            # Exact inference that is affordable in training may be too expensive for the examples to predict.
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
         return self.on(facts).automatic_inference(facts, in_training)
 
@@ -197,13 +197,13 @@ class PseudoMarginalTraining(SmoothLearning):
         return RelaxedLikelihood(inference, final_tol=final_tol)
 
 
-# Tolerance of the messages in the first iterations, in which rough marginals are sufficient.
+# Tolerance of the messages in the first training iterations, for which rough marginals are sufficient.
 _FIRST_TOL = 3e-2
 
 
 @options
 class PiecewiseTraining(SmoothLearning):
-    """Piecewise training: separate log-partitions of all nodes and edges, a quick but loose bound.
+    """Piecewise training, with a quick but loose bound from the separate log-partitions of all nodes and edges.
 
     Examples
     --------
@@ -229,7 +229,7 @@ class PiecewiseTraining(SmoothLearning):
 
 @options
 class SharedPiecesTraining(PiecewiseTraining):
-    """Piecewise training on edges, each with a share of the scores of its nodes: a quick and less loose bound.
+    """Piecewise training on edges that share the scores of their nodes, by a quick and less loose bound.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ class SharedPiecesTraining(PiecewiseTraining):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         record = super().minimize(problem, start, plan, run)
-        # Do not continue a training that was stopped or interrupted, or has no iterations left.
+        # Training that was stopped or interrupted, or that has no iterations left, is not continued.
         if self.shares == "even" or not record.converged or record.n_iter > run.max_iter:
             return record
         assert record.coef is not None, "training has ended"
@@ -332,7 +332,7 @@ def require_known_surroundings(batches, name):
     """Raise ValueError unless some labelled node has only labelled neighbours."""
     if all(np.min(batch.labels, initial=0) >= 0 for batch in batches):
         return
-    # Only edges are checked here. The objective checks factors, which requires their model.
+    # Only edges are checked here. The objective checks factors, because the check of factors requires their model.
     kept = (mask_known_surroundings(batch.example, batch.labels).any() for batch in batches)
     if not any(kept):
         raise ValueError(
@@ -341,7 +341,7 @@ def require_known_surroundings(batches, name):
         )
 
 
-# Number of nodes that are labelled to check whether weights learned without inference are good for prediction.
+# Number of nodes that are predicted to check whether weights learned without inference are good for prediction.
 _NODES_TO_CHECK = 10_000
 
 
@@ -359,7 +359,7 @@ def _is_worse_than_constant(risk, coef, decoding):
                 else:
                     predicted = decoding.inference.map(model).labels
         except ValueError:
-            # An inference that does not support the model will raise the error in prediction.
+            # If the inference does not support the model, prediction will raise the error.
             return False
         weight = np.ones(len(predicted)) if batch.node_weight is None else batch.node_weight
         labelled = batch.labels >= 0
@@ -430,7 +430,7 @@ class MeanFieldTraining(LoopyTraining):
 class OwnLearning(SmoothLearning):
     """Learning method for a user-defined objective."""
 
-    # own: Objective; if it has the parameter ``inference=None``, it is given the inference for prediction
+    # own: Objective; ``inference=None`` in the objective is replaced by the inference for prediction
 
     takes_factors = True
     remedy = REMEDY

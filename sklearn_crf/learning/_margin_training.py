@@ -122,7 +122,7 @@ class PlaneSolver(HoldsOptions):
 
 
 class CuttingPlane(PlaneSolver):
-    """Cutting planes by mini-batches, with the worst labelings of each example kept (the n-slack method).
+    """Cutting planes by mini-batches, which store the worst labelings of each example (the n-slack method).
 
     Examples
     --------
@@ -145,8 +145,8 @@ class CuttingPlane(PlaneSolver):
 class OneSlack(PlaneSolver):
     """Bundle method that reuses the planes of earlier labelings of each example while they make progress.
 
-    On forests and small graphs, computing new labelings is quicker than reusing planes. There it is the plain bundle
-    method.
+    On forests and small graphs, computing new labelings is quicker than reusing planes. There, the solver is the plain
+    bundle method.
 
     Examples
     --------
@@ -173,10 +173,10 @@ class OneSlack(PlaneSolver):
 
 
 class FrankWolfe(PlaneSolver):
-    """Block-coordinate Frank-Wolfe, which keeps one combination of the worst labelings of each example.
+    """Block-coordinate Frank-Wolfe, which stores one combination of the worst labelings of each example.
 
-    It needs less memory than cutting planes. It reaches a rough solution sooner and an accurate solution later. Source:
-    Lacoste-Julien et al. 2013.
+    Frank-Wolfe needs less memory than cutting planes. It reaches a rough solution sooner and an accurate solution
+    later. Source: Lacoste-Julien et al. 2013.
 
     Examples
     --------
@@ -253,10 +253,10 @@ class MarginSetting(NamedTuple):
     """Setting of max-margin training: kind of problem, inference, solver and bounds."""
 
     problem: str
-    entropy: str | CountingNumbers  # For smooth problems
+    entropy: str | CountingNumbers  # Entropy of smooth problems
     inference: Inference  # Inference for training
-    solver: PlaneSolver | LBFGS | None  # None for "dual", which has its own steps
-    scale: np.ndarray  # (n_coef,): solvers see and penalise weights divided by this scale
+    solver: PlaneSolver | LBFGS | None  # Solver, or None for the problem "dual", which has its own steps
+    scale: np.ndarray  # (n_coef,): solvers use and penalise the weights divided by this scale
     lower_bounded: np.ndarray  # (n_coef,) bool: weights that must not be negative
 
 
@@ -268,7 +268,7 @@ class MarginRecord(TrainingRecord):
     dual: float = 0.0  # The latest dual value
     found: Any = None  # OptimizeResult of the optimizer
     gap: float = np.inf  # Duality gap of the objective at ``coef``, including the gaps of inference
-    calls_curve: np.ndarray | None = None  # ``calls`` at each point of the optimizer's curves
+    calls_curve: np.ndarray | None = None  # Number of calls (``calls``) at each point of the optimizer's curves
     n_inference_calls: int = 0
     n_rounds: int | None = None  # Number of rounds of completing labels, if labels were missing
     rough_end: str | None = None  # Stop reason if training ended far from the optimum
@@ -279,7 +279,7 @@ class MarginRecord(TrainingRecord):
 
     @property
     def is_over(self) -> bool:
-        """Whether training converged, instead of being stopped."""
+        """Whether training ended by convergence and not by a limit or the callback."""
         return bool(self.found.success and self.found.message.startswith("CONVERGENCE"))
 
     @property
@@ -288,7 +288,7 @@ class MarginRecord(TrainingRecord):
         return self.found.message == "STOP: by the callback"
 
     def require_gap(self, share: float, rough_end: str) -> None:
-        """Set the stop reason `rough_end` if training has converged with a gap above a fraction of the objective."""
+        """Set the stop reason to `rough_end` if training has converged with a gap above a fraction of the objective."""
         if self.is_over and self.gap > share * abs(np.min(self.found.loss_curve)):
             self.rough_end = rough_end
 
@@ -312,7 +312,7 @@ class MarginRecord(TrainingRecord):
         }
 
     def visit(self, point, n_calls):
-        """Record an iterate with ``fun`` and ``dual``."""
+        """Record an iterate, which has the fields ``fun`` and ``dual``."""
         self.loss.append(point.fun)
         self.dual = point.dual
         self.calls.append(n_calls)
@@ -334,7 +334,7 @@ def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
     """Warn if training did not converge, or if all weights are zero."""
     found = record.found
     gap = found.gap / max(abs(found.fun), np.finfo(np.float64).tiny)
-    # AutoMap may leave a small gap that it cannot prove to be zero.
+    # A small gap is no reason for a warning if AutoMap cannot prove that its labelings are optimal.
     is_small = found.message == UNPROVEN and isinstance(setting.inference, AutoMap) and gap <= _MOST_UNPROVEN
     if not found.success and not is_small:
         remedy = "increase max_iter or tol, decrease C, or scale the features"
@@ -404,8 +404,8 @@ def _build_oracle(risk, setting, run, map_in_threads):
     return plane_oracle(risk, run.C, setting.scale, map_in_threads, **asks)
 
 
-# Gap as a fraction of the objective up to which there is no warning. Images of several classes have 2 to 10 percent,
-# and better proofs hardly change their accuracy.
+# Maximum unproven gap, as a fraction of the objective, for which there is no warning.
+# Images of several classes have gaps of 2 to 10 percent, and better proofs hardly change the labelling accuracy.
 _MOST_UNPROVEN = 0.25
 
 
@@ -432,8 +432,8 @@ def train_by_alternation(
     therefore decreases from round to round, to a stationary point that need not be a global minimum (Yu and Joachims
     2009).
     """
-    # first: (n_coef,), weights that complete the labels of the first round
-    # train(risk, start): trains with complete labels, from the weights of the previous round
+    # first: (n_coef,), weights that predict the missing labels for the first round
+    # train(risk, start): function that trains with complete labels, from the weights of the previous round
     # tol: relative decrease of the objective that a round must exceed for another round to follow
     risk = risk.derived(keep_labelled_components)
 
@@ -455,7 +455,7 @@ def train_by_alternation(
 
 
 def warn_of_rounds(record: MarginRecord) -> None:
-    """Warn if the last round still lowered the objective."""
+    """Warn if the last round of completing labels still lowered the objective."""
     if record.rough_end == STILL_FALLING:
         warn_caller(
             f"Training on partly labelled examples stopped after {record.n_rounds} rounds of completing labels, but "
@@ -465,8 +465,9 @@ def warn_of_rounds(record: MarginRecord) -> None:
 
 
 def complete_risk_labels(risk: EmpiricalRisk, coef: np.ndarray, inference: Inference) -> EmpiricalRisk:
-    """Return the risk with missing labels completed by the best labels under the weights, found without costs of
-    errors.
+    """Return the risk with missing labels replaced by the best labels under the weights.
+
+    The best labels are computed without costs of errors.
     """
 
     def completed(i, n_threads):

@@ -1,4 +1,4 @@
-"""Max-margin learning methods, which parallel the likelihoods with an error cost in place of the entropy."""
+"""Max-margin learning methods, which correspond to the likelihoods with an error cost instead of the entropy."""
 
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -41,36 +41,38 @@ from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import compute_penalty_factors, require_associative
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
-# Limits of tree-reweighted max-product in training. More iterations, or a smaller tolerance of the bound, give no
-# better weights.
+# Maximum number of iterations, and tolerance of the bound, for tree-reweighted max-product in training.
+# More iterations, or a smaller tolerance, give no better weights.
 _ITERATIONS, _STEP_OF_BOUND = 20, 1e-5
 
-# Relative duality gaps at which training ends, of Frank-Wolfe and of the other solvers, whose first weights are poor.
-# On training sets of letters, squares and street scenes Frank-Wolfe labels 77.1, 98.1 and 81.2 % of the nodes correctly
-# at a gap of 0.5, and 76.6, 98.2 and 81.9 % at a gap of 0.3, in twice the epochs. On street scenes the 1-slack method
-# has 78.5 %.
+# Relative duality gaps at which training ends: of Frank-Wolfe, and of other solvers, whose first weights are poor.
+# The accuracy of Frank-Wolfe was measured on training sets of letters, squares and street scenes.
+# At a gap of 0.5, Frank-Wolfe labels 77.1, 98.1 and 81.2 % of the nodes correctly.
+# At a gap of 0.3, Frank-Wolfe takes twice the epochs and labels 76.6, 98.2 and 81.9 % of the nodes correctly.
+# The 1-slack method labels 78.5 % of the nodes of street scenes correctly.
 _ROUGH_TOL, _TOL = 0.5, 1e-2
 
-# Minimum penalty of a weight per node and C, for a feature whose bulk has a spread of one. At a hundredth of this
-# penalty, rounding errors in the scalar products of planes make the planes indistinguishable.
+# Minimum penalty of a weight per node and C, for a feature whose bulk has a spread of one.
+# At a hundredth of this penalty, cutting planes are indistinguishable because of rounding in scalar products.
 _LEAST_PENALTY = 1e-10
 
-# Minimum penalty per node of an example for solvers that process single examples, whose convergence is as slow as the
-# smallest penalty requires. The minimum is at most the penalty of a feature with a spread of one. On images of 256
-# nodes with features in units of 1e6, Frank-Wolfe takes 1.2 to 1.5 times the epochs that it takes in units of one. With
-# 1e-4 it takes over 6 times the epochs.
+# Minimum penalty per node of an example, for solvers that process single examples.
+# The smallest penalty determines how slowly these solvers converge.
+# The minimum penalty is at most the penalty of a feature with a spread of one.
+# Frank-Wolfe was tested on images of 256 nodes with features in units of 1e6 and in units of one.
+# In units of 1e6, Frank-Wolfe takes 1.2 to 1.5 times the epochs, or over 6 times with a minimum penalty of 1e-4.
 _LEAST_PENALTY_OF_EXAMPLES = 1e-3
 
-# Solvers that change the weights after each mini-batch, which whole shards do not allow.
+# Solvers that change the weights after each mini-batch, which Shards do not support.
 _SEQUENTIAL = (CuttingPlane.name, FrankWolfe.name)
 
-# Up to this number of weights, the stored planes take little time compared with inference.
+# Maximum number of weights for which operations on stored planes take little time compared with inference.
 _MOST_WEIGHTS_FOR_PLANES = 1000
 
 
 @options
 class MarginLearning(Learning):
-    """Base of max-margin learning: the true labeling should outscore every other labeling by the cost of the errors.
+    """Base of max-margin learning, where the true labeling should outscore every other labeling by the cost of errors.
 
     Parameters
     ----------
@@ -142,7 +144,7 @@ class MarginLearning(Learning):
         return AD3()
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
-        # Training computes bounds many times on nearly identical models. Prediction computes the best labels once.
+        # Training repeatedly computes bounds on nearly identical models. Prediction computes the best labels once.
         return NamedInference(self.own_inference() if in_training else AutoMap(), "map")
 
     def decoding(self, inference: str | Inference, facts: Facts, in_training: bool = False) -> NamedInference:
@@ -176,7 +178,7 @@ class MarginLearning(Learning):
         return found
 
     def _choose_solver(self, plan, encoded, potentials):
-        """Choose the solver; return None for a learning method with its own steps."""
+        """Return the solver for ``solver="auto"``, or None for a learning method with its own steps."""
         if not self.by_planes:
             return LBFGS() if self.is_smooth else None
         if not encoded.n_edges or encoded.has_operators:
@@ -193,7 +195,7 @@ class MarginLearning(Learning):
         return BundleMethod() if by_chains else OneSlack()
 
     def _goes_through_forests(self, plan, encoded, solver):
-        """Return whether a kernel finds the worst labeling of each forest separately, however forests are batched."""
+        """Return whether a kernel computes the worst labeling of each forest separately, even in a batch of forests."""
         if self.by_slack or encoded.has_operators or encoded.has_sparse_edges:
             return False
         is_read = not encoded.is_sparse or isinstance(solver, FrankWolfe)
@@ -203,20 +205,20 @@ class MarginLearning(Learning):
         return _ROUGH_TOL if isinstance(solver, FrankWolfe) else _TOL
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
-        # Slack rescaling multiplies cost and score separately for each example, so examples cannot be packed together.
+        # Slack rescaling multiplies the cost by the score of each example, so examples cannot be packed into one batch.
         if self.by_slack and encoded.layout != "nodes":
             return {"max_nodes": 1}
         by_blocks = self.by_planes and plan.solver.by_blocks
         if not by_blocks or self._goes_through_forests(plan, encoded, plan.solver):
             return {"max_nodes": 4096}
-        # The weights change after every mini-batch, so smaller batches mean more steps.
+        # The weights change after every mini-batch, so smaller batches allow more steps.
         return {"max_nodes": int(np.clip(encoded.n_nodes // 64, 1, 1024))}
 
     # Checks --------------------------------------------------------------------------------------------------------
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
-        # Raise errors about the inference before any work is done.
+        # Reading the property raises errors about the inference before any work is done.
         plan.training_inference  # noqa: B018
 
     def check_shards(self, solver: Any) -> None:
@@ -266,7 +268,7 @@ class MarginLearning(Learning):
         return self.hinge(plan.training_inference.inference, cost, plan.facts, single_nodes)
 
     def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> MarginRecord:
-        # Without edges there are no scores to share.
+        # Without edges, there are no node scores to share among edges.
         problem = self.problem if self.problem != "joint" or data.encoded.n_edges else "smoothed"
         setting = MarginSetting(
             problem="planes" if self.by_planes else problem,
@@ -283,7 +285,7 @@ class MarginLearning(Learning):
             def train(completed, coef):
                 return train_by_margins(completed, start if coef is None else coef, setting, run)
 
-            # Completing labels needs weights that distinguish labels. The weights of the field without edges do.
+            # Completing labels needs weights that distinguish labels, such as the weights of the field without edges.
             first = make_start("independent")
             record = train_by_alternation(risk, first, train, plan.decoding.inference, self.max_rounds, tol)
             warn_of_rounds(record)
@@ -291,12 +293,12 @@ class MarginLearning(Learning):
             record = train_by_margins(risk, start, setting, run)
         warn_of_margins(record, setting)
         if isinstance(plan.asked_tol, str):
-            # At the automatic tolerance labels are good, but the weights may be far from the optimum.
+            # At the automatic tolerance, predicted labels are good, but the weights may be far from the optimum.
             record.require_gap(_TOL, f"STOP: duality gap within {_ROUGH_TOL:.0%} of the objective")
         return record
 
     def _scale(self, risk, run, by_examples):
-        """Return the scale of each weight with which the solvers' uniform penalty becomes the penalty of the weight."""
+        """Return the scales of the weights that turn the uniform penalty of solvers into the penalty of each weight."""
         # by_examples: whether the solver processes examples one by one
         potentials, penalty = risk.potentials, risk.potentials.penalty
         is_penalised = penalty > 0
@@ -306,7 +308,7 @@ class MarginLearning(Learning):
             units = np.where(is_penalised, penalty, 1.0)
             factors *= np.maximum(1.0, least / (units * potentials.tails**2))
         scale = np.where(is_penalised, 1.0 / np.sqrt(factors), self.intercept_scaling)
-        # Weaker penalties would be lost in rounding errors of the losses.
+        # Penalties below the minimum would be lost in rounding errors of the losses.
         return np.minimum(scale, potentials.tails / np.sqrt(_LEAST_PENALTY * run.C * max(risk.n_labelled, 1.0)))
 
 
@@ -434,13 +436,13 @@ class DualMargin(SoftMargin):
         return {"max_nodes": 1}
 
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
-        # The dual has no temperature. Temperature 1 only serves to compute marginals as in a likelihood.
+        # The dual problem has no temperature. The temperature 1 is only used to compute marginals as in a likelihood.
         return self._make_softmax_margin(cost, facts, 1.0)
 
 
 @options
 class SmoothedMargin(SoftMargin):
-    r"""Smoothed max-margin learning: the relaxed maximum plus ``temperature`` times a concave entropy.
+    r"""Smoothed max-margin learning, by the relaxed maximum plus ``temperature`` times a concave entropy.
 
     .. math:: \max_{\tau \in L} \langle \theta + \mathrm{cost}, \tau \rangle + T \, \tilde H(\tau)
 
@@ -497,7 +499,7 @@ class SmoothedMargin(SoftMargin):
 class ReparameterizedMargin(SmoothedMargin):
     """Smoothed max-margin learning by the least upper bound over all divisions of the scores among trees.
 
-    With ``temperature=0`` it is the linear relaxation, whose scores are divided among edges by
+    With ``temperature=0`` the bound is the linear relaxation. Scores are then divided among edges by
     :class:`~sklearn_crf.inference.IncMP`, and the solver is a :class:`PlaneSolver`. Source: Jancsary 2012, M3N recipe
     3.
 
@@ -576,7 +578,7 @@ class JointMargin(SmoothedMargin):
 class OwnMargin(MaxMargin):
     """Learning method for a user-defined hinge loss."""
 
-    # own: a subclass of :class:`~sklearn_crf.objectives.StructuredHinge`
+    # own: object of a subclass of :class:`~sklearn_crf.objectives.StructuredHinge`
 
     name = "own"
 

@@ -45,7 +45,7 @@ LEARNINGS: dict[str, type[Learning]] = {
     )
 }
 
-# Acronyms from papers that are accepted in place of names.
+# Acronyms from papers that ``learning`` accepts in place of names.
 _ACRONYMS = {"pl": _likelihood.PseudolikelihoodTraining}
 
 #: Allowed values of ``learning``.
@@ -54,8 +54,8 @@ LEARNING_CONSTRAINTS = [str, Learning, HasMethods(["loss_statistics", "coupled"]
 
 def resolve_learning(learning: str | Learning | Objective, inference: str | Inference) -> Learning:
     """Return a new object of the learning method that an estimator's parameter stands for."""
-    # learning: "coupled" follows the inference: saddle point for MAP, pseudo-marginals for MPM
-    # inference: the estimator's parameter
+    # learning: the estimator's parameter; "coupled" means saddle point for MAP inference, and pseudo-marginals for MPM
+    # inference: the estimator's parameter ``inference``
     kind: Any = resolve_learning_class(learning, inference)
     if isinstance(kind, type):
         return kind()
@@ -68,7 +68,10 @@ def resolve_learning(learning: str | Learning | Objective, inference: str | Infe
 def resolve_learning_class(
     learning: str | Learning | Objective, inference: str | Inference
 ) -> type[Learning] | Learning:
-    """Return the class for a name, or the learning method for an object. Both have the same class attributes."""
+    """Return the class of a named learning method, or the given learning method itself.
+
+    Both have the same class attributes.
+    """
     if isinstance(learning, Learning):
         return learning
     if isinstance(learning, StructuredHinge):

@@ -9,7 +9,7 @@ from sklearn_crf.learning._training import compute_penalty_factors
 from sklearn_crf.objectives import EmpiricalRisk
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
-#: Number of examples of one step.
+#: Number of examples for one step of online training.
 ONLINE_BATCH_SIZE = 8
 
 # Length of the first step of each weight.
@@ -38,12 +38,12 @@ def make_online_pass(
     # risk: EmpiricalRisk of the new examples
     # former: result of the previous pass, or None before the first pass
     # start: (n_coef,), weights before the first step
-    # before_step: prepares the mini-batch of a step
+    # before_step: function that prepares the mini-batch of a step
     # C: inverse penalty strength, None for no penalty; edge_C: inverse penalty strength for edge weights, None to use C
     # n_together: number of batches in a mini-batch; rng: RandomState that draws the order
     # project: projection of weights onto the allowed set, or None
-    # returns dict of arrays and numbers: ``average``, the weights for prediction; and the state for the next pass:
-    # ``x``, ``squares``, ``n_steps`` and ``n_nodes``
+    # returns dict of arrays and numbers; ``average`` holds the weights for prediction
+    # The state for the next pass is in ``x``, ``squares``, ``n_steps`` and ``n_nodes``.
     if former is None:
         former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0}
     n_nodes = former["n_nodes"] + risk.n_labelled

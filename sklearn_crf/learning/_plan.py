@@ -26,7 +26,7 @@ class Facts(NamedTuple):
 
     have_cycles: bool = True  # Whether some example has a cycle
     have_factors: bool = False  # Whether some example has factors besides nodes and edges
-    # Whether exact inference is affordable on all examples; False if no choice depends on it
+    # Whether exact inference is affordable on all examples; False if no choice depends on exact inference
     exact_is_affordable: bool = False
     lattice_ndim: int | None = None  # Number of lattice axes of the examples; None for a list of Example
     chosen: str | None = None  # Name of the inference for prediction, if training has chosen one
@@ -62,27 +62,27 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitPlan(FitLimits):
-    """All parameters of a fit, resolved; :meth:`on` resolves parameters that depend on the training examples."""
+    """All resolved parameters of a fit; :meth:`on` resolves the parameters that depend on the training examples."""
 
-    asked: Any  # Learning, resolved from the parameters of the estimator
-    asked_solver: Any  # The estimator's parameter
-    inference: str | Inference  # The estimator's parameter
+    asked: Any  # Learning method, resolved from the parameters of the estimator
+    asked_solver: Any  # The estimator's parameter ``solver``
+    inference: str | Inference  # The estimator's parameter ``inference``
     layout: WeightLayout
     C: float
     edge_C: float | None  # Inverse penalty strength for weights of edges and factors; None to use C
     asked_tol: float | str
     rng: RandomState
-    seed: int  # Seed of the random numbers of the examples
+    seed: int  # Seed of the random numbers that the examples need
     keeps_interrupted: bool
     is_associative: bool  # Whether weights of edges must not be negative
-    learning: Any  # Learning chosen for the examples
+    learning: Any  # Learning method chosen for the examples
     solver: Any
     facts: Facts
     n_classes: int
 
     @classmethod
     def of(cls, learning: Any, solver: Any, encoded: Any, **parameters: Any) -> "FitPlan":
-        """Return a preliminary plan, before the examples are packed into batches."""
+        """Return a preliminary plan from parameters, before the examples are packed into batches."""
         facts = Facts(lattice_ndim=encoded.lattice_ndim)
         plan = cls(
             asked=learning, asked_solver=solver, learning=learning.on(facts), solver=None, facts=facts, **parameters
@@ -108,7 +108,7 @@ class FitPlan(FitLimits):
 
     @property
     def inference_name(self) -> str:
-        """The name of the inference for prediction, or of its class."""
+        """The name of the inference for prediction, or the name of its class."""
         if not isinstance(self.inference, str):
             return type(self.inference).__name__
         if self.inference != "auto":
@@ -117,7 +117,7 @@ class FitPlan(FitLimits):
         return _NAMES.get(kind, kind.__name__)
 
     def labeler(self, chosen: str | None = None) -> Labeler:
-        """Return the labeler for predictions on training examples, with the named inference if training chose one."""
+        """Return the labeler of the training examples, which uses the inference that training has chosen, if any."""
         facts = self.facts if chosen is None else self.facts._replace(chosen=chosen)
         return Labeler(
             self.asked.decoding(self.inference, facts),
@@ -149,7 +149,7 @@ class FitPlan(FitLimits):
         return bounded
 
     def run(self, on_iteration: Callable[[np.ndarray], bool], **options: Any) -> TrainingRun:
-        """Return the options of a training; ``on_iteration`` is called with every accepted iterate."""
+        """Return the options of a training, which calls ``on_iteration`` with every accepted iterate."""
         return TrainingRun(
             C=self.C,
             edge_C=self.edge_C,
@@ -169,7 +169,7 @@ _NAMES: dict[type[Inference], str] = {AutoMarginals: "mpm", AutoMap: "map", TRWM
 
 
 def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:
-    """Return whether :func:`~sklearn_crf.inference.exact_inference` finds an affordable algorithm for all examples."""
+    """Return whether :func:`~sklearn_crf.inference.exact_inference` has an affordable algorithm for all examples."""
     zeros = np.zeros(potentials.n_coef)
     for example in (batch.example for batch in batches if not batch.example.is_forest):
         if example.has_factors:

@@ -1,8 +1,9 @@
 """Fast paths of prediction: one kernel call from features to labels or marginals for many batches.
 
-``PREDICTION_PATHS`` lists them, in the form of ``FAST_PATHS`` of :mod:`~sklearn_crf.objectives.fast_paths`: chains that
-share a transition table and single nodes, graphs with cycles by message passing, and small lattices by minimum cuts. A
-fast path returns None for a batch that it declines.
+``PREDICTION_PATHS`` lists the fast paths, in the form of ``FAST_PATHS`` of
+:mod:`~sklearn_crf.objectives.fast_paths`. There are fast paths for chains that share a transition table and for single
+nodes, for graphs with cycles by message passing, and for small lattices by minimum cuts. A fast path returns None for
+a batch that it declines.
 """
 
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ class ChainLabels:
 
     @staticmethod
     def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
-        """Return whether this path can predict: chains share one table, no labels are known, one weight vector."""
+        """Return whether chains share one table, no labels are known, and there is one weight vector."""
         if type(potentials) not in (LinearPotentials, SparsePotentials) or not potentials.n_features:
             return False
         if potentials.n_node_types > 1 or (labeler.weighs_marginals and rule == "mpm" and potentials.forbids):
@@ -88,7 +89,7 @@ class ChainLabels:
         return found
 
     def _split_into_lots(self) -> Iterator[slice]:
-        """Yield ranges of batches to predict together: all, or as many as the limit on marginals in memory allows."""
+        """Yield ranges of batches to predict together, so that the marginals of a range fit in memory."""
         if self._gain is None:
             yield slice(0, len(self._batches))
             return
@@ -98,7 +99,7 @@ class ChainLabels:
         yield from (slice(*ends) for ends in pairwise(ends))
 
     def _predict(self, lot, n_threads):
-        """Return the labels and the marginals of a range of batches, with None if not requested or not found."""
+        """Return the labels and the marginals of each batch in a range, or None if not requested or not found."""
         batches, features, potentials = self._batches[lot], self._features[lot], self._potentials
         chosen, n_classes = self._transitions, potentials.n_classes
         pointers = [batch.node_ptr for batch in batches]
@@ -133,7 +134,7 @@ class ChainLabels:
         return of_nodes, [None if part is None else wide[part] for part in parts]
 
     def _gather_feature_weights(self, dtype):
-        """Return the weights of dense features, then the pairs of sparse features with their weights."""
+        """Return the weights of dense features, and (feature, class) pairs of sparse features with their weights."""
         coef, potentials = self._weights.coef, self._potentials
         if potentials.by_columns:
             return np.empty((0, 0), dtype), potentials.pairs.ptr, potentials.pairs.column, coef
@@ -145,17 +146,17 @@ _NO_NODES = build_trusted_graph(0, np.zeros((0, 2), dtype=np.int32))
 
 
 def _are_rows(batches):
-    """Return whether each member of the batches has one node."""
+    """Return whether each example of the batches has one node."""
     return all(len(batch.node_ptr) == batch.node_ptr[-1] + 1 for batch in batches)
 
 
 def _are_alike(features):
-    """Return whether all batches have chain features of one precision, either all dense or all sparse."""
+    """Return whether all batches have chain features of the same precision, either all dense or all sparse."""
     return None not in features and len({(each.dtype, each.is_dense) for each in features}) == 1
 
 
 def _blocks(pointers, starts, n_classes):
-    """Return the batch, the range of chains and the first node of each block, the unit of work of a thread."""
+    """Return the batch, range of chains and first node of each block; a block is the unit of work of a thread."""
     blocks = []
     for batch, (ptr, cuts) in enumerate(zip(pointers, compute_block_starts(pointers, n_classes), strict=True)):
         own = np.empty((len(cuts) - 1, 4), dtype=np.int64)
@@ -183,7 +184,7 @@ class GraphLabels:
 
     @staticmethod
     def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
-        """Return whether this path can predict: marginals by undamped messages, no labels known, one weight vector."""
+        """Return whether undamped messages compute marginals, no labels are known, and there is one weight vector."""
         if rule == "map" or len(voters) > 1 or labeler.temperature != 1 or not batches:
             return False
         algorithm = get_message_passing(labeler.able("marginals"))
@@ -220,7 +221,7 @@ class GraphLabels:
             return map_tasks(self._completed, parts, n_jobs)
 
     def _completed(self, part: tuple, n_threads: int) -> np.ndarray:
-        """Return the labels or marginals of a batch, with the marginals of failed examples computed from its model."""
+        """Return the labels or marginals of a batch, in which failed examples are predicted from their model."""
         batch, marginals, failed = part
         marginals = marginals.astype(np.float64, copy=False)
         if failed.any():
@@ -248,7 +249,7 @@ class CutLabels:
 
     @staticmethod
     def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
-        """Return whether this path can predict: best labelings by cuts, no labels known, one weight vector."""
+        """Return whether best labelings are minimum cuts, no labels are known, and there is one weight vector."""
         if rule != "map" or len(voters) > 1 or labeler.temperature != 1 or not batches or batches[0].labels is not None:
             return False
         return supports_cuts(potentials) and any(_has_cut(batch, labeler.decoding.inference) for batch in batches)
@@ -295,7 +296,7 @@ def _has_cut(batch: Any, inference: Any) -> bool:
 
 
 def _lots_of_nodes(batches: list, chosen: list[int]) -> Iterator[list[int]]:
-    """Yield the chosen batches in lists with a limited number of nodes, because edge features may be computed."""
+    """Yield lists of the chosen batches with few nodes each, to limit the memory for computed edge features."""
     sizes = np.cumsum([0, *(batches[i].example.n_nodes for i in chosen)])
     lots = np.unique(np.searchsorted(sizes, np.arange(0, sizes[-1], _tuning.MOST_SWEPT), side="right") - 1)
     for start, stop in pairwise([*lots.tolist(), len(chosen)]):

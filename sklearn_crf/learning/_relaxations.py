@@ -47,10 +47,10 @@ ENTROPIES = ("trw", "trivial", "factors")
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
 
-# Limits of the final tolerance of the inner problem, and its ratio to the tolerance of the estimator.
+# Least and largest final tolerance of the inner problem, and ratio of this tolerance to the estimator's ``tol``.
 _LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
 
-# First tolerance of the inner problem.
+# Tolerance of the inner problem at the start of training.
 _FIRST_TOL = 3e-2
 
 
@@ -61,8 +61,8 @@ class Relaxation(SmoothLearning):
     .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
 
     The bound is computed by tree-reweighted messages, which are damped if they do not converge. If damping does not
-    help, the same bound is minimised over divisions of the scores among trees. With the tree-reweighted entropy it is
-    exact on forests. Source: Jancsary 2012, CRF recipe 1.
+    help, the same bound is minimised over divisions of the scores among trees. With the tree-reweighted entropy, the
+    bound is exact on forests. Source: Jancsary 2012, CRF recipe 1.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Relaxation(SmoothLearning):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
     def _tighten(self, run: Any) -> Any:
-        """Return training options with a tolerance at most as large as with ``tol="auto"``.
+        """Return training options with a tolerance no larger than the tolerance of ``tol="auto"``.
 
         There are many shares of scores and trees, and each changes the objective very little. The last decreases of the
         objective therefore do not show how much decrease remains.
@@ -154,7 +154,7 @@ class Relaxation(SmoothLearning):
         if not facts.have_factors:
             return self._make_tree_reweighted()
         if not facts.have_cycles:
-            # On forests the tree-reweighted entropy equals the Bethe entropy, for factors of any arity.
+            # On forests, the tree-reweighted entropy equals the Bethe entropy, even for factors of more than two nodes.
             return NormProductBP("bethe", **self._limits)
         return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
@@ -241,7 +241,7 @@ class OneProblem(Relaxation):
 
     @staticmethod
     def _observed(risk: EmpiricalRisk, inference: Inference) -> EmpiricalRisk | None:
-        """Return the risk of relaxed log-partitions given the known labels, or None if all labels are known."""
+        """Return the risk of the relaxed log-partitions given the known labels, or None if all labels are known."""
         return build_observed_risk(risk, replace_likelihood(risk.objective, ObservedLogPartition(inference)))
 
 
@@ -257,8 +257,8 @@ class OptimalEdgeProbabilities(OneProblem):
     ``trees="optimal"``. Edge probabilities stay in the spanning tree polytope because they are means of trees. The
     steepest tree of every example is added to them repeatedly, until no tree is much steeper. The bound is tighter than
     in :class:`Relaxation` and training is slower. Large lattices gain little. Predictions use marginals of covering
-    trees, as in :class:`Relaxation`. If labels are missing, so does the bound given the known labels, because trees
-    that minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
+    trees, as in :class:`Relaxation`. If labels are missing, the bound given the known labels also uses covering trees,
+    because trees that minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
 
     Parameters
     ----------
@@ -298,8 +298,9 @@ class OptimalEdgeProbabilities(OneProblem):
         return _TreesByTurns(self._limits, observed).train(problem, start, self._tighten(run), self.remedy)
 
 
-# Number of steps between additions of a tree, and the smallest gain of a further tree, in units of the estimator's
-# tolerance, for which it is added. The last trees would change the bound by less than a thousandth and take most steps.
+# Number of steps between additions of a tree.
+# Smallest gain for which a tree is added, relative to the estimator's tolerance.
+# Trees with smaller gains would change the bound by less than a thousandth, but take most of the steps.
 _STEPS_OF_A_TREE, _LEAST_GAIN = 10, 3.0
 
 
@@ -332,7 +333,7 @@ class _TreesByTurns(Solver):
                 options = {"project": risk.project, "tol": run.tol, "most_left": SHARE_LEFT, "callback": callback}
                 found = minimize_pqn(both.evaluate, coef, max_iter=most, **options)
                 coef = found.x
-                # If no step was made, the next tree would be the same as the last tree.
+                # If no step was made, the steepest tree is still the tree that was added last.
                 goes_on = found.success or (is_growing and found.nit > 0)
                 if is_stopped or record.n_iter > run.max_iter or not goes_on:
                     break
@@ -426,7 +427,7 @@ class DualAscent(Solver):
     def train(self, problem, start, run, remedy=REMEDY):
         with self._training(problem, run, remedy) as report:
             risk, record = problem.risk, problem.record
-            # The dual assumes a uniform penalty, so weights are rescaled.
+            # The dual problem assumes a uniform penalty, so the weights are rescaled.
             scale = 1.0 / np.sqrt(problem.penalty)
             blocks = DualBlock.of_risk(risk, run.C, start / scale, scale)
 
@@ -496,9 +497,9 @@ class DualRelaxation(OneProblem):
             return DualAscent().train(problem, start, run, self.remedy)
         free = copy.copy(problem.risk)
         free.objective = replace_likelihood(free.objective, FreeLikelihood(precise))
-        # The log-partition given the known labels is convex. Replacing it by its tangent gives an upper bound on the
-        # objective, which is equal to it at the point of contact. A round that ends at its start has found a stationary
-        # point.
+        # The log-partition given the known labels is convex, so its tangent is a lower bound.
+        # With the tangent, the objective has an upper bound that is exact at the point of contact.
+        # A round that ends at its start has found a stationary point.
         record, n_before = problem.record, -1
         while record.n_iter < run.max_iter:
             is_first, n_before, record.converged = n_before < 0, record.n_iter, False

@@ -13,7 +13,7 @@ from sklearn_crf.optimize import minimize_lbfgs
 
 
 class _SmoothProblem:
-    r"""Penalised risk as a function of the weights, followed by shares of scores, which have no penalty.
+    r"""Penalised risk as a function of one vector: the weights, and then shares of scores, which have no penalty.
 
     .. math:: P(x, \lambda) = \tfrac12 \lVert x \rVert^2 + C R(\mathrm{scale} \cdot x, \lambda)
     """
@@ -26,7 +26,7 @@ class _SmoothProblem:
         self.n_passes = 0
 
     def value_grad(self, x):
-        """Return the value and the gradient of P."""
+        """Return the value and the gradient of the penalised risk P."""
         result = self.risk.value_grad(self.scale * x)
         self.n_passes += 1
         own = x[: self.n_weights]
@@ -35,7 +35,7 @@ class _SmoothProblem:
         return 0.5 * float(own @ own) + self.C * result.value, gradient
 
     def project(self, x):
-        """Return the nearest point within the bounds."""
+        """Return the nearest point at which bounded weights are not negative."""
         return np.where(self.bounded, np.maximum(x, 0.0), x)
 
     def lacks(self, x, gradient):
@@ -65,7 +65,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
 
     def visit(point):
         nonlocal best_dual, message
-        # The smoothed lower bound minus the largest possible entropy term is a lower bound without temperature.
+        # The smoothed lower bound minus the largest possible entropy term is a lower bound on the unsmoothed objective.
         slope = np.where(np.arange(len(point.x)) < problem.n_weights, point.jac, 0.0)
         lacks = problem.lacks(point.x, slope)
         # Largest difference between the marginals of different trees.
@@ -85,7 +85,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
         for temperature in _build_temperature_schedule(last):
             x[problem.n_weights :] *= objective.temperature / temperature
             objective.temperature = temperature
-            # Messages of another temperature are a poor start.
+            # Messages of the previous temperature are a poor start.
             risk.forget()
             found = minimize_lbfgs(problem.value_grad, x, **limits)
             x = problem.project(found.x)
@@ -94,8 +94,8 @@ def minimize_smoothed(risk, start, setting, run, callback):
     finally:
         objective.temperature = last
     own = x[: problem.n_weights]
-    # Evaluate the weights alone at the last temperature: training may have stopped earlier, and joint gradients include
-    # shares.
+    # Evaluate the weights without shares at the last temperature.
+    # Training may have stopped at a higher temperature, and joint gradients include shares.
     value, gradient = plain.value_grad(own)
     entropy = run.C * risk.summed(_bound_entropy, setting.entropy, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
@@ -118,7 +118,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
 
 
 def _build_temperature_schedule(last):
-    """Return decreasing temperatures from one to the last temperature."""
+    """Return temperatures that decrease from one to the last temperature."""
     temperatures = []
     temperature = 1.0
     while temperature > _FACTOR * last:

@@ -1,4 +1,4 @@
-"""Solvers, which optimise the weights of a field: L-BFGS, gradient steps and stochastic gradient steps."""
+"""Solvers of the weights of a field: L-BFGS, gradient steps and stochastic gradient steps."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,13 +32,13 @@ from sklearn_crf.optimize import (
 
 SELECTIONS = ("best", "last", "averaged", "voted")
 
-# From this number of weights on, L-BFGS-B needs as much memory for bounds and copies as for its corrections.
+# Number of weights from which L-BFGS-B needs as much memory for bounds and copies as for its corrections.
 _MANY_WEIGHTS = 100_000
 
-# From this number of weights on, scaling by the frequency of sparse features saves passes.
+# Number of weights from which scaling by the frequency of sparse features saves passes over the examples.
 _SOME_WEIGHTS = 2000
 
-# History sizes of L-BFGS. With the long history, weights of correlated edge features converge in half the passes.
+# History sizes of L-BFGS. The long history halves the passes that weights of correlated edge features need.
 _FEW_WEIGHTS, _LONG_HISTORY, _SHORT_HISTORY = 1000, 60, 10
 
 #: Default advice in the warning that an approximate inference has no consistent gradient.
@@ -86,7 +86,7 @@ class Solver(HoldsOptions):
 
     @contextmanager
     def _training(self, problem, run, remedy) -> Iterator[Callable[[np.ndarray], bool]]:
-        """Yield a function that reports an iterate. Ctrl-C ends the block and keeps the latest weights."""
+        """Yield a function that reports an iterate; Ctrl-C ends the block and keeps the latest weights."""
         record = problem.record
         problem.remedy = remedy
         problem.l1_ratio = self.l1_ratio
@@ -173,8 +173,8 @@ class LBFGS(Solver):
                 and record.n_iter <= run.max_iter
                 and objective.settle(0.0 if result.success else None)
             ):
-                # Weights have only converged if the inner problem has its final accuracy. If the line search fails, the
-                # inner problem was solved too roughly.
+                # Weights have only converged if the inner problem has its final accuracy.
+                # If the line search fails, the inner problem was solved too roughly.
                 result = minimize(problem.evaluate, result.x, max_iter=run.max_iter + 1 - record.n_iter, **options)
             options.pop("scaling", None)
             left = lambda: -1 if record.stopped else run.max_iter + 1 - record.n_iter  # noqa: E731
@@ -191,8 +191,8 @@ class LBFGS(Solver):
         return problem.record
 
     def _keep_selected(self, problem, selection):
-        # Beyond the point where the inference has a unique result, its free energy continues to fall but its labels get
-        # worse. The number of errors is a better criterion (Kumar et al. 2005, section 7.2).
+        # Once the inference has no unique result, its free energy continues to fall, but its labels get worse.
+        # The number of errors is a better criterion than the free energy (Kumar et al. 2005, section 7.2).
         chosen = "with the fewest errors" if self.select == "best" else f"chosen by select={self.select!r}"
         warn_unconverged(
             "The approximate inference has no consistent gradient near the last weights, so training kept the "
@@ -252,15 +252,15 @@ class GradientSteps(Solver):
             smooth, record = problem.risk.objective.smooth, problem.record
             # With an approximate inference, labels may get worse while the loss falls (see LBFGS._keep_selected).
             selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
-            # Shrinking steps do not leave the zone of few errors, so there are no cycles to wait for.
+            # Shrinking steps do not leave the zone of few errors, so adaptive steps do not wait for cycles.
             patience: dict[str, Any] = {"departure": np.inf, "patience": 5, "min_iter": 5 * self.n_cycles}
             cycles = CycleDetector(self.n_cycles, **(patience if self.step_schedule == "adaptive" else {}))
             n_constant_errors = problem.risk.n_constant_errors
 
             def has_cycled(n_errors):
-                # From a bad start, steps may alternate between giving all nodes one label and giving all the other.
-                # The number of errors recurs, but training is not stuck in a cycle. Contrastive divergence counts no
-                # errors and has no cycles: sampling noise dominates its gradient long before convergence.
+                # From a bad start, steps may alternate between one label for all nodes and another label for all nodes.
+                # Then the number of errors recurs, although training is not stuck in a cycle.
+                # Contrastive divergence counts no errors and has no cycles: sampling noise dominates its gradient.
                 return n_errors is not None and n_errors < n_constant_errors and cycles.update(n_errors)
 
             def callback(point):
@@ -274,16 +274,16 @@ class GradientSteps(Solver):
                 start,
                 step_size=self.step_size,
                 schedule=self.step_schedule,
-                # The start counts as an iterate.
+                # The start of training counts as an iterate.
                 max_iter=run.max_iter - 1,
                 tol=run.tol if smooth else 0.0,
                 callback=callback,
             )
             if record.latest is None or not np.array_equal(record.latest, result.x):
-                # If the gradient vanishes, the ascent ends without a callback for its last point.
+                # If the gradient vanishes, the ascent ends without calling ``callback`` for its last point.
                 callback(result)
-            # Without a smooth loss, training ends by cycles or at a fixed point. If labelings are drawn at random, a
-            # zero gradient is not a fixed point.
+            # Without a smooth loss, training ends in cycles or at a fixed point.
+            # If labelings are drawn at random, a zero gradient does not mean a fixed point.
             is_fixed, draws = not np.any(result.jac), problem.risk.objective.draws
             record.stop_reason = result.message
             if result.success and not record.stopped:
@@ -379,7 +379,7 @@ class SGD(Solver):
         return problem.record
 
     def minimize_by_epochs(self, problem, start, run, gradient, callback):
-        """Make stochastic steps along ``gradient(members, coef)`` of mini-batches, and warn if they do not converge.
+        """Make stochastic steps along gradients of mini-batches, and warn if the steps do not converge.
 
         Parameters
         ----------
@@ -510,7 +510,7 @@ class AutoSolver(Solver):
 #: Solvers by name.
 SOLVERS: dict[str, type[Solver]] = {"lbfgs": LBFGS, "gradient": GradientSteps, "sgd": SGD}
 
-# Number of successive iterations with more errors than the best times this margin after which training stops.
+# Training stops after this number of successive iterations with more errors than the best times the margin.
 _PATIENCE = 6
 _MARGIN = 1.05
 
@@ -521,10 +521,10 @@ def _diverges(errors):
     return len(latest) == _PATIENCE and None not in latest and min(latest) > _MARGIN * min(errors)
 
 
-# Fraction of the iterations that count as the last iterations. Training that still improves in them is unfinished.
+# Fraction of the iterations that count as the last iterations, in which finished training no longer improves.
 _LAST = 0.1
 
-# The number of errors is still falling, rather than fluctuating, if it is below this fraction of the earlier minimum.
+# The number of errors is still falling, not just fluctuating, if it is below this fraction of the earlier minimum.
 _CLEARLY = 0.99
 
 

@@ -75,8 +75,8 @@ class SteppedLearning(DescentLearning):
         return self.principle().coupled(plan.training_inference.inference)
 
     def warn_of_scale(self) -> None:
-        # Best labelings do not depend on the scale of the weights. Other starts have the scale of the field without
-        # edges.
+        # Best labelings do not depend on the scale of the weights.
+        # Starts other than "zeros" and "random" have the scale of the field without edges.
         if isinstance(self.init, str) and self.init in ("zeros", "random"):
             warn_caller(
                 f"With learning={self.name!r} and init={self.init!r}, the scale of the weights, and so the confidence "
@@ -126,7 +126,7 @@ class SaddlePointTraining(SteppedLearning):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         if plan.asked_solver == "bundle" and not start.any():
-            # The bundle method keeps the scale of the start, so a zero start needs gradient steps.
+            # The bundle method fixes the scale of the weights by the start, so training from zero needs gradient steps.
             return self._steps().train(problem, start, run)
         return super().minimize(problem, start, plan, run)
 

@@ -1,4 +1,4 @@
-"""Shared parts of training: node weights and costs, the penalised risk, start weights, and the record of a training."""
+"""Shared parts of training: node weights, costs, the penalised risk, start weights and the record of a training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,8 +30,8 @@ def have_factors(batches) -> bool:
 
 
 def check_node_weights(node_weight, encoded, most):
-    """Check node weights; return an array (n_nodes,) of float64 for each example, or None if there are none."""
-    # node_weight: for each example an array of the shape of its labels, or None; most: the largest allowed weight
+    """Check node weights and return a float64 array for each example, or None without node weights."""
+    # node_weight: for each example, an array with the shape of its labels; or None; most: the largest allowed weight
     if node_weight is None:
         return None
     n_examples = count_examples(node_weight, "node_weight")
@@ -58,7 +58,7 @@ def set_node_weights(weights, batches):
 def cost_matrix(cost, class_weight, labels):
     """Return the cost of every state of a node given its true class."""
     # class_weight: (K,) factors of the true classes, or None; returns (K, K) float64
-    # cost: "hamming", "weighted" or (K, K), ``cost[a, b]`` of predicting class a if b is true
+    # cost: "hamming", "weighted" or (K, K), ``cost[a, b]`` of predicting class a if the true class is b
     n_classes = len(labels.classes_)
     matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _check_cost(cost, n_classes)
     if isinstance(cost, str) and cost == "weighted":
@@ -99,48 +99,48 @@ def require_associative(batches):
             )
 
 
-# Weights of all iterations are recorded if the whole record has at most this many numbers.
+# The weights of all iterations are recorded if the record then has at most this many numbers.
 _RECORD_LIMIT = 20_000
 
 
 class TrainingRun(NamedTuple):
     """Options of an estimator that every trainer needs."""
 
-    C: float  # Inverse strength of the penalty
+    C: float  # Inverse penalty strength
     edge_C: float | None  # Inverse penalty strength for weights of edges and factors; None to use C
     max_iter: int
     tol: float
     rng: RandomState
     n_jobs: int | None
     verbose: int
-    keeps_interrupted: bool  # Whether the weights so far are kept after Ctrl-C
-    on_iteration: Callable[[np.ndarray], bool]  # Called with every accepted iterate; returns True to stop
-    # Converts the gradient from the scaled features of training to the features of X
+    keeps_interrupted: bool  # Whether the latest weights are kept after Ctrl-C
+    on_iteration: Callable[[np.ndarray], bool]  # Function called with every accepted iterate; returns True to stop
+    # Function that converts the gradient from the scaled features of training to the features of X
     outer_gradient: Callable[[np.ndarray], np.ndarray] | None = None
-    held_out: "HeldOutScores | None" = None  # Chooses among the iterates if examples were held out
+    held_out: "HeldOutScores | None" = None  # Choice of the iterate by held-out examples
 
 
 @dataclass(eq=False)
 class TrainingRecord:
-    """Record of a training: lists with an entry for each iterate, and the result."""
+    """Record of a training, with lists that have an entry for each iterate, and with the result."""
 
     path: str  # Name of the algorithm that evaluates the risk
-    loss: list = field(default_factory=list)  # The penalised objective
-    errors: list = field(default_factory=list)  # Weighted number of wrong labels
-    gradient_norm: list = field(default_factory=list)  # Per node
-    n_nonsubmodular: list = field(default_factory=list)  # Edges that no cut represents
-    coef_path: list = field(default_factory=list)  # (n_coef,) each, if the model has few weights
-    gradient_path: list = field(default_factory=list)  # (n_coef,) each, if the model has few weights
+    loss: list = field(default_factory=list)  # Values of the penalised objective
+    errors: list = field(default_factory=list)  # Weighted numbers of wrong labels
+    gradient_norm: list = field(default_factory=list)  # Norms of the gradient per node
+    n_nonsubmodular: list = field(default_factory=list)  # Numbers of edges that no cut represents
+    coef_path: list = field(default_factory=list)  # (n_coef,) weights each, if the model has few weights
+    gradient_path: list = field(default_factory=list)  # (n_coef,) gradients each, if the model has few weights
     validation_scores: list = field(default_factory=list)  # Scores on held-out examples, if there are any
-    inference_converged: bool = True  # Whether inference converged at the latest entry
+    inference_converged: bool = True  # Whether inference converged at the latest iterate
     latest: np.ndarray | None = None  # (n_coef,) or None: the latest weights
     coef: np.ndarray | None = None  # (n_coef,) or None: the chosen weights
     voters: np.ndarray | None = None  # (n_voters, n_coef) or None: weight vectors that vote at prediction
     stopped: bool = False  # Whether a callback or held-out examples asked to stop
-    interrupted: BaseException | None = None  # Exception to raise once the weights are stored
+    interrupted: BaseException | None = None  # Exception to raise after the weights are stored
     converged: bool = False  # Whether training and its inference converged
-    stop_reason: str = ""  # Why training ended
-    best_iter: int | None = None  # Entry of the chosen weights; None for a mean or several voters
+    stop_reason: str = ""  # Reason why training ended
+    best_iter: int | None = None  # Index of the chosen iterate; None for a mean or several voters
     gap: float = np.nan  # Upper bound on the suboptimality of the objective; NaN if unknown
 
     def choose(self, selection: "Selection") -> None:
@@ -197,7 +197,7 @@ def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None
 
 
 def compute_penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
-    """Return the factor of each weight in the penalty: 0 for intercepts, 1 for nodes, C / edge_C for other weights."""
+    """Return the penalty factor of each weight: 0 for intercepts, 1 for node weights, C / edge_C for other weights."""
     # returns (n_coef,) float64
     factors = potentials.penalty
     if edge_C is not None:
@@ -205,7 +205,7 @@ def compute_penalty_factors(potentials, C: float, edge_C: float | None) -> np.nd
     return factors
 
 
-# Number of weights that are penalised at a time.
+# Number of weights to which the penalty is added at a time.
 _PART = 2**13
 
 
@@ -223,8 +223,8 @@ class PenalisedRisk:
 
     # l1_ratio: fraction alpha of the penalty that is L1
     # free: (n_coef,) bool or None, mask of the weights that training may change
-    # outer_gradient: as in TrainingRun; the record holds gradients in units of X
-    # n_weights: number of variables that are weights and stored in the record; None if all are
+    # outer_gradient: as in TrainingRun; the record has gradients with respect to the features of X
+    # n_weights: number of variables that are weights, which are stored in the record; None if all variables are weights
 
     def __init__(self, risk, C, max_iter, edge_C=None, outer_gradient=None, n_weights=None):
         self.risk = risk
@@ -235,7 +235,7 @@ class PenalisedRisk:
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
         self.l1_ratio = 0.0
         factors = compute_penalty_factors(risk.potentials, C, edge_C)
-        # Zeros and ones take an eighth of the memory as booleans.
+        # Booleans need an eighth of the memory of floating-point zeros and ones.
         self._penalty = factors.astype(bool) if np.all((factors == 0) | (factors == 1)) else factors
         self._keeps_coef = risk.potentials.n_coef * max_iter <= _RECORD_LIMIT
         self.remedy = ""
@@ -245,7 +245,7 @@ class PenalisedRisk:
 
     @property
     def penalty(self):
-        """Factor lambda of each weight in the penalty, (n_coef,)."""
+        """Factor lambda of each weight in the penalty, an array (n_coef,)."""
         return self._penalty.astype(np.float64)
 
     @property
@@ -254,50 +254,50 @@ class PenalisedRisk:
 
     @property
     def scale(self):
-        """Ratio of the objective P to f."""
+        """Ratio of the objective P to the objective f per node."""
         return self.n_nodes if self.C is None else self.C * self.n_nodes
 
     @property
     def l1(self):
-        """Factor of each weight in the L1 penalty, in units of f; the number 0 without L1 penalty."""
+        """Factor of each weight in the L1 penalty of f, or the number 0 without an L1 penalty."""
         if not self.l1_ratio:
             return 0.0
-        # The penalty factors apply to squared weights. Square roots convert them to factors of weights.
+        # The penalty factors apply to squared weights. Their square roots apply to absolute weights.
         units = np.sqrt(self.risk.potentials.penalty)
         return self.l1_ratio * self._strength * self.penalty / np.where(units > 0, units, 1.0)
 
     def value(self, coef):
-        """Return the value of f, including its L1 penalty."""
+        """Return the objective f at the given weights, including its L1 penalty."""
         return self._at(coef)[1] + float(np.sum(self.l1 * np.abs(coef)))
 
     def compute_least_subgradient(self, coef):
-        """Return the subgradient of f with the smallest norm, (n_coef,), which is the gradient without L1 penalty."""
+        """Return the subgradient of f with the smallest norm; without an L1 penalty it is the gradient."""
         return compute_least_subgradient(coef, self._at(coef)[2], np.asarray(self.l1, dtype=np.float64))
 
     @property
     def curvature(self):
-        """Approximate curvature of f along each weight during training, (n_coef,), or None if unknown."""
+        """Approximate curvature of f along each weight during training, or None if unknown."""
         at_zero = self.risk.curvature
         if at_zero is None or self.C is None:
             return None
         total = at_zero / self.n_nodes + (1 - self.l1_ratio) * self._strength * self.penalty
-        # As labels become certain, the curvature of frequent features decreases most, and the range of curvatures
-        # shrinks to half its orders of magnitude. Hence the square root.
+        # As labels become certain, the curvature of frequent features decreases most.
+        # The square root models that the range of curvatures then shrinks to half its orders of magnitude.
         roots = np.sqrt(np.where(total > 0, total, 1.0))
         return np.maximum(roots, np.finfo(np.float32).tiny).astype(np.float32)
 
     def evaluate(self, coef, members=None):
-        """Compute f and its gradient by one pass over the examples."""
-        # coef: (n_coef,)
-        # members: batches to visit, as a sample of all batches; None for all
-        # returns value: f without its L1 penalty, or None without a loss; gradient: (n_coef,)
+        """Compute the objective f and its gradient by one pass over the examples."""
+        # coef: (n_coef,), the weights
+        # members: indices of the batches to visit, a sample of all batches; None for all batches
+        # returns value: f without its L1 penalty, or None without a loss; gradient: (n_coef,), its gradient
         # Free the previous result first, to save memory.
         self._last = None
         result = self.risk.value_grad(coef, members)
         share = 1.0 if members is None else self.risk.compute_labelled_share(members)
         n_nodes = self.n_nodes * share
         strength = (1 - self.l1_ratio) * self._strength
-        # Add the penalty in place and in parts, without copies, because there may be many million weights.
+        # The penalty is added in place and in parts, because copies of many million weights would need much memory.
         gradient, square = result.gradient, 0.0
         gradient /= n_nodes
         for part in (slice(first, first + _PART) for first in range(0, len(coef), _PART)):
@@ -313,32 +313,32 @@ class PenalisedRisk:
         return value, gradient
 
     def has_value(self, coef):
-        """Return whether a loss is defined at the given weights, rather than only a direction."""
+        """Return whether the objective has a loss at the given weights, and not only a direction."""
         return self._at(coef)[1] is not None
 
     def compute_inference_gap(self, coef):
-        """Return a bound on the error of the sum of losses, which is positive if maxima are not proven optimal."""
+        """Return a bound on the error of the sum of losses; it is positive if labelings are not proven optimal."""
         return self._at(coef)[3].gap
 
     def _at(self, coef):
-        """Return the result at the given weights, without a pass if they were evaluated last."""
+        """Return the result at the given weights, without a pass over the examples if they were evaluated last."""
         if self._last is None or not np.array_equal(self._last[0], coef):
             self.evaluate(coef)
         return self._last
 
     def direction(self, coef):
-        """Return the direction of a gradient step down f, with longer steps for pairwise weights.
+        """Return the direction of a step that decreases f, with longer steps for pairwise weights.
 
-        Kumar et al. count every edge from both its ends, and their pairwise weights are half of ours, which makes their
-        pairwise steps four times as long. The steps here are equally long on graphs with at most four neighbours per
-        node, and shorter on denser graphs.
+        Kumar et al. count every edge from both its ends, so their pairwise weights are half as large as here and their
+        pairwise steps are four times as long. The steps here have the same length as theirs on graphs with at most four
+        neighbours per node, and are shorter on denser graphs.
         """
         direction = -self.evaluate(coef)[1]
         direction[self.risk.potentials.on_edges] *= 4 * min(1.0, 2 / max(self.risk.edges_per_node, 1e-9))
         return direction
 
     def visit(self, coef):
-        """Record an iterate, without a pass if it was evaluated last."""
+        """Record an iterate, without a pass over the examples if it was evaluated last."""
         latest, value, gradient, result = self._at(coef)
         if value is not None:
             value = self.value(coef)
@@ -361,15 +361,15 @@ class PenalisedRisk:
             record.validation_scores.append(self.held_out.visit(latest))
 
 
-# Maximum number of voters. More voters slow down prediction and do not improve labels.
+# Maximum number of weight vectors that vote. More vectors slow down prediction and do not improve labels.
 _MOST_VOTERS = 9
 
 
 class Selection:
     """Choice of the final weights among the iterates of a training that does not converge."""
 
-    # rule: "best" for the fewest training errors (the last in a tie), "last", "averaged" for the mean, or "voted" for
-    # the 9 iterates with the fewest errors, which vote at prediction
+    # rule: "best" for the fewest training errors (the last in a tie), "last", "averaged" for the mean, or "voted"
+    # With the rule "voted", the 9 iterates with the fewest errors vote at prediction.
 
     def __init__(self, rule):
         self.rule = rule
@@ -378,7 +378,7 @@ class Selection:
         self._kept = []  # (errors, -visit, coef), best first
 
     def visit(self, coef, n_errors):
-        """Consider an iterate. The array must not be modified later.
+        """Consider an iterate as the final weights; its array must not be modified later.
 
         ``n_errors`` is None if errors are not counted. The last iterate is then the best.
         """
@@ -395,11 +395,11 @@ class Selection:
 
     @property
     def best_iter(self):
-        """Number of the iterate that is kept, from 0, or None for a mean or several voters."""
+        """Index of the chosen iterate, or None for a mean or several voters."""
         return -self._kept[0][1] - 1 if len(self._kept) == 1 else None
 
     def chosen(self):
-        """Return the chosen weights, and the voters, or None unless several vote."""
+        """Return the chosen weights, and the weight vectors that vote, or None if none vote."""
         # returns coef: (n_coef,), the mean of the voters if several vote; voters: (n_voters, n_coef) or None
         if self.rule == "averaged":
             return self._mean, None
@@ -423,7 +423,7 @@ class HeldOutScores:
         self._n_since_best = 0
 
     def visit(self, coef: np.ndarray) -> float:
-        """Consider an iterate and return its score. The array must not be modified later."""
+        """Return the score of an iterate, which may become the final weights; its array must not be modified later."""
         score = self._score(coef)
         self._selection.visit(coef, 1 - score)
         self._n_since_best = 0 if score > self.best else self._n_since_best + 1
@@ -444,7 +444,7 @@ class HeldOutScores:
 
 
 def compute_initial_weights(init, risk, run):
-    """Return the start weights of training.
+    """Return the weights from which training starts.
 
     ``"auto"`` is zero for convex problems, whose solution does not depend on the start. Otherwise it stands for the
     weights of the field without edges.
@@ -458,8 +458,8 @@ def compute_initial_weights(init, risk, run):
         return run.rng.normal(size=n_coef)
     if init != "independent" and (init != "auto" or (risk.objective.smooth and risk.is_exact)):
         return np.broadcast_to(0.0, n_coef)
-    # Learn logistic regression on the nodes; pairwise weights stay zero. Learning methods without a smooth loss have no
-    # penalty, but their start needs a penalty to be finite.
+    # Train a logistic regression on the nodes; pairwise weights stay zero.
+    # Learning methods without a smooth loss have no penalty, but their start is only finite with a penalty.
     problem = PenalisedRisk(risk.derived(_build_node_risk), run.C if risk.objective.smooth else 1.0, run.max_iter)
     n_left = run.max_iter
 
@@ -474,19 +474,20 @@ def compute_initial_weights(init, risk, run):
 
 def _build_node_risk(risk):
     batches = [_labelled_nodes(batch) for batch in risk.batches]
-    # Without edges every node would be the first and the last of a chain.
+    # Without edges, every node would be both ends of a chain, so scores of chain ends are left out.
     potentials = risk.potentials.without_ends()
     if isinstance(potentials, SegmentPotentials):
         potentials = potentials.without_durations()
-    # Without edges there are no messages, and belief propagation is exact.
+    # Without edges, belief propagation sends no messages and is exact.
     return risk.having(objective=Likelihood(LoopyBP()), potentials=potentials, batches=batches)
 
 
-# Up to this number of weights, estimating the curvature at the start by finite differences saves more passes than it
-# costs. Marginals at the start are cheap if their accuracy follows the size of the gradient.
+# Maximum number of weights whose curvature at the start is estimated by finite differences.
+# For so few weights, the estimate saves more passes than it costs.
+# Marginals at the start are cheap if their accuracy follows the size of the gradient.
 _MOST_DIFFERENCES = 32
 
-# Limit for finite differences on a subset of the examples.
+# Maximum number of weights for finite differences on a subset of the examples.
 _MOST_DIFFERENCES_OF_PIECES = 256
 
 # If the curvature is not estimated from all batches, it is estimated from every fourth batch.
@@ -494,9 +495,10 @@ _SHARE_OF_BATCHES = 4
 
 
 def choose_scaling(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
-    """Return the scaling of weights by the curvature at the start, or None for many weights.
+    """Return the scaling of the weights by the curvature at the start, or None if there are many weights.
 
-    If inference becomes more accurate during training, the curvature for many weights is the piecewise curvature.
+    If inference becomes more accurate during training, more than a few weights are scaled by the curvature of the
+    piecewise likelihood.
     """
     # returns (n_coef, n_coef)
     has_inner_problem = not problem.risk.objective.is_settled
@@ -523,7 +525,10 @@ def _build_piecewise_risk(risk):
 
 
 def _labelled_nodes(batch):
-    """Return the labelled nodes of a batch without edges, in which unlabelled nodes do not contribute to the loss."""
+    """Return the labelled nodes of a batch, without edges.
+
+    Without edges, unlabelled nodes do not contribute to the loss.
+    """
     example = batch.example
     nodes = make_trusted_example(
         example.node_features,

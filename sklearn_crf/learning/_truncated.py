@@ -1,4 +1,4 @@
-"""Learning through a fixed number of inference sweeps, which are also used for prediction."""
+"""Learning through a fixed number of inference sweeps, with the same number of sweeps for prediction."""
 
 from numbers import Integral
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from sklearn_crf.objectives import Objective, TruncatedLoss
 
 @options
 class TruncatedInference(DescentLearning):
-    r"""Learning by the loss of marginals after a fixed number of sweeps, with gradients propagated through the sweeps.
+    r"""Learning by a loss of the marginals after a fixed number of sweeps, with gradients through the sweeps.
 
     .. math:: \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i L\bigl(b^{(n)}(B(x_i) w), y_i\bigr)
 
@@ -84,6 +84,6 @@ class TruncatedInference(DescentLearning):
         return TruncatedLoss(self._make_sweeps(plan.facts), self.loss)
 
     def _make_sweeps(self, facts: Facts) -> FixedSweeps:
-        # On large lattices, edge probabilities of uniform trees are slow to compute, and those of chains are as good.
+        # On large lattices, edge probabilities of chains are as good as those of uniform trees, and faster to compute.
         trees = "auto" if facts.lattice_ndim is None else "chains"
         return FixedSweeps(method=self.inference, n_sweeps=self.n_sweeps, edge_probabilities=trees)
