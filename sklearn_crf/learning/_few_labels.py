@@ -160,7 +160,7 @@ def restrict_risk_to_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: i
     if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):
         return risk
     batches = [subgraph(batch, kept) for batch, kept in zip(risk.batches, near, strict=True)]
-    # The ends of a restricted chain may be inner nodes of the original chain, so scores of chain ends do not apply.
+    # The ends of a restricted chain may be inner nodes of the original chain, so all labels are allowed at ends.
     return risk.having(batches=batches, potentials=risk.potentials.without_ends())
 
 

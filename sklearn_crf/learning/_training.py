@@ -474,7 +474,7 @@ def compute_initial_weights(init, risk, run):
 
 def _build_node_risk(risk):
     batches = [_labelled_nodes(batch) for batch in risk.batches]
-    # Without edges, every node would be both ends of a chain, so scores of chain ends are left out.
+    # Without edges, every node would be both ends of a chain, so labels that are forbidden at ends are allowed.
     potentials = risk.potentials.without_ends()
     if isinstance(potentials, SegmentPotentials):
         potentials = potentials.without_durations()

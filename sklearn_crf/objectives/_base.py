@@ -1,4 +1,4 @@
-"""Base class of objectives, their result, and checks of objectives that users write."""
+"""Base class of objectives, class of their results, and checks of user-defined objectives."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,10 +13,10 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, Statist
 
 
 def check_loss(found, model, labels, *arguments, **options):
-    """Return a Loss after checks of its types and shapes, with int32 predicted labels."""
+    """Check the types and shapes of a Loss, and return it with int32 predicted labels."""
     if not hasattr(found, "statistics") or not hasattr(found, "_replace"):
-        raise TypeError(f"a Loss is needed, got {type(found).__name__}.")
-    # Statistics keep their floating-point precision.
+        raise TypeError(f"the result must be a Loss, got {type(found).__name__}.")
+    # The statistics are not converted to another floating-point precision.
     names: tuple[str, ...] = ("unary", "tables")
     if isinstance(model, FactorGraph):
         names = ("log_table", "table_default")
@@ -37,20 +37,22 @@ def check_loss(found, model, labels, *arguments, **options):
 
 
 def check_model_type(found, model, *arguments, **options):
-    """Return ``found`` after a check that it has the type and shape of ``model``."""
+    """Check that the model ``found`` has the type and shape of ``model``, and return it."""
     shape = model.n_nodes, model.n_columns
     if not isinstance(found, type(model)) or (found.n_nodes, found.n_columns) != shape:
-        raise TypeError(f"a {type(model).__name__} of {shape[0]} nodes and up to {shape[1]} states is needed.")
+        raise TypeError(
+            f"the result must be a {type(model).__name__} of {shape[0]} nodes and at most {shape[1]} states per node."
+        )
     return found
 
 
 def check_assignment(found, model, *arguments, **options):
-    """Return ``found`` as int32 after a check that it holds labels of the model."""
+    """Check that the assignment ``found`` consists of labels of the model, and return it as int32."""
     return check_labels(model, found)
 
 
 class Loss(NamedTuple):
-    """Loss of one model and its derivative by the scores of the model.
+    """Loss of one model, with its derivative by the scores of the model.
 
     ``terms`` are per node; the terms of a connected component sum to the loss of the component. Some rules follow an
     approximate gradient that is not the gradient of any function (Kumar et al. 2005, section 7.2). They have no terms.
@@ -68,7 +70,7 @@ class Loss(NamedTuple):
     converged : bool
         Whether inference converged.
     n_nonsubmodular : int
-        Edges on which a binary MAP inference was not exact.
+        Number of edges on which a binary MAP inference was not exact.
     gap : float
         Bound on the error of the loss, summed over nodes, if inference could not prove its maximum; inf if unknown.
 
@@ -105,7 +107,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     Attributes
     ----------
     needs : frozenset
-        Tasks that its inference must support.
+        Tasks that the inference must support.
     has_value : bool
         Whether there is a loss to minimise. Otherwise there is only a direction.
     smooth : bool
@@ -113,7 +115,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     exact_on : str or None
         Graphs on which the gradient is exactly the gradient of the value: ``"any"``, ``"forest"``, or None.
     draws : bool
-        Whether it draws random numbers and so needs a seed for each call.
+        Whether the objective draws random numbers, and so needs a seed for each call.
     missing : str
         Treatment of unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given the
         labelled nodes, ``"left out"`` with all terms that depend on them, or ``"rejected"``.
@@ -122,7 +124,8 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     weighs_nodes : bool
         Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
     of_examples : bool
-        Whether it holds data of each example, such as sets of labelings, and so stays where the examples are.
+        Whether the objective holds data of each example, such as sets of labelings. Such an objective stays in the
+        process that holds the examples.
     grown : object
         Data collected during training, which can be assigned to another objective for the same examples. Most
         objectives collect no data and have None.
@@ -161,17 +164,17 @@ class Objective(ChecksOwnMethods, HoldsOptions):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the inner problem, if there is one, is solved to its final accuracy."""
+        """Whether the inner problem, if any, is solved to its final accuracy."""
         return True
 
     @property
     def gains_from_scaling(self) -> bool:
-        """Whether a solver should estimate the curvature at the start, which saves more passes than it costs."""
+        """Whether estimating the curvature at the start saves a solver more passes than the estimate costs."""
         return not self.is_settled
 
     @property
     def noise(self) -> float:
-        """Relative noise of values, from an inner problem that is solved to a tolerance."""
+        """Relative error of loss values that is due to the tolerance of an inner problem."""
         return 0.0
 
     def settle(self, gradient: float | None = None) -> bool:
@@ -190,7 +193,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         return False
 
     def coupled(self, inference: Inference) -> "Objective":
-        """Return a copy that uses the inference of prediction, unless the objective has its own.
+        """Return a copy that uses the inference of prediction, unless the objective has its own inference.
 
         Parameters
         ----------
@@ -208,7 +211,9 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         return clone(self).set_params(inference=inference.for_learning())
 
     def augmented(self, model: Any, labels: np.ndarray, node_weight: np.ndarray | None = None) -> Any:
-        """Return the model on which inference runs. Subclasses add costs of errors or divide scores by a temperature.
+        """Return the model on which inference runs.
+
+        Subclasses add costs of errors or divide scores by a temperature.
 
         Parameters
         ----------
@@ -262,5 +267,5 @@ class Objective(ChecksOwnMethods, HoldsOptions):
 
 
 def clamp_known_labels(model, labels):
-    """Return the model clamped to the known labels, or None if all labels are known."""
+    """Clamp a model to the known labels; return None if all labels are known."""
     return None if np.all(labels >= 0) else clamped(model, labels)

@@ -36,7 +36,7 @@ class RiskValue(NamedTuple):
     converged : bool
         Whether all runs of inference converged.
     n_nonsubmodular : int
-        Edges on which a binary MAP inference was not exact.
+        Number of edges on which a binary MAP inference was not exact.
     gap : float
         Bound on the error of ``value``, if inference could not prove its maxima; inf if unknown.
     statistics : Statistics or None
@@ -74,8 +74,8 @@ class RiskValue(NamedTuple):
 
 
 def weighted_loss(batch, loss, by_weight=None):
-    """Return the RiskValue of a batch before the pullback, given the loss before weighting of examples."""
-    # by_weight: result of group_tables_by_weight for the model
+    """Return the RiskValue of a batch before the pullback, from its loss without the weights of examples."""
+    # by_weight: result of ``group_tables_by_weight`` for the model of the batch
     wrong = None if loss.predicted is None else (loss.predicted != batch.labels) & (batch.labels >= 0)
     if batch.weight is None:
         n_errors = None if wrong is None else float(np.count_nonzero(wrong))
@@ -88,13 +88,13 @@ def weighted_loss(batch, loss, by_weight=None):
         statistics = by_weight.summed(loss.statistics, node_weight)
     n_errors = None if wrong is None else float(node_weight[wrong].sum())
     value = None if loss.terms is None else float(loss.terms @ node_weight)
-    # The gap times the largest weight is a bound, and exact if all examples have one weight.
+    # The gap times the largest weight is an upper bound, which is exact if all examples have the same weight.
     gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))
     return RiskValue(value, None, n_errors, loss.converged, loss.n_nonsubmodular, gap, statistics)
 
 
 def total_of(parts, gradient):
-    """Return the sum of RiskValues, added in their order, with the given gradient."""
+    """Add RiskValues in their order, and return the sum with the given gradient."""
     return RiskValue(
         value=None if any(part.value is None for part in parts) else sum(part.value for part in parts),
         gradient=gradient,
@@ -110,7 +110,8 @@ class EmpiricalRisk:
 
     .. math:: R(w) = \sum_i \omega_i \, \ell(B(x_i) w, y_i), \qquad \nabla R = \sum_i \omega_i B(x_i)^\top \nabla\ell
 
-    Batches are added in their order, whatever the number of threads. Warm starts of inference are kept by batch.
+    Batches are added in their order, whatever the number of threads. Warm starts of inference are stored for each
+    batch.
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ class EmpiricalRisk:
     (3.466, [-1.25, -0.5])
     """
 
-    #: Name of the way in which the risk is evaluated.
+    #: Name of the algorithm that evaluates the risk.
     path = "general"
 
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
@@ -154,7 +155,7 @@ class EmpiricalRisk:
         self.batches = batches
         self.n_jobs = n_jobs
         self.seed = seed
-        #: Warm start of inference for each batch; can be assigned to another risk of the same batches.
+        #: Warm starts of inference for each batch, which can be assigned to another risk of the same batches.
         self.carried: list[Any] = [None] * len(batches)
         self._edges, self._by_weight = {}, {}
         self.n_passes = 0
@@ -193,7 +194,7 @@ class EmpiricalRisk:
 
     @property
     def curvature(self):
-        """Rough diagonal of the Hessian at small weights, (n_coef,) float64; None unless features are sparse."""
+        """Rough estimate of the diagonal of the Hessian at small weights; None unless features are sparse."""
         if not isinstance(self.potentials, SparsePotentials):
             return None
         examples = [self.potentials.prepared(batch.example) for batch in self.batches]
@@ -209,7 +210,7 @@ class EmpiricalRisk:
 
     @property
     def label_counts(self):
-        """Weighted number of nodes of each label."""
+        """Weighted number of nodes with each label."""
         counts = np.zeros(self.potentials.n_classes)
         for batch in self.batches:
             labelled = batch.labels >= 0
@@ -220,12 +221,12 @@ class EmpiricalRisk:
 
     @property
     def n_constant_errors(self):
-        """Weighted number of wrong labels if all nodes had the most frequent label."""
+        """Weighted number of wrong labels if the most frequent label is predicted for all nodes."""
         counts = self.label_counts
         return float(counts.sum() - counts.max())
 
     def summed(self, function, *arguments, changes=False):
-        """Return a sum over examples, computed by a function of the risk.
+        """Return a sum over examples that a function of the risk computes.
 
         Parameters
         ----------
@@ -292,7 +293,7 @@ class EmpiricalRisk:
         seed = 0
         if objective.draws:
             seed = int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
-        # Only objectives with costs or losses for each node support weights of nodes.
+        # Only objectives with a cost or a loss for each node support weights of nodes.
         weighs = batch.node_weight is not None and objective.weighs_nodes
         options = {"node_weight": batch.node_weight} if weighs else {}
         with convergence_left_to_caller(), batch.named_in_errors():
@@ -375,7 +376,7 @@ class EmpiricalRisk:
         return float(self._labelled[list(members)].sum() / self.n_labelled)
 
     def forget(self):
-        """Drop the warm starts of inference, so that the next pass starts cold."""
+        """Drop the warm starts of inference, so that the next pass has none."""
         self.carried = [None] * len(self.batches)
 
 
@@ -383,18 +384,18 @@ class EmpiricalRisk:
 
 
 def expand_weights_to_nodes(batch):
-    """Return the weight of the example of each node, (N,) float64."""
+    """Return for each node the weight of its example, an array (N,) of float64."""
     sizes = np.diff(batch.node_ptr)
     return np.repeat(np.ones(len(sizes)) if batch.weight is None else batch.weight, sizes)
 
 
 def expand_weights_to_edges(batch):
-    """Return the weight of the example of each edge, (E,) float64."""
+    """Return for each edge the weight of its example, an array (E,) of float64."""
     return expand_weights_to_nodes(batch)[batch.example.graph.edges[:, 0]]
 
 
 def group_tables_by_weight(batch, model):
-    """Return the tables by weight for a model of the batch, or None if they are not needed."""
+    """Return tables for each weight of examples in a batch, or None if all weights are equal."""
     if batch.weight is None or not np.ptp(batch.weight):
         return None
     if isinstance(model, FactorGraph):
@@ -405,7 +406,7 @@ def group_tables_by_weight(batch, model):
 
 
 def build_model_by_weight(potentials, coef, batch):
-    """Return the model of a batch, with separate tables for each weight if its examples differ in weight."""
+    """Build the model of a batch, with separate tables for each weight if its examples differ in weight."""
     model = potentials.model(coef, batch.example)
     return by_weights(model, group_tables_by_weight(batch, model))
 
@@ -422,12 +423,12 @@ class EdgesByWeight:
         \sum_\omega \omega \frac{\partial \ell}{\partial \theta_\omega}, \qquad \theta_\omega = \theta
 
     Statistics of a table are sums over all edges of a batch that share the table. Edges of examples with different
-    weights get separate copies of the table, so that each copy has the sum of one weight.
+    weights get separate copies of the table, so that each copy has the sum over the examples of one weight.
     """
 
     def __init__(self, batch, model):
         values, index = np.unique(expand_weights_to_edges(batch), return_inverse=True)
-        # The new edge types are the pairs of an edge type and a weight that occur.
+        # The new edge types are all pairs of an edge type and a weight that occur in the batch.
         pairs, edge_type = np.unique(model.edge_type.astype(np.int64) * len(values) + index, return_inverse=True)
         self._type, self._shape = pairs // len(values), model.tables.shape
         self._sum = _sums(values[pairs % len(values)], self._type, self._shape[0])
@@ -435,7 +436,7 @@ class EdgesByWeight:
         self._layout = EdgeLayout(edge_type.astype(np.int32), model.edge_weight)
 
     def model(self, model):
-        """Return the model with separate tables for each edge type and weight. Scores do not change."""
+        """Return the model with separate tables for each edge type and weight, but the same scores."""
         tables = self.tables(model.tables)
         if model.n_states is not None:
             return replace(model, tables=tables, edge_type=self._layout.edge_type)
@@ -446,22 +447,20 @@ class EdgesByWeight:
         return tables[self._type]
 
     def unweighted(self, statistics):
-        """Return statistics by the original tables: sums over the tables of all weights, without multiplying by the
-        weights.
-        """
+        """Sum statistics over the tables of all weights, without multiplying by the weights."""
         tables = np.zeros(self._shape)
         np.add.at(tables, self._type, statistics.tables)
         return Statistics(statistics.unary, tables)
 
     def summed(self, statistics, node_weight):
-        """Return weighted statistics by the original tables."""
+        """Sum weighted statistics into one entry per original table."""
         unary, tables = statistics
         tables = (self._sum @ tables.reshape(len(tables), -1)).reshape(self._shape)
         return Statistics(unary * node_weight[:, np.newaxis], tables)
 
 
 class SegmentsByWeight:
-    """Separate tables and durations for each weight of examples in a batch, see :class:`EdgesByWeight`."""
+    """Separate tables and durations for each weight of examples in a batch, as in :class:`EdgesByWeight`."""
 
     def __init__(self, batch: Any, model: SegmentModel) -> None:
         self._edges = EdgesByWeight(batch, model.pairwise) if model.graph.n_edges else None
@@ -469,7 +468,7 @@ class SegmentsByWeight:
         self._values, self._duration_type = np.unique(expand_weights_to_nodes(batch)[first], return_inverse=True)
 
     def model(self, model: SegmentModel) -> SegmentModel:
-        """Return the model with separate tables and durations for each weight. Scores do not change."""
+        """Return the model with separate tables and durations for each weight, but the same scores."""
         return replace(
             model,
             pairwise=by_weights(model.pairwise, self._edges),
@@ -478,7 +477,7 @@ class SegmentsByWeight:
         )
 
     def summed(self, statistics: SegmentStatistics, node_weight: np.ndarray) -> SegmentStatistics:
-        """Return weighted statistics by the original tables and durations."""
+        """Sum weighted statistics into one entry per original table and duration."""
         pairs = Statistics(statistics.unary, statistics.tables)
         if self._edges is None:
             pairs = pairs.scaled(node_weight[:, np.newaxis], 1.0)
@@ -489,23 +488,23 @@ class SegmentsByWeight:
 
 
 class FactorsByWeight:
-    """Separate tables of a factor graph for each weight of examples in a batch, see :class:`EdgesByWeight`."""
+    """Separate tables of a factor graph for each weight of examples in a batch, as in :class:`EdgesByWeight`."""
 
     def __init__(self, batch, model):
-        # Factors without nodes are constants and belong to no example, so any weight will do.
+        # Factors without nodes are constants that belong to no example, so their weight does not matter.
         first = np.append(model.scope, 0)[model.scope_ptr[:-1]]
         values, index = np.unique(expand_weights_to_nodes(batch)[first], return_inverse=True)
         pairs, self._table_id = np.unique(model.table_id * len(values) + index, return_inverse=True)
         self._table, weight = pairs // len(values), values[pairs % len(values)]
         sizes = np.diff(model.table_ptr)[self._table]
         self._ptr = np.concatenate(([0], np.cumsum(sizes)))
-        # Cell of the original tables for each cell of the new tables
+        # Index of the original table cell for each cell of the new tables
         self._cell = np.arange(self._ptr[-1]) + np.repeat(model.table_ptr[self._table] - self._ptr[:-1], sizes)
         self._sum = _sums(weight, self._table, model.n_tables)
         self._sum_of_cells = _sums(np.repeat(weight, sizes), self._cell, model.log_table.size)
 
     def model(self, model):
-        """Return the model with separate tables for each weight. Scores do not change."""
+        """Return the model with separate tables for each weight, but the same scores."""
         return replace(
             model,
             table_id=self._table_id,
@@ -518,12 +517,12 @@ class FactorsByWeight:
         )
 
     def summed(self, statistics, node_weight):
-        """Return weighted statistics by the original tables."""
-        # Tables of costs may follow the tables of the model.
+        """Sum weighted statistics into one entry per original table."""
+        # The statistics of tables of costs may follow the statistics of the model's tables.
         cells, defaults = statistics.log_table[: len(self._cell)], statistics.table_default[: len(self._table)]
         return FactorStatistics(self._sum_of_cells @ cells, self._sum @ defaults)
 
 
 def _sums(weight, row, n_rows):
-    """Return a sparse matrix that sums weighted entries by row."""
+    """Return a sparse matrix that adds the weighted entries of each row."""
     return sp.csr_matrix((weight, (row, np.arange(len(row)))), shape=(n_rows, len(row)))

@@ -1,4 +1,4 @@
-"""The empirical risk of examples in shards: the risks of the shards, added in a fixed order."""
+"""The empirical risk of examples in shards, as the sum of the risks of the shards in a fixed order."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ class ShardedRisk:
         self.make_risk = make_risk
         self.potentials = potentials
         self.seed = seed
-        # Workers keep one risk at a time: the training problems of one fit share the examples, but not the risk.
+        # Workers store one risk at a time. The training problems of one fit share the examples, but not the risk.
         self._kept = KeptObjects(shards, partial(_RiskOfShard, make_risk), slot="risk")
         self._starts_cold = False
         self._state_of_objective: bytes | None = None
@@ -100,7 +100,7 @@ class ShardedRisk:
 
     @property
     def batches(self):
-        """Batches in memory. There are none, so access raises ValueError."""
+        """Batches in memory; access raises ValueError, because a sharded risk has no batches in memory."""
         raise ValueError(
             "Examples in Shards are on disk or on workers, and this way of training goes through single examples in "
             "memory: use a solver that only needs sums over all examples, such as 'lbfgs'."
@@ -128,27 +128,28 @@ class ShardedRisk:
         )
         self._starts_cold = False
         if not n_carrying:
-            # Without warm starts, no pass must be repeated if a worker is lost.
+            # Without warm starts, passes need not be repeated if a worker is lost.
             self._kept.shorten()
         return value
 
     def _get_changed_objective(self):
-        """Return the objective if it has changed since the previous pass, else None; also None if shards have their
-        own.
+        """Return the objective if it has changed since the previous pass, else None.
+
+        If shards have their own objectives, None is returned, too.
         """
         if self.objective.of_examples:
             return None
         try:
             state = pickle.dumps(self.objective)
         except (pickle.PicklingError, AttributeError, TypeError):
-            state = None  # an objective of the user that cannot be pickled
+            state = None  # a user-defined objective that cannot be pickled
         if state is not None and state == self._state_of_objective:
             return None
         self._state_of_objective, self._sent_objective = state, deepcopy(self.objective)
         return self._sent_objective
 
     def summed(self, function: Callable, *arguments: Any, changes: bool = False) -> Any:
-        """Return a sum over examples, computed by a function of the risks of shards after the last pass.
+        """Return a sum over examples that a function of the risks of shards computes after the last pass.
 
         Parameters
         ----------
@@ -183,7 +184,7 @@ class ShardedRisk:
         )
 
     def forget(self) -> None:
-        """Drop the warm starts of inference, so that the next pass starts cold."""
+        """Drop the warm starts of inference, so that the next pass has none."""
         self._starts_cold = True
         self._kept.shorten()
 
@@ -193,14 +194,14 @@ def _derive_risk(make_risk, function, shard):
 
 
 class _RiskOfShard:
-    """The risk of the examples of a shard, with the state that it carries from step to step."""
+    """Risk of the examples of a shard, with the state that is passed from step to step."""
 
     def __init__(self, make_risk, shard):
         self.risk = make_risk(shard)
         self._objective = self._grown = None
 
     def described(self):
-        """Return attributes of the risk, without the objective if the objective holds data of the examples."""
+        """Return the attributes of the risk by name; the objective is left out if it holds data of the examples."""
         counts = "n_labelled", "n_examples", "n_nodes", "n_edges", "label_counts", "curvature"
         found = {
             name: getattr(self.risk, name) for name in (*counts, "has_unlabelled", "is_forest", "is_exact", "path")
@@ -208,8 +209,8 @@ class _RiskOfShard:
         return found | {"objective": None if self.risk.objective.of_examples else self.risk.objective}
 
     def evaluate(self, number, coef, starts_cold, objective):
-        """Return the RiskValue at some weights, and 1 if inference keeps warm starts, else 0."""
-        # objective: None if unchanged or if shards have their own; tolerances of an objective may change
+        """Return the RiskValue at some weights, and 1 if inference stores warm starts, else 0."""
+        # objective: new objective, for example with another tolerance; None if it is unchanged or shards have their own
         if starts_cold:
             self.risk.forget()
         if objective is not None:
@@ -218,7 +219,7 @@ class _RiskOfShard:
         return self.risk.value_grad(coef), int(self._states is not None)
 
     def change(self, function, *arguments):
-        """Return the value of a function of the risk that changes ``objective.grown``."""
+        """Return the value of a function of the risk, which may change ``objective.grown``."""
         found = self.ask(function, *arguments)
         self._grown = self.risk.objective.grown
         return found
@@ -229,12 +230,12 @@ class _RiskOfShard:
 
     @property
     def _states(self):
-        """Warm starts of inference, or None if there are none."""
+        """Warm starts of inference, or None without warm starts."""
         return self.risk.carried if any(state is not None for state in self.risk.carried) else None
 
     @property
     def carried(self):
-        """Objective that was sent last, warm starts of inference, and ``grown`` of the objective."""
+        """Latest objective that was sent, warm starts of inference, and ``grown`` of the objective."""
         return self._objective, self._states, self._grown
 
     @carried.setter

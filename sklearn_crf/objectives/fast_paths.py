@@ -1,4 +1,4 @@
-"""Fast paths: implementations that compute the risk faster than batch by batch, each for one kind of data.
+"""Fast paths: implementations for one kind of data that compute the risk faster than batch by batch.
 
 ``FAST_PATHS`` lists the fast paths. A fast path is a class with
 
@@ -47,7 +47,7 @@ from sklearn_crf.objectives.margin._forest_planes import ForestPlanes, SparseFor
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, split_risk_into_blocks
 
-# Number of batches whose statistics are kept until the pullback
+# Number of batches whose statistics are stored until the pullback
 _N_TOGETHER = 8
 
 
@@ -89,7 +89,7 @@ class PassOfSets:
 
     .. math:: \mathrm{score}(y) - \mathrm{score}(y^*) = w^\top (\phi(y) - \phi(y^*))
 
-    If there are few assignments and weights, the differences of feature vectors are kept. Scores of assignments then
+    If there are few assignments and weights, the differences of feature vectors are stored. Scores of assignments then
     need no pass over nodes.
     """
 
@@ -99,11 +99,11 @@ class PassOfSets:
     def __init__(self, risk):
         # The sets of the objective may grow between evaluations.
         self._potentials, self._batches, self._objective = risk.potentials, risk.batches, risk.objective
-        # For each batch its sets, and the differences of feature vectors, (n_assignments, n_coef)
+        # For each batch, its sets and (n_assignments, n_coef), the differences of feature vectors
         self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
         zeros = np.zeros(risk.potentials.n_coef)
         self._by_weight = [group_tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
-        # Weights of nodes are costs of generators and do not enter losses.
+        # Weights of nodes are only factors of the costs in generators, and do not enter losses.
         unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
         self._nodes = NodePass(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
 
@@ -116,7 +116,7 @@ class PassOfSets:
         return has_both and NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None if it is not finite or only some batches are requested."""
+        """Return the risk of all batches; return None if the risk is not finite or only some batches are requested."""
         if members is not None:
             return None
         coef = np.asarray(coef)
@@ -138,7 +138,7 @@ class PassOfSets:
     def _evaluate_sets(self, i, coef, n_threads):
         """Return the loss, an error count of zero, and the gradient of the sets of a batch."""
         batch = self._batches[i]
-        # Sets read no edges. The pass over nodes has checked that scores are finite.
+        # Sets need no edges, and the pass over nodes has checked that scores are finite.
         unary, tables = self._potentials.compute_scores_and_tables(coef, batch.example)
         by_weight = self._by_weight[i]
         scores = _Scores(unary, tables if by_weight is None else by_weight.tables(tables))
@@ -147,7 +147,7 @@ class PassOfSets:
         return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
 
     def _evaluate_differences(self, members, coef, n_threads):
-        """Return loss, error count and gradient of the sets of several batches, by differences of feature vectors."""
+        """Compute loss, error count and gradient of the sets of several batches from differences of feature vectors."""
         value, gradient = 0.0, np.zeros(len(coef))
         for i in members:
             sets, weight = self._get_sets(i), self._batches[i].weight
@@ -163,7 +163,7 @@ class PassOfSets:
         return value, 0.0, gradient
 
     def _rows(self, i):
-        """Return the differences of feature vectors of a batch, after adding rows of new assignments."""
+        """Return the differences of feature vectors of a batch, including rows for new assignments."""
         known, rows = self._differences[i]
         sets, example, potentials = self._get_sets(i), self._batches[i].example, self._potentials
         by_weight = self._by_weight[i]
@@ -181,12 +181,12 @@ class PassOfSets:
         return rows
 
 
-# Largest number of assignments of a batch whose differences of feature vectors are kept
+# Largest number of assignments of a batch whose differences of feature vectors are stored
 _FEW_ASSIGNMENTS = 64
 
 
 class _Scores(NamedTuple):
-    """Scores of a model that sets read."""
+    """Scores of a model, as contrastive sets need them."""
 
     unary: np.ndarray
     tables: np.ndarray
@@ -214,7 +214,7 @@ _ALL_ARE_OFF: ContextVar[bool] = ContextVar("general_path_only", default=False)
 
 @contextmanager
 def general_path_only() -> Iterator[None]:
-    """Switch off all fast paths for risks and predictions that this thread makes inside the context."""
+    """Switch off all fast paths for risks and predictions that this thread computes inside the context."""
     token = _ALL_ARE_OFF.set(True)
     try:
         yield
@@ -276,7 +276,7 @@ def plane_oracle(risk, C, scale, map_in_threads=map, *, by_blocks=True, by_dual=
         return kind(risk, C, scale, map_in_threads)
     risk, blocks = split_risk_into_blocks(risk)
     if not by_blocks:
-        # Weights do not change between blocks, so one block lets threads share all examples.
+        # Weights do not change between blocks, so threads share all examples as one block.
         blocks = [[i for block in blocks for i in block]]
     kind = next(iter(applying(PLANES, risk.objective, risk.potentials, risk.batches)), PlaneOracle)
     return kind(risk, C, scale, blocks, map_in_threads)

@@ -1,4 +1,4 @@
-"""Contrastive sets of assignments. Each set contains the truth; assignments are stored as differences from it."""
+"""Contrastive sets of assignments, which are stored as differences from the true labeling."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,10 +18,10 @@ from sklearn_crf.models import PairwiseModel, Statistics, check_labels
 
 
 class Changes(NamedTuple):
-    """Nodes where assignments differ from the truth, and their states."""
+    """Nodes where assignments differ from the true labeling, and the states of these nodes."""
 
-    row: np.ndarray  # index of the assignment, ascending from 0 without gaps
-    node: np.ndarray  # ascending within a row
+    row: np.ndarray  # index of the assignment of each change, ascending from 0 without gaps
+    node: np.ndarray  # index of the changed node, ascending within an assignment
     state: np.ndarray
 
     @property
@@ -35,20 +35,21 @@ class Changes(NamedTuple):
         return int(self.row[-1]) + 1 if len(self.row) else 0
 
     def chosen(self, rows):
-        """Return the changes of the chosen assignments, renumbered."""
-        # rows: (n_rows,) bool
+        """Return the changes of the chosen assignments, which are renumbered from 0."""
+        # rows: (n_rows,) bool, mask of the chosen assignments
         kept = rows[self.row]
         number = np.cumsum(rows) - 1
         return Changes(number[self.row[kept]], self.node[kept], self.state[kept])
 
 
 def compute_pair_changes(model, truth, changes):
-    """Return the changes of the statistics of tables, computed from the edges of changed nodes only."""
-    # truth: (N,) int32
-    # returns arrays with an element for each change: row, ascending; index in the flat tables,
-    # ``((type * R + feature) * K + tail state) * K + head state``; change in how often the assignment uses this entry,
-    # weighted by edge weights
-    # model: graph, edge types and edge weights are read, scores are not
+    """Compute how the assignments change the statistics of tables, from the edges of changed nodes only."""
+    # model: model whose graph, edge types and edge weights are read; scores are not read
+    # truth: (N,) int32, the true labeling
+    # returns three arrays with an element for each change: row, cell and difference
+    # row: index of the assignment, ascending
+    # cell: index in the flat tables, ``((type * R + feature) * K + tail state) * K + head state``
+    # difference: change of the number of uses of the table entry, weighted by edge weights
     n_types, n_features, n_columns = model.tables.shape[:3]
     n_cells, n_edges = n_types * n_features * n_columns**2, model.graph.n_edges
     node_ptr, neighbor, half_edge, _ = model.graph.incidence
@@ -63,21 +64,21 @@ def compute_pair_changes(model, truth, changes):
 
 
 class _Rows:
-    """Rows of different lengths, stored in flat columns. Appended arrays are joined when columns are read."""
+    """Rows of different lengths, stored in flat columns; appended arrays are joined when columns are read."""
 
     def __init__(self, *dtypes):
         self._pieces = [[np.zeros(0, dtype=dtype)] for dtype in dtypes]
         self._ptr_pieces = [np.zeros(1, dtype=np.int64)]
 
     def append(self, row, n_rows, *columns):
-        """Append the entries of more rows, with ``row`` ascending from 0."""
+        """Append the entries of more rows, whose indices in ``row`` ascend from 0."""
         for pieces, column in zip(self._pieces, columns, strict=True):
             pieces.append(column.astype(pieces[0].dtype, copy=False))
         self._ptr_pieces.append(self._ptr_pieces[-1][-1] + np.cumsum(np.bincount(row, minlength=n_rows)))
 
     @property
     def columns(self):
-        """Columns, each as one array."""
+        """Columns of all rows, each joined into one array."""
         return tuple(_join(pieces) for pieces in self._pieces)
 
     @property
@@ -92,7 +93,7 @@ class _Rows:
 
 
 class AssignmentSets:
-    r"""Sets of assignments for the examples of one batch. All sets of an example contain its labels.
+    r"""Sets of assignments for the examples of one batch, each of which contains the true labels of its example.
 
     An assignment is stored by its differences from the truth: the states that it changes, and the changes in how often
     it uses entries of the tables. The smallest possible integer types are used. Scores and their adjoint only read
@@ -152,14 +153,14 @@ class AssignmentSets:
         self.set_member = np.zeros(0, dtype=np.int32)
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
         self._own_weight = _check_weights(generated_weight, len(self._own_set))
-        # Codes ``node * n_columns + state`` of changed states; _pairs has codes of table entries and changes of their
-        # counts
+        # _states has the codes ``node * n_columns + state`` of changed states.
+        # _pairs has the codes of table entries, and the changes of the number of uses of these entries.
         self._states = _Rows(_choose_code_type(n_nodes * self._n_columns))
         self._set_of = _Rows(np.int32, np.uint64)
-        # Added to the score difference of each assignment; None unless some set has proposals
+        # Number added to the score difference of each assignment; None unless some set has proposals
         self._tilt: np.ndarray | None = None
         n_edges = model.graph.n_edges
-        # If all edges have weight one, an assignment uses an entry at most as often as there are edges.
+        # If all edges have weight one, an assignment uses a table entry at most once per edge.
         counted = model.edge_weight is None and n_edges <= np.iinfo(np.int16).max
         self._pairs = _Rows(_choose_code_type(model.tables.size), np.int16 if counted else model.dtype)
 
@@ -170,7 +171,7 @@ class AssignmentSets:
 
     @property
     def set_of(self) -> np.ndarray:
-        """Index of the set of each assignment except the true labelings, (n_assignments,), int32."""
+        """Index of the set of each assignment, not counting the true labelings."""
         return self._set_of.columns[0]
 
     @property
@@ -279,12 +280,12 @@ class AssignmentSets:
         n_new = self._append_new(model, changes, self._own_set[members])
         if n_new and are_drawn:
             gains = self.gains(model)[-n_new:]
-            # The model cannot have drawn forbidden assignments.
+            # Forbidden assignments get no tilt, because the model cannot have drawn them.
             self._tilt_last(np.where(np.isfinite(gains), -gains, 0.0))
         return n_new
 
     def _compute_tilts(self):
-        """Return log q of the true labeling minus log q of each assignment, or 0 without a proposal."""
+        """Return log q of the true labeling minus log q of each assignment, or 0 for sets without a proposal q."""
         known = np.zeros(0) if self._tilt is None else self._tilt
         return np.concatenate((known, np.zeros(self.n_assignments - len(known))))
 
@@ -300,7 +301,7 @@ class AssignmentSets:
         return len(self.set_weight) - 1
 
     def _append_new(self, model, changes, set_of, tilt=None, is_new_set=False):
-        """Append assignments that are not yet in their sets, and return the number appended."""
+        """Append assignments that are not yet in their sets, and return the number of appended assignments."""
         # tilt: (n_rows,), tilt of each assignment, or None
         if not changes.n_rows:
             return 0
@@ -346,13 +347,13 @@ class AssignmentSets:
             gains = np.empty(self.n_assignments)
             node_gains(*self._states.columns, self._states.ptr, unary_gain, gains)
             add_pair_gains(*self._pairs.columns, self._pairs.ptr, tables, gains)
-            # A gain is infinite if the true labeling uses a forbidden pair of states.
+            # Gains are infinite if the true labeling uses a forbidden pair of states.
             if np.all(gains < np.inf):
                 return gains
         raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
 
     def terms_and_statistics(self, model: PairwiseModel) -> tuple[np.ndarray, Statistics]:
-        r"""Compute the loss of all sets, in the terms of the first nodes of their examples, and its derivative.
+        r"""Compute the loss of all sets and its derivative; each loss is a term of the first node of its example.
 
         .. math::
             \ell = \sum_j w_j \log \sum_{y \in S_j} \frac{q_j(y^*)}{q_j(y)}
@@ -376,10 +377,10 @@ class AssignmentSets:
         return terms, statistics
 
     def _sum_statistics(self, share, shape_of_tables, dtype):
-        """Return the sum over assignments of shares times differences of statistics from the true labeling."""
+        """Return the sum over assignments of share times difference in statistics from the true labeling."""
         unary, tables = np.zeros((len(self.labels), self._n_columns)), np.zeros(shape_of_tables)
         add_node_changes(*self._states.columns, self._states.ptr, share, unary.reshape(-1))
-        # A product is faster than NumPy's sum over a short axis.
+        # A matrix product is faster than NumPy's sum over a short axis.
         unary[np.arange(len(unary)), self.labels] = -(unary @ np.ones(self._n_columns))
         add_pair_changes(*self._pairs.columns, self._pairs.ptr, share, tables.reshape(-1))
         return Statistics(unary.astype(dtype, copy=False), tables)
@@ -456,7 +457,7 @@ def _check_proposal(log_proposal, n_labelings):
 
 
 def _weigh_draws(labelings, log_proposal):
-    """Return the distinct labelings, and for each the logarithm of the sum of 1 / q over its draws."""
+    """Return the distinct labelings, and the logarithm of the sum of 1 / q over the draws of each labeling."""
     different, draw = np.unique(labelings, axis=0, return_inverse=True)
     log_weight = np.full(len(different), -np.inf)
     np.logaddexp.at(log_weight, draw.reshape(-1), -log_proposal)
@@ -464,7 +465,7 @@ def _weigh_draws(labelings, log_proposal):
 
 
 def _hash_numbers(numbers):
-    """Return a 64-bit hash of each number, by the finaliser of SplitMix64."""
+    """Return a 64-bit hash of each number, computed by the final mixing function of SplitMix64."""
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -472,10 +473,10 @@ def _hash_numbers(numbers):
 
 
 def _hash_assignments(codes, row, set_of):
-    """Return a 64-bit hash of each assignment in its set, as the sum of hashes of its changes.
+    """Return a 64-bit hash of each assignment and its set: the sum of the hashes of the changes and of the set index.
 
     Among a million assignments, two have the same hash with probability 3e-8. One of them is then left out.
     """
     start = np.flatnonzero(np.diff(row, prepend=-1))
-    # Indices of sets are inverted bitwise, so that they differ from codes.
+    # Indices of sets are inverted bitwise, so that no index equals a code.
     return np.add.reduceat(_hash_numbers(codes), start) + _hash_numbers(~set_of.astype(np.int64))

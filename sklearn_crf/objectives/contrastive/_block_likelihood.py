@@ -1,4 +1,4 @@
-"""Generalised pseudolikelihood: blocks of nodes given the true labels of all other nodes."""
+"""Generalised pseudolikelihood, with blocks of nodes given the true labels of all other nodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,19 +11,19 @@ from sklearn_crf.inference import JunctionTree, TreeInference
 from sklearn_crf.models import PairwiseModel, Statistics, check_labels, compute_labeling_statistics, compute_score_terms
 from sklearn_crf.objectives._base import Loss, Objective
 
-# Largest number of joint states of a block for which enumeration is fastest, and numbers in the tables of one step
+# Largest number of joint states of a block for which enumeration is fastest, and table entries of one step
 _MOST_STATES = 2**12
 _STEP = 2**20
 
 
 def takes_enumeration(size, n_columns):
-    """Return whether the largest block has few joint states."""
+    """Return whether the largest block has few enough joint states to enumerate."""
     return n_columns ** int(size.max(initial=0)) <= _MOST_STATES
 
 
 def enumerate_marginals(model, start, size):
-    """Return the statistics and log-partitions of blocks of nodes without edges between blocks, by enumeration."""
-    # start, size: (n_blocks,), first node and number of consecutive nodes of each block
+    """Return the statistics and log-partitions of unconnected blocks of nodes, computed by enumeration."""
+    # start: (n_blocks,), first node of each block; size: (n_blocks,), number of consecutive nodes of each block
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
     terms = np.zeros(len(unary))
     for n_nodes, first, edges in _group_equal_blocks(model.graph, start, size):
@@ -37,7 +37,7 @@ def enumerate_marginals(model, start, size):
 
 
 def _group_equal_blocks(graph, start, size):
-    """Yield groups of blocks with equal graphs: number of nodes, first nodes, and ends and indices of edges."""
+    """Yield groups of blocks with equal graphs: the number of nodes, first nodes, and ends and indices of edges."""
     owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(len(start) + 1))
@@ -73,7 +73,7 @@ def _add_marginals(model, n_nodes, first, edges, unary, tables, terms):
 
 
 def _spread(values, positions, n_nodes):
-    """Reshape values of some nodes of each block for broadcasting over the states of all its nodes."""
+    """Reshape the values of some nodes of each block, for broadcasting over the joint states of the block."""
     shape = [1] * n_nodes
     for position in positions:
         shape[position] = values.shape[1]
@@ -101,7 +101,7 @@ class BlockLikelihood(Objective):
     Raises
     ------
     ValueError
-        If a block names a node twice or one that the graph does not have.
+        If a block contains a node twice, or a node that the graph does not have.
 
     Examples
     --------
@@ -151,7 +151,7 @@ class BlockLikelihood(Objective):
 
 
 def check_block(block, n_nodes, name):
-    """Return the nodes of a block in ascending order. Raise ValueError if they are not valid."""
+    """Return the nodes of a block in ascending order; raise ValueError if they are not valid."""
     # name: name of the block in errors
     # n_nodes: number of nodes of the graph, or of the example of the block
     block = np.asarray(block)
@@ -160,12 +160,12 @@ def check_block(block, n_nodes, name):
     if block.size and not 0 <= block.min() <= block.max() < n_nodes:
         raise ValueError(f"{name} must hold nodes from 0 to {n_nodes - 1}, found {block.min()} to {block.max()}.")
     if len(np.unique(block)) < len(block):
-        raise ValueError(f"{name} names a node twice.")
+        raise ValueError(f"{name} holds a node twice.")
     return np.sort(block.astype(np.int64))
 
 
 class _Layout:
-    """Graph in which blocks are separate, with one copy of a node for each of its blocks.
+    """Graph of separate blocks, which has a copy of each node for every block that contains the node.
 
     Edges inside a block are kept. An edge that leaves a block is replaced by unary scores of its end in the block,
     given the true label of the other end.
@@ -196,7 +196,7 @@ class _Layout:
         self.read = np.concatenate((self.node, self._outside))
 
     def model(self, model, labels):
-        """Return the model of the blocks given the labels outside."""
+        """Return the model of the blocks given the labels of nodes outside the blocks."""
         unary = model.unary[self.node].astype(np.float64)
         for rows, cell in self._iterate_crossings(model, labels):
             weight = _weights(model, self._crossing[rows])
@@ -221,7 +221,10 @@ class _Layout:
         return Statistics(unary.astype(model.dtype, copy=False), tables)
 
     def _iterate_crossings(self, model, labels):
-        """Yield edges with only the first node in a block, then with only the second node, and their table entries."""
+        """Yield edges that leave a block at their first node, then edges that leave at their second node.
+
+        Each item consists of the indices of crossings and the index of the table entries of their edges.
+        """
         kind, state = model.edge_type[self._crossing], labels[self._outside]
         tail, head = np.flatnonzero(self._is_tail), np.flatnonzero(~self._is_tail)
         yield tail, (kind[tail], slice(None), slice(None), state[tail])

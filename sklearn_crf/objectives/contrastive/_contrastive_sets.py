@@ -10,20 +10,20 @@ from sklearn_crf.models import PairwiseModel, check_labels, score
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 
-# Largest number of labelings for which a set for each labeling is affordable
+# Largest number of labelings for which one set per labeling is affordable
 _MOST_LABELINGS = 2**16
 
 
 def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
-    r"""Return sets of all pairs of the true and another labeling, tangent to the likelihood at a model (Lemma 3).
+    r"""Return a set for each pair of the true and another labeling, tangent to the likelihood at a model (Lemma 3).
 
     .. math::
         w_{jk} = |Y| \sum_{y \in \{y_j, y_k\}} \tfrac1{|Y|} \, p(y; \theta_0), \qquad
         \left. \frac{\partial \ell}{\partial \theta} \right|_{\theta_0} =
         \left. -\frac{\partial \log p(y^*; \theta)}{\partial \theta} \right|_{\theta_0}
 
-    Alternating gradient steps and new tangent sets is an algorithm like expectation-maximisation for the likelihood. It
-    is only feasible for a handful of nodes, as there is a set for each labeling.
+    Alternating gradient steps and new tangent sets is an algorithm like expectation-maximisation for the likelihood.
+    The algorithm is only feasible for a handful of nodes, because there is a set for each labeling.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
 
 
 class ContrastiveSets(Objective):
-    r"""Negative log-probability of the true labeling among the labelings of each set, instead of among all labelings.
+    r"""Negative log-probability of the true labeling among the labelings of each set, not among all labelings.
 
     .. math::
         \ell(\theta) = -\sum_j w_j \log \frac{\exp(\mathrm{score}(y^*))}{\sum_{y \in S_j} \exp(\mathrm{score}(y))},
@@ -131,7 +131,7 @@ class ContrastiveSets(Objective):
         self.others = list(others)
 
     def loss_statistics(self, model: Any, labels: np.ndarray, *, n_threads: int = 1, **unused: Any) -> Loss:
-        # Usually it is the same array, and the labels need not be compared.
+        # The labels are usually the same array, and need not be compared.
         labels = labels if labels is self.sets.labels else check_labels(model, labels, may_miss=True)
         if np.any((labels != self.sets.labels) & (labels >= 0)):
             raise ValueError("labels differ from the labels for which the sets of assignments were made.")

@@ -1,4 +1,4 @@
-"""Generators of assignments to contrast with the true labeling, given the current weights."""
+"""Generators of assignments that are contrasted with the true labeling, given the current weights."""
 
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ class Generator(ChecksOwnMethods, HoldsOptions):
     [True, True]
     """
 
-    #: Whether each call starts from the previous labeling of the same example, passed as ``start``.
+    #: Whether each call starts from the previous labeling of the same example, which is passed as ``start``.
     persistent = False
     _returns: ClassVar[dict] = {"__call__": check_assignment}
 
@@ -92,8 +92,8 @@ class MapGenerator(Generator):
         if isinstance(self.inference, ICM):
             return random_labels(model, rng)
         if isinstance(self.inference, MessagePassing):
-            # Random messages are of order 1, like log-odds. Smaller messages would have no effect, and larger messages
-            # would outweigh the unary scores.
+            # Random messages have the magnitude of log-odds, about 1.
+            # Smaller messages would have no effect, and larger messages would outweigh the unary scores.
             return Messages(rng.normal(size=(2 * model.graph.n_edges, model.n_columns)), as_scores=True)
         return None
 
@@ -102,8 +102,8 @@ class MapGenerator(Generator):
 class GibbsGenerator(Generator):
     """Generator of assignments by a few Gibbs sweeps from the true labeling, or from the previous assignment.
 
-    Sweeps from the truth are as in contrastive divergence. Persistent chains move away from the truth and become
-    samples of the model; a few sweeps from the truth do not.
+    Sweeps from the true labeling are used as in contrastive divergence. Persistent chains move away from the true
+    labeling and become samples of the model; labelings after a few sweeps from the true labeling do not.
 
     Parameters
     ----------

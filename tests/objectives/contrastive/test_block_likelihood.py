@@ -85,7 +85,7 @@ def test_precision_and_read_only_input(tmp_path):
 
 @pytest.mark.parametrize(
     ("block", "message"),
-    [([0, 9], "must hold nodes from 0 to 8"), ([1, 1], "names a node twice"), ([[1]], "must be a vector of integers")],
+    [([0, 9], "must hold nodes from 0 to 8"), ([1, 1], "holds a node twice"), ([[1]], "must be a vector of integers")],
 )
 def test_bad_blocks_are_named(block, message):
     with pytest.raises(ValueError, match=rf"blocks\[1\] {message}"):
