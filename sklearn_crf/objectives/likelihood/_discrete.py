@@ -1,4 +1,4 @@
-"""Learning rules with one labeling in place of expectations: saddle point, maximum marginal, contrastive divergence."""
+"""Learning rules that replace expectations by one labeling: saddle point, maximum marginal, contrastive divergence."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ class SaddlePoint(Objective):
             predicted=best.labels,
             state=(best.state, fixed) if self.warm_start else None,
             converged=best.converged,
-            # The state of minimum cuts has the number of edges that were not submodular.
+            # The state of minimum cuts holds the number of edges that were not submodular.
             n_nonsubmodular=int(getattr(best.state, "n_nonsubmodular", 0)),
             gap=best.gap,
         )
@@ -80,7 +80,7 @@ class SaddlePoint(Objective):
 
 @options(kw_only=False)
 class MaximumMarginal(Objective):
-    r"""Maximum marginal approximation (MMA): all mass on the labeling of largest marginals.
+    r"""Maximum marginal approximation (MMA): all probability mass is on the labeling with the largest marginals.
 
     .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
 
@@ -134,7 +134,7 @@ class MaximumMarginal(Objective):
 
 @options(kw_only=False)
 class ContrastiveDivergence(Objective):
-    r"""Contrastive divergence CD-k.
+    r"""Contrastive divergence CD-k, with labels after k Gibbs sweeps.
 
     .. math:: J(\theta) = \phi(y^*) - \phi(y^{(k)}), \qquad y^{(k)} \text{ after } k \text{ Gibbs sweeps from } y^*
 

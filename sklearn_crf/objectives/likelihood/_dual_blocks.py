@@ -1,4 +1,4 @@
-"""Blocks of the dual of a relaxed likelihood, each for one batch of examples."""
+"""Blocks of the dual problem of a relaxed likelihood, each for one batch of examples."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,23 +9,23 @@ from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.models import Statistics, compute_labeling_statistics, expand_edge_tables
 from sklearn_crf.objectives._base import Objective, clamp_known_labels
 
-# Initial score of the label of each node, relative to its other states
+# Initial score of the label of each node, relative to the other states of the node
 _FIRST_SCORE = 10.0
 
-# Lowest parameter relative to the largest parameter of its factor. Its probability is far below rounding errors, but
-# still positive.
+# Lowest parameter relative to the largest parameter of the same factor.
+# A state with the lowest parameter has a probability far below rounding errors, but above zero.
 _LOWEST_SCORE = -300.0
 
 
 class DualBlock:
-    r"""One batch in the dual of a penalised likelihood, where marginals are the unknowns.
+    r"""One batch in the dual problem of a penalised likelihood, in which marginals are the unknowns.
 
     .. math::
         \max_\tau \; C \sum_i \omega_i \tilde H(\tau_i) - \tfrac12 \lVert w(\tau) \rVert^2, \qquad
         w(\tau) = C \sum_i \omega_i B(x_i)^\top (\phi(y_i) - \tau_i)
 
-    Marginals, and the exponential parameters to which they belong, are vectors with one entry for each state of each
-    node and one entry for each entry of the tables. Edges that share a table share its entries, as parameters are sums
+    Marginals and their exponential parameters are vectors with one entry for each state of each node and one entry for
+    each entry of the tables. Edges that share a table share its entries, as parameters are sums
     of scores.
 
     Parameters
@@ -33,8 +33,8 @@ class DualBlock:
     risk : EmpiricalRisk
         Risk of a :class:`RelaxedLikelihood`, which may be wrapped in a :class:`SoftmaxMargin`.
     i : int
-        Index of the batch. Unlabelled nodes have their marginals given the labelled nodes, at ``start``, in place of
-        labels.
+        Index of the batch. At unlabelled nodes, labels are replaced by the marginals given the labelled nodes, at
+        ``start``.
     weight : float
         Weight :math:`C \omega_i` of the batch.
     start : ndarray of shape (n_coef,)
@@ -87,7 +87,7 @@ class DualBlock:
 
     @classmethod
     def of_risk(cls, risk, C, start, scale):
-        """Return the blocks of all batches with positive weight. Each batch holds one example.
+        """Return the blocks of all batches with positive weight, each of which holds one example.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class DualBlock:
         return [cls(risk, i, C * weight, start, scale) for i, weight in enumerate(weights) if weight > 0]
 
     def _compute_true_statistics(self, batch: Any, objective: Objective) -> Statistics:
-        """Return the statistics of the labels, completed by marginals at the first weights."""
+        """Return the statistics of the labels; missing labels are replaced by marginals at the first weights."""
         model = objective.augmented(
             self._potentials.model(self._scale * self._first, batch.example), batch.labels, batch.node_weight
         )
@@ -115,7 +115,7 @@ class DualBlock:
             return self._likelihood.inference.marginals_for_learning(observed).statistics
 
     def start(self):
-        """Return the first parameters, from the first weights or, if these are zero, from the labels.
+        """Return initial parameters from the first weights or, if the first weights are zero, from the labels.
 
         Returns
         -------
@@ -123,13 +123,13 @@ class DualBlock:
         """
         if self._first.any():
             return self.scores(self._first) / self._temperature
-        # Marginals of the labels belong to weights near zero. Uniform marginals may belong to weights that are far
-        # larger than the best weights.
+        # Parameters made from the labels belong to weights near zero.
+        # Uniform marginals may belong to weights that are far larger than the best weights.
         n = self._model.unary.size
         return np.concatenate((_FIRST_SCORE * self.truth[:n], np.zeros(len(self.truth) - n)))
 
     def scores(self, x):
-        """Return the scores at a point x, with costs of wrong states added.
+        """Return the scores at a point x, plus the costs of wrong states.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class DualBlock:
         return np.where(self._allowed, scores, 0.0) + self.costs
 
     def forward(self, parameters):
-        """Compute the marginals of parameters, and their entropy.
+        """Compute the marginals that belong to parameters, and the entropy of the marginals.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class DualBlock:
         return marginals, found.log_z - float(parameters @ marginals)
 
     def feasible(self, parameters):
-        """Return marginals near the marginals of parameters, corrected to be consistent at every edge.
+        """Return marginals that are close to the marginals of parameters and consistent at every edge.
 
         Message passing reaches consistency only in the limit.
 
@@ -185,7 +185,7 @@ class DualBlock:
         nodes /= nodes.sum(axis=1, keepdims=True)
         pairs = fit_pairs(found.tables[:, 0], *(nodes[ends] for ends in model.graph.edges.T))
         if pairs[np.isneginf(untied.tables[:, 0])].any():
-            # The missing mass may only fit forbidden pairs. The labels are always feasible.
+            # If the missing probability mass only fits forbidden pairs, the labels are used, which are always feasible.
             return self.truth
         sums = np.zeros(model.tables.shape)
         np.add.at(sums, model.edge_type, weight[:, :, None, None] * pairs[:, None])
@@ -193,7 +193,9 @@ class DualBlock:
 
     @staticmethod
     def compute_feasible_dual(blocks, parameters):
-        """Return the dual without temperature at feasible marginals. Inconsistent marginals may exceed its maximum.
+        """Return the dual value at temperature zero for feasible marginals.
+
+        The dual value at inconsistent marginals may exceed the maximum.
 
         Parameters
         ----------
@@ -212,7 +214,7 @@ class DualBlock:
         return gain - 0.5 * float(x @ x)
 
     def bounded(self, parameters):
-        """Return parameters with nearly the same marginals, but at most 300 apart within a factor.
+        """Return parameters that have nearly the same marginals, but differ by at most 300 within a factor.
 
         Parameters
         ----------
@@ -233,7 +235,7 @@ class DualBlock:
         return np.where(self._allowed, np.maximum(parameters - np.nan_to_num(highest), _LOWEST_SCORE), 0.0)
 
     def pullback(self, marginals):
-        """Return the scaled derivative by the weights that the batch touches, given marginals.
+        """Return the scaled derivative by the weights on which the batch depends, given marginals.
 
         Parameters
         ----------
@@ -256,23 +258,23 @@ class DualBlock:
 
 
 def fit_pairs(pairs, first, second):
-    """Return joint probabilities near ``pairs`` whose sums are the given marginals of both ends.
+    """Return joint probabilities near ``pairs`` whose row and column sums are the given marginals of both ends.
 
-    Rows, then columns, whose sums are too large are scaled down. The mass that is then missing at both ends is added as
-    a product (Altschuler, Weed, Rigollet 2017).
+    First rows and then columns whose sums are too large are scaled down. The missing mass of rows and columns is then
+    added as a product (Altschuler, Weed, Rigollet 2017).
     """
-    # pairs: (E, K, K); first, second: (E, K), with rows that sum to one; returns: (E, K, K)
+    # pairs: (E, K, K), probabilities; first, second: (E, K), marginals whose rows sum to one; returns: (E, K, K)
     pairs = np.maximum(pairs, 0.0)
     for ends, axis in ((first, 2), (second, 1)):
         total = pairs.sum(axis=axis)
         share = np.divide(ends, total, out=np.ones_like(total), where=total > ends)
         pairs = pairs * np.expand_dims(share, axis)
     lacks = np.maximum(first - pairs.sum(axis=2), 0.0), np.maximum(second - pairs.sum(axis=1), 0.0)
-    # Smaller masses are rounding errors.
+    # A smaller missing mass is a rounding error.
     missing = np.maximum(lacks[0].sum(axis=1), np.finfo(np.float64).eps)[:, None, None]
     return pairs + lacks[0][:, :, None] * (lacks[1][:, None, :] / missing)
 
 
 def _flatten_parameters(values):
-    """Return unary values and tables as one vector."""
+    """Join unary values and tables into one vector."""
     return np.concatenate([np.ravel(part).astype(np.float64) for part in (values.unary, values.tables)])

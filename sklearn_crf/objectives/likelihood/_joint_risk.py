@@ -1,4 +1,4 @@
-"""Relaxed likelihoods as joint problems over weights and other unknowns: shares of scores, distributions over trees."""
+"""Relaxed likelihoods as joint problems over weights and other unknowns: shares of scores or tree distributions."""
 
 import copy
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from sklearn_crf.objectives.likelihood._likelihood import compute_bound_loss
 
 
 def build_observed_risk(risk: EmpiricalRisk, objective: Objective) -> EmpiricalRisk | None:
-    """Return the risk of an observed log-partition on the partly labelled batches, or None if there are none."""
+    """Return the risk of the observed log-partition on partly labelled batches, or None if all nodes are labelled."""
     batches = [batch for batch in risk.batches if np.any(batch.labels < 0)]
     return EmpiricalRisk(objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed) if batches else None
 
@@ -44,7 +44,7 @@ class Tangent:
         self._at, self._found = coef, risk.value_grad(coef)
 
     def value_grad(self, coef: np.ndarray) -> RiskValue:
-        """Return the value and gradient of the tangent."""
+        """Return the value and the gradient of the tangent."""
         slope = self._found.gradient
         return self._found._replace(value=self._found.value + float(slope @ (coef - self._at)), gradient=slope)
 
@@ -69,15 +69,15 @@ class RiskLessObserved(EmpiricalRisk):
 
 
 class RiskOfWeightsAndOthers(RiskLessObserved):
-    """Risk of one flat vector that holds the weights and then the unknowns of each batch. Unknowns have no penalty."""
+    """Risk of one flat vector that holds the weights and then the unknowns of each batch, which have no penalty."""
 
     def _lay_out(self, sizes):
-        """Assign places in the flat vector to the unknowns of every batch."""
+        """Assign a range of the flat vector to the unknowns of every batch."""
         self._bounds = self._weights.n_coef + np.cumsum([0, *sizes])
         self.potentials = WeightsAndOthers(self._weights, int(self._bounds[-1]))
 
     def _get_part_slice(self, i):
-        """Return the places of the unknowns of batch i, as a slice."""
+        """Return the slice of the flat vector that holds the unknowns of batch i."""
         return slice(self._bounds[i], self._bounds[i + 1])
 
     def _evaluate(self, coef: np.ndarray, members: Sequence[int] | None) -> RiskValue:
@@ -95,16 +95,16 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
 
 
 class JointRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of an upper bound on the log-partition at given shares, minus the score of the labels.
+    r"""Sum over examples of an upper bound on the log-partition for given shares, minus the score of the labels.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
 
-    The risk is jointly convex in the weights and the shares, smooth, and has no inner problem. Its minimum over the
-    shares is the risk by :class:`TightenBound`. For partly labelled examples, the log-partition given the known labels
-    takes the place of the score. With the trivial entropy, the parts T are single edges of weight one; with the entropy
-    of factors, they are single edges and single nodes. One flat vector holds the weights and then the shares of each
-    batch.
+    The risk is jointly convex in the weights and the shares, smooth, and has no inner problem. The minimum over
+    the shares is the risk by :class:`TightenBound`. For partly labelled examples, the log-partition given the known
+    labels takes the place of the score. With the trivial entropy, the parts T are single edges of weight one; with the
+    entropy of factors, the parts are single edges and single nodes. One flat vector holds the weights and then the
+    shares of each batch.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class JointRisk(RiskOfWeightsAndOthers):
 
 
 class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of the tree-reweighted bound at given edge probabilities, minus the score of the labels.
+    r"""Sum over examples of the tree-reweighted bound for given edge probabilities, minus the score of the labels.
 
     .. math::
         R(w, \rho) = \sum_i \omega_i \Bigl( \max_{\tau \in L} \langle \theta_i, \tau \rangle + \sum_s H(\tau_s)
@@ -226,7 +226,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         self._lay_out(each.n_trees for each in trees)
 
     def start(self, weights):
-        """Return the flat vector with the given weights and equally likely trees.
+        """Return the flat vector with the given weights and equal probabilities of trees.
 
         Parameters
         ----------
@@ -239,7 +239,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return np.concatenate([weights, *(each.even_weights() for each in self.trees)])
 
     def project(self, coef):
-        """Return the nearest flat vector with valid distributions over trees.
+        """Project a flat vector to the nearest flat vector with valid distributions over trees.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return weighted_loss(batch, loss, by_weight), -temperature * of_trees
 
     def _solve(self, i, coef, n_threads=1):
-        """Return marginals and model of a batch at the given weights, and the mutual information of edges, (E,)."""
+        """Return the marginals, the mutual information (E,) of edges and the model of a batch at the given weights."""
         batch = self.batches[i]
         model, by_weight = self.build_model_by_weight(i, coef)
         model = self.objective.augmented(model, batch.labels, batch.node_weight)
@@ -307,14 +307,14 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return free, mutual_information(pairs), (model, by_weight)
 
     def _compute_convergent_marginals(self, model, probabilities):
-        """Return the marginals, and the pair marginals of each edge, by messages that always converge."""
+        """Compute the marginals, and the pair marginals of each edge, by messages that always converge."""
         untied = expand_edge_tables(model)
         inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
         return inference.marginals(model), inference.marginals(untied).tables[:, 0]
 
 
 class WeightsAndOthers:
-    """Potentials for a flat vector of weights followed by other unknowns without penalty."""
+    """Potentials for a flat vector that holds weights and then other unknowns, which have no penalty."""
 
     def __init__(self, weights, n_coef):
         self.weights = weights

@@ -1,4 +1,4 @@
-"""Likelihoods by marginals: exact, approximate, or with a convex relaxation of the log-partition."""
+"""Likelihoods whose derivatives are marginals: exact, approximate, or with a convex relaxation of the log-partition."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 
-# Ratio of the tolerance of messages to the gradient. Errors of messages cancel in the gradient, a sum over many nodes.
+# Ratio of the tolerance of messages to the gradient.
+# Errors of messages mostly cancel in the gradient, because the gradient is a sum over many nodes.
 _TOL_OF_GRADIENT = 10.0
 
 
@@ -68,10 +69,11 @@ class Likelihood(Objective):
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
-        # Approximate inference starts cold, as in prediction. Loopy belief propagation may have several fixed points.
-        # With warm starts it could follow a branch that prediction never finds, and a line search that returns to a
-        # point could find another value there. Exact inference gives the same result from any start; its state holds
-        # the order of computations on the graph.
+        # Approximate inference has no warm start, as in prediction.
+        # The reason is that loopy belief propagation may have several fixed points.
+        # With warm starts, it could follow a branch of fixed points that prediction never finds.
+        # A line search that returns to a point could then find another value at the point.
+        # Exact inference gives the same result from any start; its state holds the order of computations on the graph.
         exact = self.is_exact_for(model)
         found = _compute_loss_by_marginals(self.inference, model, labels, state if exact else None, n_threads)
         return found if exact else found._replace(state=None)
@@ -79,15 +81,16 @@ class Likelihood(Objective):
 
 @options(kw_only=False)
 class RelaxedLikelihood(Objective):
-    r"""Negative log-likelihood with the log-partition of a convex relaxation in place of the exact one.
+    r"""Negative log-likelihood with the log-partition of a convex relaxation instead of the exact log-partition.
 
     .. math:: \ell(\theta) = \tilde A(\theta) - \mathrm{score}(y; \theta), \qquad
         \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
 
     If the entropy is concave, the maximiser is unique and is the derivative of the maximum. The loss is then a convex
-    function of the scores that does not depend on the start of the inner problem. So each call starts from the previous
-    result for the same batch. If the relaxation bounds the log-partition from above, the loss is an upper bound too.
-    Unlabelled nodes are summed out by the same relaxation; the loss is then a difference of convex functions.
+    function of the scores that does not depend on the start of the inner problem. Therefore, each call starts from the
+    previous result for the same batch. If the relaxation bounds the log-partition from above, the loss is an upper
+    bound too. Unlabelled nodes are summed out by the same relaxation; the loss is then a difference of convex
+    functions.
 
     Source: Jancsary 2012, CRF recipes 1 and 3.
 
@@ -148,7 +151,7 @@ class ObservedLogPartition(Objective):
 
     .. math:: \tilde A(\theta \mid y_{\mathrm{observed}})
 
-    It is convex in the scores. If all labels are known, it is their score.
+    This log-partition is convex in the scores. If all labels are known, it is the score of the labels.
     """
 
     needs = frozenset({"marginals"})
@@ -165,7 +168,7 @@ class ObservedLogPartition(Objective):
 
 
 class FreeLikelihood(RelaxedLikelihood):
-    """Relaxed likelihood in which partly labelled models lack the log-partition given the known labels."""
+    """Relaxed likelihood that does not subtract the log-partition given the known labels if labels are missing."""
 
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
@@ -176,7 +179,7 @@ class FreeLikelihood(RelaxedLikelihood):
 
 
 def _compute_loss_by_marginals(inference, model, labels, state, n_threads):
-    """Return the loss by marginals of a model and, if labels are missing, of the model given the known labels."""
+    """Compute the loss from a model's marginals and, if labels are missing, the marginals given the known labels."""
     labels = check_labels(model, labels, may_miss=True)
     of_free, of_fixed = (None, None) if state is None else state
     free = inference.marginals_for_learning(model, init=of_free, n_threads=n_threads)
@@ -190,8 +193,8 @@ def _compute_loss_by_marginals(inference, model, labels, state, n_threads):
 
 
 def compute_marginal_loss(model: Any, labels: np.ndarray, free: Any, fixed: Any = None) -> Loss:
-    """Return the loss of marginals against the marginals given the known labels."""
-    # free, fixed: Marginals; fixed is None if all labels are known; terms are None without a log-partition
+    """Return the loss from the marginals of a model and the marginals given the known labels."""
+    # free: Marginals of the model; fixed: Marginals given the known labels, or None if all labels are known
     if fixed is None:
         truth, converged = compute_labeling_statistics(model, labels), free.converged
         truth_terms = None if free.log_z_terms is None else compute_score_terms(model, labels)
@@ -206,8 +209,8 @@ def compute_marginal_loss(model: Any, labels: np.ndarray, free: Any, fixed: Any 
 
 
 def compute_bound_loss(model: Any, labels: np.ndarray, free: Any, temperature: float = 1.0) -> Loss:
-    """Return the loss of a bound against labels, or the bound alone if labels are missing."""
-    # free: Marginals
+    """Return a bound on the log-partition minus the score of the labels, or only the bound if labels are missing."""
+    # free: Marginals whose log-partition is the bound
     if np.all(labels >= 0):
         loss = compute_marginal_loss(model, labels, free)
     else:
@@ -218,7 +221,7 @@ def compute_bound_loss(model: Any, labels: np.ndarray, free: Any, temperature: f
 
 
 def _compute_loss_by_kernel(model, labels, free):
-    """Return the loss of a pairwise model by one kernel call, or None if the kernel does not apply."""
+    """Compute the loss of a pairwise model by one kernel call; return None if the kernel does not apply."""
     if not isinstance(model, PairwiseModel) or free.log_z_terms is None:
         return None
     found = compute_label_excess(model, labels, free.statistics, free.log_z_terms)

@@ -14,22 +14,24 @@ from sklearn_crf.objectives._risk import RiskValue, expand_weights_to_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
-# Number of blocks for any number of threads, unless blocks get too small: sixteen threads have eight blocks each. The
-# least number of scores of a block is worth a separate task; a block of the largest number fits in a cache.
+# Number of blocks for any number of threads, and least and largest number of scores of a block.
+# With 128 blocks, each of sixteen threads has eight blocks.
+# A block with the least number of scores is worth a separate task; a block with the largest number fits in a cache.
 _N_BLOCKS, _LEAST_OF_A_BLOCK, _MOST_OF_A_BLOCK = 128, 2**11, 2**14
 
-# Least number of nodes of a block, divided by the number of classes. The sums of a block, over pairs of classes and
-# over dense features, then take little memory and time compared with its nodes.
+# Least number of nodes of a block, divided by the number of classes.
+# A block has sums over pairs of classes and over dense features.
+# For enough nodes, these sums take little memory and time compared with the nodes of the block.
 _NODES_FOR_A_CLASS = 4
 
-# Largest number of derivatives of nodes that are kept until threads pull them back by ranges of features (32 MB)
+# Largest number of node derivatives (32 MB) that are stored until threads pull them back by ranges of features
 _MOST_KEPT = 2**22
 
-# Features with weights for more than one in three columns are stored as whole rows of weights, which is faster.
+# Features with weights for more than a third of the columns are stored as whole rows of weights, which is faster.
 _COLUMNS_OF_A_PAIR = 3
 
-# Numbers of panels of sparse features, and of ranges of features, for each thread. With more panels than threads, a
-# delayed thread leaves its panels to others.
+# Number of panels of sparse features, and number of ranges of features, for each thread.
+# With more panels than threads, other threads process the panels of a delayed thread.
 _PANELS_OF_A_THREAD, _RANGES_OF_A_THREAD = 4, 2
 
 # Fields of the kernel's ChainPanel: first and last block, number of sparse columns, and four addresses of features
@@ -37,7 +39,7 @@ _FIELDS_OF_A_PANEL = 7
 
 
 class PassOverChains:
-    """Risk of the likelihood of labelled chains with dense or sparse features, by one kernel call.
+    """Risk of the likelihood of labelled chains with dense or sparse features, computed by one kernel call.
 
     Chains are divided into blocks. The data of a block stay in the cache from its scores to its gradient.
     """
@@ -59,15 +61,15 @@ class PassOverChains:
         ends = potentials.forbidden_ends
         self._ends = np.zeros((0, potentials.n_classes)) if ends is None else np.where(ends, -np.inf, 0.0)
         starts = np.cumsum([0, *(len(ptr) - 1 for ptr in pointers)])
-        # First and last chain of each block
+        # First chain of each block, and the chain after its last chain
         self._blocks = np.array(
             [ends for own, start in zip(cuts, starts, strict=False) for ends in pairwise(own + start)]
         )
         first_nodes = [ptr[own] for ptr, own in zip(pointers, cuts, strict=True)]
         kind = _Columns if isinstance(potentials, SparsePotentials) else _Rows
         self._features = kind(potentials, [batch.example for batch in batches], first_nodes)
-        # Ends of the sums of a block: loss and errors; derivatives by intercepts; by tables; counts of pairs of labels;
-        # derivatives by dense features
+        # Ends of the five parts in the array of sums of a block, in this order:
+        # loss and errors; derivatives by intercepts; derivatives by tables; counts of label pairs; feature derivatives
         n_classes = potentials.n_classes
         sizes = 2, potentials.n_columns, n_classes * padded(n_classes), n_classes**2, self._features.n_sums
         self._bounds = np.cumsum(sizes).tolist()
@@ -76,13 +78,13 @@ class PassOverChains:
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether examples are labelled chains that share one table, with exact inference."""
+        """Return whether inference is exact, and examples are labelled chains that share one table."""
         if objective.exact_on is None:
             return False
         if type(potentials) not in (LinearPotentials, SparsePotentials):
             return False
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
-        # The kernel only supports forbidden ends if pairs are forbidden too.
+        # The kernel only supports labels that are forbidden at ends if pairs of labels are forbidden too.
         ends_alone = potentials.forbidden_ends is not None and potentials.forbidden is None
         if types != (1, 1, 1) or ends_alone or not potentials.n_features:
             return False
@@ -91,7 +93,7 @@ class PassOverChains:
         )
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all or some batches with its gradient, or None if scores range too widely."""
+        """Return the risk of the given batches and its gradient, or None if scores range too widely."""
         potentials = self._potentials
         weights = potentials.unpack(np.ascontiguousarray(coef, dtype=np.float64))
         tables = potentials.form.expand(weights.edge_coef)
@@ -133,7 +135,10 @@ class PassOverChains:
 
 
 class _InPlace:
-    """Features that the kernel reads by their addresses. Pickles leave out the addresses; copies compute them again."""
+    """Features that the kernel reads by their memory addresses.
+
+    Pickles leave out the addresses, and unpickled copies compute them again.
+    """
 
     def __getstate__(self):
         return {name: value for name, value in self.__dict__.items() if name not in ("_panels", "_cut", "_shared")}
@@ -164,7 +169,7 @@ class _Rows(_InPlace):
         return weights[0].astype(self._arrays[0].dtype), np.zeros(0, dtype=np.int64), none, np.zeros(0), none, no_rows
 
     def shared(self, n_threads):
-        """Return panels of batches, and an empty shared workspace, as dense features need no workspace."""
+        """Return the panels of batches, and an empty workspace, because dense features need no shared workspace."""
         return self._panels, np.zeros(0), 0, np.zeros(0, dtype=np.int32)
 
 
@@ -189,7 +194,7 @@ class _Columns(_InPlace):
         return dense, pairs.ptr, pairs.column, weights, self._row_of, self._rows
 
     def shared(self, n_threads):
-        """Return panels of batches, workspace for derivatives of nodes, its number of nodes, and ends of ranges."""
+        """Return panels, workspace for node derivatives, number of nodes in the workspace, and feature range ends."""
         if n_threads not in self._shared:
             self._shared[n_threads] = self._build_thread_arrays(n_threads)
         return self._shared[n_threads][1]
@@ -199,11 +204,11 @@ class _Columns(_InPlace):
         return {}
 
     def _build_thread_arrays(self, n_threads):
-        """Return the arrays that hold the panels, and the values that :meth:`shared` returns."""
+        """Build the arrays that hold the panels, and the values that :meth:`shared` returns."""
         n_nodes = sum(int(first[-1]) for first in self._first_nodes)
         arrays, panels, n_blocks, largest = [], [], 0, 0
         for columns, first in zip(self._columns, self._first_nodes, strict=True):
-            # Longer columns are faster. No sum depends on the cuts of columns, while sums depend on the cuts of blocks.
+            # Longer columns are faster, and results do not depend on the cuts of columns (unlike the cuts of blocks).
             n_parts = 1 if n_threads == 1 else ceil(_PANELS_OF_A_THREAD * n_threads * first[-1] / n_nodes)
             blocks = np.unique(np.linspace(0, len(first) - 1, n_parts + 1).astype(np.int64))
             largest = max(largest, int(np.diff(first[blocks]).max()))
@@ -216,7 +221,7 @@ class _Columns(_InPlace):
         return arrays, (panels, kept, most_kept, self._compute_range_ends(n_threads))
 
     def _compute_range_ends(self, n_threads):
-        """Return the features at which ranges end, such that ranges have about equal numbers of entries."""
+        """Return the features at which ranges end, so that all ranges have about the same number of entries."""
         entries = np.zeros(len(self._row_of))
         for columns in self._columns:
             entries[columns.feature] += np.diff(columns.ptr)
@@ -226,7 +231,7 @@ class _Columns(_InPlace):
 
 
 def _are_labelled_chains(batch, by_columns):
-    """Return whether a batch holds chains with supported node features, and no edge features except a constant."""
+    """Return whether a batch holds chains with supported node features, and without edge features except a constant."""
     example = batch.example
     if example.has_factors or example.n_states is not None:
         return False
@@ -243,14 +248,14 @@ def compute_block_starts(pointers, n_classes):
     cuts = []
     for ptr in pointers:
         n_blocks = int(-(-ptr[-1] * n_classes // size))
-        # Chains are never divided, so there may be fewer blocks.
+        # Chains are never divided, so there may be fewer than ``n_blocks`` blocks.
         wanted = ptr[-1] * np.arange(n_blocks + 1) / n_blocks
         cuts.append(np.unique(np.searchsorted(ptr, wanted)))
     return cuts
 
 
 def _join_pointers(pointers):
-    """Return one array of pointers for several parts, each of which has pointers that begin with 0."""
+    """Join the pointers of several parts, each of which begins with 0, into one array."""
     starts = np.cumsum([0, *(ptr[-1] for ptr in pointers)])
     parts = [ptr[:-1].astype(np.int64) + start for ptr, start in zip(pointers, starts, strict=False)]
     return np.append(np.concatenate(parts), starts[-1])
@@ -261,7 +266,7 @@ def _address(array):
 
 
 def _panels(columns, starts, blocks):
-    """Return panels for the columns from each start to the next start, with the indices of their blocks."""
+    """Return panels that each hold the columns from one start to the next, with the indices of their blocks."""
     first, last = np.array(starts[:-1]), np.array(starts[1:])
     own = np.empty((len(first), _FIELDS_OF_A_PANEL), dtype=np.int64)
     own[:, 0], own[:, 1], own[:, 2] = blocks[:-1], blocks[1:], last - first
@@ -273,8 +278,8 @@ def _panels(columns, starts, blocks):
 
 
 def _cut_columns(columns, first_node):
-    """Return columns of features cut at ranges of nodes, and the start of each range among the columns."""
-    # first_node: (n + 1,), first node of each range; returns: FeatureColumns and (n + 1,)
+    """Cut columns of features at the bounds of node ranges; return the columns and the first column of each range."""
+    # first_node: (n + 1,), first node of each range; returns: FeatureColumns, and (n + 1,), first column of each range
     n_parts = len(first_node) - 1
     if n_parts == 1:
         return columns, [0, len(columns.feature)]

@@ -1,4 +1,4 @@
-"""Likelihoods of labelled graphs with cycles: all batches in one kernel call, from features to gradients."""
+"""Likelihoods of labelled graphs with cycles, computed from features to gradients in one kernel call."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,24 +16,24 @@ from sklearn_crf.potentials import LinearPotentials
 
 
 def get_message_passing(inference: Any) -> Any:
-    """Return the message passing of an inference with a fallback, or the inference itself if it has no fallback."""
+    """Return the message-passing algorithm of an inference with a fallback, or an inference without fallback itself."""
     return inference.messages if type(inference) is MarginalsWithFallback else inference
 
 
 def supports_sweeps(potentials: Any, algorithm: Any) -> bool:
-    """Return whether the kernel of graphs supports an algorithm, and potentials with dense features."""
+    """Return whether the kernel for graphs supports the potentials and the algorithm of message passing."""
     if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
         return False
     return type(algorithm) in (LoopyBP, TRWMessagePassing) and not algorithm.damping and potentials.n_features > 0
 
 
 def count_trial_sweeps(algorithm: Any) -> int:
-    """Return a quarter of the sweeps of an algorithm, because oscillating messages would use all of them."""
+    """Return a quarter of the maximum number of sweeps, so that oscillating messages do not use up all sweeps."""
     return -(-algorithm.max_iter // 4)
 
 
 class PassOverGraphs:
-    """Risk of likelihoods on labelled graphs with dense features, by message passing in one kernel call.
+    """Risk of likelihoods on labelled graphs with dense features, computed by message passing in one kernel call.
 
     The general implementation processes batches if messages do not converge without damping, if scores range too
     widely, or if the kernel does not support their graphs.
@@ -50,12 +50,12 @@ class PassOverGraphs:
 
     @staticmethod
     def applies(objective: Any, potentials: Any, batches: list) -> bool:
-        """Return whether undamped message passing on labelled nodes with dense features supports some batch."""
+        """Return whether undamped message passing supports some batch, which needs labels and dense features."""
         algorithm = get_message_passing(objective.inference)
         return supports_sweeps(potentials, algorithm) and any(can_sweep_together(b, algorithm) for b in batches)
 
     def value_grad(self, risk: EmpiricalRisk, coef: np.ndarray, members: Any) -> RiskValue:
-        """Return the risk of all or some batches."""
+        """Return the risk of the given batches, or of all batches."""
         members = range(len(risk.batches)) if members is None else members
         states = {i: _Start.of(risk, i) for i in members if i in self._graphs.batches}
         chosen = [i for i, start in states.items() if not start.is_damped]
@@ -72,13 +72,13 @@ class PassOverGraphs:
         others = [i for i in members if i not in set(chosen)]
         parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
         for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
-            # The kernel does not retry a batch that has failed to converge. The general implementation starts cold.
+            # The kernel does not retry a batch that has not converged. The general implementation has no warm start.
             risk.carried[i] = _Start(is_damped=True), None
         return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
 
 
 class _Start(NamedTuple):
-    """Messages from which inference of a batch starts, taken from its last evaluation if the objective keeps them."""
+    """Messages from which inference of a batch starts, which may come from the previous evaluation of the batch."""
 
     messages: Messages | None = None
     fallback: Any = None  # state of the fallback algorithm
@@ -87,7 +87,7 @@ class _Start(NamedTuple):
     @classmethod
     def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
         """Return the start that a risk stores for a batch."""
-        # All labels are known, so there is no second state.
+        # All labels are known, so there is no second state for the known labels.
         free = (risk.carried[i] or (None, None))[0]
         return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
 
@@ -100,7 +100,7 @@ class _Start(NamedTuple):
 
 
 def _pull_back_sums(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
-    """Return the RiskValue without gradient, and the gradient, from the sums of the kernel."""
+    """Convert the sums of the kernel into a RiskValue without gradient, and the gradient by the weights."""
     gradient = np.zeros(potentials.n_coef)
     own, n_columns = potentials.unpack(gradient), potentials.n_columns
     ends = np.cumsum([2, n_columns, n_columns * potentials.n_features])

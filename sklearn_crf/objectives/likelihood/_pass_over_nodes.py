@@ -1,4 +1,4 @@
-"""Losses with the form of logistic regression: nodes without edges, and nodes given the labels of their neighbours."""
+"""Losses in the form of logistic regression, for nodes without edges or given the labels of their neighbours."""
 
 from functools import partial
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials
 
-# Number of parts with separate sums: sixteen threads have eight parts each. A part of fewer products of features and
-# weights takes less than about 50 microseconds, and would not be worth a task.
+# Number of parts with separate sums, eight for each of sixteen threads, and fewest products of a part.
+# A part with fewer products of features and weights takes less than about 50 microseconds, too little for a task.
 _PARTS, _FEWEST_PRODUCTS = 128, 2**17
-# Largest number of nodes for which kernels keep scores
+# Largest number of nodes for which kernels store scores
 _MOST_NODES = 8192
-# Largest number of sums over neighbours that are kept for all nodes
+# Largest number of sums over neighbours that are stored for all nodes
 _MOST_KEPT = 2**26
 
 
@@ -38,15 +38,15 @@ class _Nodes(NamedTuple):
 
 
 class NodePass:
-    r"""Risk of labelled nodes with dense features, given the labels of neighbours or without edges, in one pass.
+    r"""Risk of labelled nodes with dense features, without edges or given the neighbours' labels, in one pass.
 
     .. math::
         f_s(k) = u_{s k} + \sum_{t, r, l} c_{s t r l} \, \theta_{t r k l} + c'_{s t r l} \, \theta_{t r l k}
 
     Here c and c' are sums of edge features, over edges of which node s is the first or the second end, respectively,
-    and whose other end has label l. As labels do not change, the sums are computed once. With two classes, scores are
-    differences of the scores of the two states. The sums are then multiplied by the form of the tables, which leaves
-    one column for each weight.
+    and whose other end has label l. As labels do not change, the sums are computed once. With two classes, the
+    score of a node is the difference between the scores of its states. The sums are then multiplied by the form of the
+    tables, which leaves one column for each weight.
     """
 
     def __init__(self, potentials, batches, n_jobs, sees_neighbours):
@@ -70,7 +70,7 @@ class NodePass:
 
     @staticmethod
     def is_for(potentials, batches, sees_neighbours):
-        """Return whether nodes have one type, dense features and labels, and few sums over neighbours."""
+        """Return whether all nodes have the same type, dense features, labels, and few sums over neighbours."""
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
             return False
         width = _width(potentials) if sees_neighbours else 0
@@ -107,7 +107,7 @@ class NodePass:
 
 
 class NodesGivenNeighbours:
-    """Pseudolikelihood of all batches. Errors are not counted, as no labels are inferred."""
+    """Pseudolikelihood of all batches, without a count of errors, because no labels are inferred."""
 
     name = "nodes given neighbours"
     objectives = (Pseudolikelihood,)
@@ -123,14 +123,14 @@ class NodesGivenNeighbours:
         return NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None if it is not finite or only some batches are requested."""
+        """Return the risk of all batches; return None if the risk is not finite or only some batches are requested."""
         if members is not None:
             return None
         return sum_risks([self._pass.at(coef, risk.n_jobs)], counts_errors=not self.sees_neighbours)
 
 
 class NodesWithoutEdges(NodesGivenNeighbours):
-    """Likelihood of all batches if no batch has edges."""
+    """Likelihood of all batches, if no batch has edges."""
 
     name = "nodes without edges"
     objectives = (Likelihood,)
@@ -146,7 +146,7 @@ class NodesWithoutEdges(NodesGivenNeighbours):
 
 
 def sum_risks(found, counts_errors):
-    """Return the risk from parts (loss, number of errors, gradient), or None if it is not finite."""
+    """Add parts (loss, number of errors, gradient) to a risk; return None if the risk is not finite."""
     value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
     if not np.isfinite(value):
         return None
@@ -168,12 +168,12 @@ def _width(potentials):
 
 
 def _build_nodes(batch, potentials, sees_neighbours, differences, n_threads):
-    """Return the :class:`_Nodes` of a batch."""
+    """Build the :class:`_Nodes` of a batch."""
     example, labels = batch.example, np.ascontiguousarray(batch.labels, dtype=np.int32)
     weight = np.empty(0)
     if batch.weight is not None:
         weight = np.repeat(batch.weight, np.diff(batch.node_ptr))
-    # Without edges the loss is the likelihood, which ignores weights of nodes.
+    # Without edges, the loss is the likelihood, which ignores weights of nodes.
     if sees_neighbours and batch.node_weight is not None:
         weight = batch.node_weight * weight if len(weight) else np.asarray(batch.node_weight, dtype=np.float64)
     dtype = example.node_features.dtype
@@ -188,11 +188,11 @@ def _build_nodes(batch, potentials, sees_neighbours, differences, n_threads):
 
 
 def _counts(example, labels, potentials):
-    """Return sums of edge features over first and second ends, by the label at the other end, (N, T, R, 2 K)."""
+    """Return sums (N, T, R, 2 K) of edge features by the node's position in the edge and the label at the other end."""
     n_classes, n_features = potentials.n_classes, potentials.n_edge_features
     counts = np.zeros((example.n_nodes, potentials.n_edge_types, n_features, 2, n_classes))
     features, edge_type = example.edge_features, example.edge_type
-    # Read once, as some edge features are computed whenever they are read.
+    # Edge features are read only once, because some are computed whenever they are read.
     features = np.empty((0, n_features)) if features is None else np.ascontiguousarray(features)
     edge_type = np.empty(0) if edge_type is None else edge_type
     count_neighbours(example.graph.edges, edge_type.astype(np.int32, copy=False), labels, features, counts)
@@ -200,13 +200,13 @@ def _counts(example, labels, potentials):
 
 
 def _differences(form):
-    """Return the factors of weights in the score of state 1 minus state 0, by end and other label, (2 K, P)."""
+    """Return the factors (2 K, P) of weights in the score of state 1 minus state 0, by end and other label."""
     by_weight = form.sign[..., np.newaxis] * (form.index[..., np.newaxis] == np.arange(form.n_weights))
     return np.concatenate((by_weight[1] - by_weight[0], by_weight[:, 1] - by_weight[:, 0]))
 
 
 def _build_table_columns(potentials, edge_coef):
-    """Return the factors of the sums over neighbours, (M, n_columns)."""
+    """Return the factors (M, n_columns) by which the sums over neighbours enter the scores."""
     if potentials.n_classes == 2:
         return edge_coef.reshape(-1, 1)
     tables = potentials.form.expand(edge_coef)
@@ -214,8 +214,8 @@ def _build_table_columns(potentials, edge_coef):
 
 
 def _pull_back_columns(potentials, columns):
-    """Return the derivative by the edge weights, the adjoint of :func:`_build_table_columns`."""
-    # columns: (n_columns, M)
+    """Return the derivative by the edge weights, which is the adjoint of :func:`_build_table_columns`."""
+    # columns: (n_columns, M), derivative by the factors of the sums over neighbours
     shape = potentials.n_edge_types, potentials.n_edge_features
     if potentials.n_classes == 2:
         return columns.reshape(*shape, -1)

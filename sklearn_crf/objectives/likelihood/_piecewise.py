@@ -1,4 +1,4 @@
-"""Piecewise likelihood: every node, edge and factor is a piece that is normalised separately."""
+"""Piecewise likelihood, in which every node, edge and factor is normalised separately."""
 
 from functools import partial
 from math import log, prod
@@ -28,14 +28,14 @@ from sklearn_crf.objectives.likelihood._pseudolikelihood import check_node_weigh
 
 
 def compute_factor_partitions(model, factor_weight=None):
-    r"""Compute the log-partition of each factor alone, and the derivative of the weighted sum of log-partitions.
+    r"""Compute the separate log-partition of each factor, and the derivative of the weighted sum of log-partitions.
 
     .. math:: \sum_f \log \sum_{y_f} e^{\theta_f(y_f)}
 
     All joint states that a table does not list share one score. An entry of a count table stands for all joint states
     with that count. Factors that share a table are computed once.
     """
-    # factor_weight: (F,) or None, which stands for ones; returns terms: (F,), not weighted
+    # factor_weight: (F,), or None for ones; returns terms: (F,), log-partitions without weights
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
     weight = np.ones(model.n_factors) if factor_weight is None else factor_weight
     terms = _compute_dense_partitions(model, weight, statistics)[model.table_id]
@@ -53,13 +53,13 @@ def compute_factor_partitions(model, factor_weight=None):
 def compute_observed_partitions(
     model: FactorGraph, labels: np.ndarray, factor_weight: np.ndarray
 ) -> tuple[np.ndarray, FactorStatistics]:
-    r"""Compute the log-partition of each factor alone given the known labels, and the derivative of the weighted sum.
+    r"""Compute each factor's separate log-partition given the known labels, and the derivative of the weighted sum.
 
     .. math:: \sum_f \log \sum_{y_f \text{ with the known labels}} e^{\theta_f(y_f)}
 
     If all nodes of a factor are labelled, its log-partition is its score.
     """
-    # labels: (N,), -1 for unknown labels; factor_weight: (F,); returns terms: (F,), not weighted
+    # labels: (N,), -1 for unknown labels; factor_weight: (F,); returns terms: (F,), log-partitions without weights
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
     terms = np.empty(model.n_factors)
     for factors, scope in model.by_arity():
@@ -120,7 +120,7 @@ def _compute_observed_dense_partitions(
 def _compute_listed_partitions(model, factors, scope, labels, weight, statistics):
     """Return the log-partitions of factors of one arity with sparse or count tables, given the known labels."""
     shape, known = model.n_states[scope], labels[scope]
-    # Factors whose nodes differ in their numbers of states may share a count table.
+    # Factors may share a count table even if their nodes have different numbers of states.
     key = np.column_stack((model.table_id[factors], shape, known))
     _, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
     counts = np.bincount(inverse.ravel(), weight[factors])
@@ -131,7 +131,7 @@ def _compute_listed_partitions(model, factors, scope, labels, weight, statistics
         log_number, log_rest = _compute_log_numbers(model, table, shape[f], known[f])
         with np.errstate(invalid="ignore"):
             scores = np.append(model.log_table[cells] + log_number, model.table_default[table] + log_rest)
-        # Scores that belong to no joint state contribute nothing, even if they are infinite.
+        # Scores of entries without joint states contribute nothing, even if the scores are infinite.
         scores[np.isneginf(np.append(log_number, log_rest))] = -np.inf
         log_z[k] = logsumexp(scores)
         probability = np.exp(scores - log_z[k])
@@ -141,7 +141,7 @@ def _compute_listed_partitions(model, factors, scope, labels, weight, statistics
 
 
 def _compute_log_numbers(model, table, shape, known):
-    """Return logarithms of the numbers of joint states, given known labels, with each stored and the default score."""
+    """Return log-numbers of the joint states with each stored score, and with the default score, given known labels."""
     # known: (arity,), -1 for unknown labels
     cells = slice(*model.table_ptr[table : table + 2])
     if model.table_kind[table] == COUNT:
@@ -155,7 +155,7 @@ def _compute_log_numbers(model, table, shape, known):
 
 
 def _compute_count_log_numbers(n_listed, state, shape, known):
-    """Return the logarithms of :func:`_compute_log_numbers` for a count table."""
+    """Return the result of :func:`_compute_log_numbers` for a count table."""
     numbers = np.full(len(shape) + 1, -np.inf)
     numbers[0] = 0.0
     for n_states, label in zip(shape.tolist(), known.tolist(), strict=True):
@@ -176,7 +176,7 @@ class Piecewise(Objective):
         \ell(\theta) = \sum_s \log \sum_a e^{u_s(a)} + \sum_e \log \sum_{a, b} e^{\theta_e(a, b)}
             - \mathrm{score}(y; \theta)
 
-    This is a convex upper bound on the exact loss that needs no inference. The bound is the dual of the relaxation
+    The loss is a convex upper bound on the exact loss and needs no inference. The bound is the dual of the relaxation
     whose entropy is the sum of the entropies of nodes and edges (``entropy="factors"``), before scores are shared
     between nodes and edges. It is never tighter than that relaxation, nor than :class:`SharedPieces`. In a factor graph
     every factor is a piece. Weights of nodes multiply the losses of the pieces of single nodes. Unlabelled nodes are
@@ -211,7 +211,7 @@ class Piecewise(Objective):
         excess = compute_label_excess(model, labels, free, node_terms)
         if excess is not None:
             terms, statistics, _ = excess
-        else:  # labels are missing
+        else:  # Labels are missing
             observed_terms, observed = _compute_node_edge_partitions(model, labels)
             terms, statistics = node_terms - observed_terms, free.minus(observed)
         if node_weight is not None:
@@ -230,10 +230,11 @@ class SharedPieces(Objective):
             \exp \Bigl( \theta_e(a, b) + \tfrac{u_s(a)}{d_s} + \tfrac{u_t(b)}{d_t} \Bigr) - \mathrm{score}(y; \theta)
 
     A node of degree d gives each of its edges an equal share of its scores, so that edges depend on the features of
-    their nodes. Nodes without edges are separate pieces. This is a convex upper bound on the exact loss that needs no
-    inference: the dual of the relaxation with the trivial entropy, before its shares are optimised. It is never looser
-    than :class:`Piecewise`. Jancsary 2012 only describes :class:`Piecewise` (Eq. 175); the shares are the initial
-    shares of his reparameterisation (recipe 4). Unlabelled nodes are rejected.
+    their nodes. Nodes without edges are separate pieces. The loss is a convex upper bound on the exact loss and needs no
+    inference. The bound is the dual of the relaxation with the trivial entropy, before the shares are optimised, and is
+    never looser than :class:`Piecewise`. Jancsary 2012 only describes :class:`Piecewise` (Eq. 175); the shares are the
+    initial shares of his reparameterisation (recipe 4). Unlabelled nodes are summed out by the same bound; the loss is
+    then a difference of convex functions.
 
     The ``state`` passed to ``loss_statistics`` may hold other shares, at which the bound is then computed.
 
@@ -263,7 +264,7 @@ class SharedPieces(Objective):
         of_free, of_observed = (even, even) if state is None else state
         free, observed = edge_shared_bound(model, of_free).marginals, clamp_known_labels(model, labels)
         fixed = None if observed is None else edge_shared_bound(observed, of_observed).marginals
-        # Marginals of pieces are not used for prediction, so errors are not counted.
+        # Errors are not counted, because prediction does not use the marginals of separate edges.
         return compute_marginal_loss(model, labels, free, fixed)._replace(predicted=None, state=state)
 
 
@@ -312,7 +313,7 @@ def _compute_best_shares(risk, coef, i, *, n_threads=1):
 
 
 def _compute_factor_loss(model: FactorGraph, labels: np.ndarray, node_weight: np.ndarray | None) -> Loss:
-    """Return the piecewise loss of a factor graph, with factors of single nodes weighted by ``node_weight``."""
+    """Return the piecewise loss of a factor graph; ``node_weight`` weights the factors of single nodes."""
     is_single = model.arity == 1
     first = np.zeros(model.n_factors, dtype=np.int64)
     # A factor contributes to the term of its first node, and a factor without nodes to the term of node 0.
@@ -327,8 +328,8 @@ def _compute_factor_loss(model: FactorGraph, labels: np.ndarray, node_weight: np
 
 
 def _compute_node_edge_partitions(model, labels=None):
-    """Return log-partitions of pieces, given known labels, summed by node, and the derivative of their total."""
-    # labels: (N,), -1 for unknown labels; None if all are unknown
+    """Return the log-partitions of nodes and edges, added by node, and the derivative of their total."""
+    # labels: (N,), known labels, -1 for unknown labels; None if all labels are unknown
     unary = (model if labels is None else clamped(model, labels)).unary.astype(np.float64, copy=False)
     log_z = _compute_log_sums(unary)
     edge_terms, tables = (
@@ -339,7 +340,7 @@ def _compute_node_edge_partitions(model, labels=None):
 
 
 def _compute_log_sums(scores):
-    """Return ``logsumexp(scores, axis=1, keepdims=True)``, in a third of the time and as accurately."""
+    """Return ``logsumexp(scores, axis=1, keepdims=True)`` in a third of the time, with the same accuracy."""
     n_nodes, n_columns = scores.shape
     shares, best = np.empty((n_nodes, n_columns + n_columns % 2)), np.empty(n_nodes)
     rows_below_best(scores, shares, best)
@@ -354,7 +355,7 @@ def _compute_log_sums(scores):
 
 
 def _compute_edge_partitions(model):
-    """Return the log-partition of each edge alone, and the derivative of their sum by the tables."""
+    """Return the separate log-partition of each edge, and the derivative of the sum of log-partitions by the tables."""
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
     if model.edge_weight is not None:
         return _normalise(model, model.edge_type, edges, np.zeros((len(edges), 2, model.n_columns)))
@@ -367,7 +368,7 @@ def _compute_edge_partitions(model):
 
 
 def _compute_observed_edge_partitions(model: PairwiseModel, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the log-partitions and derivatives of :func:`_compute_edge_partitions` given the known labels."""
+    """Return the results of :func:`_compute_edge_partitions` given the known labels."""
     ends = labels[model.graph.edges]
     forbids = (ends[:, :, None] >= 0) & (ends[:, :, None] != np.arange(model.n_columns))
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
@@ -375,8 +376,9 @@ def _compute_observed_edge_partitions(model: PairwiseModel, labels: np.ndarray) 
 
 
 def _normalise(model, types, places, at_ends):
-    """Return the log-partitions of tables, stored at given places, and the sum of their derivatives."""
-    # types, places: (n,) int32; at_ends: (n, 2, K), scores to be added for the states of both ends
+    """Return the log-partitions of edges from their tables, and the sum of the derivatives by each table."""
+    # types, places: (n,) int32, table and output position of each edge
+    # at_ends: (n, 2, K), scores that are added for the states of both ends
     log_z, statistics = np.zeros(int(places.max(initial=-1)) + 1), np.zeros(model.tables.shape)
     weights = np.zeros((0, 0)) if model.edge_weight is None else model.edge_weight
     failed = normalise_edges(

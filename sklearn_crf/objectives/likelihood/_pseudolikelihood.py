@@ -1,4 +1,4 @@
-"""Pseudolikelihood: the probability of each node's label given the true labels of its neighbours."""
+"""Pseudolikelihood, the probability of each node's label given the true labels of its neighbours."""
 
 from typing import Any
 
@@ -20,13 +20,13 @@ from sklearn_crf.objectives._base import Loss, Objective
 
 
 def compute_factor_conditionals(model, labels, node_weight=None):
-    r"""Compute each label's negative log-probability given all other labels, and the derivative of the weighted sum.
+    r"""Compute the negative log-probability of each label given all others, and the derivative of the weighted sum.
 
     .. math::
         \ell_s = \log \sum_k e^{f_s(k)} - f_s(y_s), \qquad
         f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """
-    # labels: (N,), state of each node; returns terms: (N,), not weighted
+    # labels: (N,), state of each node; returns terms: (N,), negative log-probabilities without weights
     # node_weight: (N,) or None, weights of the sum, not negative; None stands for ones
     changed, scores = compute_changed_scores(model, labels)
     nodes = np.arange(model.n_nodes)
@@ -40,7 +40,7 @@ def compute_factor_conditionals(model, labels, node_weight=None):
     log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
     for part in changed:
         add_cells(model, part.factors, part.cells, probability[part.node, part.state], log_table, table_default)
-    # The true joint state of a factor counts once for each of its nodes, by the weight of the node.
+    # The true joint state of a factor counts once for each node of the factor, with the weight of the node.
     truth = np.zeros(len(log_table)), np.zeros(len(table_default))
     for factors, scope in model.by_arity():
         add_cells(model, factors, model.cells(factors, labels[scope]), weight[scope].sum(axis=1), *truth)
@@ -48,7 +48,7 @@ def compute_factor_conditionals(model, labels, node_weight=None):
 
 
 def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
-    r"""Compute each label's negative log-probability given its neighbours' labels, and the gradient of a weighted sum.
+    r"""Compute each label's negative log-probability given the neighbours' labels, and the gradient of a weighted sum.
 
     .. math::
         \ell_s = -\log p(y_s \mid y_{n(s)})
@@ -61,9 +61,9 @@ def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1)
     """
     # labels: (N,), state of each node
     # node_weight: (N,) or None, weights :math:`w_s`, not negative; None stands for ones
-    # n_threads: threads inside this one model; results do not depend on their number
-    # returns terms: (N,) float64, :math:`\ell_s`, not weighted; gradient: derivatives of the weighted sum by
-    # ``model.unary``, in its precision, and ``model.tables``, float64
+    # n_threads: number of threads for this model; results do not depend on the number of threads
+    # returns terms: (N,) float64, :math:`\ell_s` without weights; gradient: derivatives of the weighted sum
+    # The gradient is by ``model.unary``, in its precision, and by ``model.tables``, in float64.
     labels = check_labels(model, labels)
     n_nodes = len(labels)
     weight = np.empty(0) if node_weight is None else check_node_weight(node_weight, n_nodes)
@@ -86,7 +86,7 @@ def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1)
 
 
 def check_node_weight(node_weight, n_nodes):
-    """Return weights of nodes as float64. Raise ValueError unless they are finite and not negative."""
+    """Return weights of nodes as float64; raise ValueError unless the weights are finite and not negative."""
     weight = np.ascontiguousarray(node_weight, dtype=np.float64)
     if weight.shape != (n_nodes,):
         raise ValueError(f"node_weight must have shape ({n_nodes},), got {weight.shape}.")
@@ -96,7 +96,7 @@ def check_node_weight(node_weight, n_nodes):
 
 
 def mask_known_surroundings(model, labels):
-    """Return the mask of labelled nodes whose neighbours are all labelled, (N,) bool."""
+    """Return a mask, (N,) of bool, of the labelled nodes whose neighbours are all labelled."""
     known = labels >= 0
     kept = known.copy()
     if isinstance(model, FactorGraph):
@@ -109,7 +109,7 @@ def mask_known_surroundings(model, labels):
 
 
 class Pseudolikelihood(Objective):
-    r"""Negative log-pseudolikelihood.
+    r"""Negative log-pseudolikelihood of the labels.
 
     .. math:: \ell(\theta) = -\sum_s w_s \log p(y_s \mid y_{N(s)}; \theta)
 
@@ -145,7 +145,7 @@ class Pseudolikelihood(Objective):
         if np.any(labels < 0):
             kept = mask_known_surroundings(model, labels)
             node_weight = kept * (1.0 if node_weight is None else node_weight)
-            # No node in the sum has an unlabelled neighbour, so any label will do there.
+            # No node in the sum has an unlabelled neighbour, so the label of unlabelled nodes does not matter.
             labels = np.maximum(labels, 0)
         if isinstance(model, FactorGraph):
             terms, statistics = compute_factor_conditionals(model, labels, node_weight)

@@ -1,4 +1,4 @@
-"""Losses of the marginals after a fixed number of sweeps, with gradients through these sweeps."""
+"""Losses of the marginals after a fixed number of sweeps, with gradients propagated through the sweeps."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ class TruncatedLoss(Objective):
 
     needs = frozenset({"marginals"})
     missing = "left out"
-    # Weights of correlated edge features otherwise take three times as many passes, each through all sweeps.
+    # Without scaling, correlated edge features need three times as many passes, each through all sweeps.
     gains_from_scaling = True
 
     inference: FixedSweeps
