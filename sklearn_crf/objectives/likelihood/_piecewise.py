@@ -230,11 +230,11 @@ class SharedPieces(Objective):
             \exp \Bigl( \theta_e(a, b) + \tfrac{u_s(a)}{d_s} + \tfrac{u_t(b)}{d_t} \Bigr) - \mathrm{score}(y; \theta)
 
     A node of degree d gives each of its edges an equal share of its scores, so that edges depend on the features of
-    their nodes. Nodes without edges are separate pieces. The loss is a convex upper bound on the exact loss and needs no
-    inference. The bound is the dual of the relaxation with the trivial entropy, before the shares are optimised, and is
-    never looser than :class:`Piecewise`. Jancsary 2012 only describes :class:`Piecewise` (Eq. 175); the shares are the
-    initial shares of his reparameterisation (recipe 4). Unlabelled nodes are summed out by the same bound; the loss is
-    then a difference of convex functions.
+    their nodes. Nodes without edges are separate pieces. The loss is a convex upper bound on the exact loss and needs
+    no inference. The bound is the dual of the relaxation with the trivial entropy, before the shares are optimised, and
+    is never looser than :class:`Piecewise`. Jancsary 2012 only describes :class:`Piecewise` (Eq. 175); the shares are
+    the initial shares of his reparameterisation (recipe 4). Unlabelled nodes are summed out by the same bound; the loss
+    is then a difference of convex functions.
 
     The ``state`` passed to ``loss_statistics`` may hold other shares, at which the bound is then computed.
 

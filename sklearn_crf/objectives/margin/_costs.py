@@ -1,4 +1,4 @@
-"""Models with costs of wrong labels or at a temperature, and the likelihoods of such models."""
+"""Models with costs of wrong labels or with a temperature, and the likelihoods of these models."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def loss_augmented(model, labels, cost, node_weight=None):
     [[1.0, 1.0], [1.2, 0.0], [1.0, 1.0]]
     """
     labels = check_labels(model, labels, may_miss=True)
-    # All nodes of a factor graph may have fewer states than ``cost`` has.
+    # In a factor graph, all nodes may have fewer states than ``cost`` has rows.
     least, shape = model.n_columns, np.shape(cost)
     if shape != (len(cost),) * 2 or len(cost) < least or (len(cost) > least and not isinstance(model, FactorGraph)):
         raise ValueError(f"cost must have shape {(least, least)}, got {shape}.")
@@ -56,7 +56,7 @@ def loss_augmented(model, labels, cost, node_weight=None):
         raise ValueError("cost must be finite, found NaN or infinity.")
     if node_weight is not None and not (np.shape(node_weight) == labels.shape and np.isfinite(node_weight).all()):
         raise ValueError(f"node_weight must be finite, of shape {labels.shape}, got shape {np.shape(node_weight)}.")
-    # The last row, whose index is -1, is for nodes without a label.
+    # The last row, whose index is -1, holds the costs of nodes without a label.
     rows = np.concatenate((cost.T, np.zeros((1, len(cost)))))
     if node_weight is None and not isinstance(model, FactorGraph):
         rows = rows.astype(model.dtype, copy=False)
@@ -69,9 +69,9 @@ def loss_augmented(model, labels, cost, node_weight=None):
 
 
 def complete_labels(model, labels, node_weight, inference, n_threads=1):
-    """Return labels completed by MAP inference given known labels, and node weights that are 0 at completed nodes."""
+    """Complete labels by MAP inference given the known labels; return labels, and weights with 0 at completed nodes."""
     # labels: (N,) int32, -1 for missing labels; node_weight: (N,) or None
-    # returns labels: (N,) int32; node_weight: (N,), or as given if no label is missing
+    # returns labels: (N,) int32; node_weight: (N,), or the given node_weight if no label is missing
     known = labels >= 0
     if known.all():
         return labels, node_weight
@@ -80,7 +80,9 @@ def complete_labels(model, labels, node_weight, inference, n_threads=1):
 
 
 def apply_temperature(model, temperature):
-    """Divide all scores by a temperature. The distribution is sharper below one and flatter above.
+    """Divide all scores by a temperature.
+
+    Temperatures below one make the distribution sharper, and temperatures above one make it flatter.
 
     Parameters
     ----------
@@ -116,7 +118,7 @@ def apply_temperature(model, temperature):
 
 
 def _build_node_factors(n_states, scores):
-    """Return a factor graph with one factor for each node, from rows of scores."""
+    """Build a factor graph with one factor for each node, whose scores are a row of an array."""
     n_nodes = len(n_states)
     return FactorGraph(
         n_states=n_states,
@@ -129,16 +131,16 @@ def _build_node_factors(n_states, scores):
 
 
 class SoftmaxMargin(Objective):
-    r"""Likelihood, exact or approximate, of a model with costs added to the scores and at a temperature.
+    r"""Likelihood, exact or approximate, of a model with costs added to the scores and with a temperature.
 
     .. math::
         \ell(\theta) = T \log Z\bigl((\theta + \Delta_{y^*}) / T\bigr) - \mathrm{score}(y^*; \theta), \qquad
         \Delta_{y^*}(y) = \sum_s \omega_s \, c_{y_s y^*_s}
 
-    At :math:`T = 1` the loss is the likelihood without costs, and softmax-margin with costs. As T falls to zero, it
-    falls to the structured hinge. The difference is at most T times the largest entropy, as :math:`T \log Z(\cdot / T)`
-    is the maximum of expected score plus T times the entropy. This also holds if a relaxation takes the place of
-    :math:`\log Z`. Unlabelled nodes have no costs.
+    At :math:`T = 1` the loss without costs is the likelihood, and the loss with costs is the softmax-margin. As T falls
+    to zero, the loss falls to the structured hinge. The difference is at most T times the largest entropy, because
+    :math:`T \log Z(\cdot / T)` is the maximum of the expected score plus T times the entropy. The same bound holds if a
+    relaxation takes the place of :math:`\log Z`. Unlabelled nodes have no costs.
 
     Source: Gimpel and Smith 2010; Jancsary 2012, section 5.2.
 
@@ -196,13 +198,13 @@ class SoftmaxMargin(Objective):
         return self.likelihood.settle(gradient)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
-        # With costs, node weights only scale the costs.
+        # If there are costs, node weights only scale the costs.
         weighs = self.cost is None and node_weight is not None
         options = {"node_weight": node_weight} if weighs else {}
         loss = self.likelihood.loss_statistics(
             self.augmented(model, labels, node_weight), labels, state=state, seed=seed, n_threads=n_threads, **options
         )
-        # In the derivative, the factor T of the loss cancels with the division of scores by T.
+        # In the derivative of the loss, the factor T and the division of scores by T cancel.
         terms = None if loss.terms is None else self.temperature * loss.terms
         return loss._replace(terms=terms, gap=self.temperature * loss.gap)
 

@@ -1,4 +1,4 @@
-"""Forests and small graphs with linear scores and labels, as arrays for the kernels of structured hinges."""
+"""Arrays of labelled forests and small graphs with linear scores, for the kernels of structured hinges."""
 
 from typing import NamedTuple
 
@@ -9,30 +9,30 @@ from sklearn_crf.encoding import SharedRows
 
 
 class ForestExamples(NamedTuple):
-    """Arrays of one batch for the kernels. Arrays that are not needed have length 0."""
+    """Arrays of one batch for the kernels; arrays that are not needed have length 0."""
 
-    labels: np.ndarray  # (N,) int32
-    order: np.ndarray  # (N,) int32 nodes in an order with parents first, example by example
-    parent: np.ndarray  # (N,) int32, -1 at a root
-    half_edge: np.ndarray  # (N,) int32 from each node to its parent
-    has_cycles: np.ndarray  # (m,) int32: whether labelings of an example are enumerated
-    earlier_ptr: np.ndarray  # (N + 1,) int64
-    earlier: np.ndarray  # (E,) int32 half-edges from each node to neighbours before it
-    edges: np.ndarray  # (E, 2) int32
-    edge_type: np.ndarray  # (E,) int32
-    feature_ptr: np.ndarray  # (N + 1,) int64 first sparse feature of each node, or empty for dense features
-    feature_index: np.ndarray  # (nnz,) int32 node type times n_features, plus index of the feature
-    edge_weight: np.ndarray  # (E, n_edge_features), or (0, 0) for ones
-    node_type: np.ndarray  # (N,) int32 or empty
-    barred: np.ndarray  # (N, K) uint8 whether a state of a node is forbidden, or (0, 0)
-    node_ptr: np.ndarray  # (m + 1,) int64
-    edge_ptr: np.ndarray  # (m + 1,) int64
-    cost: np.ndarray  # (K, K) by true state, then other state
-    node_weight: np.ndarray  # (N,) or empty
-    weight: np.ndarray  # (m,) factor of each hinge
-    index: np.ndarray  # type: ignore[assignment]  # (K, K) int32 weight of each table entry
-    sign: np.ndarray  # (K, K) factor of the weight of each table entry
-    forbidden: np.ndarray  # (K, K) uint8 whether a pair of states is forbidden, or (0, 0)
+    labels: np.ndarray  # (N,) int32, true label of each node
+    order: np.ndarray  # (N,) int32, nodes of each example, parents before children
+    parent: np.ndarray  # (N,) int32, parent of each node, -1 at a root
+    half_edge: np.ndarray  # (N,) int32, half-edge from each node to its parent
+    has_cycles: np.ndarray  # (m,) int32, whether an example has cycles, so that its labelings are enumerated
+    earlier_ptr: np.ndarray  # (N + 1,) int64, start of each node in ``earlier``
+    earlier: np.ndarray  # (E,) int32, half-edges from each node to neighbours with lower numbers
+    edges: np.ndarray  # (E, 2) int32, nodes of each edge
+    edge_type: np.ndarray  # (E,) int32, type of each edge
+    feature_ptr: np.ndarray  # (N + 1,) int64, first sparse feature of each node, or empty for dense features
+    feature_index: np.ndarray  # (nnz,) int32, node type times n_features, plus index of the feature
+    edge_weight: np.ndarray  # (E, n_edge_features), features of each edge, or (0, 0) for ones
+    node_type: np.ndarray  # (N,) int32, type of each node, or empty
+    barred: np.ndarray  # (N, K) uint8, whether a state of a node is forbidden, or (0, 0)
+    node_ptr: np.ndarray  # (m + 1,) int64, first node of each example
+    edge_ptr: np.ndarray  # (m + 1,) int64, first edge of each example
+    cost: np.ndarray  # (K, K), cost by true state, then other state
+    node_weight: np.ndarray  # (N,), factor of the costs of each node, or empty
+    weight: np.ndarray  # (m,), factor of the hinge of each example
+    index: np.ndarray  # type: ignore[assignment]  # (K, K) int32, index of the weight of each table entry
+    sign: np.ndarray  # (K, K), factor of the weight of each table entry
+    forbidden: np.ndarray  # (K, K) uint8, whether a pair of states is forbidden, or (0, 0)
     n_features: int
     n_sharing: int  # number of nodes that share a row of features
     n_columns: int
@@ -44,7 +44,7 @@ class ForestExamples(NamedTuple):
 
     @property
     def most_features(self):
-        """Largest number of entries of sparse features of an example."""
+        """Largest number of sparse feature entries in an example."""
         return int(np.diff(self.feature_ptr[self.node_ptr]).max()) if len(self.feature_ptr) else 0
 
     def workspace(self, n):
@@ -59,9 +59,9 @@ class ForestExamples(NamedTuple):
 
 
 def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
-    """Return the :class:`ForestExamples` of a batch of forests or small graphs."""
-    # sparse: CSR matrix of sparse node features, with node types side by side, or None
-    # cost: (K, K), by state, then true state
+    """Build the :class:`ForestExamples` of a batch of forests or small graphs."""
+    # sparse: CSR matrix of sparse node features with separate columns for each node type, or None
+    # cost: (K, K), cost by predicted state, then true state
     # C: factor of the hinge of an example of weight one
     # constant: value of the feature whose weights are the intercepts
     example, form = batch.example, potentials.form
@@ -110,7 +110,7 @@ def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
 
 
 def _mask_forbidden_states(example, potentials):
-    """Return the mask of forbidden states of nodes, (N, K) uint8, or (0, 0) if no state is forbidden."""
+    """Return a mask of the forbidden states of nodes, (N, K) uint8, or (0, 0) if no state is forbidden."""
     n_states, ends = example.n_states, potentials.forbidden_ends
     if n_states is None and ends is None:
         return np.zeros((0, 0), np.uint8)
@@ -121,21 +121,21 @@ def _mask_forbidden_states(example, potentials):
 
 
 def _edge_ptr(batch):
-    """Return the first edge of each example, and the number of edges, (m + 1,) int64."""
+    """Return the index of the first edge of each example, followed by the number of edges."""
     before = np.concatenate(([0], np.cumsum(np.bincount(map_edges_to_members(batch), minlength=len(batch.members)))))
     return before.astype(np.int64)
 
 
 def count_member_cycles(batch):
     """Return the number of independent cycles of each example of a batch."""
-    # returns: (m,)
+    # returns: (m,), number of cycles of each example
     components = np.maximum.reduceat(batch.example.graph.component, batch.node_ptr[:-1]) + 1
     n_components = np.diff(components, prepend=0)
     return np.diff(_edge_ptr(batch)) - np.diff(batch.node_ptr) + n_components
 
 
 def _find_earlier_edges(graph):
-    """Return the half-edges from each node to neighbours before it, as bounds by node and indices of half-edges."""
+    """Return the half-edges to neighbours with lower numbers, as first positions of each node and half-edge indices."""
     tail, head = graph.edges.T
     half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
     later = np.maximum(tail, head)
@@ -145,7 +145,7 @@ def _find_earlier_edges(graph):
 
 
 def map_edges_to_members(batch):
-    """Return the index of the example of each edge of a batch."""
-    # returns: (E,) int32
+    """Return for each edge of a batch the index of its example."""
+    # returns: (E,) int32, index of the example of each edge
     tails = batch.example.graph.edges[:, 0]
     return (np.searchsorted(batch.node_ptr, tails, side="right") - 1).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Cutting planes and the dual of structured hinges of forests and small graphs, with passes computed by kernels."""
+"""Cutting planes and dual problem of structured hinges of forests and small graphs, computed by kernels."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 
 class _Part(NamedTuple):
-    """Consecutive examples of one batch."""
+    """Range of consecutive examples in one batch."""
 
     batch: int
     start: int
@@ -28,9 +28,9 @@ class _Part(NamedTuple):
 
 
 def _scale_features(batch, potentials, scale):
-    """Return the batch with features multiplied by the scale of their weights, so that kernels use solver weights."""
+    """Multiply the features of a batch by the scales of their weights, so that kernels can use the solver's weights."""
     parts, example = potentials.unpack(scale), batch.example
-    unit = parts.coef[:, 0] if parts.coef.ndim == 3 else None  # (n_node_types, n_features)
+    unit = parts.coef[:, 0] if parts.coef.ndim == 3 else None  # (n_node_types, n_features), scales
     if unit is not None and np.any(unit != 1):
         example = replace_fields(example, node_features=_times(example.node_features, example.node_type, unit))
     if example.graph.n_edges and np.any(parts.edge_coef != 1):
@@ -41,7 +41,7 @@ def _scale_features(batch, potentials, scale):
 
 
 def _build_sparse_rows(features, potentials, scale):
-    """Return node features times the scale of their weights, as a CSR matrix with node types side by side."""
+    """Return node features times the scales of their weights, as a CSR matrix with separate columns per node type."""
     rows = features.by_node()
     unit = potentials.unpack(scale).coef[:: potentials.n_columns]
     rows.data *= unit[rows.indices].astype(rows.dtype)
@@ -49,8 +49,8 @@ def _build_sparse_rows(features, potentials, scale):
 
 
 def _times(features, kind, unit):
-    """Return features of nodes or edges times the factors ``unit`` of their types, in the precision of the features."""
-    # unit: (n_types, n_features)
+    """Multiply the features of nodes or edges by the factors ``unit`` of their types, in the features' precision."""
+    # unit: (n_types, n_features), factors of the features of each type
     return features * unit.astype(features.dtype)[0 if kind is None else kind]
 
 
@@ -115,7 +115,7 @@ class ForestPlanes(PlaneOracle):
         else:
             rows = [None] * len(batches)
             features = [batch.example.node_features for batch in batches]
-            # A row belongs to one node, or to several nodes that share it.
+            # A row of features belongs to one node, or to several nodes that share the row.
             self.features = [np.ascontiguousarray(x.rows if isinstance(x, SharedRows) else x) for x in features]
         places = potentials.unpack(np.arange(potentials.n_coef))
         constant = float(scale[places.intercept.flat[0]]) if places.intercept.size else 0.0
@@ -126,7 +126,7 @@ class ForestPlanes(PlaneOracle):
         ]
         coef = places.coef if self.are_sparse else places.coef.transpose(0, 2, 1)
         parts = coef, places.intercept, places.edge_coef
-        #: Place in the flat weight vector of each weight of the kernel.
+        #: Index of each kernel weight in the flat weight vector.
         self.places = np.concatenate([part.ravel() for part in parts])
         self._scale = scale[self.places]
         self._map = map_in_threads
@@ -226,7 +226,7 @@ class ForestPlanes(PlaneOracle):
         return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].workspace(len(x)))
 
     def _cut(self, i, n_nodes):
-        """Return the parts of batch i, with about ``n_nodes`` nodes each."""
+        """Divide batch i into parts with about ``n_nodes`` nodes each."""
         ptr = self.examples[i].node_ptr
         first = np.unique(ptr[:-1] // n_nodes, return_index=True)[1].tolist()
         bounds = zip(first, [*first[1:], len(ptr) - 1], strict=True)
@@ -234,13 +234,13 @@ class ForestPlanes(PlaneOracle):
 
 
 class SparseForestPlanes(ForestPlanes):
-    """:class:`ForestPlanes` of sparse features, for the dual only, as slopes would have entries for all weights."""
+    """:class:`ForestPlanes` of sparse features, which only support the dual, because slopes would be too large."""
 
     path = name = "duals of sparse forests"
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether features are sparse with weights for all states, and exact inference is fast."""
+        """Return whether features are sparse and have weights for all states, and exact inference is fast."""
         is_read = type(potentials) is SparsePotentials and potentials.pairs.are_all
         return is_read and _are_quick(objective, potentials, batches)
 
@@ -250,7 +250,7 @@ _ENUMERABLE = 4096
 
 
 def _are_quick(objective, potentials, batches):
-    """Return whether the kernel can replace the hinge's inference: both find the worst labelings exactly."""
+    """Return whether the kernel can replace the hinge's inference, because both find the worst labelings exactly."""
     if objective.exact_on not in ("any", "forest"):
         return False
     if any(isinstance(b.example.node_features, OperatorFeatures) or np.min(b.labels, initial=0) < 0 for b in batches):
@@ -262,26 +262,26 @@ def _are_quick(objective, potentials, batches):
     )
 
 
-# Largest number of nodes of a joined batch, of a block or part, and least number of parts of a pass over all examples
+# Largest number of nodes of a joined batch, block or part, and least number of parts in a pass over all examples
 _LARGEST = 4096
 _PARTS = 16
 
-# Number of multiplications of a block, about two milliseconds, from which two threads share it. For smaller blocks the
-# overhead of a second thread exceeds the gain.
+# Number of multiplications (about two milliseconds) from which two threads share a block.
+# For smaller blocks, the overhead of a second thread exceeds the gain.
 _WORTH_SHARING = 2_000_000
 
-# Least number of examples for which labels are computed ahead
+# Least number of examples for which worst labelings are computed one group ahead
 _FEWEST_AHEAD = 128
 
-# Passes after which the size of groups doubles. The size doubles again whenever the number of passes has doubled.
+# Number of passes after which groups double in size, and double again whenever the number of passes has doubled.
 _PASSES_ALIKE = 8
 
-# Steps of one kernel call. Training can be interrupted between calls.
+# Number of steps in one kernel call. Training can be interrupted between kernel calls.
 _STEPS_OF_CALL = 4096
 
 
 class ForestDual:
-    r"""Dual variables of hinges of forests and small graphs: a convex combination of planes for each example.
+    r"""Dual variables of the hinges of forests and small graphs, as a convex combination of planes for each example.
 
     This is the dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with one example in each block. If there
     are many examples, the labels of a group are computed before the steps of the previous group, so that one thread
@@ -340,7 +340,7 @@ class ForestDual:
         self.offset = 0.0
         self._planes = planes
         self._bounded = np.flatnonzero(bounded).astype(np.int32)
-        self._free = np.zeros(len(self._bounded))  # bounded entries of x before projection
+        self._free = np.zeros(len(self._bounded))  # bounded entries of x before the projection
         self._n_steps = 0
         sizes = [len(examples.weight) for examples in planes.examples]
         self._first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
@@ -348,7 +348,7 @@ class ForestDual:
         if planes.are_sparse:
             # Indexing an identity matrix would take much memory for many labels.
             self._shares = np.concatenate([_encode_one_hot(each.labels, len(each.cost)) for each in planes.examples])
-            # A plane touches the table weights of both labelings.
+            # A plane has entries for the table weights of the worst and of the true labeling.
             touched = [2 * np.diff(each.edge_ptr) * each.n_edge_features for each in planes.examples]
             self._rows = _TableRows(np.concatenate(touched))
         self._slopes = np.zeros((sum(sizes), 0 if planes.are_sparse else n))
@@ -358,7 +358,7 @@ class ForestDual:
         self._earlier = np.empty((2, n))
         largest = max(planes.examples, key=lambda examples: np.diff(examples.node_ptr).max())
         self._labels = np.empty((2 * self._groups[1], np.diff(largest.node_ptr).max()), dtype=np.int32)
-        self._lag = np.zeros(n if planes.are_sparse else 0)  # difference of x and mean, up to a factor
+        self._lag = np.zeros(n if planes.are_sparse else 0)  # difference between x and mean, up to a factor
         n_moved = max(1, *(examples.most_features for examples in planes.examples)) * self._groups[1]
         self._moved = np.empty((2, n_moved if planes.are_sparse else 0), dtype=np.int32)
         self._work = [largest.workspace(n) for _ in range(2)]
@@ -366,7 +366,7 @@ class ForestDual:
 
     @property
     def dual(self):
-        """Dual objective D at the current variables."""
+        """Dual objective D at the current dual variables."""
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def pass_over(self, rng):
@@ -396,7 +396,7 @@ class ForestDual:
         turns[:] = 0
 
         def run(leads):
-            # If the first thread has done all steps, there is nothing left to do.
+            # If the first thread has made all steps, nothing is left for the second thread.
             if not leads and turns[0] == len(members):
                 return None
             return frank_wolfe_steps(
@@ -435,9 +435,9 @@ class ForestDual:
 
 
 class _TableRows:
-    """Rows of table weights, one for each example, with space for the weights that one more plane can touch."""
+    """Sparse rows of table weights, one for each example, with space for the entries of one more plane."""
 
-    # most_touched: (m,) largest number of entries that one plane of each example touches
+    # most_touched: (m,), largest number of entries of one plane of each example
 
     def __init__(self, most_touched):
         self._most_touched = most_touched
@@ -450,7 +450,7 @@ class _TableRows:
         room = np.diff(self.ptr) - self.sizes
         if np.all(room >= self._most_touched):
             return
-        # Reserve a quarter more, so that not every pass moves all entries.
+        # Reserve space for a quarter more entries, so that not every pass moves all entries.
         ptr = np.concatenate(([0], np.cumsum(self.sizes + self._most_touched + self.sizes // 4)))
         before, after = (np.repeat(first[:-1], self.sizes) for first in (self.ptr, ptr))
         within = np.arange(len(before)) - np.repeat(np.cumsum(self.sizes) - self.sizes, self.sizes)
@@ -465,5 +465,5 @@ def _encode_one_hot(labels, n_states):
     return shares
 
 
-# Length of the counters that threads share. Each of the three counters has its own cache line.
+# Length of the array of the three counters that threads share, each in its own cache line.
 _COUNTERS = 24

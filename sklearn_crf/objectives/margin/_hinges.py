@@ -16,8 +16,8 @@ class StructuredHinge(Objective):
         \ell(\theta) = \max_y \bigl[ \Delta(y, y^*) + \mathrm{score}(y) \bigr] - \mathrm{score}(y^*), \qquad
         \Delta(y, y^*) = \sum_s \omega_s \, c_{y_s y^*_s}
 
-    The cost is a sum over nodes. So the maximisation is MAP inference on a model with costs added to its unary scores,
-    and the loss is the :class:`SaddlePoint` loss of that model. Without costs it is the loss of the perceptron.
+    The cost is a sum over nodes. The maximisation is therefore MAP inference on a model with costs added to the unary
+    scores, and the loss is the :class:`SaddlePoint` loss of this model. Without costs it is the loss of the perceptron.
     Unlabelled nodes have no costs, and get the best labels given the labelled nodes. The loss is then not convex.
 
     Source: Taskar, Guestrin, Koller 2003; Tsochantaridis et al. 2005; Jancsary 2012, section 5.3.
@@ -78,7 +78,7 @@ class StructuredHinge(Objective):
         return cost if node_weight is None else cost * node_weight
 
     def compute_slope_factor(self, cost):
-        """Return the factor of each example's difference of statistics in the gradient, given its cost.
+        """Return the factor of each example's difference in statistics in the gradient, given the cost of the example.
 
         Parameters
         ----------
@@ -114,13 +114,13 @@ class StructuredHinge(Objective):
         )
 
     def _complete(self, model, labels, node_weight, n_threads):
-        """Return completed labels and weights of costs, by :func:`complete_labels`."""
+        """Return completed labels and weights of costs, computed by :func:`complete_labels`."""
         labels = check_labels(model, labels, may_miss=True)
         return complete_labels(model, labels, node_weight, self.inference, n_threads)
 
 
 class RelaxedHinge(StructuredHinge):
-    r"""Structured hinge loss over the local polytope, where fractional labelings may violate the margin too.
+    r"""Structured hinge loss over the local polytope, whose fractional labelings may violate the margin too.
 
     .. math::
         \ell(\theta) = \max_{\tau \in L} \langle \theta + \Delta_{y^*}, \tau \rangle - \mathrm{score}(y^*; \theta)
@@ -223,5 +223,5 @@ def is_whole(found):
     return bool(found.fractional.max(axis=1).min(initial=1.0) > 1 - _WHOLE)
 
 
-# Tolerance for probabilities of the solver that should be 1
+# Tolerance for the solver's probabilities that should be 1
 _WHOLE = 1e-9

@@ -1,4 +1,4 @@
-"""Losses of MAP labelings of small lattices with two states, by one kernel call that finds all minimum cuts."""
+"""Losses with MAP labelings of small lattices with two states, whose minimum cuts one kernel call computes."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ from sklearn_crf.potentials import LinearPotentials
 
 
 def supports_cuts(potentials: Any) -> bool:
-    """Return whether the kernel of minimum cuts supports potentials: two classes and dense features."""
+    """Return whether the kernel of minimum cuts supports potentials, which must have two classes and dense features."""
     if type(potentials) is not LinearPotentials or potentials.forbids or potentials.n_node_types > 1:
         return False
     return potentials.n_classes == 2 and potentials.n_features > 0
 
 
 def is_cut(inference: Any, example: Any) -> bool:
-    """Return whether an inference labels an example with two states, a small lattice, by a minimum cut."""
+    """Return whether an example is a small lattice with two states that the inference labels by a minimum cut."""
     if example.has_factors or example.n_states is not None or not isinstance(example.node_features, np.ndarray):
         return False
     if not LatticeCuts.fits(example.graph):
@@ -46,8 +46,8 @@ class PassOfCuts:
         \ell = \max_y \mathrm{score}(y) - \mathrm{score}(y^*), \qquad
         \partial \ell \ni \phi(\hat y) - \phi(y^*)
 
-    Scores may be augmented by costs of nodes. No model is made: one kernel call computes the loss and the differences
-    of statistics from scores of nodes and tables. This is much faster than separate inference and statistics.
+    Scores may be augmented by costs of nodes. One kernel call computes the loss and the differences in statistics from
+    scores of nodes and tables, without a model. The kernel call is much faster than separate inference and statistics.
     """
 
     name = "minimum cuts of lattices"
@@ -60,7 +60,7 @@ class PassOfCuts:
         for i, batch in enumerate(risk.batches):
             labels, offset = np.ascontiguousarray(batch.labels, dtype=np.int32), None
             if cost is not None:
-                # cost: (2, 2), by state, then true state
+                # cost: (2, 2), cost by predicted state, then true state
                 offset = (cost[1] - cost[0])[labels]
                 if batch.node_weight is not None:
                     offset = offset * batch.node_weight
@@ -74,7 +74,7 @@ class PassOfCuts:
         return supports_cuts(potentials) and all(_is_labelled_cut(objective.inference, batch) for batch in batches)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all or some batches, or None if an edge is not submodular or a score is not finite."""
+        """Return the risk of the given batches; return None if an edge is not submodular or a score is not finite."""
         chosen = list(range(len(self._weight)) if members is None else members)
         found, weight = self._solve(chosen, coef, risk.n_jobs), self._weight[chosen]
         if np.isnan(found.value).any():
@@ -84,7 +84,7 @@ class PassOfCuts:
         return RiskValue(float(value), gradient, float(n_errors), converged=True, n_nonsubmodular=0)
 
     def planes(self, chosen, coef, n_jobs):
-        """Return slope (n_coef,) and cost of the weighted cutting plane of each batch, or None as in ``value_grad``."""
+        """Return slope (n_coef,) and cost of each batch's weighted cutting plane, or None as ``value_grad`` does."""
         found = self._solve(chosen, coef, n_jobs)
         each = zip(self._weight[chosen], *found, strict=True)
         return [
@@ -97,7 +97,7 @@ class PassOfCuts:
             return self._lattices.solve(chosen, cut_scores(self._potentials, coef, self._dtype), count_threads(n_jobs))
 
     def _compute_gradient(self, nodes, pairs):
-        """Return the derivative by the weights from sums of statistics of nodes and pairs."""
+        """Compute the derivative by the weights from sums of statistics of nodes and pairs."""
         gradient = np.zeros(self._potentials.n_coef)
         own = self._potentials.unpack(gradient)
         own.coef[0, 0] = nodes[:-1]

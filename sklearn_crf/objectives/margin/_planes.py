@@ -69,7 +69,7 @@ class PlaneOracle:
     ([[-0.7, 0.0], [-1.8, 0.0]], [3.0, 2.0])
     """
 
-    #: Place in the flat weight vector of each weight of the solver.
+    #: Index of each solver weight in the flat weight vector.
     places: slice | np.ndarray = slice(None)
 
     def __init__(self, risk, C, scale, blocks, map_in_threads=map):
@@ -90,7 +90,7 @@ class PlaneOracle:
         return not has_more and all(batch.example.graph.is_forest for batch in self.risk.batches)
 
     def dual(self, bounded):
-        """Return None, as solvers keep the dual variables themselves."""
+        """Return None, because solvers store the dual variables of this oracle."""
 
     def value_grad(self, x):
         r"""Return C times the sum of all losses, and a subgradient.
@@ -111,7 +111,7 @@ class PlaneOracle:
         return (value, value + self._C * found.gap), self._C * self._scale * found.gradient
 
     def value(self, x):
-        """Return the value of :meth:`value_grad`."""
+        """Return the value of :meth:`value_grad` without the subgradient."""
         return self.value_grad(x)[0]
 
     def weights_of(self, x):
@@ -139,7 +139,7 @@ class PlaneOracle:
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def _planes_of_batches(self, batches, coef):
-        """Return the planes of each batch."""
+        """Return the highest planes of each batch."""
         return list(self._map(lambda i: self._planes(i, coef), batches))
 
     def _planes(self, i, coef):
@@ -152,7 +152,7 @@ class PlaneOracle:
         return self._compute_labeling_planes(i, model, found.labels)
 
     def _compute_labeling_planes(self, i, model, found):
-        """Return the planes of a labeling of batch i, one for each example of the batch."""
+        """Return the planes that a labeling of batch i defines, one for each example of the batch."""
         batch = self.risk.batches[i]
         cost = self.risk.objective.compute_node_cost(found, batch.labels, batch.node_weight)
         if batch.example.fixed_factors:
@@ -160,7 +160,7 @@ class PlaneOracle:
         return self._pull_back(i, self._differences(i, model, found), cost)
 
     def _compute_fixed_terms(self, i: int, found: np.ndarray) -> np.ndarray:
-        """Return the score of fixed factors for the labels found minus their score for true labels, for any weights."""
+        """Return the score of factors without weights for the labels found, minus the score for the true labels."""
         batch, n_classes = self.risk.batches[i], self.risk.potentials.n_classes
         example = batch.example
         n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
@@ -168,12 +168,12 @@ class PlaneOracle:
         return compute_labeling_difference(fixed, found, batch.labels)[0]
 
     def _compute_fractional_planes(self, i, model):
-        """Return the planes of the worst point of the local polytope."""
+        """Return the planes that the worst point of the local polytope defines."""
         batch, objective = self.risk.batches[i], self.risk.objective
         statistics, cost, _, found = objective.worst_statistics(
             model, batch.labels, node_weight=batch.node_weight, state=self._states[i]
         )
-        # A batch of several examples is a forest, where the relaxation is exact.
+        # A batch of several examples is a forest, on which the relaxation is exact.
         if is_whole(found) or len(batch.members) > 1:
             return self._compute_labeling_planes(i, model, found.labels)
         self._states[i] = found.state
@@ -193,7 +193,7 @@ class PlaneOracle:
     def _differences(self, i, model, found):
         """Return the statistics of the labels found minus the statistics of the true labels.
 
-        If a batch has several examples, each of them has its own tables.
+        If a batch has several examples, each example has its own statistics of tables.
         """
         batch = self.risk.batches[i]
         if len(batch.members) == 1:
@@ -216,7 +216,7 @@ class PlaneOracle:
 
 
 class PlanesOfCuts(PlaneOracle):
-    """:class:`PlaneOracle` for small lattices with two states, where one kernel call cuts all batches of a block."""
+    """:class:`PlaneOracle` for small lattices with two states; one kernel call computes the minimum cuts of a block."""
 
     name, objectives = PassOfCuts.name, PassOfCuts.objectives
     applies = PassOfCuts.applies
@@ -239,7 +239,7 @@ class PlanesOfCuts(PlaneOracle):
 
 
 class ShardPlanes(PlaneOracle):
-    r"""Oracle for the highest cutting plane of the loss of all shards, for solvers with planes of sums of losses.
+    r"""Oracle for the highest cutting plane of the loss of all shards, for solvers that use planes of the total loss.
 
     .. math::
         C R(w) = \max_y \bigl( o_y + s_y^\top w \bigr), \qquad s_y = C \nabla R(w), \qquad
@@ -327,11 +327,11 @@ def make_blocks(batches, n_blocks=64, largest=4):
 
 
 def split_risk_into_blocks(risk):
-    """Return the risk with small examples joined into batches, and blocks of its batches.
+    """Join the small examples of a risk into batches, and divide the batches into blocks.
 
     Inference on a small example takes longer to start than to run, and the interpreter's lock delays threads meanwhile.
-    So the small examples of a block are joined into two batches, for two threads. Examples that inference enumerates
-    are not joined, and neither are the examples of losses that are not sums over joined examples.
+    The small examples of a block are therefore joined into two batches, for two threads. Examples whose labelings are
+    enumerated are not joined, and neither are the examples of losses that are not sums over joined examples.
 
     Parameters
     ----------
@@ -375,7 +375,7 @@ def split_risk_into_blocks(risk):
         return risk, make_blocks(risk.batches)
 
     def may_join(batch):
-        # Edge features that are computed when read would have to be stored.
+        # Joining edge features that are computed when read would require storing them.
         few = n_labelings(batch.example.n_nodes, potentials.n_classes) <= objective.inference.enumerates
         return type(batch.example) is Example and not few
 
@@ -391,7 +391,7 @@ def split_risk_into_blocks(risk):
     return risk.having(batches=joined), blocks
 
 
-# Most batches of a block, and limits of the number of nodes up to which batches are joined
+# Largest number of batches of a block, and limits of the number of nodes up to which batches are joined
 _MOST_JOINED = 16
 _FEW_NODES = 512
 _MANY_NODES = 8192

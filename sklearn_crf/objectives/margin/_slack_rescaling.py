@@ -11,24 +11,24 @@ from sklearn_crf.objectives.margin._hinges import StructuredHinge
 
 
 def find_best_by_cost(model, cost):
-    r"""Compute the best score of a labeling of a forest for each total cost.
+    r"""Compute the best score of all labelings of a forest for each total cost.
 
     .. math::
         m(c) = \max \{ \mathrm{score}(y) : \textstyle\sum_s c_s(y_s) = c \}
 
-    Uses dynamic programming from the leaves. The table of a node has the best score of its subtree for each of its
-    states and each total cost of the subtree.
+    The function uses dynamic programming from the leaves. The table of a node holds the best score of the node's
+    subtree for each state of the node and each total cost of the subtree.
     """
     # cost: (N, K), cost of each state of each node, not negative
-    # returns profile: (most + 1,) float64, -inf if no labeling has that cost; labels_at: function from a total cost to
-    # its best labeling, (N,) int32
+    # returns profile: (most + 1,) float64, best score for each total cost, -inf if no labeling has the total cost
+    # returns labels_at: function from a total cost to the best labeling, (N,) int32
     graph, (order, slot, _) = model.graph, model.graph.forest
     _, neighbor, half_edge, _ = graph.incidence
     has_parent = slot >= 0
     parent = np.full(graph.n_nodes, graph.n_nodes)
     parent[has_parent] = neighbor[slot[has_parent]]
     tables = model.edge_tables().astype(np.float64)
-    # An additional node with one state and no cost is the parent of all roots.
+    # An additional node, which has one state and no cost, is the parent of all roots.
     best = [
         _arrange_scores_by_cost(unary, own) for unary, own in zip(model.unary.astype(np.float64), cost, strict=True)
     ]
@@ -38,7 +38,7 @@ def find_best_by_cost(model, cost):
         if slot[s] < 0:
             table = np.zeros((model.n_columns, 1))
         else:
-            # Half-edge 2e leads from the first node of an edge to the second.
+            # Half-edge 2e leads from the first to the second node of edge e.
             edge, turned = divmod(int(half_edge[slot[s]]), 2)
             table = tables[edge].T if turned else tables[edge]
         joint = best[s][:, :, None] + table
@@ -49,7 +49,7 @@ def find_best_by_cost(model, cost):
         labels = np.zeros(graph.n_nodes + 1, dtype=np.int32)
         left = np.zeros(graph.n_nodes + 1, dtype=np.int64)
         left[-1] = total
-        # The child that was joined last is the first whose cost is subtracted.
+        # Costs of children are subtracted in reverse order, so the child that was joined last is the first.
         for s in order.tolist():
             own = child_cost[s][left[parent[s]], labels[parent[s]]]
             left[parent[s]] -= own
@@ -60,14 +60,14 @@ def find_best_by_cost(model, cost):
 
 
 def _arrange_scores_by_cost(unary, cost):
-    """Return the score of each state at its own cost, and -inf elsewhere, (most + 1, K)."""
+    """Return an array (most + 1, K) with the score of each state at the cost of the state, and -inf elsewhere."""
     own = np.full((int(cost.max()) + 1, len(unary)), -np.inf)
     own[cost, np.arange(len(unary))] = unary
     return own
 
 
 def _join_child(own, message):
-    """Return the scores by cost after one more child joins a node, and the cost of that child in each best sum."""
+    """Join one more child to a node; return the best scores by cost, and the cost of the child in each best score."""
     longer, shorter = (own, message) if len(own) >= len(message) else (message, own)
     joined = np.full((len(own) + len(message) - 1, own.shape[1]), -np.inf)
     taken = np.zeros(joined.shape, dtype=np.int64)
@@ -82,24 +82,24 @@ def _join_child(own, message):
 
 
 class Priced(NamedTuple):
-    """Labeling with the highest score plus price times cost."""
+    """Labeling with the highest score plus price times cost, for some price."""
 
-    labels: np.ndarray  # (N,) int32
+    labels: np.ndarray  # (N,) int32, states of the labeling
     cost: float
-    slack: float  # one plus its score minus the score of the true labeling
-    bound: float  # upper bound on slack plus price times cost of all labelings
+    slack: float  # one plus the score of the labeling minus the score of the true labeling
+    bound: float  # upper bound on slack plus price times cost, valid for every labeling
 
 
 class Product(NamedTuple):
-    """Result of a search for the largest product."""
+    """Result of a search for the largest product of cost and slack."""
 
-    labels: np.ndarray | None  # (N,) int32, or None if no labeling found has a positive product
+    labels: np.ndarray | None  # (N,) int32, states of the labeling, or None if no labeling found has a positive product
     value: float  # cost times slack of the labeling, or 0 without a labeling
-    bound: float  # upper bound on the product of all labelings
+    bound: float  # upper bound on the product of cost and slack, valid for every labeling
 
 
 def find_largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
-    r"""Find the largest product of cost and slack over all labelings, given an oracle for best labelings at a price.
+    r"""Find the labeling with the largest product of cost and slack, given an oracle for best labelings at a price.
 
     .. math::
         \max_y \; c(y) \, g(y) \;\le\; \max_c \; c \min_\lambda \Bigl( \max_y \bigl[ g(y) + \lambda c(y) \bigr]
@@ -107,18 +107,19 @@ def find_largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9
 
     Labelings are points (c, g) in a plane. Labelings that are best at some price are the corners of the upper hull of
     these points. Each step of the search chooses the interval between two corners with the highest bound, and asks for
-    the best labeling at the price given by the line between the corners. The search ends if the hull is known there or
-    if the bound is attained. The largest product may belong to a labeling below the hull, which is not best at any
-    price. The value found is then less than the bound. If costs are integers, the bound only considers integer costs.
+    the best labeling at the price given by the line between the corners. The search ends if the hull is known in this
+    interval or if the bound is attained. The largest product may belong to a labeling below the hull, which is not best
+    at any price. The value found is then less than the bound. If costs are integers, the bound only considers integer
+    costs.
 
     Source: Sarawagi and Gupta 2008; Choi, Meshi and Srebro 2016.
     """
     # best_at: function from a price to a :class:`Priced`; integral: whether all costs are integers
-    # costliest: :class:`Priced` with the highest cost of all labelings
-    # tol: difference of bound and product at which to stop, relative to the larger of the product and 1
+    # costliest: the labeling with the highest cost, as a :class:`Priced`
+    # tol: difference between bound and product at which to stop, relative to the larger of the product and 1
     hull = _Hull(costliest, integral)
     cheapest = hull.add(0.0, best_at(0.0))
-    # Slacks below zero have no positive product, so they are replaced by zero.
+    # Slacks below zero are replaced by zero, because their products are not positive.
     high, low = max(cheapest.slack, 0.0), max(costliest.slack, 0.0)
     rest = _Span(cheapest.cost, high, max(cheapest.cost, costliest.cost), low, False)
     spans = [_Span(0.0, 0.0, cheapest.cost, high, False), rest._replace(is_open=rest.falls)]
@@ -140,7 +141,7 @@ def find_largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9
 
 
 class _Span(NamedTuple):
-    """Interval of costs between two corners, with the slack at both; open if the hull may be above the line."""
+    """Interval of costs between two corners with slacks; open if the hull may rise above the line between corners."""
 
     left: float
     left_slack: float
@@ -150,7 +151,7 @@ class _Span(NamedTuple):
 
     @property
     def falls(self):
-        """Whether the right end has a higher cost and a lower slack."""
+        """Whether the right end has a higher cost and a lower slack than the left end."""
         return self.right > self.left and self.right_slack < self.left_slack
 
     @property
@@ -160,18 +161,18 @@ class _Span(NamedTuple):
 
     @property
     def level(self):
-        """Slack plus price times cost of both corners."""
+        """Slack plus price times cost, which is equal at both corners."""
         return self.left_slack + self.price * self.left
 
     def split(self, cost, slack):
-        """Return the intervals to the left and to the right of a new corner inside."""
+        """Divide the interval at a new corner, and return the left and the right interval."""
         left = self._replace(right=cost, right_slack=slack)
         right = self._replace(left=cost, left_slack=slack)
         return left._replace(is_open=left.falls), right._replace(is_open=right.falls)
 
 
 class _Hull:
-    """Lines above all labelings, and the best labeling found."""
+    """Lines that bound the slacks of all labelings, and the best labeling found."""
 
     def __init__(self, costliest, integral):
         self.labels, self.value = None, 0.0
@@ -180,17 +181,17 @@ class _Hull:
         self._offer(costliest)
 
     def add(self, price, found):
-        """Add a labeling and its line above all labelings, and return the labeling."""
+        """Add a labeling and the line that bounds the slacks of all labelings, and return the labeling."""
         self._offer(found)
         self._prices, self._levels = np.append(self._prices, price), np.append(self._levels, found.bound)
         return found
 
     def bound(self, left, right):
-        """Return the highest product of a cost in an interval and the largest slack that all lines allow."""
+        """Return an upper bound on the product of cost and slack for costs in an interval, from all lines."""
         prices, levels = self._prices, self._levels
         first, second = np.triu_indices(len(prices), 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Candidates are crossings of two lines, and the cost at which the product of a line is highest.
+            # Candidates are the crossings of two lines, and the cost at which cost times a line is highest.
             kinks = (levels[first] - levels[second]) / (prices[first] - prices[second])
             costs = np.concatenate((kinks, levels / (2.0 * prices), [left, right]))
         costs = np.clip(costs[np.isfinite(costs)], left, right)
@@ -211,13 +212,13 @@ class SlackRescaledHinge(StructuredHinge):
     .. math::
         \ell(\theta) = \max_y \; \Delta(y, y^*) \, \bigl[ 1 + \mathrm{score}(y) - \mathrm{score}(y^*) \bigr]
 
-    All wrong labelings must lose by a margin of one, and violations are multiplied by the cost of the labeling. So the
-    margin does not grow with the cost. The maximum is over a product in which the cost is a sum over nodes, so MAP
-    inference does not find it directly. Up to 4,096 labelings are enumerated. Otherwise, a search asks inference for
-    the labelings with the highest score plus a multiple of the cost, for several multiples. The search finds the
-    maximum up to ``Loss.gap``, which is zero if the maximum is proven, and infinite if the inference has no bound. If
-    the maximum is not proven, graphs are forests and costs are integers, dynamic programming finds the best score for
-    each total cost, and so the maximum. Dynamic programming and enumeration are exact for any inference.
+    All wrong labelings must lose by a margin of one, and violations are multiplied by the cost of the labeling. The
+    margin therefore does not grow with the cost. The maximum is over a product in which the cost is a sum over nodes,
+    so MAP inference does not find the maximum directly. Up to 4,096 labelings are enumerated. Otherwise, a search asks
+    inference for the labelings with the highest score plus a multiple of the cost, for several multiples. The search
+    finds the maximum up to ``Loss.gap``, which is zero if the maximum is proven, and infinite if the inference has no
+    bound. If the maximum is not proven, graphs are forests and costs are integers, dynamic programming finds the best
+    score for each total cost, and so the maximum. Dynamic programming and enumeration are exact for any inference.
 
     Source: Tsochantaridis et al. 2005; Sarawagi and Gupta 2008.
 
@@ -249,12 +250,12 @@ class SlackRescaledHinge(StructuredHinge):
 
     def __init__(self, inference, cost, single_nodes=False):
         super().__init__(inference, cost)
-        # The largest product may only be known up to a gap.
+        # The search may find the largest product only up to a gap.
         self.exact_on = None
         self.single_nodes = single_nodes
 
     def compute_slope_factor(self, cost):
-        """Return the factor of each example's difference of statistics in the gradient, given its cost.
+        """Return the factor of each example's difference in statistics in the gradient, given the cost of the example.
 
         Parameters
         ----------
@@ -267,7 +268,7 @@ class SlackRescaledHinge(StructuredHinge):
         return cost
 
     def most_violated(self, model, labels, *, node_weight=None, n_threads=1):
-        """Find the labeling with the highest product of cost and slack, with ``slack = 1 + score - true score``.
+        """Find the labeling with the highest product of cost and slack, where ``slack = 1 + score - true score``.
 
         Parameters
         ----------
@@ -306,7 +307,7 @@ class SlackRescaledHinge(StructuredHinge):
         factor = cost if self.single_nodes else np.full(len(cost), cost.sum())
         difference = compute_labeling_statistics(model, found.labels).minus(compute_labeling_statistics(model, labels))
         return Loss(
-            # With single nodes there are no edges, so the factor of tables does not matter.
+            # If every example is one node, there are no edges, and the factor of tables does not matter.
             statistics=difference.scaled(factor[:, None], factor[:1].sum()),
             terms=cost + factor * (compute_score_terms(model, found.labels) - compute_score_terms(model, labels)),
             predicted=found.labels,
@@ -338,13 +339,13 @@ class SlackRescaledHinge(StructuredHinge):
         return Labeling(chosen, found.value, found.bound, converged=converged)
 
 
-# Rounding errors of the product, relative to its size
+# Rounding errors of the product, relative to the product
 _ROUNDING = 1e-9
 
 #: Largest number of labelings of an example that are enumerated.
 ENUMERABLE = 4096
 
-#: Largest product of total cost, nodes and pairs of states of a forest for which dynamic programming is used.
+#: Largest product of total cost, number of nodes and number of state pairs for which dynamic programming is used.
 PROFILED = 20_000_000
 
 
@@ -363,7 +364,7 @@ def _maximise_by_enumeration(model, labels, cost):
     costs = cost[np.arange(len(labels)), labelings].sum(axis=1)
     product = np.where(costs > 0, costs, 0.0) * np.where(costs > 0, 1.0 + scores - score(model, labels), 0.0)
     best = int(np.argmax(product))
-    # Choose the true labeling unless a product is positive: other labelings of zero cost give no gradient.
+    # The true labeling is chosen unless a product is positive, because other labelings of zero cost give no gradient.
     chosen = labelings[best] if product[best] > 0 else labels
     return Labeling(chosen, float(product[best]), float(product[best]))
 
