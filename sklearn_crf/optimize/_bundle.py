@@ -1,4 +1,4 @@
-"""Cutting planes for a sum of maxima that is treated as one function: BMRM and the 1-slack method."""
+"""Cutting planes for a sum of maxima that is treated as one function, by BMRM and the 1-slack method."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,11 +11,11 @@ from sklearn_crf.optimize import _iterates
 from sklearn_crf.optimize._active_set import climb_active_set
 from sklearn_crf.optimize._cutting_plane import count_affordable_planes
 
-# Tolerated violation of optimality, relative to the largest gradient and to the terms that sum to a gradient.
+# Tolerated violation of optimality, relative to the largest gradient and to the terms that add up to a gradient.
 _PRECISION = 1e-12
 
-# Ridge on the diagonal of the Gram matrix, relative to each entry, because planes may be linearly dependent. The
-# least ridge applies if a slope is zero; its inverse is finite.
+# Ridge on the diagonal of the Gram matrix, relative to each entry, because planes may be linearly dependent.
+# If a slope is zero, the least ridge applies, whose inverse is finite.
 _RIDGE, _LEAST_RIDGE = 1e-13, 1e-150
 
 
@@ -26,7 +26,7 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
         \max_a \; o^\top a - \tfrac12 a^\top G a, \qquad a \ge 0, \quad \sum_{k < p} a_k = 1
 
     G is positive semidefinite and the start is feasible. The solver is a primal active-set method (Nocedal & Wright
-    2006, section 16.5). It is exact up to rounding, and takes few steps from a start near the optimum.
+    2006, section 16.5). The solver is exact up to rounding, and takes few steps from a start near the optimum.
     """
     # gram: G, (n, n), each row contiguous; offset: o, (n,); start: (n,); n_simplex: p; returns (n,)
     weight = start.copy()
@@ -35,7 +35,7 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
 
 
 class _StepFromBest:
-    """Choice of the next point, between the best point so far and the minimiser under the planes.
+    """Choice of the next point, between the best point so far and the minimiser of the penalty plus the highest plane.
 
     The step goes all the way to the minimiser while points improve, and is halved down to a tenth otherwise.
     """
@@ -47,7 +47,7 @@ class _StepFromBest:
         return minimizer if self._share == 1.0 else best + self._share * (minimizer - best)
 
     def judge(self, is_better):
-        """Adapt the step to whether the last point was better than all earlier points."""
+        """Lengthen the step if the last point was better than all earlier points, and shorten it otherwise."""
         self._share = min(1.0, 2 * self._share) if is_better else max(0.1, 0.5 * self._share)
 
     def allow_full_step(self):
@@ -58,14 +58,14 @@ class _StepFromBest:
 def _has_risen(dual, former):
     """Return whether a new plane has raised the dual value.
 
-    A plane at the minimiser raises it unless the gap is within rounding, the function is not convex or the maxima
-    were not found. If x is measured in large units, the dual first rises by many orders of magnitude. The dual is then
-    no measure of progress.
+    A plane at the minimiser raises the dual value unless the gap is within rounding, the function is not convex or the
+    maxima were not found. If x is measured in large units, the dual first rises by many orders of magnitude. The dual
+    is then no measure of progress.
     """
     return dual - former > _LEAST_RISE * abs(dual)
 
 
-# Smallest rise of the dual that counts, relative to the dual value.
+# Smallest rise of the dual value that counts as a rise, relative to the dual value.
 _LEAST_RISE = 1e-12
 
 
@@ -87,8 +87,9 @@ def bmrm(
         \max_{a \in \Delta} \; \sum_k a_k o_k - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = -\sum_k a_k s_k
 
     Each call of ``fun`` adds a plane :math:`o_k + s_k^\top x` below R. Then :math:`x(a)` minimises the penalty plus the
-    highest plane. The next plane is made on the line from the best point so far to :math:`x(a)`: at its end while
-    points improve, and down to a tenth of the way otherwise, because minimisers oscillate while there are few planes.
+    highest plane. The next plane is computed on the line from the best point so far to :math:`x(a)`. While points
+    improve, the end of the line is used, and otherwise a point down to a tenth of the way, because minimisers oscillate
+    while there are few planes.
     The difference between the least P seen and the dual value bounds the remaining decrease. For the structured hinge
     loss this is the 1-slack cutting-plane method.
     """
@@ -135,7 +136,7 @@ def bmrm(
 
 
 class _DenseRows:
-    """Rows of a dense matrix that grows by one row at a time."""
+    """Rows of a dense matrix to which one row at a time is appended."""
 
     def __init__(self, n, matrix=None):
         self._rows = np.empty((0, n)) if matrix is None else matrix.toarray()
@@ -166,11 +167,11 @@ class _DenseRows:
 
 
 class _SparseRows:
-    """Rows of a growing sparse matrix, for slopes with few non-zero entries (features of wrong labels only)."""
+    """Rows of a growing sparse matrix, for slopes with few non-zero entries (only the features of wrong labels)."""
 
     def __init__(self, n):
         self._n = n
-        # Entries up to the last pointer are in use.
+        # Only the entries up to the last pointer are in use.
         self._value, self._index = np.empty(0), np.empty(0, dtype=np.int32)
         self._ptr = np.zeros(1, dtype=np.int64)
 
@@ -180,7 +181,7 @@ class _SparseRows:
 
     @property
     def matrix(self):
-        """All rows, a CSR array of shape (n_rows, n)."""
+        """All rows, as a CSR array of shape (n_rows, n)."""
         end = self._ptr[-1]
         return sp.csr_array((self._value[:end], self._index[:end], self._ptr), shape=(self.n_rows, self._n))
 
@@ -208,22 +209,22 @@ class _SparseRows:
         return self.matrix[:, places].toarray()
 
 
-# Largest fraction of non-zero entries in the first slope for sparse storage. The first slope is the fullest, because at
-# the start most examples have errors.
+# Largest fraction of non-zero entries in the first slope for which slopes are stored as sparse rows.
+# The first slope has the most entries, because most examples have errors at the start.
 _MOST_ENTRIES = 0.2
 
 
 class Bundle:
-    """Planes, their Gram matrix and their dual weights, with multipliers for the entries bounded below."""
+    """Cutting planes with their Gram matrix and dual weights, and multipliers for entries that are bounded below."""
 
     def __init__(self, bounded, n, max_planes):
         self.max_planes = max(2, max_planes)
         self.n_planes = 0
         self._bounded = np.flatnonzero(bounded)
         self._multiplier = np.zeros(len(self._bounded))
-        self._rows: _SparseRows | _DenseRows = _SparseRows(n)  # minus the slopes
+        self._rows: _SparseRows | _DenseRows = _SparseRows(n)  # negative slopes of the planes
         self._has_slope = False
-        # The first n_planes entries of the arrays are in use.
+        # Only the first n_planes entries of the arrays are in use.
         self._gram = np.empty((0, 0))
         self._offset, self._weight = np.empty(0), np.empty(0)
 
@@ -246,7 +247,7 @@ class Bundle:
         self.n_planes += 1
 
     def _take(self, kept, capacity):
-        """Keep the given planes, in arrays with room for ``capacity`` planes."""
+        """Drop all but the given planes, and allocate arrays for ``capacity`` planes."""
         gram, offset, weight = self._gram, self._offset, self._weight
         self.n_planes = n = len(kept)
         self._gram, self._offset, self._weight = np.empty((capacity, capacity)), np.empty(capacity), np.empty(capacity)
@@ -255,7 +256,7 @@ class Bundle:
             self._rows.take(kept)
 
     def solve(self):
-        """Return the point that minimises the penalty plus the highest plane, and its dual value."""
+        """Return the point that minimises the penalty plus the highest plane, and the dual value."""
         n_planes, bounded = self.n_planes, self._bounded
         gram = self._gram[:n_planes, :n_planes]
         offset, weight = self._offset[:n_planes], self._weight[:n_planes]
@@ -270,7 +271,7 @@ class Bundle:
         return x, float(self._offset[:n_planes] @ weight[:n_planes] - 0.5 * (x @ x))
 
     def _shrink(self):
-        """Drop planes without weight. If all planes have weight, merge the lighter half into one plane."""
+        """Drop planes without weight, or merge the half of the planes with less weight if all planes have weight."""
         light = np.flatnonzero(self._weight <= 0)
         sums = None
         if not len(light):
@@ -299,15 +300,15 @@ def one_slack(
     random_state: _iterates.RandomSeed = None,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Minimize a quadratic penalty plus a sum of maxima by planes below the sum, reusing earlier planes of its terms.
+    r"""Minimize a quadratic penalty plus a sum of maxima by planes below the sum, reusing earlier planes of the terms.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
 
-    The method is as in :func:`~sklearn_crf.optimize.bmrm`, but the latest planes of each term are kept. The highest
-    kept planes at x sum to a plane below the whole sum, without a call of the oracle. Once such a plane hardly rises
-    above the planes in the bundle, an epoch calls the oracle for all terms. Two rules limit memory. Each term drops the
-    plane that has not been its highest for the longest time. A full bundle drops planes without weight.
+    The method is as in :func:`~sklearn_crf.optimize.bmrm`, but the latest planes of each term are stored. The highest
+    stored planes at x add up to a plane below the whole sum, without a call of the oracle. Once the added planes hardly
+    rise above the planes in the bundle, an epoch calls the oracle for all terms. Two rules limit memory. Each term
+    drops the plane that has not been its highest for the longest time. A full bundle drops planes without weight.
     """
     # lower_bounded: (n,) of bool; callback: callable
     max_kept = min(max_kept, count_affordable_planes(cache_size, sizes, n))
@@ -324,7 +325,7 @@ def one_slack(
 
 
 class _OneSlackIterate:
-    """The bundle, the kept planes of each term, and the best point at which the oracle was called for all terms."""
+    """The bundle, the stored planes of each term, and the best point at which the oracle was called for all terms."""
 
     def __init__(self, oracle, sizes, bounded, max_planes, max_kept):
         n = len(bounded)
@@ -358,7 +359,7 @@ class _OneSlackIterate:
             self._step.allow_full_step()
 
     def reuse_kept_planes(self):
-        """Add planes of the sum that are made of kept planes, while each rises well above the bundle."""
+        """Add stored planes of all terms to planes below the sum, as long as they rise well above the bundle."""
         for _ in range(_MOST_BETWEEN):
             slope, offset = np.zeros(len(self.x)), 0.0
             for kept in self._kept:
@@ -373,10 +374,10 @@ class _OneSlackIterate:
         self.x, self.dual = self._bundle.solve()
 
 
-# A plane made of kept planes is added if it rises above the bundle by more than this fraction of the gap.
+# A sum of stored planes enters the bundle if it rises above the bundle by more than this fraction of the gap.
 _WORTH_ADDING = 0.1
 
-# Maximum number of planes made of kept planes between two epochs.
+# Maximum number of sums of stored planes that enter the bundle between two epochs.
 _MOST_BETWEEN = 20
 
 
@@ -391,7 +392,7 @@ class _KeptPlanes:
         self._terms = np.arange(n_terms)
 
     def add(self, slopes, offsets):
-        """Keep a new plane of each term, replacing the plane that has not been the highest for the longest time."""
+        """Store a new plane of each term in place of the plane that has not been the highest for the longest time."""
         if not self._offsets.size:
             return
         self._now += 1
@@ -404,7 +405,7 @@ class _KeptPlanes:
         if not self._offsets.size:
             return 0.0
         self._now += 1
-        # A term without planes has a plane of zeros, which is also below the term's maximum.
+        # A term without stored planes has a plane of zeros, which is also below the term's maximum.
         highest = np.argmax(self._offsets + self._slopes @ x, axis=1)
         slope += self._slopes[self._terms, highest].sum(axis=0)
         self._used[self._terms, highest] = self._now

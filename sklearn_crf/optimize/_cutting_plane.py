@@ -1,4 +1,4 @@
-"""Cutting planes for every term of a sum of maxima, kept between epochs: the n-slack method, block by block."""
+"""Cutting planes for every term of a sum of maxima, which are stored between epochs (the n-slack method)."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,7 +15,7 @@ def count_affordable_planes(cache_size, sizes, n):
 
 
 class PlaneCache:
-    r"""Dual variables of many maxima: weights of the planes found so far for each maximum.
+    r"""Dual variables of a sum of maxima, as the weights of the planes found so far for each maximum.
 
     .. math::
         D(a) = \sum_{i, k} a_{ik} o_{ik} - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = \nu - \sum_{i, k} a_{ik}
@@ -38,15 +38,15 @@ class PlaneCache:
 
     @property
     def dual(self):
-        """D at the current dual variables."""
+        """Dual objective D at the current dual variables."""
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def add(self, block, slopes, offsets):
-        """Keep new planes of a block that rise above the kept planes, and return the block's previous duality gap."""
+        """Store new planes of a block that rise above its stored planes; return the previous duality gap of the block."""
         return self._blocks[block].add(slopes, offsets, self.x)
 
     def ascend(self, block, precision, max_steps):
-        """Shift weight among the planes of a block to raise D."""
+        """Shift weight between the planes of a block to raise the dual objective D."""
         part = self._blocks[block]
         before = part.weight.copy()
         part.ascend(part.offsets + part.slopes @ self.x, precision, max_steps)
@@ -68,7 +68,7 @@ class _PlanesOfBlock:
         self.slopes = np.zeros((n_terms, n))
         self.offsets = np.zeros(n_terms)
         self.weight = np.ones(n_terms)
-        self._idle = np.zeros(n_terms, dtype=np.int64)  # consecutive visits without weight
+        self._idle = np.zeros(n_terms, dtype=np.int64)  # number of consecutive visits without weight
         self._gram = np.zeros((n_terms, n_terms))
         self._start = np.arange(n_terms)
 
@@ -97,7 +97,7 @@ class _PlanesOfBlock:
         self._start = np.searchsorted(self.owner, np.arange(self.owner[-1] + 1))
 
     def _evict(self, terms):
-        """Drop a plane from each given term that is full, and planes of any term that have long had no weight."""
+        """Drop a plane of each given term that is full, and all planes that have had no weight for many visits."""
         self._idle = np.where(self.weight > 0, 0, self._idle + 1)
         drop = self._idle > _PATIENCE
         counts = np.bincount(self.owner[~drop], minlength=len(self._start))
@@ -111,7 +111,7 @@ class _PlanesOfBlock:
             self._take(np.flatnonzero(~drop), self.owner, self.slopes, self._gram, np.zeros(0))
 
     def _merge(self, first, second):
-        """Merge the first of two planes into the second, so that the combined plane of their term stays unchanged."""
+        """Merge the first of two planes into the second, so that the combined plane of the term does not change."""
         total = self.weight[first] + self.weight[second]
         share = self.weight[first] / total
         for values in (self.slopes, self.offsets, self._gram, self._gram.T):
@@ -119,7 +119,7 @@ class _PlanesOfBlock:
         self.weight[second], self.weight[first] = total, 0.0
 
     def ascend(self, gradient, precision, max_steps):
-        """Shift weight from a worse to the best plane of a term, always in the term that gains most."""
+        """Shift weight from a worse plane to the best plane of a term, always in the term with the largest gain."""
         start = self._start
         stop = np.append(start[1:], len(self.weight))
         for _ in range(max_steps):
@@ -139,7 +139,7 @@ class _PlanesOfBlock:
             gradient -= move * row
 
     def _find_best_partner(self, own, gradient, up):
-        """Return the plane with weight from which a shift to ``up`` gains most, to second order."""
+        """Return the plane from which a shift of weight to the plane ``up`` has the largest second-order gain."""
         difference = gradient[up] - gradient[own]
         gram = self._gram
         curvature = gram[up, up] + gram.diagonal()[own] - 2 * gram[up, own]
@@ -167,15 +167,16 @@ def cutting_plane(
     random_state: _iterates.RandomSeed = None,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Minimize a quadratic penalty plus a sum of maxima of planes, keeping all planes found.
+    r"""Minimize a quadratic penalty plus a sum of maxima of planes, with all planes found so far.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
 
-    Every step calls the oracle for the highest plane of each term of one block, adds the planes that rise above the
-    kept ones, and raises the dual over the weights of all planes of the block. Between two epochs, passes over the kept
-    planes of all blocks raise the dual without the oracle. The dual never falls. The method converges much faster than
-    with :func:`frank_wolfe`, which keeps one plane per term, if high accuracy is wanted or the oracle is expensive.
+    Every step calls the oracle for the highest plane of each term of one block, adds the planes that rise above
+    the stored planes, and raises the dual over the weights of all planes of the block. Between two epochs, passes over
+    the stored planes of all blocks raise the dual without the oracle. The dual never falls. The method converges much
+    faster than :func:`frank_wolfe`, which stores one plane per term, if high accuracy is wanted or the oracle is
+    expensive.
     """
     # lower_bounded: (n,) of bool; callback: callable
     rng = _iterates.make_random_state(random_state)
@@ -192,7 +193,7 @@ def cutting_plane(
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.x], due):
             break
-        # The violation left in a term should be small relative to the gain per term that new planes promise.
+        # The remaining violation of a term should be small relative to the gain per term that new planes promise.
         precision = 0.1 * slack / max(sum(sizes), 1)
         for _ in range(_PASSES):
             for block in rng.permutation(len(sizes)):
@@ -200,6 +201,6 @@ def cutting_plane(
     return found.result(epoch)
 
 
-# Passes over the kept planes between two epochs, and steps per term in one visit of a block.
+# Number of passes over the stored planes between two epochs, and number of steps per term in one visit of a block.
 _PASSES = 2
 _STEPS = 3

@@ -2,12 +2,12 @@
 
 
 class CycleDetector:
-    r"""Counter of the cycles of a training that returns to its best level repeatedly.
+    r"""Counter of the cycles in which training leaves its zone of few errors and returns.
 
     Gradient ascent with saddle point or maximum marginal approximations cannot converge, because the approximate
     gradient is piecewise constant and never quite zero. Training enters a zone of few errors and small gradients,
     leaves it in large oscillations and comes back, or it oscillates within the zone forever (Kumar, August and Hebert
-    2005, sections 5 and 7). One or two such cycles are enough to choose parameters from.
+    2005, sections 5 and 7). One or two cycles are enough to choose parameters from.
 
     With :math:`E_t` the number of errors (or the norm of the gradient) at iteration t and :math:`m_t` its minimum so
     far:

@@ -1,4 +1,4 @@
-"""Exponentiated gradient on the dual of a quadratic penalty plus a sum of smoothed maxima, block by block."""
+"""Exponentiated gradient steps on the dual of a quadratic penalty plus a sum of smoothed maxima, block by block."""
 
 from collections.abc import Sequence
 
@@ -7,16 +7,16 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Growth factor of steps that raised the dual, and maximum number of halvings of a step that did not.
+# Growth factor of steps that raised the dual value, and maximum number of halvings of a step that did not.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
 
-# Change of the dual that counts as rounding, relative to the block's share of the dual.
+# Largest change of the dual value that counts as rounding, relative to the block's share of the dual value.
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
-# Initial step size of a block, as a fraction of the full step, if there is a full step.
+# Initial step size of a block, as a fraction of the full step (a full step needs a positive temperature).
 _FIRST_SHARE = 0.5
 
-# Largest change of a score in one step: enough to go from any vertex to any other (DualBlock.bounded).
+# Largest change of a score in one step, which suffices to move between any two vertices (DualBlock.bounded).
 _LONGEST_MOVE, _SMALLEST = 700.0, np.finfo(np.float64).tiny
 
 
@@ -30,7 +30,7 @@ def exponentiated_gradient(
     random_state: _iterates.RandomSeed = None,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Minimize a quadratic penalty and a sum of smoothed maxima by exponentiated gradient steps on its dual.
+    r"""Minimize a quadratic penalty plus a sum of smoothed maxima by exponentiated gradient steps on the dual.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i c_i \Bigl( \max_{\tau \in L_i}
@@ -46,8 +46,8 @@ def exponentiated_gradient(
 
     .. math:: \theta_i \leftarrow \theta_i + \eta_i \bigl( s_i(x) - T \theta_i \bigr).
 
-    The step is halved until the dual rises, which can be tested within the block. x is updated after each step. Each
-    epoch visits every block once, in random order.
+    The step is halved until the dual rises, which can be tested within the block. The point x is updated after each
+    step. Each epoch visits every block once, in random order.
     """
     # fun: callable; callback: callable
     rng = _iterates.make_random_state(random_state)
@@ -80,7 +80,7 @@ def exponentiated_gradient(
 
 
 class _DualMarginals:
-    """Parameters of all blocks, their marginals, and the corresponding x."""
+    """Parameters of all blocks, with their marginals and the corresponding point x."""
 
     def __init__(self, blocks, temperature):
         self.blocks, self.temperature = blocks, temperature
@@ -109,17 +109,18 @@ class _DualMarginals:
         for _ in range(_MOST_HALVINGS):
             new = parameters + size * direction
             if self.temperature == 0:
-                # At a vertex all steps go in one direction. Without bounds, the way back would get longer with every
-                # epoch.
+                # At a vertex, all steps go in one direction.
+                # Without bounds on parameters, the way back would get longer with every epoch.
                 new = block.bounded(new)
             there, entropy = block.forward(new)
             gain = self._gain(block, there, entropy)
             moved = block.weight * block.pullback(marginals - there)
             square = float(moved @ moved)
             rise = gain - self.gains[i] - float(moved @ self.x[block.touched]) - 0.5 * square
-            # Near the optimum the gain of a step is lost in rounding. But the dual is concave: it has not fallen if it
-            # still rises from the new point in the direction of the step. At a vertex both numbers are pure rounding;
-            # vertices are only reached without entropy, at temperature 0.
+            # Near the optimum, the gain of a step is lost in rounding. However, the dual is concave.
+            # If the dual still rises at the new point in the direction of the step, the step has not lowered the dual.
+            # At a vertex, both ``rise`` and ``slope`` are rounding errors.
+            # Vertices are only reached without entropy, at temperature 0.
             slope = block.weight * (1 - self.temperature * size) * float(direction @ (there - marginals)) - square
             exact = _ROUNDING * (abs(gain) + 1.0)
             if rise > exact or slope >= 0 or (self.temperature == 0 and min(rise, slope) >= -exact):

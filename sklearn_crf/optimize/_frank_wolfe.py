@@ -11,16 +11,16 @@ from sklearn_crf.optimize import _iterates
 
 
 class BlockDual:
-    r"""Dual variables of many maxima of planes: a convex combination of planes for each maximum.
+    r"""Dual variables of a sum of maxima of planes, as a convex combination of planes for each maximum.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr), \qquad
         D(a) = \sum_{i, y} a_{iy} o_{iy} - \tfrac12 \lVert x(a) \rVert^2, \qquad
         x(a) = \nu - \sum_{i, y} a_{iy} s_{iy}
 
-    Only the combined plane of each term is stored. It starts as the plane that is zero everywhere. Every term must have
-    this plane, which belongs to the true labeling. The multipliers :math:`\nu \ge 0` of entries bounded below are
-    always optimal, :math:`\max(0, \sum a s)`, so that x is a projection.
+    Only the combined plane of each term is stored. At the start, the combined plane is zero everywhere. Every term must
+    have the zero plane, which belongs to the true labeling. The multipliers :math:`\nu \ge 0` of entries bounded below
+    are always optimal, :math:`\max(0, \sum a s)`, so that x is a projection.
     """
 
     # sizes: number of terms of each block
@@ -32,19 +32,19 @@ class BlockDual:
         self._n_steps = 0
         self.bounded = np.flatnonzero(bounded)
         self.x = np.zeros(n)
-        self.mean = np.zeros(n)  # average of the x after each step, with weight k for step k
-        self.offset = 0.0  # sum over all combined planes
-        self._free = np.zeros(n)  # x without multipliers
+        self.mean = np.zeros(n)  # average of x over all steps, with weight k for step k
+        self.offset = 0.0  # sum of the offsets of all combined planes
+        self._free = np.zeros(n)  # the point x without multipliers
         self._slopes = [np.zeros((size, n)) for size in sizes]
         self._offsets = [np.zeros(size) for size in sizes]
 
     @property
     def dual(self):
-        """D at the current dual variables."""
+        """Dual objective D at the current dual variables."""
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def pass_over(self, rng):
-        """Make one step for every block, in random order, and return the sum of the blocks' slacks."""
+        """Make one step for every block, in random order, and return the sum of the slacks of all blocks."""
         total = 0.0
         for block in rng.permutation(len(self._slopes)):
             total += self.step(block, *self._oracle(block, self.x))
@@ -54,11 +54,11 @@ class BlockDual:
 
     def step(self, block, slopes, offsets):
         """Move the combined planes of a block towards new planes, and return the block's previous duality gap."""
-        # slopes: (m, n), offsets: (m,): the highest planes at x
+        # slopes: (m, n), offsets: (m,), the slopes and offsets of the highest planes at x
         rows = slopes - self._slopes[block]
         lift = offsets - self._offsets[block]
         slack = lift + rows @ self.x
-        # Bounds on entries only flatten the dual: a step that raises it without bounds raises it with bounds too.
+        # Bounds on entries only flatten the dual. A step that raises the dual without bounds raises it with bounds.
         share = _maximise_in_box(rows @ rows.T, slack)
         self._slopes[block] += share[:, None] * rows
         self._offsets[block] += share * lift
@@ -70,7 +70,10 @@ class BlockDual:
 
 
 def _maximise_in_box(gram, gradient):
-    """Maximise gradient' share - share' gram share / 2 over shares in [0, 1], by coordinate ascent from zero."""
+    """Maximise the quadratic function gradient' share - share' gram share / 2 over shares in [0, 1].
+
+    The algorithm is coordinate ascent from zero.
+    """
     gradient, share = gradient.copy(), np.zeros(len(gradient))
     curvature = np.maximum(gram.diagonal(), np.finfo(np.float64).tiny)
     for _ in range(_SWEEPS):
@@ -82,7 +85,7 @@ def _maximise_in_box(gram, gradient):
     return share
 
 
-# Few sweeps: the planes of a step are soon out of date, so that an exact solution is of no use.
+# Few sweeps suffice: the planes of a step are soon out of date, so that an exact solution would be useless.
 _SWEEPS = 3
 
 
@@ -116,7 +119,7 @@ def frank_wolfe(
     found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         slack = state.pass_over(rng)
-        # Slacks belong to earlier points and are seldom less than the current gap.
+        # Slacks belong to earlier points, and are seldom smaller than the current gap.
         promising = _iterates.is_closed(state.dual + slack, state.dual, tol)
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.mean, state.x] if average else [state.x], due):

@@ -10,19 +10,19 @@ from sklearn_crf.optimize._tuning import LAST_SHARE, MOST_FALL, MOST_SLOPE
 
 ValueGradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Projection = Callable[[np.ndarray], np.ndarray]
-# Called with a block and a point; returns slopes (m, n) and offsets (m,) of the highest planes of the block's terms.
+# Function of a block and a point that returns slopes (m, n) and offsets (m,) of the highest planes of the terms.
 Oracle = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 Callback = Callable[[OptimizeResult], object]
 RandomSeed = int | np.random.RandomState | None
 
 
 def make_random_state(random_state):
-    """Return the given ``RandomState``, or a new one from a seed or None."""
+    """Return the given ``RandomState``, or a new ``RandomState`` from a seed or None."""
     return random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
 
 
 def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most_left: float) -> bool:
-    """Return whether the gradient is within the tolerance and little of the value is left to decrease.
+    """Return whether the gradient is within the tolerance, and the value can hardly decrease further.
 
     A loose tolerance alone would be met far from the minimum. Therefore the gradient must also be small relative to the
     value, and the last iterations must hardly have lowered the value. If the value decreases like a power of the number
@@ -41,7 +41,7 @@ def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most
 
 
 def is_closed(primal, dual, tol):
-    """Return whether the gap is within ``tol``, relative to the primal value, or within rounding."""
+    """Return whether the duality gap is within ``tol``, relative to the primal value, or within rounding."""
     return primal - dual <= max(tol * abs(primal), 1e-14 * max(abs(primal), abs(dual)))
 
 
@@ -50,15 +50,15 @@ def mask_of_bounds(lower_bounded, n):
     return np.zeros(n, dtype=bool) if lower_bounded is None else np.asarray(lower_bounded, dtype=bool)
 
 
-# Value of a sum of maxima at a point. If the maxima are not proven: the value and an upper bound on it.
+# Value of a sum of maxima at a point, with an upper bound if the maxima are not proven to be optimal.
 Risk = float | tuple[float, float]
 
 
 class BestPoint:
     """The point with the least upper bound on P or, if there are no bounds, with the least P."""
 
-    # x: (n,)
-    # upper: the bound, inf if there is none
+    # x: (n,), the best point
+    # upper: the least upper bound on P, inf without a bound
     # least: the least value of P found at any point
 
     def __init__(self, x):
@@ -66,7 +66,7 @@ class BestPoint:
         self._value = np.inf
 
     def visit(self, x, risk):
-        """Consider a point, given P without its penalty there, and return whether it is the best so far."""
+        """Return whether a point is the best so far, given the value of P without its penalty at the point."""
         value, upper = risk if isinstance(risk, tuple) else (risk, risk)
         penalty = 0.5 * float(x @ x)
         value, upper = penalty + value, penalty + upper
@@ -78,46 +78,46 @@ class BestPoint:
 
     @property
     def is_proven(self):
-        """Whether there is an upper bound."""
+        """Whether an upper bound on P is known."""
         return bool(np.isfinite(self.upper))
 
     def fun(self, dual):
-        """Return the upper bound on P at x or, without a bound, the value found. Both are at least the dual."""
+        """Return the upper bound on P at x or, without a bound, the larger of the value found and the dual value."""
         return self.upper if self.is_proven else max(self._value, dual)
 
     def end(self, dual, tol, is_stuck=False):
-        """Return the reason to stop at a dual value, or None. ``is_stuck`` says that the last plane did not move x."""
+        """Return the reason to stop at a dual value, or None; ``is_stuck`` says that the last plane did not move x."""
         if self.is_proven and is_closed(self.upper, dual, tol):
             return "CONVERGENCE: duality gap within tol"
         if is_stuck:
             return "STOP: the last cutting plane changed nothing" if self.upper <= self._value else UNPROVEN
         if not is_closed(self.least, dual, tol):
             return None
-        # More planes can only close the part of the gap that is not due to unproven maxima; stop if that part is small.
+        # More planes cannot close the part of the gap that is due to unproven maxima. Stop if the rest is small.
         in_reach = self.is_proven and is_closed(self.upper, self._value, tol)
         return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 
 
-# Fraction of the tolerance below which a gap between planes and maxima is negligible compared with the unproven part.
+# Fraction of the tolerance below which the rest of the gap is negligible compared with the unproven part.
 _CLOSED = 0.1
 
 #: Message of an optimizer that has reached its maximum number of iterations.
 AT_LIMIT = "STOP: max_iter reached"
 
-#: Message if the duality gap would be within its tolerance if all maxima were proven.
+#: Message if the duality gap is only above its tolerance because some maxima are not proven to be optimal.
 UNPROVEN = "STOP: the gap left is due to maxima that are not proven optimal"
 
 
 def ended(message):
-    """Return the fields of a result that say how an optimizer ended: success, also if the callback ended it."""
+    """Return the result fields ``success`` and ``message`` for a message; a stop by the callback is a success."""
     return {"success": message.startswith(("CONVERGENCE", "STOP: by the callback")), "message": message}
 
 
 class Checks:
-    """Checks of the duality gap: the points at which the primal value was computed, and the best of them."""
+    """Checks of the duality gap, with the epochs at which the primal value was computed, and the best point."""
 
-    # risk: ``risk(x)`` returns P without its penalty; callback: called after every epoch
-    # state: has ``x``, the iterate, and ``dual``, a lower bound on the least P
+    # risk: ``risk(x)`` returns P without its penalty; callback: function called after every epoch
+    # state: object with ``x``, the iterate, and ``dual``, a lower bound on the least value of P
     # tol: duality gap, relative to the primal value, at which to stop
 
     def __init__(self, risk, state, tol, callback):
@@ -127,7 +127,7 @@ class Checks:
         self._message = None
 
     def ends(self, epoch, candidates, due, is_stuck=False):
-        """Return whether to stop after this epoch. If a check is due, the candidates are evaluated."""
+        """Return whether to stop after this epoch; if a check is due, evaluate the candidates."""
         if due:
             self._check(epoch, candidates)
         dual = self._state.dual
@@ -155,7 +155,7 @@ class Checks:
             fun=self._best.fun(dual),
             dual=dual,
             gap=self._best.upper - dual,
-            # No plane rises above the function that it bounds, so P is never below the dual.
+            # No plane rises above the function that it bounds, so P is never below the dual value.
             loss_curve=np.maximum(self._primal, dual),
             dual_curve=np.array(self._dual),
             checks=np.array(self._epochs),
@@ -165,7 +165,7 @@ class Checks:
 
 
 def check_start(x0):
-    """Return a float64 copy of the start, after checking that it is a vector of finite numbers."""
+    """Check that the start is a vector of finite numbers, and return a float64 copy."""
     x = np.array(x0, dtype=np.float64)
     if x.ndim != 1:
         raise ValueError(f"x0 must be a vector, got shape {x.shape}.")
@@ -185,7 +185,7 @@ def step_sizes(step_size, schedule, decay_steps):
 
 
 def notify_callback(callback, **fields):
-    """Pass the fields to the callback as OptimizeResult; return whether it is true or raises StopIteration."""
+    """Call the callback with the fields; return whether the result is true or the callback raises StopIteration."""
     if callback is None:
         return False
     try:
@@ -195,5 +195,5 @@ def notify_callback(callback, **fields):
 
 
 def largest(gradient):
-    """Return the infinity norm of a gradient, 0 if it is empty."""
+    """Return the infinity norm of a gradient, or 0 for an empty gradient."""
     return float(np.abs(gradient).max(initial=0.0))

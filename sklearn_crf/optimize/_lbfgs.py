@@ -1,4 +1,4 @@
-"""Limited-memory BFGS for smooth losses, including losses that are slightly inexact because inference is."""
+"""Limited-memory BFGS for smooth losses, including slightly inexact losses from approximate inference."""
 
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ def minimize_lbfgs(
         x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
     """
     # most_left: fraction of the value that may still be left to decrease, estimated from the last iterations
-    # fun: callable; x0: (n,); lower_bounded: (n,) of bool, in z if scaling, (n, n), is given; callback: callable
+    # fun: callable; x0: (n,); callback: callable
+    # lower_bounded: (n,) of bool, entries that must not be negative, of x or, if ``scaling`` (n, n) is given, of z
     start = _iterates.check_start(x0)
     bounded = _iterates.mask_of_bounds(lower_bounded, len(start))
     start[bounded] = np.maximum(start[bounded], 0.0)
@@ -45,7 +46,7 @@ def minimize_lbfgs(
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
-        # Turned off: has_converged checks the gradient with respect to x, not z.
+        # The test of SciPy is turned off, because ``has_converged`` checks the gradient with respect to x, not z.
         "gtol": 0.0,
         "ftol": _VALUE_TOL,
         "maxls": 50,
@@ -73,7 +74,8 @@ def minimize_lbfgs(
     return run.result(run.best, "ABNORMAL: no better point on the line, value and gradient disagree")
 
 
-# Relative decrease of the value, as in scikit-learn's LogisticRegression. It is small, so that the gradient decides.
+# Relative decrease of the value at which iterations stop, as in scikit-learn's LogisticRegression.
+# The small number leaves the decision to the gradient.
 _VALUE_TOL = 64 * np.finfo(float).eps
 
 
@@ -87,12 +89,12 @@ _STOPPED = 99
 def scaling_by_differences(
     fun: _iterates.ValueGradient, x0: ArrayLike, *, step: float = 0.01, floor: float = 1e-4
 ) -> np.ndarray:
-    r"""Compute a scaling in which a function has about equal curvature in all directions near a point.
+    r"""Compute a scaling that gives a function about equal curvature in all directions near a point.
 
     .. math:: A = V \max(|\Lambda|, \mathrm{floor} \cdot |\lambda|_{\max})^{-1/2}, \qquad
         \nabla^2 f(x_0) = V \Lambda V^\top
     """
-    # fun: callable; x0: (n,); returns: (n, n)
+    # fun: callable; x0: (n,), the point; returns: (n, n), the scaling matrix A
     start = _iterates.check_start(x0)
     gradient = np.array(fun(start)[1], dtype=np.float64)
     hessian = np.empty((len(start), len(start)))
@@ -103,17 +105,17 @@ def scaling_by_differences(
     curvature, directions = np.linalg.eigh((hessian + hessian.T) / 2)
     if not len(start) or curvature[-1] <= 0:
         return np.eye(len(start))
-    # Steps along negative curvature, of functions that are not convex, must have a moderate length too.
+    # If a function is not convex, steps along negative curvature must have a moderate length, too.
     curvature = np.abs(curvature)
     return directions / np.sqrt(np.maximum(curvature, floor * curvature.max()))
 
 
 class _NonFiniteValue(Exception):
-    """Raised if the objective is not finite during a line search."""
+    """Exception that is raised if the objective is not finite during a line search."""
 
 
 class _Point(NamedTuple):
-    """A point at which the objective was evaluated."""
+    """Point at which the objective was evaluated."""
 
     x: np.ndarray
     value: float
@@ -121,9 +123,9 @@ class _Point(NamedTuple):
 
 
 class _Iterations:
-    """The objective as a function of z in x = x0 + A z (without A, z is x), with its last and best point and iterates.
+    """Objective as a function of z in x = x0 + A z (without A, z is x), with its iterates, last point and best point.
 
-    It tests iterates for convergence.
+    The class also tests iterates for convergence.
     """
 
     def __init__(self, fun, start, matrix, callback, bounded, tol, most_left):
@@ -165,11 +167,11 @@ class _Iterations:
         return _iterates.largest(np.where(self.bounded, np.minimum(point.gradient, point.x), point.gradient))
 
     def has_converged(self):
-        """Return whether the gradient at the last point is zero, or within ``tol`` with little left to gain."""
+        """Return whether the gradient at the last point is zero, or within ``tol`` while the value hardly decreases."""
         return _iterates.has_converged(self.steepest(self.last), self.loss_curve, self.tol, self.most_left)
 
     def has_stalled(self, noise=_VALUE_TOL):
-        """Return whether the last iteration changed the value by no more than ``noise``, relative to the value."""
+        """Return whether the last iteration changed the value by at most ``noise``, relative to the value."""
         if len(self.loss_curve) < 2:
             return False
         before, after = self.loss_curve[-2:]

@@ -1,4 +1,4 @@
-"""Orthant-wise limited-memory quasi-Newton, for smooth losses with an L1 penalty or when memory is scarce."""
+"""Orthant-wise limited-memory quasi-Newton method, for smooth losses with an L1 penalty or when memory is scarce."""
 
 from collections import deque
 
@@ -8,13 +8,13 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Number of steps, with changes of the gradient, that form the approximate Hessian.
+# Number of latest steps, with the changes of the gradient, that form the approximate Hessian.
 _CORRECTIONS = 6
 
-# Number of entries processed at a time where memory use peaks.
+# Number of vector entries that are processed at a time, to limit peak memory.
 _PART = 2**13
 
-# Sufficient decrease, backtracking factor, and most backtracking steps.
+# Sufficient fraction of the predicted decrease, backtracking factor, and maximum number of backtracking steps.
 _DECREASE, _SHRINK, _MOST_SHRINKS = 1e-4, 0.5, 40
 
 
@@ -48,7 +48,7 @@ def minimize_owlqn(
     max_iter : int, default=100
         Maximum number of iterations.
     tol : float, default=1e-4
-        Iterations stop when the largest absolute entry of the subgradient of least norm is at most this.
+        Iterations stop when the largest absolute entry of the subgradient of least norm is at most ``tol``.
     most_left : float, default=inf
         Fraction of the value that may still be left to decrease, estimated from the last iterations.
     callback : callable, optional
@@ -102,7 +102,7 @@ def minimize_owlqn(
             break
         found, n_tried = _search_line(fun, x, value, slope, l1, pairs, curvature)
         if found is None and pairs:
-            # The approximate Hessian may be misleading, so try the gradient alone.
+            # The approximate Hessian may be misleading, so the search is repeated along the gradient alone.
             pairs.clear()
             found, n_more = _search_line(fun, x, value, slope, l1, pairs, curvature)
             n_tried += n_more
@@ -148,7 +148,7 @@ def _check_curvature(curvature, n):
 
 
 def _evaluate(fun, x, l1):
-    # x is not modified from here on; the read-only flag tells callers that they can keep x without a copy.
+    # The array x is not modified from here on. The read-only flag tells callers that they can store x without a copy.
     x.flags.writeable = False
     value, gradient = fun(x)
     penalty = float(np.sum(l1 * np.abs(x))) if l1.any() else 0.0
@@ -156,7 +156,7 @@ def _evaluate(fun, x, l1):
 
 
 def compute_least_subgradient(x, gradient, l1):
-    """Return the subgradient of least norm: zero where x is zero and the penalty outweighs the gradient."""
+    """Return the subgradient of least norm, which is zero where x is zero and the penalty outweighs the gradient."""
     if not l1.any():
         return gradient
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0.0)
@@ -164,14 +164,15 @@ def compute_least_subgradient(x, gradient, l1):
 
 
 def _search_line(fun, x, value, slope, l1, pairs, curvature):
-    """Search the line, projected onto the orthant of x; return a sufficient point or None, and the points tried."""
+    """Search a line in the orthant of x; return a point with sufficient decrease or None, and the number of trials."""
     has_l1 = l1.any()
     if has_l1:
         penalised = l1 > 0
         orthant = np.where(x == 0, -np.sign(slope), np.sign(x))
     step = 1.0
     for n_tried in range(1, _MOST_SHRINKS + 1):
-        # Recompute the direction in place for each point. Storing it takes as much memory as x; few searches need two.
+        # The direction is recomputed for each point, because storing it takes as much memory as x.
+        # Few searches need a second point.
         new_x = _compute_newton_direction(slope, pairs, curvature)
         if has_l1:
             new_x[penalised & (new_x * slope >= 0)] = 0.0
@@ -191,7 +192,7 @@ def _search_line(fun, x, value, slope, l1, pairs, curvature):
 
 
 def _compute_newton_direction(slope, pairs, scale):
-    """Return minus the approximate inverse Hessian times the slope, computed by the two-loop recursion."""
+    """Compute minus the approximate inverse Hessian times the slope, by the two-loop recursion."""
     direction = -slope
     shares = []
     for s, y, curvature in reversed(pairs):
@@ -208,8 +209,8 @@ def _compute_newton_direction(slope, pairs, scale):
 
 
 def _remember(pairs, x, gradient, new_x, new_gradient):
-    """Keep a step and the change of the gradient along it, if the curvature is positive."""
-    # In single precision: pairs take most of the memory if there are many weights, and only approximate the Hessian.
+    """Store a step and the change of the gradient along the step, if the curvature is positive."""
+    # Pairs are stored in single precision, because they take most of the memory and only approximate the Hessian.
     kept = pairs.popleft()[:2] if len(pairs) == pairs.maxlen else (np.empty(len(x), dtype=np.float32) for _ in range(2))
     s, y = kept
     with np.errstate(over="ignore", invalid="ignore"):

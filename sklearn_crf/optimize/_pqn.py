@@ -34,7 +34,7 @@ def minimize_pqn(
         \qquad x_{t+1} = x_t + \lambda_t (z_t - x_t)
 
     until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The matrix B is the limited-memory BFGS
-    approximation in its compact form. :func:`minimize_spg` minimises the quadratic model, which takes no call of
+    approximation in its compact form. :func:`minimize_spg` minimises the quadratic model without calls of
     ``fun``. The method therefore pays if ``fun`` costs far more than a projection. The value never rises.
     """
     # most_left: fraction of the value that may still be left to decrease, estimated from the last iterations
@@ -54,7 +54,7 @@ def minimize_pqn(
 
 
 def _step(run, model, inner_iter):
-    """Move towards the minimum of the model, or along the projected gradient if this fails."""
+    """Move towards the minimum of the model or, if the step fails, along the projected gradient."""
     if model.steps:
         direction = model.minimum(run, inner_iter) - run.x
         if run.gradient @ direction < 0 and run.move_along(direction):
@@ -65,8 +65,9 @@ def _step(run, model, inner_iter):
 
 
 class _QuadraticModel:
-    """Quadratic model with Hessian B = sigma I - N' M^-1 N, from the last steps (rows of S) and gradient changes (of
-    Y).
+    """Quadratic model of a function, from the last steps and gradient changes.
+
+    The Hessian is B = sigma I - N' M^-1 N. Steps are the rows of S, and gradient changes are the rows of Y.
     """
 
     def __init__(self, memory):
@@ -78,7 +79,7 @@ class _QuadraticModel:
         self.turns.clear()
 
     def learn(self, step, turn):
-        # The square of a tiny change may underflow to 0.
+        # The square of a tiny change of the gradient may underflow to 0.
         if turn @ turn > 0 and step @ turn > _LEAST_CURVATURE * np.linalg.norm(step) * np.linalg.norm(turn):
             self.steps.append(step)
             self.turns.append(turn)
@@ -92,7 +93,7 @@ class _QuadraticModel:
             curved = times(d)
             return run.gradient @ d + 0.5 * (d @ curved), run.gradient + curved
 
-        # More accuracy would not help the outer iterations.
+        # A more accurate minimum of the model would not help the outer iterations.
         found = minimize_spg(
             value_grad,
             run.x,
@@ -104,7 +105,7 @@ class _QuadraticModel:
         return found.x
 
     def _matrix(self):
-        """Return sigma of the Hessian B, and a function that multiplies a vector by B."""
+        """Return the number sigma of the Hessian B, and a function that multiplies a vector by B."""
         steps, turns = np.array(self.steps), np.array(self.turns)
         curvatures = steps @ turns.T
         sigma = float(turns[-1] @ turns[-1] / curvatures[-1, -1])

@@ -11,10 +11,10 @@ from sklearn_crf.optimize import _iterates
 # Relative error of values computed in float64.
 ROUNDING = 16 * np.finfo(float).eps
 
-# Shortest step of a line search, and the sufficient fraction of the decrease that the slope predicts.
+# Shortest step of a line search, and sufficient fraction of the decrease that the slope predicts.
 _SHORTEST, _ENOUGH = 1e-14, 1e-4
 
-# Range of spectral step sizes.
+# Least and largest spectral step size.
 _LEAST_STEP, _MOST_STEP = 1e-10, 1e10
 
 
@@ -26,7 +26,7 @@ class ProjectedRun:
     # moved, turned: the last step, and the change of the gradient along it
     # residual: largest entry of the projected gradient
 
-    # history: number of last values; a step must fall below the largest of them
+    # history: number of last values; a step is accepted if its value falls below the largest of the last values
     # shrink: factor by which an insufficient step is shortened
 
     def __init__(self, fun, project, x0, *, history, shrink, callback, precision):
@@ -53,7 +53,7 @@ class ProjectedRun:
         return _iterates.largest(self.project(x - gradient) - x)
 
     def move_along(self, direction):
-        """Make the longest sufficient step along a direction; return False if there is none.
+        """Make the longest step along a direction with sufficient decrease; return False if there is none.
 
         If values differ by less than their error, the decrease is estimated from the slopes at both ends as for a
         parabola, because slopes have more correct digits (Hager & Zhang 2005).
@@ -61,7 +61,7 @@ class ProjectedRun:
         slope = float(self.gradient @ direction)
         reference = max(self.recent)
         size = max(1.0, abs(self.value))
-        # A step within the rounding error of x makes no progress, whatever the slope.
+        # A step within the rounding error of x makes no progress, whatever the slope is.
         shortest = max(
             _SHORTEST, np.finfo(float).eps * _iterates.largest(self.x) / (_iterates.largest(direction) or 1.0)
         )
@@ -92,7 +92,7 @@ class ProjectedRun:
         )
 
     def has_converged(self, tol, most_left=np.inf):
-        """Return whether the projected gradient is within ``tol`` and little of the value is left to decrease."""
+        """Return whether the projected gradient is within ``tol``, and the value can hardly decrease further."""
         return _iterates.has_converged(self.residual, self.loss_curve, tol, most_left)
 
     def result(self, message):
@@ -140,7 +140,7 @@ def minimize_spg(
         return run.result("CONVERGENCE: no iteration was needed")
     step = 1 / run.residual if first_step is None else first_step
     while run.nit < max_iter:
-        # Rounding can make a spectral step far too long; the plain gradient step is the fallback.
+        # Rounding can make a spectral step far too long. The plain gradient step is then the fallback.
         for length in (np.clip(step, _LEAST_STEP, _MOST_STEP), 1.0):
             direction = project(run.x - length * run.gradient) - run.x
             if run.move_along(direction):

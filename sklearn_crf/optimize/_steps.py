@@ -20,20 +20,20 @@ def gradient_ascent(
     tol: float = 0.0,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Follow a gradient, exact or approximate, with steps of a given size.
+    r"""Make steps of a given size along an exact or approximate gradient.
 
     .. math::
         x_{t+1} = x_t + \eta_t \, g(x_t)
 
-    Saddle point and maximum marginal approximations give such directions without an objective value
-    (Kumar, August and Hebert 2005, section 3). A line search is therefore impossible, and where the approximations are
-    piecewise constant, the steps cycle instead of converging. ``callback`` is called at every point, so that it can
-    choose among them. With ``schedule="adaptive"`` every variable has its own step size, as in :func:`adagrad_steps`,
+    Saddle point and maximum marginal approximations give directions without an objective value (Kumar, August and
+    Hebert 2005, section 3). A line search is therefore impossible, and where the approximations are piecewise constant,
+    the steps cycle instead of converging. ``callback`` is called at every point, so that it can choose among the
+    points. With ``schedule="adaptive"`` every variable has its own step size, as in :func:`adagrad_steps`,
 
     .. math::
         x_{t+1} = x_t + \eta \frac{g_t}{\sqrt{g_1^2 + \dots + g_t^2}},
 
-    which shrinks as squared gradients add up. This dampens oscillations, whatever the units of the variables.
+    which shrinks as squared gradients add up. Shrinking steps dampen oscillations, whatever the units of the variables.
     """
     # gradient: callable; x0: (n,); callback: callable
     x = _iterates.check_start(x0)
@@ -63,7 +63,7 @@ def gradient_ascent(
     return found
 
 
-# s in the weight (s + 1) / (n + s) of the newest iterate in the average: the weight of iterate t grows like t**3.
+# Number s in the weight (s + 1) / (n + s) of iterate n in the average; the weight of iterate t grows like t**3.
 _FORGETTING = 3
 
 
@@ -108,7 +108,7 @@ def minimize_sgd(
 
 
 def _run_epoch(state, fun, batches, size, project):
-    """Make one step for each batch and store the results in ``state``; return False if a gradient is not finite."""
+    """Make one step for each batch, and store the results in ``state``; return False if a gradient is not finite."""
     total = 0.0
     for batch in batches:
         value, gradient = fun(batch, state.last_x)
@@ -133,14 +133,14 @@ def _run_epoch(state, fun, batches, size, project):
 class AdaGradState(NamedTuple):
     """State of adaptive gradient steps, from which they can continue."""
 
-    x: np.ndarray  # (n,)
-    average: np.ndarray  # (n,)
-    squares: np.ndarray  # (n,)
+    x: np.ndarray  # (n,), the latest iterate
+    average: np.ndarray  # (n,), weighted average of the iterates
+    squares: np.ndarray  # (n,), sums of squared gradients
     n_steps: int
 
     @classmethod
     def at(cls, x: np.ndarray) -> "AdaGradState":
-        """Return the state before the first step."""
+        """Return the state before the first step, at a starting point."""
         # x: (n,)
         x = np.array(x, dtype=np.float64)
         return cls(x, x, np.zeros(len(x)), 0)

@@ -30,7 +30,7 @@ class _PegasosIterate:
         self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
 
     def end_epoch(self):
-        """Raise the dual to the value of the present dual point, if this is larger."""
+        """Raise the dual value to the value of the current dual point, if the latter is larger."""
         self.dual = max(self.dual, self._offset - 0.5 * float(self.x @ self.x))
 
 
@@ -69,7 +69,7 @@ def subgradient(
     average : bool, default=True
         Whether the average of the iterates, which gives late iterates more weight, is a candidate too.
     check_every : int, default=10
-        Number of epochs between two computations of the gap.
+        Number of epochs between two computations of the duality gap.
     random_state : int, RandomState instance or None, default=None
         Determines the order of the blocks.
     callback : callable, optional

@@ -4,11 +4,14 @@
 optimum.
 """
 
-# Fraction of the objective that may be left to decrease when training reports convergence.
+# Fraction of the objective by which it may still decrease when training reports convergence.
 SHARE_LEFT = 0.01
 
-# Criteria for little being left to decrease: the fraction of iterations that count as the last ones, their largest
-# average decrease relative to the value, and the largest entry of the gradient relative to the value. In 1,728 fits at
-# most 0.4 % was left under these criteria. A larger first number or smaller other numbers cost iterations if the
-# tolerance is tight; the present numbers cost 1 % more iterations.
+# Three criteria that an objective can hardly decrease further.
+# LAST_SHARE: fraction of the iterations that count as the last iterations.
+# MOST_FALL: largest average decrease per iteration in the last iterations, relative to the value.
+# MOST_SLOPE: largest entry of the gradient, relative to the value.
+# In 1,728 fits, the objective could decrease by at most 0.4 % after the criteria were met.
+# If the tolerance is tight, a larger first number or smaller other numbers need more iterations.
+# The present numbers need 1 % more iterations.
 LAST_SHARE, MOST_FALL, MOST_SLOPE = 0.25, 0.001, 0.003
