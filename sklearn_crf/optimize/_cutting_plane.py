@@ -42,7 +42,7 @@ class PlaneCache:
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def add(self, block, slopes, offsets):
-        """Store new planes of a block that rise above its stored planes; return the previous duality gap of the block."""
+        """Store new planes of a block that rise above its stored planes; return its previous duality gap."""
         return self._blocks[block].add(slopes, offsets, self.x)
 
     def ascend(self, block, precision, max_steps):
