@@ -214,7 +214,7 @@ def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
     if found != fitted:
         raise ValueError(
             f"X has {found[1]} channels of the image and {found[2]} axes of the lattice, but DenseCRF was fitted "
-            f"with {fitted[1]} channels and {fitted[2]} axes."
+            f"with {fitted[1]} and {fitted[2]}."
         )
     return data.in_bytes(color_range, color_range if is_fixed else None, of_fit=True)
 

@@ -212,7 +212,7 @@ def _report(names, counts, n_resamples, random_state):
     n_images = counts.shape[1]
     drawn = np.random.default_rng(random_state).multinomial(n_images, np.full(n_images, 1 / n_images), n_resamples)
     pooled = _compute_mean_iou(counts.sum(axis=1))
-    # All fields use the same samples, so the intervals are for paired differences.
+    # All fields use the same bootstrap samples, so the intervals are for paired differences.
     resampled = _compute_mean_iou(np.einsum("ri,fick->frck", drawn, counts))
     low, high = np.quantile(resampled - resampled[0], [0.025, 0.975], axis=1)
     image_iou = _compute_mean_iou(counts)

@@ -24,7 +24,7 @@ from sklearn_crf.optimize._limits import FitLimits
 class Gradient(NamedTuple):
     """Derivative of a loss with respect to the parameters of a dense model."""
 
-    unary: np.ndarray  # (N, K)
+    unary: np.ndarray  # (N, K), derivative with respect to the unary scores
     tables: np.ndarray  # (M, K, K), entries as independent variables; only the diagonal if other entries are zero
     columns: list  # array (d,) for each kernel, derivative for the logarithm of the scale of each feature column
 

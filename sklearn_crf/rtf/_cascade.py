@@ -176,7 +176,7 @@ def append_channels(X, predicted):
 
 
 def compute_channel_gradient(potentials, coef, image, linear, channels):
-    """Convert a derivative with respect to the linear coefficients h to one with respect to some channels.
+    """Convert the derivative for the linear coefficients h to the derivative for some channels of an image.
 
     The leaves of factors are held fixed.
     """
@@ -205,7 +205,7 @@ class Stage(NamedTuple):
     images: list  # list of FieldImage
     channels: list | None  # channels that hold the previous field's prediction; None for the first field
     mean: np.ndarray  # (D,); the channels are mean + scale * (prediction of the previous field)
-    scale: np.ndarray  # (D,)
+    scale: np.ndarray  # (D,), scale of the channels
     whitening: list | None = None  # whitening matrix of each type, in training
 
     @property

@@ -52,7 +52,7 @@ class Windows:
         self.covariance = means(p * t) - self.mean_p * self.mean_t
 
     def pulled_back(self, by_mean, by_variance, by_covariance):
-        """Convert derivatives with respect to the first image's mean, variance and covariance to one for the image."""
+        """Convert derivatives for the first image's mean, variance and covariance to a derivative for the image."""
         by_mean = by_mean - by_covariance * self.mean_t - 2 * by_variance * self.mean_p
         own, cross = 2 * self.p * self._adjoint(by_variance), self.t * self._adjoint(by_covariance)
         return self._adjoint(by_mean) + own + cross
@@ -93,7 +93,9 @@ def _scale(p, t, parent, is_last):
 
 
 def _information(p, t, parent):
-    r"""Return the information of each pixel of a band, :math:`\sum_j \log_2 (1 + \cdot)`, and its adjoint derivative.
+    r"""Return the information of each pixel of a band, and a function that propagates derivatives back.
+
+    The information is :math:`\sum_j \log_2 (1 + \cdot)`.
 
     In the model, neighbourhoods of the target follow a Gaussian scale mixture, and the prediction is the target times a
     gain plus noise. Target and prediction are perceived with noise.

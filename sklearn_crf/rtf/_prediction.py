@@ -181,8 +181,8 @@ class FittedField:
         """Return the mean of the field of a plane, and the result of ``and_also(model)`` or None."""
         # plane: (H, W, F) or (D, H, W, F); returns the mean (N, D), and the result of ``and_also`` (N, D)
         shape = plane.shape[:-1]
-        # Images with observation terms are not cut into tiles, since blur couples distant pixels. Known pixels would
-        # also dominate the norm by which tiles are compared.
+        # Images with observation terms are not cut into tiles, since blur couples distant pixels.
+        # Known pixels would also dominate the norm by which tiles are compared.
         # Volumes and solvers other than conjugate gradients do not support tiles.
         is_whole = prod(shape) <= tuned.PIXELS_OF_TILES or len(shape) == 3 or not isinstance(solver, ConjugateGradient)
         if is_whole or observation is not None or self.known is not None:

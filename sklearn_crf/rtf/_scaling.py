@@ -112,7 +112,7 @@ class LeafScaling:
     their weights would change little. Each precision is scaled by a single number, so that projections are unchanged.
     """
 
-    # rng: draws the factors that second moments are estimated from
+    # rng: draws the factors from which second moments are estimated
 
     def __init__(self, risk, rng):
         self.potentials = risk.potentials
@@ -230,7 +230,7 @@ class Shrinkage:
     """
 
     # coef: (n_coef,), parameters at the start of the round
-    # strength: s
+    # strength: strength s of the penalty
     # rng: draws the directions along which curvature is measured
 
     def __init__(self, risk, coef, strength, rng):

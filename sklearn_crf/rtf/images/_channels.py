@@ -319,7 +319,7 @@ def find_known_values(plane, missing, n_values):
 
 def are_kept(planes, targets, missing, units):
     """Return whether known values in the first channels of X equal the targets, as if pixels were only removed."""
-    # planes: list of (..., C + 2 n); targets: list of (N, D), not scaled; units: of the channels of X
+    # planes: list of (..., C + 2 n); targets: list of (N, D), not scaled; units: units of the channels
     for plane, target in zip(planes, targets, strict=False):
         n_values = target.shape[1]
         if not missing or plane.shape[-1] - count_masks(missing) < n_values or not set(range(n_values)) & set(missing):

@@ -376,7 +376,7 @@ class KnownValues(NamedTuple):
 
 
 def solve_from_image(solver, model, start, init=None, n_threads=1):
-    r"""Return the mean of a field given an observed image :math:`u_0`, :math:`u_0 + J^{-1} (h - J u_0)`.
+    r"""Return the mean of a field, :math:`u_0 + J^{-1} (h - J u_0)`, for an observed image :math:`u_0`.
 
     The tolerance is relative to the norm of the right-hand side. The observation dominates the norm of h, but not the
     norm of :math:`h - J u_0`.

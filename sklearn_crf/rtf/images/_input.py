@@ -204,7 +204,7 @@ def require_one_reading(X, y):
 
 
 def _require_no_volumes(shapes, of_targets):
-    """Raise ValueError if images have equally many channels and targets, more than colours: probably grey volumes."""
+    """Raise ValueError if images are probably grey volumes: more channels than colours, and equally many targets."""
     if shapes and shapes == of_targets and all(len(own) == 3 and own[2] > max(_channels.COLOURS) for own in shapes):
         depth, height, width = shapes[0]
         raise ValueError(
@@ -356,7 +356,7 @@ class Reading:
         return X[0].ndim - 1
 
     def _count_example_axes(self, X):
-        """Return the number of lattice axes of Examples; raise ValueError for more than features and node types."""
+        """Return the number of lattice axes of Examples; raise ValueError if they hold further data."""
         if not self.takes_examples:
             raise ValueError(
                 "X must hold volumes, images, chains or plain samples, got Example: a window needs a lattice; use "
