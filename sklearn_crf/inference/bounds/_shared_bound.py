@@ -82,7 +82,7 @@ class NodeShares:
         return int(np.prod(self.shape))
 
     def value_grad(self, x: np.ndarray) -> tuple:
-        """Return the bound, sum_T rho(T) log_z(T), and its derivative with respect to x, projected as in `project`."""
+        """Return the bound, sum_T rho(T) log_z(T), and its derivative with respect to x, after :meth:`project`."""
         found = list(self.mapped(lambda group: self._compute_tree_sums(group, x), self.groups))
         log_z, gradient = (np.concatenate(values) for values in zip(*found, strict=True))
         return float(self.weights @ log_z), self._centre(gradient).ravel()

@@ -72,7 +72,7 @@ class Reduction:
         """Return where the scores of :meth:`table` are stored."""
         # returns start: for each factor, the index of its first score among the needed scores
         # Factors share scores if they share a table and their nodes have equal allowed states.
-        # returns cells: index of each needed score in ``log_table``, then ``table_default``; None for ``log_table``
+        # returns cells: index of each needed score in ``log_table``, then ``table_default``; None if just ``log_table``
         model = self.model
         if self._has_all_states and np.all(model.table_kind == DENSE):
             return model.table_ptr[model.table_id], None
