@@ -547,7 +547,7 @@ class MarginalEntropyDisplay:
 
 
 def _axes(axes, count, caller):
-    """Return a 1-D array of the axes to draw on, created if None are given."""
+    """Return a 1-D array of the axes to draw on; create axes if ``axes`` is None."""
     plt = require_pyplot(caller)
     if axes is None:
         axes = plt.subplots(1, count, figsize=(3.4 * count, 3.2), layout="constrained", squeeze=False)[1]

@@ -64,7 +64,7 @@ def compute_weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shar
     order = np.argsort(values, kind="stable")
     values, weight = values[order], np.asarray(weight, dtype=np.float64)[order]
     values, weight = values[weight > 0], weight[weight > 0]
-    # Ranks of the first and the last of the equal values.
+    # Each value counts as several equal values; compute the ranks of the last and the first of these values.
     last = np.cumsum(weight) - 1
     first = np.minimum(last, last - weight + 1)
     ranks = shares * max(last[-1], 0.0)

@@ -356,7 +356,7 @@ def _filter_by_fourier(plane, kernels, level, out, channels):
 
 @lru_cache(maxsize=8)
 def _compute_spectra(kernels, kernel_shapes, shape):
-    """Return the conjugate transforms of kernels with their origin at the corner, cached for images of equal size."""
+    """Return the conjugate Fourier transforms of kernels, with the origin of each kernel at the corner of a grid."""
     spectra = []
     for data, kernel_shape in zip(kernels, kernel_shapes, strict=True):
         grid = np.zeros(shape, dtype=np.float32)

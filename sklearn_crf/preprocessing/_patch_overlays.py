@@ -254,7 +254,7 @@ class _Overlay(LinearOperator):
     """Features of the pixels of one image: the mask of each patch, at its best match, times its correlation."""
 
     def __init__(self, parts, shape):
-        # parts: for each size, steps of masks (n_steps, 3), their starts (P + 1,), corners (P, 2) and strengths (P,)
+        # parts: for each size, changes in masks (n_steps, 3), starts of masks (P + 1,), corners (P, 2), strengths (P,)
         self._parts, self._image_shape = parts, shape
         self._ends = np.cumsum([len(part[-1]) for part in parts])
         super().__init__(np.float64, (shape[0] * shape[1], int(self._ends[-1])))
@@ -291,7 +291,7 @@ def _find_mask_changes(masks):
 
 
 def _numbers_of(name, given, lowest):
-    """Return a number or a list of numbers as a list, after checking them."""
+    """Check a number or a list of numbers, and return a list."""
     numbers = list(given) if isinstance(given, (list, tuple)) else [given]
     if not numbers or not all(isinstance(number, Integral) and number >= lowest for number in numbers):
         raise InvalidParameterError(

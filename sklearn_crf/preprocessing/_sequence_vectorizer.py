@@ -149,7 +149,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return chains
 
     def _learn(self, X):
-        """Learn the vocabulary from sequences and return it, along with the chains."""
+        """Learn the vocabulary from sequences; return the vocabulary and the chains."""
         vocabulary: dict[str, int] = {}
         columns, values, token_ptr, lengths = self._read(X, vocabulary, learns=True)
         if not len(lengths):

@@ -187,7 +187,7 @@ class RegressionTree(NamedTuple):
 
     def split(self, splits):
         """Return the tree with some leaves split in two, and the leaf from which each leaf comes."""
-        # splits: dict of leaf to test and threshold; parent: (n_leaves,)
+        # splits: dict from leaves to tests and thresholds; parent: (n_leaves,)
         children, leaf, threshold = self.children.copy(), self.leaf.copy(), self.threshold.copy()
         width = max([self.test.shape[1], *(len(new_test) for new_test, _ in splits.values())])
         test = np.zeros((len(leaf), width), dtype=np.int32)
@@ -220,7 +220,7 @@ class LeafSplit(NamedTuple):
 
 
 def draw_tests(n_tests, n_channels, radius, rng):
-    """Draw random tests, about half of them single channels at an offset and half differences.
+    """Draw random tests: about half of them test a channel at an offset, and the others a difference of channels.
 
     Half of the differences compare one channel at two offsets, half compare any two channels. Half of the tests use
     magnitudes, since the strength of a filter's response is often more informative than its sign. If there are no
