@@ -45,7 +45,7 @@ __all__ = [
     "solve",
 ]
 
-# Importing all submodules takes half a second, so each name is imported when it is first used.
+# Import each name when it is first used, because importing all submodules takes half a second.
 _MODULE_OF = {
     "TRWCRF": "estimators.trw",
     "Bilateral": "dense",

@@ -10,7 +10,7 @@ from sklearn_crf.restoration import restore
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the command line, restore one image file and write another."""
+    """Read the command line, restore an image file, and write the restored image to another file."""
     parser = argparse.ArgumentParser(prog="python -m sklearn_crf", description="Discriminative random fields.")
     commands = parser.add_subparsers(required=True, metavar="restore")
     command = commands.add_parser("restore", help="remove noise, blocks, gaps in an image or a blur, or enlarge")

@@ -1,4 +1,4 @@
-"""Inference on given scores or costs, without features, learning or an estimator."""
+"""Inference for given scores or costs, without features, learning or an estimator."""
 
 from collections.abc import Sequence
 
@@ -150,7 +150,7 @@ def marginals(
 
 
 def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
-    """Return a pairwise model that is built from the arguments, and the shape of its labels."""
+    """Build a pairwise model from the arguments; return the model and the shape of its labels."""
     if not isinstance(costs, bool | np.bool_):
         raise TypeError(f"costs must be True or False, got {costs!r}.")
     unary = _as_numbers(unary, "unary", costs)
@@ -181,7 +181,7 @@ def _as_numbers(values, name, costs):
 
 
 def _as_tables(pairwise, graph, n_states, costs, on_lattice):
-    """Return tables (T, K, K) and the index of each edge's table, or None if all edges use the first table."""
+    """Return tables (T, K, K), and the index of the table of each edge, or None if all edges use the first table."""
     if not isinstance(pairwise, list | tuple) and np.ndim(pairwise) == 0:
         strength = np.asarray(pairwise)
         if strength.dtype.kind not in "fiub" or not np.isfinite(strength):
@@ -200,7 +200,7 @@ def _as_tables(pairwise, graph, n_states, costs, on_lattice):
 
 
 def _as_weights(edge_weight, graph, on_lattice):
-    """Return edge weights (E,) from a single array, or from one array for each offset of a lattice."""
+    """Read edge weights (E,), given as a single array or as one array for each offset of a lattice."""
     is_sequence = isinstance(edge_weight, list | tuple) or (isinstance(edge_weight, np.ndarray) and edge_weight.ndim)
     if not (on_lattice and is_sequence and len(edge_weight) and np.ndim(edge_weight[0])):
         weight = as_reals(edge_weight, "edge_weight")

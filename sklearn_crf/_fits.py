@@ -22,12 +22,13 @@ def fits(*, has_estimators: bool) -> Callable[[Fit], Fit]: ...
 
 
 def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
-    """Make a fit method check the parameters first, and restore the estimator's former state if the fit fails.
+    """Decorate a fit method: check parameters first, and restore the former state of the estimator if the fit fails.
 
-    An interrupt may come between any two statements, even between two assignments of fitted attributes. A method that
-    requires y raises ValueError if y is missing or None. It refuses Shards, which hold their own labels.
+    The state is restored because an interrupt may occur between any two statements, even between two assignments of
+    fitted attributes. A method that requires y raises ValueError if y is missing or None, or if X is Shards, which
+    contain their own labels.
     """
-    # has_estimators: whether parameters hold estimators of the user, which must check their own parameters
+    # has_estimators: whether parameters can be estimators of the user, which check their own parameters
     if method is None:
         return partial(fits, has_estimators=has_estimators)
     checked = _fit_context(prefer_skip_nested_validation=not has_estimators)(method)
@@ -52,7 +53,7 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
 
 
 def _refuse_classes(estimator: Any) -> None:
-    """Raise InvalidParameterError if a parameter holds a class of options or estimators instead of an object."""
+    """Raise InvalidParameterError if a parameter is a class of options or estimators, not an object."""
     for name, value in estimator.get_params(deep=False).items():
         for own in value if isinstance(value, list | tuple) else [value]:
             if isinstance(own, type) and hasattr(own, "get_params"):

@@ -16,38 +16,38 @@ MAX_INT32 = int(np.iinfo(np.int32).max)
 
 
 class _WideInterval(Interval):
-    """Interval with bounds beyond single precision, which converts NumPy numbers before it compares them."""
+    """Interval whose bounds may exceed single precision, because it converts NumPy numbers before comparisons."""
 
     def is_satisfied_by(self, val):
         return super().is_satisfied_by(val.item() if isinstance(val, np.generic) else val)
 
 
-# Values of C, the inverse penalty strength, for which 1 / C and products of C with losses are finite.
+# Range of C, the inverse penalty strength, in which 1 / C and products of C with losses are finite.
 C_INTERVAL = _WideInterval(Real, 1e-100, 1e100, closed="both")
 
-# Largest magnitude of scores. Squares of scores, and sums over nodes and edges, are then far from overflow.
+# Maximum magnitude of scores. Squares of such scores, and sums over nodes and edges, are far from overflow.
 SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}
 
 
 def n_joint_states(n_states: ArrayLike, axis: int | None = None) -> Any:
-    """Return the product of numbers of states in float64, or inf if it overflows."""
+    """Return the number of joint states, the product of numbers of states, in float64 (inf if it overflows)."""
     with np.errstate(over="ignore"):
         return np.prod(np.asarray(n_states), axis=axis, dtype=np.float64)
 
 
 def offsets_from_lengths(lengths: ArrayLike) -> np.ndarray:
-    """Return the start of each of several consecutive parts, and the end of the last, as int64."""
+    """Return the start of each of several consecutive parts, followed by the end of the last part, as int64."""
     return np.concatenate(([0], np.cumsum(np.asarray(lengths, dtype=np.int64)))).astype(np.int64)
 
 
 def first_of_equal(keys: np.ndarray) -> np.ndarray:
-    """Return the index of the first equal key for each key."""
+    """Return, for each key, the index of the first key that is equal to it."""
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return first[inverse.ravel()]
 
 
 def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT32) -> int:
-    """Convert an integer to int, or raise ValueError if it is not an integer within the bounds."""
+    """Convert an integer of any type to int, or raise ValueError unless it is an integer within the bounds."""
     # name: name of the argument in error messages
     try:
         number = index(value)
@@ -61,7 +61,7 @@ def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT
 
 
 def check_option(value: Any, name: str, holds: Callable[[Any], bool], needed: str, *, kind: type = Real) -> None:
-    """Raise ValueError unless an option is a number for which a condition holds."""
+    """Raise ValueError unless an option is a number that satisfies a condition."""
     # name: name of the argument in error messages; needed: the condition in words, after "must"
     # kind: Real, or Integral for integers
     if not isinstance(value, kind):
@@ -87,10 +87,10 @@ def as_integers(
     dtype: DTypeLike = np.int32,
     kinds: str = "iu",
 ) -> np.ndarray:
-    """Convert values to a contiguous array of integers, or raise ValueError if one is outside of the bounds."""
+    """Convert values to a contiguous array of integers, or raise ValueError if a value is outside of the bounds."""
     # name: name of the argument in error messages
-    # lowest, highest: bounds; None for the limits of dtype
-    # kinds: kinds of NumPy types that are accepted as integers
+    # lowest, highest: bounds of the values; if None, the limits of dtype
+    # kinds: kind codes of the NumPy types that are accepted as integers
     values = as_array(values, name)
     if shape is not None and values.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {values.shape}.")
@@ -103,7 +103,7 @@ def as_integers(
     limits = np.iinfo(dtype)  # type: ignore[type-var]
     lowest = limits.min if lowest is None else lowest
     highest = limits.max if highest is None else min(highest, limits.max)
-    # Python integers compare exactly, but NumPy compares int64 with uint64 as floats.
+    # Compare Python integers, which is exact; NumPy compares int64 with uint64 as floats.
     smallest, largest = int(values.min()), int(values.max())
     if smallest < lowest or largest > highest:
         raise ValueError(f"{name} must lie in {lowest} to {highest}, found {smallest} to {largest}.")
@@ -113,7 +113,7 @@ def as_integers(
 def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
     """Convert values to an array or CSR matrix of ``dtype``.
 
-    By default float32 and float64 are kept, and any other type becomes float64. NaN and infinity are allowed.
+    By default, float32 and float64 do not change, and any other type becomes float64. NaN and infinity are allowed.
     """
     # name: name of the argument in error messages
     values = convert_to_csr(values, name) if is_sparse_matrix(values) else as_array(values, name)
@@ -123,7 +123,7 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
     if values.dtype == dtype:
         return values
     try:
-        # A number that is too large for the type becomes infinite. Callers that need finite numbers reject it.
+        # A number that is too large for the type becomes infinite; callers that need finite numbers reject infinity.
         with np.errstate(over="ignore"):
             return values.astype(dtype, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
@@ -131,7 +131,7 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
 
 
 def require_numbers(values: Any, name: str) -> None:
-    """Raise ValueError for complex numbers, and for entries that NumPy silently converts, such as dates and strings."""
+    """Raise ValueError for complex numbers, and for entries that NumPy silently converts, such as dates or strings."""
     # values: array or sparse matrix; name: name of the argument in error messages
     kind = values.dtype.kind
     if kind in "biuf":
@@ -146,7 +146,7 @@ def require_numbers(values: Any, name: str) -> None:
             raise ValueError(f"{name} must hold numbers, got {found} ({values.dtype}): {needed}.")
 
 
-# Entries that NumPy would silently convert to numbers: advice on how to convert them, and their types.
+# Entries that NumPy would silently convert to numbers: for each kind, advice on how to convert it, and its types.
 _NO_NUMBERS: dict[str, Any] = {
     "strings": ("convert digits by astype(float), categories by OneHotEncoder", str, bytes),
     "durations": ("divide them by a unit, as in X / np.timedelta64(1, 's')", np.timedelta64, timedelta),
@@ -160,7 +160,10 @@ _NO_NUMBERS: dict[str, Any] = {
 
 
 def as_pixels(values: Any, name: str) -> np.ndarray:
-    """Convert an array of objects to float64; keep numeric types, which may tell the range of pixel values."""
+    """Convert an array of objects to float64.
+
+    Numeric types do not change, because they may tell the range of pixel values.
+    """
     # name: name of the argument in error messages
     values = as_array(values, name)
     if values.dtype.kind not in "biuf":
@@ -169,14 +172,14 @@ def as_pixels(values: Any, name: str) -> np.ndarray:
 
 
 def is_sparse_matrix(values: Any) -> bool:
-    """Return ``scipy.sparse.issparse(values)``, but save the microsecond that this call takes for NumPy arrays."""
+    """Return ``scipy.sparse.issparse(values)``, without the microsecond that this call takes for NumPy arrays."""
     return values is not None and type(values) is not np.ndarray and bool(sp.issparse(values))
 
 
 def convert_to_csr(matrix: Any, name: str) -> Any:
     """Convert a sparse matrix to CSR format, or raise ValueError if an index lies outside of its shape.
 
-    SciPy and compiled code read at the indices without checking them.
+    The check is needed because SciPy and compiled code read memory at these indices without checks.
     """
     # name: name of the argument in error messages
     if matrix.format in ("csr", "csc", "bsr"):
@@ -195,8 +198,8 @@ def convert_to_csr(matrix: Any, name: str) -> Any:
 
 
 def _check_indices(indices, length, name):
-    # Viewed as unsigned, negative indices are too large as well. One pass then suffices, which matters for thousands
-    # of sequences.
+    # As unsigned integers, negative indices are also too large, so a single pass finds all invalid indices.
+    # One pass less matters for thousands of sequences.
     if indices.size and int(indices.view(f"u{indices.itemsize}").max()) >= length:
         raise ValueError(
             f"{name} is a damaged sparse matrix: it has indices {indices.min()} to {indices.max()} along an axis of "
@@ -205,7 +208,7 @@ def _check_indices(indices, length, name):
 
 
 def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, may_forbid: bool = True) -> np.ndarray:
-    """Convert scores to ``dtype``; by default float32 and float64 are kept, and any other type becomes float64."""
+    """Convert scores to ``dtype``; by default, float32 and float64 do not change, and other types become float64."""
     # name: name of the argument in error messages; may_forbid: whether -inf is allowed
     given = as_reals(values, name)
     if not isinstance(given, np.ndarray):
@@ -214,7 +217,7 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
     limit = SCORE_LIMITS[dtype]
     if given.dtype == dtype and sum_squares(given) <= limit**2:
         return given
-    # These two passes need no temporary array. If a score is NaN, both results are NaN.
+    # Minimum and maximum need no temporary array. If a score is NaN, both are NaN.
     smallest, largest = float(given.min(initial=0.0)), float(given.max(initial=0.0))
     if smallest == -np.inf and may_forbid:
         smallest = float(given.min(initial=0.0, where=given > -np.inf))
@@ -228,7 +231,7 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
 def sum_squares(values: np.ndarray) -> float:
     """Return the sum of squares of contiguous values, or NaN if values are not contiguous.
 
-    The sum is computed in the type of the values, faster than their maximum. It is infinity if a value is -inf.
+    The sum is computed in the type of the values, in less time than the maximum. If a value is -inf, the sum is infinite.
     """
     if not values.flags.c_contiguous:
         return np.nan
@@ -237,12 +240,12 @@ def sum_squares(values: np.ndarray) -> float:
         return float(flat.dot(flat) if len(flat) <= _MOST_BY_BLAS else np.einsum("i,i->", flat, flat))
 
 
-# Longer products start the threads of BLAS, which then occupy processors for milliseconds while they wait for work.
+# Maximum length of dot products by BLAS. For longer products, BLAS starts threads, which then wait actively for work.
 _MOST_BY_BLAS = 8192
 
 
 def compute_row_maxima(scores: np.ndarray) -> np.ndarray:
-    """Return ``scores.max(axis=1, keepdims=True)``, ten times faster if rows are short."""
+    """Return ``scores.max(axis=1, keepdims=True)``, in a way that is ten times faster if rows are short."""
     # scores: (N, K), K > 0; returns (N, 1)
     if scores.shape[1] > _LONG_ROW:
         return scores.max(axis=1, keepdims=True)
@@ -252,23 +255,23 @@ def compute_row_maxima(scores: np.ndarray) -> np.ndarray:
     return highest[:, np.newaxis]
 
 
-# Number of columns above which NumPy's maximum of each row is faster than a loop over columns.
+# Number of columns above which the maximum of each row by NumPy is faster than a loop over columns.
 _LONG_ROW = 16
 
 
 def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: float | None = None) -> None:
-    """Raise ValueError if products of weights and scores, summed over features, may pass the limit on scores."""
+    """Raise ValueError if products of weights and scores, summed over features, may exceed the limit on scores."""
     # weight: (E, R), finite; values: (T, R, ...), finite or -inf; name: name of the product in the error message
     # squares: the sum of the squared weights, if it is known
     limit = SCORE_LIMITS[values.dtype]
     squares = sum_squares(weight) if squares is None else squares
-    # By the Cauchy-Schwarz inequality, no product then passes the limit.
+    # In this case no product exceeds the limit, by the Cauchy-Schwarz inequality.
     if squares * sum_squares(values) <= limit**2:
         return
     size = np.where(np.isneginf(values), 0.0, np.abs(values)).astype(np.float64)
     largest = size.max(axis=(0, *range(2, values.ndim)), initial=0.0)
     with np.errstate(over="ignore"):
-        # The maximum over all entries is much faster than the maximum of each column, and usually suffices.
+        # First use the maximum over all entries, which is much faster than the maxima of columns and usually suffices.
         if float(max(weight.max(initial=0.0), -weight.min(initial=0.0))) * float(largest.sum()) <= limit:
             return
         largest_weight = np.abs(weight).max(axis=0, initial=0.0).astype(np.float64)
@@ -290,7 +293,7 @@ def as_array(values: Any, name: str) -> np.ndarray:
 
 
 def replace_masked_values(values: Any) -> Any:
-    """Return values unchanged, or the values of a masked array with NaN for masked entries."""
+    """Replace the masked entries of a masked array by NaN; return any other values unchanged."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     if not np.ma.is_masked(values):
@@ -304,7 +307,7 @@ def get_pandas_na() -> Any:
 
 
 def with_nan(array: np.ndarray) -> np.ndarray:
-    """Replace the missing value of pandas by NaN in an array of objects, and return the array."""
+    """Replace the missing value of pandas by NaN in an array of objects."""
     missing = get_pandas_na()
     if missing is None:
         return array
@@ -314,12 +317,12 @@ def with_nan(array: np.ndarray) -> np.ndarray:
     return found.reshape(array.shape)
 
 
-# Rows that are converted to float64 at a time: few enough that the temporary array stays in the cache.
+# Number of rows that are converted to float64 at a time, so that the temporary array fits in the cache.
 _ROWS = 8192
 
 
 def gram(features, columns):
-    """Return ``columns.T @ features`` in float64, without a float64 copy of all features."""
+    """Compute ``columns.T @ features`` in float64, without a float64 copy of all features."""
     if not isinstance(features, np.ndarray):
         return np.asarray((features.T @ columns.astype(np.float64)).T)
     if features.dtype == np.float64:
@@ -332,16 +335,16 @@ def gram(features, columns):
 
 
 def sum_columns(columns):
-    """Return the sum of each column in float64, ten times faster than NumPy's sum over the first axis."""
+    """Sum each column in float64, ten times faster than the sum over the first axis by NumPy."""
     total = np.zeros(columns.shape[1])
     for start in range(0, len(columns), _ROWS):
         rows = columns[start : start + _ROWS]
-        # Unlike ``@``, ``dot`` releases the interpreter's lock if one factor is a vector.
+        # Use ``dot``: unlike ``@``, it releases the interpreter's lock if one factor is a vector.
         total += np.ones(len(rows)).dot(rows.astype(np.float64, copy=False))
     return total
 
 
-# Number of labels above which counting is faster than sorting, and the widest range of labels that is counted.
+# Number of labels above which counting is faster than sorting, and maximum range of labels for counting.
 _MANY, _SMALL_RANGE = 1024, 64
 
 

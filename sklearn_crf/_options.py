@@ -1,4 +1,4 @@
-"""Decorator that gives a class a constructor of its annotated fields, and inherits the descriptions of fields."""
+"""Decorator that makes the constructor of a class from its annotated fields, and inherits their descriptions."""
 
 import re
 from dataclasses import dataclass, fields
@@ -7,7 +7,7 @@ from inspect import cleandoc
 from itertools import pairwise
 from typing import Any, dataclass_transform
 
-# Sections of docstrings whose entries subclasses inherit.
+# Titles of the docstring sections whose entries subclasses inherit.
 _INHERITED = ("Parameters", "Attributes")
 
 
@@ -16,8 +16,8 @@ def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
     """Add a constructor to a class, with its annotated fields as parameters.
 
     A subclass may add fields, and its docstring describes only the added fields. Descriptions of inherited fields are
-    copied from the base class, with the subclass's defaults. With ``kw_only=False`` the class's own fields come first
-    and may be passed by position. ``defaults`` replaces the defaults of inherited fields.
+    copied from the base class, with the defaults of the subclass. With ``kw_only=False``, the fields that the class
+    adds come first, and may be passed by position. ``defaults`` replaces the defaults of inherited fields.
     """
     if cls is None:
         return partial(options, kw_only=kw_only, **defaults)
@@ -31,7 +31,7 @@ def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
 
 
 def _inherit_doc_entries(cls) -> str:
-    """Return the docstring of a class, with parameters and attributes that only its bases describe."""
+    """Return the docstring of a class, with entries for the parameters and attributes that only its bases describe."""
     own = _split_sections(cls.__doc__)
     bases = [
         _split_sections(base.__doc__) for base in reversed(cls.__mro__[1:]) if "__dataclass_fields__" in vars(base)
@@ -49,7 +49,7 @@ def _inherit_doc_entries(cls) -> str:
 
 
 def _split_sections(text):
-    """Return the lines of each section of a docstring by its title; lines before the first title have the title ""."""
+    """Split a docstring into the lines of each section, by title; lines before the first title have the title ""."""
     lines = cleandoc(text or "").splitlines()
     found: dict[str, list[str]] = {"": []}
     title = ""
@@ -63,7 +63,7 @@ def _split_sections(text):
 
 
 def _split_entries(lines):
-    """Return the lines of each entry of a section by the entry's name."""
+    """Split a section into the lines of each entry, by the name of the entry."""
     found: dict[str | None, list[str]] = {}
     name = None
     for line in lines:
@@ -76,12 +76,12 @@ def _split_entries(lines):
 
 
 def _replace_default(entry, default):
-    """Return an entry with its default value replaced by another."""
+    """Replace the default value in an entry."""
     shown = f'"{default}"' if isinstance(default, str) else repr(default)
     return [re.sub(r"default=.*$", lambda found: f"default={shown}", entry[0]), *entry[1:]]
 
 
 def _render_section(title, lines):
-    """Return a section as text."""
+    """Convert the title and the lines of a section to text."""
     body = "\n".join(lines).strip("\n")
     return f"{title}\n{'-' * len(title)}\n{body}" if title else body

@@ -1,4 +1,4 @@
-"""Checks of objects from outside of the package: results of methods that users write, and pickled objects."""
+"""Checks of objects from outside of this package: results of methods that users write, and pickled objects."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 
 class ChecksOwnMethods:
-    """Mixin of base classes that users subclass: results of the users' methods are checked.
+    """Mixin for base classes that users subclass, which checks the results of methods that users write.
 
     ``_returns`` maps the name of each method to a function. The function gets the result and the arguments of the
     call. It returns the result in the types that the package needs, or raises an error. Methods of this package are not
@@ -41,7 +41,7 @@ def must_be(*kinds: type) -> Callable[..., Any]:
     return check
 
 
-# Methods that already check their results.
+# Methods whose results are already checked.
 _CHECKED: WeakSet[Callable[..., Any]] = WeakSet()
 
 
@@ -58,7 +58,7 @@ def _check_results(method, check):
 
 @contextmanager
 def errors_of(name: str) -> Iterator[None]:
-    """Let the message of a ValueError or TypeError name the method whose result was wrong."""
+    """Add the name of the method with the wrong result to the message of a ValueError or TypeError."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -69,7 +69,7 @@ def errors_of(name: str) -> Iterator[None]:
 
 @contextmanager
 def restoring(found):
-    """Convert errors within the context to a ValueError about a damaged saved object."""
+    """Convert errors within the context to a ValueError that a saved object is damaged."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -77,7 +77,7 @@ def restoring(found):
 
 
 class ChecksPickles:
-    """Mixin of dataclasses whose pickles hold only the fields, which the constructor checks again."""
+    """Mixin for dataclasses whose pickles contain only the fields, which the constructor checks again at loading."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import numpy as np
 
 
 def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping[str, str]) -> None:
-    """Raise ValueError if ``params`` sets a nested option of a parameter that holds a name or None, not an object."""
-    # examples: maps the name of a parameter to code that makes an object
+    """Raise ValueError if ``params`` sets a nested option of a parameter that is a name or None, not an object."""
+    # examples: dict from the name of a parameter to code that makes an object
     for key in params:
         name, _, option = key.partition("__")
         value = params.get(name, getattr(estimator, name, None))
@@ -21,7 +21,7 @@ def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping
 
 
 def is_asked_to_count_classes() -> bool:
-    """Return whether successive halving is calling in order to count the classes of a y with several axes.
+    """Return whether the caller is successive halving, which counts the classes of a y with several axes.
 
     Successive halving counts the classes of y to choose ``min_resources``, but only for classifiers. It then requires
     y to have one axis.

@@ -1,4 +1,4 @@
-"""Reports to the user: warnings that point to the user's own line, progress, and scikit-learn's callbacks."""
+"""Reports to the user: warnings that point to a line of the user, progress, and callbacks of scikit-learn."""
 
 import threading
 import warnings
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from sklearn.exceptions import ConvergenceWarning
 
-# Packages whose frames may lie between a line of the user and a warning: this package, its callers and dependencies.
+# Packages whose frames may be between a line of the user and a warning: this package, its callers and dependencies.
 _BETWEEN = {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threading", "contextlib", "functools"}
 
 
 class WarningState(NamedTuple):
-    """Warning settings that a thread passes on to its helper threads."""
+    """Warning settings that a thread passes to its helper threads."""
 
     caller: FrameType | None = None
     without_convergence: bool = False
@@ -35,7 +35,7 @@ def get_warning_state() -> WarningState:
 
 
 def set_warning_state(state: WarningState) -> None:
-    """Use the warning settings of another thread in this thread."""
+    """Set the warning settings of this thread to those of another thread."""
     _thread.state = state
 
 
@@ -43,7 +43,7 @@ def set_warning_state(state: WarningState) -> None:
 def without_convergence() -> Iterator[None]:
     """Turn off convergence warnings within the context."""
     before = _get_current_state()
-    # Assigned inside of the try block, so that an interrupt cannot leave the warnings turned off.
+    # Assign the state within the try block, so that an interrupt cannot leave warnings turned off.
     try:
         _thread.state = before._replace(without_convergence=True)
         yield
@@ -52,7 +52,7 @@ def without_convergence() -> Iterator[None]:
 
 
 def _find_caller() -> FrameType | None:
-    """Return the innermost frame outside of ``_BETWEEN``, or the frame that another thread has passed on."""
+    """Return the innermost frame outside of the packages ``_BETWEEN``, or the frame that another thread has passed."""
     frame = currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back
@@ -60,7 +60,7 @@ def _find_caller() -> FrameType | None:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning that points to the user's line that led here."""
+    """Issue a warning that points to the line of the user from which this package was called."""
     frame = _find_caller()
     if frame is None:
         warnings.warn(message, category, stacklevel=2)
@@ -84,7 +84,7 @@ def warn_unconverged(message: str) -> None:
 
 @contextmanager
 def open_progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[Callable[[Callable[[], str]], None]]:
-    """Yield a function ``report(summary)`` that reports one iteration, given a function that returns a summary."""
+    """Yield a function ``report(summary)`` that reports an iteration; ``summary`` is a function that returns a text."""
     if not verbose:
         yield lambda summary: None
         return
@@ -105,15 +105,15 @@ def open_progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[
 
 try:
     from sklearn.callback import CallbackSupportMixin
-except ImportError:  # scikit-learn before 1.9 has no callbacks; ABC stands in as a base class without methods
+except ImportError:  # scikit-learn before 1.9 has no callbacks, so use ABC as a base class without methods
     from abc import ABC as CallbackSupportMixin  # type: ignore[assignment]  # noqa: F401
 
 
 @contextmanager
 def fit_callbacks(estimator, X, y, max_iter):
-    """Yield a function that reports each iteration of a fit to the estimator's callbacks."""
+    """Yield a function that reports an iteration of a fit to the callbacks of the estimator."""
     # X, y: training data
-    # The yielded function takes a function that returns the current fitted attributes. It returns True to stop the fit.
+    # The yielded function gets a function that returns the current fitted attributes, and returns True to stop the fit.
     if not hasattr(estimator, "_skl_callbacks"):
         yield lambda attributes: False
         return

@@ -1,4 +1,4 @@
-"""Distribution of work: over threads of this process, or over the workers of a joblib backend."""
+"""Distribution of work over the threads of this process, or over the workers of a joblib backend."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ _Value = TypeVar("_Value")
 
 
 class cached_property(Generic[_Value]):
-    """A property that is computed once for each instance, without a lock.
+    """Property that is computed once for each instance, without a lock.
 
     Python 3.11 computes ``functools.cached_property`` under a lock, on which a process that is forked meanwhile waits
     forever. Here two threads may both compute the value, and both return the first result.
@@ -50,33 +50,33 @@ class cached_property(Generic[_Value]):
 
 
 def allocate_workspace(n: int, dtype: Any = np.float64) -> np.ndarray:
-    """Return a workspace of n numbers for one thread, without cache lines of other workspaces."""
+    """Return a workspace of n numbers for one thread, which shares no cache lines with other workspaces."""
     return np.empty(n + 2 * _LINES_APART, dtype=dtype)[_LINES_APART : _LINES_APART + n]
 
 
-# Number of four-byte numbers in two cache lines, because processors fetch cache lines in pairs.
+# Number of four-byte numbers in two cache lines; two, because processors fetch cache lines in pairs.
 _LINES_APART = 32
 
 
 class Cancelled(Exception):
-    """Exception that stops a worker at its next sweep after Ctrl-C, or after an error in an earlier task."""
+    """Exception that stops a thread at its next sweep, after Ctrl-C or after an error in an earlier task."""
 
 
 class _HelperThreads:
-    """Helper threads of this process, which sleep between calls. All callers share them."""
+    """Helper threads of this process, which all callers share and which sleep between calls."""
 
     def __init__(self):
         self.forget()
 
     def forget(self):
-        """Begin without helpers, as in a forked process: its parent's threads do not exist there."""
+        """Reset to no helpers, for example in a forked process, in which the threads of the parent do not exist."""
         self._lock = threading.Lock()
         self._executor: Any = None
         self._n_helpers = self._n_users = 0
 
     @contextmanager
     def lend_threads(self, n_helpers):
-        """Yield a function like ``Executor.submit``, for at most so many helpers at a time."""
+        """Yield a function like ``Executor.submit``, which uses at most ``n_helpers`` helpers at a time."""
         with self._lock:
             self._n_users += 1
         try:
@@ -89,7 +89,7 @@ class _HelperThreads:
         with self._lock:
             if self._n_helpers < n_helpers:
                 self._end(wait=False)
-                # Not joblib's pool: it has threads besides its workers, and the C library keeps freed memory for each.
+                # Do not use the pool of joblib, whose additional threads each retain freed memory in the C library.
                 self._executor, self._n_helpers = ThreadPoolExecutor(n_helpers), n_helpers
             return self._executor.submit(function)
 
@@ -99,7 +99,10 @@ class _HelperThreads:
         self._executor, self._n_helpers = None, 0
 
     def close(self):
-        """End the helpers, and wait for them unless they are at work. Python warns of forks while threads run."""
+        """End all helpers, and wait for them unless they are working.
+
+        Helpers end before a fork, because Python warns of forks while threads run.
+        """
         with self._lock:
             self._end(wait=not self._n_users)
 
@@ -110,10 +113,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class _SharedItems:
-    """Numbered items that several threads take one after the other.
+    """Numbered work items, which several threads take one after the other.
 
-    An error stops all later items, and an interruption stops all items. The failing item with the smallest number is
-    always begun, so that the error that is raised does not depend on threads.
+    An error stops all items with larger numbers, and an interruption stops all items. The failing item with the
+    smallest number is always started, so that the raised error does not depend on threads.
     """
 
     def __init__(self, function, n_items):
@@ -126,15 +129,18 @@ class _SharedItems:
         self.warning, self.config = get_warning_state(), get_config()
 
     def _next(self):
-        """Return the next item's number, under a lock because free-threaded Python might give it to two threads."""
+        """Return the number of the next item.
+
+        The lock is needed because free-threaded Python might give a number to two threads.
+        """
         with self.lock:
             self.n_begun += 1
             return self.n_begun - 1
 
     def work(self):
-        """Work on items until no item is left."""
+        """Process items until no item is left."""
         try:
-            # Items are taken in ascending order, so that all items after an error can be skipped.
+            # Take items in ascending order, so that all items after an error can be skipped.
             while (i := self._next()) < self.n_items and not self.errors and not self.interrupted:
                 _current.cancelled = _Cancellation(self, i)
                 try:
@@ -146,14 +152,14 @@ class _SharedItems:
             _current.cancelled = self.around
 
     def help(self):
-        """Work on items in a helper thread, with the scikit-learn configuration of the calling thread."""
+        """Process items in a helper thread, with the scikit-learn configuration of the calling thread."""
         set_warning_state(self.warning)
         with config_context(**self.config):
             self.work()
 
 
 class _Cancellation:
-    """Truth value that tells the thread that processes an item whether to stop."""
+    """Object that is true if the thread that processes an item must stop."""
 
     def __init__(self, shared, number):
         self.shared, self.number = shared, number
@@ -164,14 +170,14 @@ class _Cancellation:
 
 
 def checkpoint() -> None:
-    """Raise Cancelled if the computation was interrupted; iterative algorithms call this once a sweep."""
+    """Raise Cancelled if the computation was interrupted; iterative algorithms call this function once per sweep."""
     if getattr(_current, "cancelled", None):
         raise Cancelled
 
 
 @contextmanager
 def keep_tasks_in_process():
-    """Keep tasks of :func:`map_coarse` in this process within the context, as a fit does."""
+    """Run tasks of :func:`map_coarse` in this process while the context is active, as during a fit."""
     around = getattr(_current, "is_in_fit", False)
     try:
         _current.is_in_fit = True
@@ -181,9 +187,9 @@ def keep_tasks_in_process():
 
 
 def _share(function, n_items, n_threads):
-    """Return ``[function(i) for i in range(n_items)]``, computed by this thread and its helpers.
+    """Compute ``[function(i) for i in range(n_items)]`` in this thread and its helpers.
 
-    This thread never waits for a helper to wake up. If waking takes longer than the work, this thread does all work.
+    This thread does not wait for helpers to wake up. If waking takes longer than the work, this thread does all work.
     """
     shared, calls = _SharedItems(function, n_items), []
     with _helpers.lend_threads(n_threads - 1) as submit:
@@ -203,57 +209,58 @@ def _share(function, n_items, n_threads):
         try:
             raise error
         finally:
-            del error, shared  # otherwise traceback and error refer to each other and keep the results in memory
+            del error, shared  # break the reference cycle of traceback and error, which would retain the results
     return shared.results
 
 
 def count_threads(n_jobs: int | None) -> int:
-    """Return the number of threads for ``n_jobs``, as scikit-learn does, but without counting workers of a cluster."""
+    """Return the number of threads for ``n_jobs``, as scikit-learn does, but do not count workers of a cluster."""
     if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
         raise ValueError(f"n_jobs must be 1 for one thread, -1 for one for each core, or None; got {n_jobs!r}.")
     is_local = type(get_active_backend()[0]).__module__.startswith("joblib._parallel_backends")
-    # The number of workers of a cluster only applies to tasks of joblib.
+    # The number of workers of a cluster only applies to tasks that joblib distributes.
     with nullcontext() if is_local else parallel_config(backend="threading"):
         return min(effective_n_jobs(1 if n_jobs is None and not is_local else n_jobs), 2**31 - 1)
 
 
 def split_threads(n_jobs: int | None, n_tasks: int) -> tuple[int, int]:
-    """Return the number of tasks at a time and the number of threads of each, ``outer * inner <= n_jobs``."""
+    """Return the number of tasks at a time (outer) and of threads per task (inner), ``outer * inner <= n_jobs``."""
     n_jobs = count_threads(n_jobs)
     outer = max(1, min(n_jobs, n_tasks))
     return outer, max(1, n_jobs // outer)
 
 
 def map_tasks(function, tasks, n_jobs=None):
-    """Return ``[function(task, n_threads=inner) for task in tasks]``, computed by threads.
+    """Compute ``[function(task, n_threads=inner) for task in tasks]`` in threads.
 
     Threads suffice, because kernels release the interpreter's lock. Results are in the order of the tasks, so that sums
     do not depend on ``n_jobs``.
     """
     n_threads = count_threads(n_jobs)
     if n_threads == 1:
-        # One task after the other, so that tasks of a generator are in memory one at a time.
+        # Process one task after the other, so that only one task of a generator is in memory at a time.
         return list(_map_with_checkpoints(partial(function, n_threads=1), tasks))
     tasks = list(tasks)
     outer, inner = split_threads(n_threads, len(tasks))
     if outer == 1:
         return list(_map_with_checkpoints(partial(function, n_threads=inner), tasks))
-    # scikit-learn's Parallel resets the warning filters, which threads share, in every task, and may leave them empty.
+    # Do not use Parallel of scikit-learn, which resets the warning filters in every task and may leave them empty.
     return _share(lambda i: function(tasks[i], n_threads=inner), len(tasks), n_threads)
 
 
 def map_coarse(function, tasks, n_jobs=None, ended=None):
-    """Return the results of :func:`map_tasks`, for long tasks that ``joblib.parallel_config`` may send elsewhere.
+    """Map a function over long tasks as :func:`map_tasks` does, or on the workers of a joblib backend.
 
-    If the calling thread has set a backend of processes or of a cluster, the tasks run on its workers, one thread each,
-    and the function must be picklable. Inside of a fit, and of tasks that a worker received, they run on threads here.
+    If ``joblib.parallel_config`` has set a backend of processes or of a cluster in the calling thread, the tasks run on
+    its workers, each in one thread, and the function must be picklable. Within a fit, and within a task on a worker,
+    the tasks run in threads of the same process.
     """
     # ended: function to be called in this process after each task, by one thread at a time
     tasks = list(tasks)
     n_workers = count_external_workers(n_jobs) if len(tasks) > 1 else 0
     if n_workers < 2:
         return map_tasks(function if ended is None else _report_after(function, ended), tasks, n_jobs)
-    # Send several tasks together, because objects that are pickled with the function may be large.
+    # Send several tasks together, because the objects that are pickled with the function may be large.
     ranges = split_into_ranges(len(tasks), _LOTS * n_workers)
     parts = Parallel(n_jobs=n_jobs)(delayed(_map_in_worker)(function, tasks[start:stop]) for start, stop in ranges)
     results = [result for part in parts for result in part]
@@ -262,18 +269,18 @@ def map_coarse(function, tasks, n_jobs=None, ended=None):
     return results
 
 
-# Number of batches of tasks for each worker: a worker whose tasks are short can then take over work from others.
+# Number of groups of tasks per worker: with several groups, a worker with short tasks can process more groups.
 _LOTS = 2
 
 
 def _map_in_worker(function, tasks):
-    """Return the results of tasks; runs in the process of a worker."""
+    """Process tasks in the process of a worker, and return the results."""
     with limit_blas_threads():
         return [function(task, n_threads=1) for task in tasks]
 
 
 def _report_after(function, ended):
-    """Return the function, extended by a call of ``ended`` after each task, by one thread at a time."""
+    """Extend a function so that it calls ``ended`` after each task, in one thread at a time."""
     lock = threading.Lock()
 
     def told(task, n_threads):
@@ -286,17 +293,17 @@ def _report_after(function, ended):
 
 
 def count_external_workers(n_jobs: int | None) -> int:
-    """Return the number of workers of the user's joblib backend, or 0 if its workers are threads of this process."""
+    """Return the number of workers of the joblib backend of the user, or 0 if they are threads of this process."""
     if getattr(_current, "is_in_fit", False):
         return 0
-    # The preference only applies if no backend is set. Joblib's default would be processes.
+    # Prefer threads if no backend is set, because the default of joblib is processes.
     if getattr(get_active_backend(prefer="threads")[0], "supports_sharedmem", False) or _is_worker_of_dask():
         return 0
     return effective_n_jobs(n_jobs)
 
 
 def _is_worker_of_dask() -> bool:
-    """Return whether this thread runs a dask task, from which joblib would send tasks back to the whole cluster."""
+    """Return whether this thread runs a task of dask, from which joblib would send tasks to the whole cluster."""
     if "distributed" not in sys.modules:
         return False
     from distributed import get_worker
@@ -309,7 +316,7 @@ def _is_worker_of_dask() -> bool:
 
 
 def _map_with_checkpoints(function, items):
-    """Yield the function's result for each item, with a checkpoint before each item."""
+    """Yield the result of a function for each item, with a checkpoint before each item."""
     for item in items:
         checkpoint()
         yield function(item)
@@ -317,7 +324,7 @@ def _map_with_checkpoints(function, items):
 
 @contextmanager
 def open_range_runner(n_threads):
-    """Yield a function that shares the nodes or rows of one large problem among threads.
+    """Yield a function that divides the nodes or rows of one large problem among threads.
 
     The function ``run(kernel, n_items)`` calls ``kernel(start, stop)`` on a partition of ``range(n_items)`` and returns
     when all calls are done. Calls of a kernel must write to disjoint places, so that results do not depend on the
@@ -329,12 +336,13 @@ def open_range_runner(n_threads):
     yield partial(_run_shared, n_threads)
 
 
-# Smallest range for a thread (a hand-over takes 20 microseconds); items per thread before open_even_map yields results.
+# Minimum size of a range for a thread (starting a thread on a range takes 20 microseconds), and number of items per
+# thread that open_even_map computes before it yields results.
 _SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 
 def run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
-    """Call a kernel on the whole range, in the calling thread."""
+    """Call a kernel on the whole range in the calling thread."""
     kernel(0, n_items)
 
 
@@ -348,7 +356,7 @@ def _run_shared(n_threads, kernel, n_items, smallest_range=_SMALLEST_RANGE):
 
 
 def split_into_ranges(n_items, n_ranges=16):
-    """Return start and stop of at most ``n_ranges`` ranges that ``range(n_items)`` is split into.
+    """Split ``range(n_items)`` into at most ``n_ranges`` ranges; return the start and stop of each range.
 
     Partial sums over the ranges, added in order, are bit-identical for any number of threads.
     """
@@ -360,9 +368,9 @@ def split_into_ranges(n_items, n_ranges=16):
 
 
 def run_fixed_ranges(run, kernel, n_items, n_ranges=16):
-    """Call ``kernel(k, start, stop)`` for every range k of :func:`split_into_ranges`, shared by the threads of ``run``.
+    """Call ``kernel(k, start, stop)`` for every range k of :func:`split_into_ranges`, in the threads of ``run``.
 
-    Each call adds into a buffer for its range, and the caller sums the buffers in their order.
+    Each call adds to a buffer for its range, and the caller sums the buffers in order.
     """
     ranges = split_into_ranges(n_items, n_ranges)
 
@@ -379,7 +387,7 @@ def _get_blas_controller():
 
 
 class _SharedLimit:
-    """Limit on the threads of BLAS in the whole process: set by the first user and lifted by the last."""
+    """Limit on the number of threads of BLAS in this process, set by the first user and removed by the last user."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -388,7 +396,7 @@ class _SharedLimit:
 
     def acquire(self):
         with self.lock:
-            # Skip a limit that already holds, because setting it takes as long as the rest of a short prediction.
+            # Skip a limit that already applies, because setting it takes as long as the rest of a short prediction.
             if not self.n_users and any(library.num_threads != 1 for library in _get_blas_controller().lib_controllers):
                 self.limit = _get_blas_controller().limit(limits=1, user_api="blas")
             self.n_users += 1
@@ -406,9 +414,9 @@ _blas_limit = _SharedLimit()
 
 @contextmanager
 def limit_blas_threads():
-    """Limit BLAS to one thread within the context, so that its sums do not depend on the number of cores.
+    """Limit BLAS to one thread within the context, so that its sums do not depend on the number of processor cores.
 
-    Several threads may be in the context at the same time. The limit holds until the last one leaves.
+    Several threads may be in the context at the same time. The limit applies until the last thread leaves the context.
     """
     _blas_limit.acquire()
     try:
@@ -421,7 +429,8 @@ def limit_blas_threads():
 def open_ordered_map(n_threads):
     """Yield a function like ``map`` that works in threads and returns results in the order of the items.
 
-    It serves lists of blocks that are mapped over many times, as in training. This thread computes single blocks.
+    The function is meant for lists of blocks that are processed repeatedly, as in training. A list with a single block
+    is processed in the calling thread.
     """
     if n_threads <= 1:
         yield _map_with_checkpoints
@@ -437,9 +446,9 @@ def open_ordered_map(n_threads):
 
 @contextmanager
 def open_even_map(n_threads):
-    """Yield a function like ``map``, for items of about equal cost that are too short to be handed over one by one.
+    """Yield a function like ``map``, for items of equal cost that are too short to be sent to threads one by one.
 
-    Each thread takes a range of items. Only a few results are kept in memory until the caller has read them.
+    Each thread processes a range of items. Only a few results are in memory before the caller reads them.
     """
     if n_threads <= 1:
         yield _map_with_checkpoints

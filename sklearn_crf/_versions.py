@@ -1,4 +1,4 @@
-"""Versions of installed packages and of pickled estimators, and the vector units that kernels use."""
+"""Versions of installed packages and of pickled estimators, and the vector level of the kernels."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from sklearn_crf.kernels.vector_level import available_levels
 
 
 def show_versions() -> None:
-    """Print the versions, vector units and processors that a bug report or a timing should state.
+    """Print versions, vector units and processors, which a bug report or a report of timings should contain.
 
     At a given vector level, results of kernels are bit-identical for any number of threads. The newest level that the
     processor supports is chosen when the first kernel is imported. To choose another level, set the environment
@@ -42,9 +42,9 @@ def show_versions() -> None:
 
 
 class HoldsOptions(BaseEstimator):
-    """Base of classes with constructor parameters.
+    """Base class of classes with constructor parameters.
 
-    A pickle of an older version may lack parameters that were added later. They get their defaults.
+    A pickle of an older version may lack parameters that were added later. These parameters get their default values.
     """
 
     def __setstate__(self, state: dict) -> None:
@@ -52,7 +52,7 @@ class HoldsOptions(BaseEstimator):
 
 
 def restore_options(estimator, state, check=None):
-    """Set an estimator's state from a pickle, with defaults for constructor parameters that the pickle lacks."""
+    """Restore the state of an estimator from a pickle, with defaults for parameters that the pickle lacks."""
     # check: function of the estimator that raises an error if kernels could not use the fitted attributes
     BaseEstimator.__setstate__(estimator, defaults_of(type(estimator).__init__) | state)
     if check is not None:
@@ -60,21 +60,21 @@ def restore_options(estimator, state, check=None):
             check(estimator)
 
 
-# Cached, because training copies options, and a signature takes 20 microseconds.
+# Cache the result, because training copies options, and inspecting a signature takes 20 microseconds.
 @cache
 def defaults_of(init):
-    """Return the default of each parameter of a constructor that has one."""
+    """Return the default values of the parameters of a constructor, for parameters that have a default."""
     parameters = signature(getattr(init, "deprecated_original", init)).parameters.values()
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 def get_versioned_state(estimator):
-    """Return the state for a pickle, with the version of this package; for ``__getstate__`` of a class."""
+    """Return the state to be pickled, with the version of this package; for use in ``__getstate__``."""
     return dict(BaseEstimator.__getstate__(estimator), _sklearn_crf_version=sys.modules[__package__].__version__)
 
 
 def restore_versioned_state(estimator, state, check=None):
-    """Call :func:`restore_options`, and warn if another version made the pickle; for ``__setstate__`` of a class."""
+    """Call :func:`restore_options`, and warn if another version made the pickle; for use in ``__setstate__``."""
     state = dict(state)
     pickled_by = state.pop("_sklearn_crf_version", "before 0.1.0")
     current = sys.modules[__package__].__version__

@@ -1,4 +1,4 @@
-"""Calibration of structured probabilities by one temperature for all scores, chosen on held-out examples."""
+"""Calibration of structured probabilities by one temperature for all scores, which is chosen on held-out examples."""
 
 from dataclasses import KW_ONLY
 from numbers import Integral
@@ -26,15 +26,15 @@ from sklearn_crf.objectives import apply_temperature
 
 __all__ = ["TemperatureScaling"]
 
-# Temperatures are searched between 1 / _LARGEST and _LARGEST.
+# The temperature is searched between 1 / _LARGEST and _LARGEST.
 _LARGEST = 1e3
-# Smaller probabilities count as this value, so that one forbidden label does not determine the temperature.
+# Smaller probabilities are raised to this value, so that one forbidden label does not determine the temperature.
 _LEAST_PROBABILITY = 1e-12
 
 
 @options(kw_only=False)
 class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
-    r"""Classifier whose scores are divided by a temperature that is chosen on held-out examples.
+    r"""Classifier that divides the scores of a classifier by a temperature, which is chosen on held-out examples.
 
     .. math::
         p_T(y \mid x) \propto \exp \bigl( \mathrm{score}(x, y) / T \bigr), \qquad
@@ -159,7 +159,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _hold_out(self, fitted, X, y, weight):
         field, X = get_field_and_input(fitted, X)
-        # Dense and regression tree fields also have models, but cannot compute marginals at another temperature.
+        # Dense fields and regression tree fields also have models, but cannot compute marginals at another temperature.
         if isinstance(field, FieldClassifier):
             own = FittedField.of(field).labeler().able("marginals") if self.inference is None else self.inference
             models, inference, n_classes = field.models(X), clone(own), len(field.classes_)
@@ -168,8 +168,9 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return _LeftOut(fitted, y, weight, lambda i, T: _divide_by_temperature(found[i], T))
 
     def _get_tempered_field(self, X):
-        """Return the field with scores divided by the temperature, and the field's input; return None for other
-        classifiers.
+        """Return the field with scores divided by the temperature, and the input of the field.
+
+        For other classifiers, return None in place of the field.
         """
         check_is_fitted(self)
         field, X = get_field_and_input(self.estimator_, X)
@@ -253,10 +254,10 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
 
 class _LeftOut:
-    """Labels of held-out examples, as indices into the classes of the estimator that was fitted without them."""
+    """Labels of held-out examples, as indices into the classes of an estimator that was fitted without the examples."""
 
     # weight: (n_examples,)
-    # probability_of(i, temperature): returns the probabilities of the classes at the nodes of example i
+    # probability_of: function of i and a temperature that returns the class probabilities at the nodes of example i
 
     def __init__(self, fitted, y, weight, probability_of):
         missing = getattr(fitted, "missing_label", None)
@@ -265,7 +266,7 @@ class _LeftOut:
             flat = encoding.convert_to_label_array(labels).ravel()
             nodes = np.flatnonzero(~encoding.mask_missing_nodes(flat, missing))
             known = np.isin(flat[nodes], fitted.classes_)
-            # If a class is missing from the training examples of the fold, it has no probability to calibrate.
+            # Ignore labels of classes that are missing from the training examples of the fold, for lack of probabilities.
             nodes = nodes[known]
             self.nodes.append(nodes)
             self.columns.append(np.searchsorted(fitted.classes_, flat[nodes]))
@@ -283,7 +284,7 @@ class _LeftOut:
 
 
 def _marginals(model, inference, temperature, n_classes):
-    """Return the marginals (N, K) of a model at a temperature."""
+    """Compute the marginals (N, K) of a model at a given temperature."""
     if not len(model.n_states if isinstance(model, FactorGraph) else model.unary):
         return np.zeros((0, n_classes))
     with convergence_left_to_caller():
@@ -292,7 +293,7 @@ def _marginals(model, inference, temperature, n_classes):
 
 
 def _divide_by_temperature(probability, temperature):
-    """Divide the logarithms of probabilities by a temperature, and return the normalised probabilities."""
+    """Divide the logarithms of probabilities by a temperature, and normalise the probabilities."""
     if probability.dtype == object:
         return encoding.make_object_array([_divide_by_temperature(part, temperature) for part in probability])
     with np.errstate(divide="ignore"):

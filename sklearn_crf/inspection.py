@@ -1,4 +1,4 @@
-"""Lists of the largest fitted weights, with the names of features and labels."""
+"""Lists of the largest fitted weights, with the names of their features and labels."""
 
 from collections.abc import Iterator, Sequence
 from numbers import Integral
@@ -15,7 +15,7 @@ __all__ = ["top_features", "top_transitions"]
 
 
 class NodeWeight(NamedTuple):
-    """Weight of a node feature for a label."""
+    """Weight of a node feature for one label."""
 
     label: object
     feature: str
@@ -36,7 +36,7 @@ class Transition(NamedTuple):
 def top_features(
     estimator: Any, k: int | None = 10, *, label: object = None, feature_names: Sequence[str] | None = None
 ) -> list[NodeWeight]:
-    """Return the weights of node features with the largest absolute values, in descending order.
+    """Return the node weights with the largest absolute values, in descending order.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def top_features(
 def top_transitions(
     estimator: Any, k: int | None = 10, *, edge_feature_names: Sequence[str] | None = None
 ) -> list[Transition]:
-    """Return the weights of pairs of labels on edges with the largest absolute values, in descending order.
+    """Return the edge weights of pairs of labels with the largest absolute values, in descending order.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def top_transitions(
 
 
 def _get_field_and_names(estimator, feature_names):
-    """Return the field, and the names of the features that it was fitted on."""
+    """Return the field, and the names of the features on which it was fitted."""
     field, given = estimator, feature_names
     if isinstance(estimator, Pipeline):
         field = estimator[-1]
@@ -146,7 +146,7 @@ def _iterate_node_weights(field, names) -> Iterator[NodeWeight]:
     coef = field.coef_
     if not sp.issparse(coef):
         coef = coef.reshape(-1, n_columns, len(names)).swapaxes(0, 1).reshape(n_columns, -1)
-    coef = sp.coo_array(coef)  # columns: the features of nodes of type 0, of type 1, ...
+    coef = sp.coo_array(coef)  # columns: features for nodes of type 0, followed by features for nodes of type 1, ...
     for row, column, weight in zip(coef.row.tolist(), coef.col.tolist(), coef.data.tolist(), strict=True):
         node_type, feature = divmod(column, len(names))
         yield NodeWeight(classes[row], names[feature], weight, node_type)
@@ -160,7 +160,7 @@ def _transitions(field, names) -> Iterator[Transition]:
     n_features, classes = len(names), field.classes_.tolist()
     form = FittedField.of(field).layout.form
     if sp.issparse(field.edge_coef_):
-        found = field.edge_coef_.tocoo()  # (weights of a table, features of edges of type 0, of type 1, ...)
+        found = field.edge_coef_.tocoo()  # (weights of a table, features for edges of type 0, type 1, ...)
         entries = zip(found.col // n_features, found.col % n_features, found.row, found.data, strict=True)
     else:
         places = np.nonzero(field.edge_coef_)

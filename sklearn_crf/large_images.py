@@ -1,4 +1,4 @@
-"""Tile-by-tile predictions for an image larger than memory, with margins that grow until they suffice."""
+"""Tile-by-tile prediction of images larger than memory, with margins that grow until they suffice."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ __all__ = ["predict_in_tiles"]
 
 
 class TiledLabels(NamedTuple):
-    """Labels of an image that were predicted tile by tile."""
+    """Labels of an image, predicted tile by tile."""
 
     labels: Any  # (H, W)
     certified: bool
@@ -37,7 +37,7 @@ class TiledLabels(NamedTuple):
 
 
 class TiledValues(NamedTuple):
-    """Values of an image that were predicted tile by tile."""
+    """Values of an image, predicted tile by tile."""
 
     values: Any  # (H, W) or (H, W, D)
     difference: float
@@ -162,8 +162,8 @@ def predict_in_tiles(
             n_open, certified = found, found == 0
         certified = certified or len(margins) == 1
         if task.breaks_pairs():
-            # Tiles ignore the labels outside of their windows. Only a prediction of the whole image can avoid all
-            # forbidden pairs.
+            # The prediction of a tile ignores labels outside of its window.
+            # Only a prediction of the whole image can avoid all forbidden pairs.
             out[:] = task.predict(Rectangle(0, shape[0], 0, shape[1]))
             n_open, certified = 0, False
         gap = 0.0 if certified else task.gap(margins) if bound else np.nan
@@ -171,7 +171,7 @@ def predict_in_tiles(
 
 
 def _check_out(out, shape, dtype):
-    """Return the array for predictions, after checking its shape."""
+    """Return the array to which predictions are written, after checking its shape."""
     if out is None:
         return np.empty(shape, dtype=dtype)
     if tuple(getattr(out, "shape", ())) != shape:
@@ -180,7 +180,7 @@ def _check_out(out, shape, dtype):
 
 
 def _predict_tree_field(estimator, image, out, tiles, margin, max_margin, inference, bound):
-    """Return the predictions of a tree field, whose tiles are solved together."""
+    """Predict an image by a tree field, which solves all tiles together."""
     if inference is not None or bound:
         raise ValueError(
             f"inference and bound are not supported by {type(estimator).__name__}, whose prediction solves a linear "
@@ -200,21 +200,21 @@ def _predict_tree_field(estimator, image, out, tiles, margin, max_margin, infere
 
 
 class _TiledPrediction:
-    """Labels and models of windows of one image, by one estimator."""
+    """Labels and models of the windows of one image, computed by one estimator."""
 
     def __init__(self, estimator, image, out, inference, shape, max_margin):
         self.estimator, self.image, self.out = estimator, image, out
         self.inference, self.shape, self.max_margin = inference, shape, max_margin
         offsets = np.atleast_1d(getattr(estimator, "connectivity", 1))
-        # Largest offset between neighbours. Tree fields and dense fields reach farther, but their models are not used.
+        # Largest offset between neighbours. Larger offsets of tree fields and dense fields are not needed here.
         self.reach = 1 if offsets.ndim == 1 else int(np.abs(offsets).max())
         field = FittedField.of(estimator) if isinstance(estimator, FieldClassifier) else None
         asked = None if field is None else field.labeler(inference).decoding
         self.best: Any = None if asked is None or asked.rule != "map" else asked.inference
         self.asked: Any = asked
         self.forbidden = None if field is None else field.layout.forbidden
-        # labels_of: returns the labels of a window and which labels are certain; None if there is no proof
-        # closes: whether all labels are certain if the margin is large enough.
+        # labels_of: function that returns the labels of a window and a mask of the certain labels; None without proof
+        # closes: whether all labels are certain if the margin is large enough
         self.labels_of = self._choose_proof()
         self.closes = self.labels_of == self._label_by_cuts
 
@@ -228,7 +228,7 @@ class _TiledPrediction:
         return self._label_by_cuts if self.best is not None and len(estimator.classes_) == 2 else None
 
     def _label_by_cuts(self, model, window):
-        """Return the labels of a window and a mask of labels proven by two minimum cuts, or None without a proof."""
+        """Label a window by two minimum cuts; return labels and a mask of the proven labels, or None without a proof."""
         if count_not_submodular(model):
             return None
         ring = self.ring(window)
@@ -240,7 +240,7 @@ class _TiledPrediction:
         return (low.labels, low.labels == high.labels) if low.certified and high.certified else None
 
     def _label_by_messages(self, model, window):
-        """Return the labels of a window by messages, and a mask of labels that outside messages cannot change."""
+        """Label a window by messages; return the labels, and a mask of labels that outside messages cannot change."""
         inference, maximum = self.asked.inference, self.best is not None
         is_monotone = isinstance(inference, LoopyBP) and len(self.estimator.classes_) == 2
         find = label_between_extremes if is_monotone and not count_not_submodular(model) else label_with_error_bounds
@@ -248,7 +248,7 @@ class _TiledPrediction:
         return find(inference, model, self.ring(window), maximum=maximum, n_threads=n_threads)
 
     def pixels(self, window):
-        """Return the pixels of a window, as an X with a single example."""
+        """Return the pixels of a window as an X with a single example."""
         return np.asarray(self.image[window.slices])[np.newaxis]
 
     def is_whole(self, window):
@@ -263,7 +263,7 @@ class _TiledPrediction:
         return self.estimator.models(self.pixels(window))[0]
 
     def ring(self, window):
-        """Return a mask of the pixels of a window whose neighbours may lie outside of the window."""
+        """Mask the pixels of a window that may have neighbours outside of the window."""
         inner = np.zeros(window.shape, dtype=bool)
         low = [self.reach * (start > 0) for start in (window.top, window.left)]
         ends = zip((window.bottom, window.right), self.shape, window.shape, strict=True)
@@ -286,7 +286,7 @@ class _TiledPrediction:
         self.out[tile.slices] = self.estimator.classes_[columns]
 
     def gap(self, margins):
-        """Return a bound on the difference in score between the best labeling of the whole image and ``out``."""
+        """Return a bound on how much higher than the score of ``out`` the best score of the whole image is."""
         if self.best is None or not hasattr(self.estimator, "models"):
             raise ValueError(
                 f"bound=True needs the MAP inference of a field, but {type(self.estimator).__name__} has "
@@ -300,14 +300,14 @@ class _TiledPrediction:
             if not isinstance(own, PairwiseModel):
                 raise ValueError("bound=True needs examples without factors besides nodes and edges.")
             bound = self.best.map(own).bound
-            # Belief propagation and local searches have no bound.
+            # Belief propagation and local searches have no bound, so use the bound of TRWS.
             bound = bound if np.isfinite(bound) else TRWS().map(own).bound
             inside = columns.reshape(window.shape)[tile.inside(window)].ravel()
             gap += bound - score(own, inside) + 0.5 * self._compute_loss_between(tile, window, columns)
         return float(max(gap, 0.0))
 
     def _compute_loss_between(self, tile, window, columns):
-        """Return the largest minus the actual score, summed over the edges from a tile to other tiles."""
+        """Sum the largest score minus the actual score of each edge from a tile to other tiles."""
         model = self.model(window)
         is_own = np.zeros(window.shape, dtype=bool)
         is_own[tile.inside(window)] = True
@@ -319,12 +319,12 @@ class _TiledPrediction:
 
 
 def _slice_by_offset(y, x):
-    """Return slices of the pixels that an offset reaches from other pixels of the image."""
+    """Return slices of the pixels that the offset (y, x) reaches from other pixels of the image."""
     return tuple(slice(max(d, 0), min(d, 0) or None) for d in (y, x))
 
 
 def _certify_tiles(task, margins):
-    """Label tiles, and return the number of pixels that are not certain, or None if there is no proof for enough."""
+    """Label all tiles; return the number of uncertain pixels, or None if too few pixels are certain."""
     n_open = 0
     for tile in margins:
         n_before = np.inf
@@ -342,7 +342,7 @@ def _certify_tiles(task, margins):
             n_differing = int(np.count_nonzero(~certain))
             if not n_differing or task.is_whole(window) or 2 * margins[tile] > task.max_margin:
                 break
-            # Beliefs may depend on each other over any distance. No margin is then wide enough.
+            # Stop if a wider margin hardly helps: beliefs may depend on each other over any distance.
             if not task.closes and n_differing > _LEAST_CLOSED * n_before:
                 break
             n_before = n_differing
@@ -354,13 +354,13 @@ def _certify_tiles(task, margins):
     return n_open
 
 
-# A margin is doubled again only if doubling left at most the first fraction of pixels uncertain. If the fraction of
-# uncertain pixels in the first tile exceeds the second number, tiles only have to agree.
+# A margin is doubled again if the last doubling reduced the number of uncertain pixels to at most the first fraction.
+# If a larger fraction than the second of the pixels of the first tile is uncertain, tiles only have to agree.
 _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 
 def _agree_at_seams(task, margins):
-    """Label tiles until they agree at their seams, and return the number of pixels about which they still disagree."""
+    """Label tiles until they agree at their seams; return the number of pixels on which they still disagree."""
     thought: dict = {}
     again = list(margins)
     while again:
@@ -383,12 +383,12 @@ def _agree_at_seams(task, margins):
     return sum(n_wrong.values())
 
 
-# Number of rows and columns of neighbouring tiles in which the labels of overlapping windows have to agree.
+# Number of rows or columns beyond a tile in which the labels of its window must agree with the neighbouring tiles.
 _SEAM = 2
 
 
 def _split_into_strips(tile, seam) -> Iterator[Rectangle]:
-    """Return strips that together hold the pixels of ``seam`` outside of ``tile``."""
+    """Return strips that together contain the pixels of ``seam`` outside of ``tile``."""
     strips = (
         Rectangle(seam.top, tile.top, seam.left, seam.right),
         Rectangle(tile.bottom, seam.bottom, seam.left, seam.right),

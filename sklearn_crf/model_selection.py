@@ -30,7 +30,7 @@ __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
 
 
 class StratifiedLatticeKFold(BaseCrossValidator):
-    r"""Cross-validator whose folds have nearly equal fractions of the nodes of each class.
+    r"""Cross-validator whose folds contain nearly equal fractions of the nodes of each class.
 
     scikit-learn's ``StratifiedKFold`` needs one label per example. Here example i has a histogram
     :math:`h_{ic}`: its number of nodes of class c, divided by the number in all examples. Examples are assigned to
@@ -102,7 +102,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
             yield np.flatnonzero(fold == k)
 
     def _assign_folds(self, histograms):
-        """Return the fold of each example."""
+        """Assign each example to a fold; return the index of the fold of each example."""
         n_examples = len(histograms)
         order = np.arange(n_examples)
         if self.shuffle:
@@ -114,7 +114,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         room[: n_examples % self.n_splits] += 1
         fold = np.empty(n_examples, dtype=np.int64)
         for i in order:
-            # Growth of the sum of squares, up to a constant. Among ties, choose the fold with the most room.
+            # ``growth`` is the increase of the sum of squares, up to a constant. Of equal folds, choose the emptiest.
             growth = np.where(room > 0, total @ histograms[i], np.inf)
             ties = np.flatnonzero(growth <= growth.min() + 1e-12)
             chosen = ties[np.argmax(room[ties])]
@@ -125,7 +125,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
 
 
 def _compute_histograms(y, missing_label):
-    """Return the fraction of each class's nodes that each example holds, (n_examples, n_classes)."""
+    """Return, for each class, the fraction of its nodes that are in each example, (n_examples, n_classes)."""
     parts = []
     for i, labels in enumerate(y):
         flat = convert_to_label_array(labels).ravel()
@@ -152,7 +152,7 @@ def cross_val_predict(
     params: Any = None,
     method: str = "predict",
 ) -> np.ndarray:
-    """Return predictions for each example by an estimator that was fitted without it, in the layout of X.
+    """Predict each example by an estimator that was fitted without it; return predictions in the layout of X.
 
     scikit-learn's function of the same name fails on ragged labels and on all structured probabilities.
 
@@ -215,14 +215,17 @@ def cross_val_predict(
     )
     values = [value for value, _ in results]
     if method != "predict" and all(classes is not None for _, classes in results):
-        # Give all folds columns for the classes of all folds.
+        # Add columns to the results of each fold, for classes that only occur in other folds.
         classes = np.unique(np.concatenate([found for _, found in results]))
         values = [_spread(value, np.searchsorted(classes, found), len(classes), method) for value, found in results]
     return np.concatenate(values)[np.argsort(test, kind="stable")]
 
 
 def make_example_splits(cv, estimator, y, n_examples: int | None = None, groups=None) -> list[tuple]:
-    """Return the train and test indices of each fold, by :class:`StratifiedLatticeKFold` for classifiers by default."""
+    """Return the train and test indices of each fold.
+
+    By default, classifiers use :class:`StratifiedLatticeKFold`.
+    """
     # groups: (n_examples,)
     if cv is None or isinstance(cv, Integral):
         n_splits = 5 if cv is None else int(cv)
@@ -268,7 +271,7 @@ def _spread(value, columns, n_classes, method):
     return spread
 
 
-# Number of draws of random signs, and the probability that an audit of equally good pairs finds no difference.
+# Number of draws of random signs, and probability that an audit of equally good pairs finds no difference.
 _N_DRAWS, _COVERAGE = 2000, 0.95
 
 
@@ -284,7 +287,7 @@ def coupling_audit(
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> Bunch:
-    r"""Compare all combinations of several ways of learning and several inferences on given data.
+    r"""Compare all combinations of several learning methods and several inference methods on given data.
 
     This produces Table 1 of Kumar et al. (2005) for any task. Every estimator is fitted once for each fold, and
     predicts the held-out examples with every inference. For each pair, an estimator and an inference, the result
@@ -414,14 +417,14 @@ def coupling_audit(
 
 
 def get_field_and_input(estimator, X):
-    """Return the last step of a fitted pipeline and its transformed input, or any other estimator and X unchanged."""
+    """Return the last step of a fitted pipeline and its input; return any other estimator and X unchanged."""
     if not isinstance(estimator, Pipeline):
         return estimator, X
     return estimator[-1], (estimator[:-1].transform(X) if len(estimator) > 1 else X)
 
 
 def _audit_fold(estimator, X, y, train, test, inference, score):
-    """Fit an estimator, and return scores, losses and seconds of every inference on the held-out examples."""
+    """Fit an estimator; for every inference, return scores, losses and seconds on the held-out examples."""
     start = time.perf_counter()
     estimator.fit(take_examples(X, train), take_examples(y, train))
     fit_seconds = time.perf_counter() - start
@@ -444,7 +447,7 @@ def _audit_fold(estimator, X, y, train, test, inference, score):
 
 
 def _is_own(field, decoding):
-    """Return whether a fitted field predicts with this inference by default."""
+    """Return whether ``decoding`` is the default inference of a fitted field."""
     own = field.inference_ if isinstance(field.inference, str) and field.inference == "auto" else field.inference
     is_known = not isinstance(own, str) or own in NAMES
     asked, *known = (resolve_inference(each) for each in ((decoding, own) if is_known else (decoding,)))
@@ -452,14 +455,14 @@ def _is_own(field, decoding):
 
 
 class _Labelled(ClassifierMixin, BaseEstimator):
-    """Estimator whose predictions for X are X itself, for scikit-learn's scorers."""
+    """Estimator that returns X as predictions, for use with scorers of scikit-learn."""
 
     def predict(self, X):
         return X
 
 
 def _make_label_scorer(scoring):
-    """Return a function that scores the predicted labels of one example, given its true labels."""
+    """Make a function that scores the predicted labels of one example, given its true labels."""
     if scoring is None:
         return _accuracy
     if isinstance(scoring, str):
@@ -507,7 +510,7 @@ def _scores(estimator, truth, predicted, scoring):
 
 
 def _compute_log_losses(estimator, X, truth, decoding):
-    """Return the mean negative log-probability of the labels of each example, or NaN without marginals."""
+    """Compute the mean negative log-probability of the labels of each example, or NaN without marginals."""
     if not hasattr(estimator, "predict_proba"):
         return np.full(len(truth), np.nan)
     classes, losses = estimator.classes_, []
@@ -525,7 +528,7 @@ def _mean(values):
 
 
 def compare_with_best(scores, rng, groups=None):
-    """Return the mean scores of all pairs, and comparisons with the best pair that allow for its choice."""
+    """Return the mean scores of all pairs, and comparisons with the best pair that take its selection into account."""
     # scores: (n_pairs, n_examples), NaN for examples without a score; groups: (n_examples,) or None
     # returns: dict of arrays (n_pairs,)
     scored = ~np.isnan(scores).any(axis=0)
@@ -538,13 +541,13 @@ def compare_with_best(scores, rng, groups=None):
     mean = scores.mean(axis=1)
     best = int(np.argmax(mean))
     first, second = np.triu_indices(len(scores), 1)
-    # Sums over groups, because the examples of a group are one observation.
+    # Sum over groups, because all examples of a group count as one observation.
     summed = np.array([np.bincount(group, row) for row in scores - scores.mean(axis=0)])
     share, critical = _simulate_extremes(summed, first, second, rng)
     difference = mean - mean[best]
     of_best = summed - summed[best]
     square, n_groups = (of_best**2).sum(axis=1), summed.shape[1]
-    # Standard error of the mean over examples. Groups of examples may differ in size.
+    # ``error`` is the standard error of the mean over examples; groups may differ in size.
     error = np.sqrt(np.maximum(square - of_best.sum(axis=1) ** 2 / n_groups, 0) * n_groups / max(n_groups - 1, 1))
     error /= scores.shape[1]
     is_equal = square <= _ROUNDING * (scores**2).sum()
@@ -562,12 +565,12 @@ def compare_with_best(scores, rng, groups=None):
     }
 
 
-# A sum of squared differences counts as rounding up to this fraction of the sum of squared scores.
+# Sums of squared differences up to this fraction of the sum of squared scores are regarded as rounding errors.
 _ROUNDING = 1e-24
 
 
 def _simulate_extremes(summed, first, second, rng):
-    """Compute the distribution of the largest difference between two pairs under random signs of the groups.
+    """Simulate the distribution of the largest difference between two pairs under random signs of the groups.
 
     The signs do not change the sum of squares of a difference. The ratio of the sum to the root of the sum of squares
     is therefore equivalent to Student's t.
@@ -590,11 +593,11 @@ def _simulate_extremes(summed, first, second, rng):
     largest.sort()
 
     def share(ratio):
-        # The observed signs count as one more draw.
+        # The observed signs are one additional draw.
         at_least = _N_DRAWS - np.searchsorted(largest, ratio * (1 - 1e-9), side="left")
         return (1 + at_least) / (1 + _N_DRAWS)
 
-    # The largest ratio that is not significant.
+    # ``ratio`` is the largest ratio that is not significant.
     ratio = largest[int(np.ceil(_COVERAGE * (_N_DRAWS + 1))) - 1]
     critical = np.inf if ratio >= 1 - 1e-9 else ratio * np.sqrt((n_groups - 1) / (1 - ratio**2))
     return share, critical

@@ -1,4 +1,4 @@
-"""Multi-label classification by a field with a node for each label."""
+"""Multi-label classification by a field that has a node for each label."""
 
 from typing import Any, ClassVar
 
@@ -29,7 +29,7 @@ __all__ = ["MultiLabelField", "chow_liu_edges"]
 
 
 def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.ndarray:
-    r"""Return the edges of the spanning tree of labels with the most mutual information (Chow and Liu, 1968).
+    r"""Return the edges of the spanning tree over labels with the largest mutual information (Chow and Liu, 1968).
 
     .. math::
         \max_{T \text{ a spanning tree}} \; \sum_{(a, b) \in T} \sum_{u, v \in \{0, 1\}}
@@ -66,30 +66,30 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     joint = counts / (total + 4)
     expected = joint.sum(axis=1)[:, None] * joint.sum(axis=0)[None]
     information = (joint * np.log(joint / expected)).sum(axis=(0, 1))
-    # Lengths are at least 1, because SciPy takes a length of 0 for a missing edge.
+    # Lengths are at least 1, because SciPy interprets a length of 0 as a missing edge.
     length = 1 + information.max() - information
     tree = sp.coo_array(minimum_spanning_tree(np.triu(length, k=1)))
     edges = np.stack([np.minimum(tree.row, tree.col), np.maximum(tree.row, tree.col)], axis=1)
     return edges[np.lexsort(edges.T[::-1])].astype(np.int32)
 
 
-# Largest number of labels for which "auto" means "full": they have 2^15 joint states.
+# Maximum number of labels for which "auto" means "full"; this number of labels has 2^15 joint states.
 _MOST_JOINED = 15
 
 
 def _make_default_field():
-    # Predicts the most probable combination of labels, because the score counts rows whose labels are all correct.
+    # Predict the most probable combination of labels, because the score counts rows whose labels are all correct.
     return TRWCRF(pairwise="ising", inference="map", max_iter=1000)
 
 
 def _has_probabilities(estimator):
-    # If the field has no distribution, the AttributeError says what to do.
+    # If the field has no distribution, accessing predict_proba raises an AttributeError that says what to do.
     return bool(getattr(estimator, "estimator_", estimator.estimator or _make_default_field()).predict_proba)
 
 
 @options(kw_only=False)
 class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    r"""Multi-label classifier whose labels depend on each other, as a field with a node for each label.
+    r"""Multi-label classifier that models dependent labels by a field with a node for each label.
 
     .. math::
         p(y \mid x) \propto \exp \Bigl( \sum_{l} y_l (w_l^\top x + b_l)
@@ -206,7 +206,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         weight = encoding.scale_sample_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
         graph = Graph(n_labels, _edges(self.structure, Y, weight))
         field = _make_default_field() if self.estimator is None else clone(self.estimator)
-        field.set_params(classes=[0, 1])  # needed if no row, or every row, has a label
+        field.set_params(classes=[0, 1])  # needed if all labels in Y are equal
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
         self.estimator_ = field.fit(_examples(X, graph), Y, **options)
         self.edges_ = np.array(graph.edges)
@@ -245,7 +245,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def predict_proba(
         self, X: ArrayLike, evidence: ArrayLike | None = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
-        """Predict the probability of each label, which is its marginal in the field.
+        """Predict the probability of each label, which is the marginal probability of its node in the field.
 
         Parameters
         ----------
@@ -328,7 +328,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return _examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
     def _build_prediction_examples(self, X, evidence):
-        """Return examples that hold one or more rows each, and their known labels or None."""
+        """Build examples that contain one or more rows each; return the examples and their known labels or None."""
         if evidence is not None:
             examples = self._build_fitted_examples(X)
             return examples, self._read_evidence(evidence, len(examples))
@@ -354,7 +354,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
 
 def _table(y):
-    """Return y as an array (n_samples, n_labels)."""
+    """Convert y to an array (n_samples, n_labels)."""
     if y is None:
         raise ValueError("MultiLabelField requires y to be passed, but the target y is None.")
     require_one_label_each(y, "MultiLabelBinarizer().fit_transform(y) makes zeros and ones of sets of labels.")
@@ -372,7 +372,7 @@ def _table(y):
 
 
 def _encode_indicator(y):
-    """Return the two values in y in sorted order, and an int32 table with 1 for the larger value."""
+    """Return the two values in y in ascending order, and an int32 table in which 1 stands for the larger value."""
     y = _table(y)
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         check_classification_targets(y)
@@ -400,7 +400,7 @@ def _edges(structure, Y, weight):
 
 
 def _examples(X, graph):
-    """Return an example for each row, with the row's features at the node of every label."""
+    """Build an example for each row, in which every node (label) has the features of the row."""
     if not sp.issparse(X):
         return RowFields(X, graph)
     types = _types_of(graph, 1, X.dtype)
@@ -409,7 +409,7 @@ def _examples(X, graph):
 
 
 def _build_joined_examples(X, graph):
-    """Return examples for rows; if rows are sparse and the graph has no cycle, each example holds many rows."""
+    """Build examples from rows; if rows are sparse and the graph has no cycle, each example contains many rows."""
     if not (sp.issparse(X) and graph.is_forest):
         return _examples(X, graph)
     n_labels, examples = graph.n_nodes, []
@@ -428,7 +428,7 @@ _NODES_TOGETHER = 4096
 
 
 def _types_of(graph, n_rows, dtype):
-    """Return types and edge features of ``n_rows`` copies of the graph, with own weights for each node and edge."""
+    """Return types and edge features for ``n_rows`` copies of a graph in which all nodes and edges have own weights."""
     return {
         "node_type": np.tile(np.arange(graph.n_nodes), n_rows),
         "edge_type": np.tile(np.arange(graph.n_edges), n_rows),
@@ -437,5 +437,5 @@ def _types_of(graph, n_rows, dtype):
 
 
 def _join(predicted):
-    """Return the predictions of all rows as one array, also if there are several arrays of some rows each."""
+    """Concatenate predictions to one array for all rows, if there are several arrays."""
     return np.concatenate(predicted) if predicted.dtype == object else predicted

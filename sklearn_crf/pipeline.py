@@ -1,4 +1,4 @@
-"""Pipelines that also have the additional methods of a field, such as ``predict_topk`` and ``certify``."""
+"""Pipelines with the additional methods of fields, such as ``predict_topk`` and ``certify``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +17,14 @@ __all__ = ["make_pipeline"]
 
 def _last_step_has(method: str) -> Callable:
     def check(self: pipeline.Pipeline) -> bool:
-        getattr(self.steps[-1][1], method)  # raises the AttributeError that users see
+        getattr(self.steps[-1][1], method)  # raises the AttributeError for users
         return True
 
     return check
 
 
 class FieldPipeline(pipeline.Pipeline):
-    """A scikit-learn pipeline with the additional methods of the field that is its last step.
+    """Pipeline of scikit-learn with the additional methods of its last step, which is a field.
 
     Transformers before the field that have no ``missing_label`` of their own use the field's ``missing_label``.
 
@@ -79,7 +79,7 @@ class FieldPipeline(pipeline.Pipeline):
 
     @available_if(_last_step_has("certify"))
     def certify(self, X: Any, **params: Any) -> Certificates:
-        """Return upper bounds on the scores of the best labelings, and how much less the predicted labelings score."""
+        """Return upper bounds on the scores of best labelings, and their gaps to the scores of predicted labelings."""
         return self._ask("certify", X, **params)
 
     @available_if(_last_step_has("models"))
@@ -94,7 +94,7 @@ class FieldPipeline(pipeline.Pipeline):
 
 
 def make_pipeline(*steps: Any, memory: Any = None, verbose: bool = False) -> FieldPipeline:
-    """Make a :class:`FieldPipeline` whose steps are named by their classes, in lower case.
+    """Make a :class:`FieldPipeline`; the name of each step is the name of its class in lower case.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Training data in shards, and executors that call functions on the shards."""
+"""Shards of training data, and executors that call functions on shards."""
 
 from sklearn_crf.distributed._clusters import ClusterExecutor, ClusterGoneError, DaskExecutor, RayExecutor
 from sklearn_crf.distributed._executors import Executor, LocalExecutor, Shard

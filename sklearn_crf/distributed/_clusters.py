@@ -1,4 +1,4 @@
-"""Executors for clusters, which keep shards in actors on the workers of dask or Ray."""
+"""Executors for clusters of dask or Ray, which keep shards in actors on the workers."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -17,16 +17,16 @@ from sklearn_crf.distributed._sums import compute_tree_order, find_whole_subtree
 
 
 class ClusterGoneError(RuntimeError):
-    """Raised if the cluster that holds the shards does not answer or has no workers left."""
+    """Error that the cluster with the shards does not answer or has no workers left."""
 
 
 class ClusterExecutor(Executor):
-    """Base class of executors whose shards are in actors: objects that live in other processes of a cluster.
+    """Base class of executors whose shards are in actors, which are objects in the processes of a cluster.
 
-    Shards are dealt to actors in turn, or nearly so if their number is not a power of two. Each actor holds whole
-    subtrees of :func:`~sklearn_crf.distributed.sum_in_tree_order` and sends back one sum for each. A function and its
-    arguments are sent to an actor once for all its shards. If an actor dies, another one takes its place and loads its
-    shards again.
+    Shards are assigned to actors in turn, or nearly so if the number of actors is not a power of two. Each actor has
+    whole subtrees of :func:`~sklearn_crf.distributed.sum_in_tree_order`, and returns one sum for each subtree. A
+    function and its arguments are sent once to each actor, not once per shard. If an actor dies, another actor replaces
+    it and loads its shards again.
     """
 
     name: ClassVar[str] = ""
@@ -35,7 +35,7 @@ class ClusterExecutor(Executor):
         self._shards = list(shards)
         n_shards, order = len(self._shards), compute_tree_order(range(len(self._shards)))
         blocks = split_into_even_blocks(0, n_shards, n_actors)
-        # Indices of the shards of each actor, and its subtrees, in the order of the leaves.
+        # The indices of the shards of each actor, and the subtrees of each actor, in the order of the leaves.
         self._numbers = [order[start:stop] for start, stop in blocks]
         self._subtrees = [find_whole_subtrees(start, stop, 0, n_shards) for start, stop in blocks]
         self._actors: list = [None] * n_actors
@@ -71,7 +71,7 @@ class ClusterExecutor(Executor):
                 start_next_of(k)
         for number, (k, n) in sorted(places.items()):
             with self._name_cluster_in_errors():
-                # The actor works on its next shard while the caller uses the result of this one.
+                # Start the next shard of this actor now: the actor then works while the caller uses the result.
                 start_next_of(k)
                 found = self._wait_for(k, calls.pop(number), ("result", sent, n))
             yield _require_success(found)
@@ -89,13 +89,13 @@ class ClusterExecutor(Executor):
             ) from error
 
     def _collect_actor_results(self, method, sent):
-        """Return the results of a method of each actor, after replacing actors that have died."""
+        """Call a method of each actor and return the results; actors that have died are replaced."""
         requests = [(method, sent)] * len(self._actors)
         calls = [self._get_result_or_none(self._start, k, request) for k, request in enumerate(requests)]
         return [self._wait_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
 
     def _wait_for(self, k, call, request):
-        """Return the result of an actor, or of the actor that replaced it."""
+        """Wait for the result of an actor, or of the actor that replaced it."""
         for _ in range(_MOST_WAITS):
             found = None if call is None else self._get_result_or_none(self._result, k, call)
             if found is not None:
@@ -105,7 +105,7 @@ class ClusterExecutor(Executor):
         raise ClusterGoneError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over shards.")
 
     def _get_result_or_none(self, step, k, argument):
-        """Return the result of a step on an actor, or None if the actor has died."""
+        """Do a step with an actor and return its result, or None if the actor has died."""
         try:
             return step(k, argument)
         except Exception as error:
@@ -114,26 +114,26 @@ class ClusterExecutor(Executor):
             return None
 
     def _held(self, k):
-        """Return the arguments of an actor's :class:`Holder`: its pickled shards, and the sizes of its subtrees."""
-        # Dask would consider a worker broken if it cannot unpickle its arguments.
+        """Return the arguments for the :class:`Holder` of an actor: pickled shards, and the sizes of its subtrees."""
+        # Pickle the shards here, because dask considers a worker broken if it cannot unpickle arguments.
         shards = [self._shards[number] for number in self._numbers[k]]
         return self._dumps(shards), [high - low for low, high in self._subtrees[k]]
 
     def _dumps(self, data):
-        """Pickle functions, even if they are not defined in a module, and their arguments, to be sent to all actors."""
+        """Pickle a function and its arguments for all actors, even if the function is not defined in a module."""
         raise NotImplementedError(type(self).__name__)
 
     def _replace(self, k):
-        """Create an actor, which replaces a dead actor if there is one."""
+        """Create actor number k, or replace it if it has died."""
         raise NotImplementedError(type(self).__name__)
 
     def _start(self, k, request):
-        """Start the call of a method of an actor, without waiting for it."""
+        """Start to call a method of an actor, without waiting for the result."""
         # request: name of the method, the result of ``_dumps``, and further arguments
         raise NotImplementedError(type(self).__name__)
 
     def _result(self, k, call):
-        """Return the result of a call of an actor's method."""
+        """Wait for the result of a call that :meth:`_start` has started."""
         raise NotImplementedError(type(self).__name__)
 
     def _is_of_actor(self, error):
@@ -141,12 +141,12 @@ class ClusterExecutor(Executor):
         raise NotImplementedError(type(self).__name__)
 
     def _is_of_cluster(self, error):
-        """Return whether an error means that the whole cluster has gone away."""
+        """Return whether an error means that the whole cluster is lost."""
         raise NotImplementedError(type(self).__name__)
 
 
 class DaskExecutor(ClusterExecutor):
-    """Executor with shards on the workers of a dask cluster; each stays on one worker while the worker lives.
+    """Executor whose shards are on the workers of a dask cluster; a shard stays on one worker as long as it is alive.
 
     If a worker dies, another worker loads its shards again.
     """
@@ -161,7 +161,7 @@ class DaskExecutor(ClusterExecutor):
         super().__init__(shards, n_actors)
 
     def _reaches_workers(self):
-        """Return whether to call workers directly instead of through the scheduler, unless the user has decided."""
+        """Return whether to call workers directly, not through the scheduler; a setting by the user has priority."""
         if self.client.direct_to_workers is not None:
             return self.client.direct_to_workers
         home = next(iter(self._count_worker_threads()))
@@ -183,7 +183,7 @@ class DaskExecutor(ClusterExecutor):
                 self.client.direct_to_workers = chosen
 
     def _count_worker_threads(self):
-        """Return the number of threads of each worker by address; waits for workers that may be restarting."""
+        """Return the number of threads of each worker by address, after waiting for workers that may be restarting."""
         for _ in range(20 * _MOST_WAITS):
             found = self.client.nthreads()
             if found:
@@ -200,14 +200,14 @@ class DaskExecutor(ClusterExecutor):
         workers = self._count_worker_threads()
         free = [home for home in workers if home not in self._homes]
         self._homes[k] = home = (free or list(workers))[k % len(free or workers)]
-        # An actor, because a task would go through the scheduler, with several times the delay of an actor's call.
+        # Use an actor: a task would go through the scheduler, which takes several times as long as a call of an actor.
         self._actors[k] = self.client.submit(
             Holder, *self._held(k), workers[home], workers=[home], actor=True, pure=False
         )
 
     def _start(self, k, request):
         if not hasattr(self._actors[k], "results"):
-            # Before the actor exists, this is a future that returns it.
+            # Before the actor exists, this entry is a future that returns the actor.
             self._actors[k] = self._wait_while_alive(k, self._actors[k].result)
         method, *arguments = request
         return getattr(self._actors[k], method)(*arguments)
@@ -216,7 +216,7 @@ class DaskExecutor(ClusterExecutor):
         return (self._wait_while_alive(k, call.result),)
 
     def _wait_while_alive(self, k, result):
-        """Wait for a result while the worker lives: dask itself keeps waiting for workers that are gone."""
+        """Wait for a result as long as the worker is alive, because dask waits forever for lost workers."""
         while True:
             try:
                 return result(timeout=_PATIENCE)
@@ -225,11 +225,11 @@ class DaskExecutor(ClusterExecutor):
                     raise _WorkerGoneError from None
 
     def _is_of_actor(self, error):
-        # Do not replace an actor after ImportError: its successor would fail in the same way.
+        # Do not replace an actor after ImportError, because the new actor would fail in the same way.
         return not isinstance(error, ImportError) and self._is_running()
 
     def _is_of_cluster(self, error):
-        # Errors of functions are returned as results. Errors that are raised come from dask and have many types.
+        # Errors of functions are returned as results. Errors that are raised come from dask and are of many types.
         return not self._is_running()
 
     def _is_running(self):
@@ -242,9 +242,9 @@ class DaskExecutor(ClusterExecutor):
 
 
 class RayExecutor(ClusterExecutor):
-    """Executor with shards in actors of a Ray cluster; each stays in one actor while the actor lives.
+    """Executor whose shards are in actors of a Ray cluster; a shard stays in one actor as long as it is alive.
 
-    There is an actor for each processor. If an actor dies, another one takes its place and loads its shards again.
+    There is one actor for each processor. If an actor dies, another actor replaces it and loads its shards again.
     """
 
     name = "Ray"
@@ -260,20 +260,20 @@ class RayExecutor(ClusterExecutor):
             raise RuntimeError(
                 "The Ray cluster has no processors: start it with processors, for example ray.init(num_cpus=2)."
             )
-        # Actors reserve no processors, because the actors of an earlier fit may still be alive.
+        # Actors reserve no processors, because actors of an earlier fit may still be alive.
         self._make_actor = ray.remote(scheduling_strategy="SPREAD")(Holder).remote
         super().__init__(shards, n_actors)
 
     def __del__(self):
-        # At interpreter exit Ray may already be shut down.
+        # When the interpreter exits, Ray may already be shut down.
         if getattr(self, "_actors", None) and self._ray.is_initialized():
             for actor in self._actors:
                 self._ray.kill(actor)
 
     def _dumps(self, data):
         sent = _pickle_with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
-        # Up to 64 KB are sent with each call, which is faster. More go to each machine once and are shared by
-        # processes.
+        # Send up to 64 KB with each call, which is faster. Larger data are sent once to each machine, where
+        # processes share them.
         return sent if sum(map(len, sent)) < 2**16 else self._ray.put(sent)
 
     def _replace(self, k):
@@ -287,7 +287,7 @@ class RayExecutor(ClusterExecutor):
         return (self._ray.get(call),)
 
     def _is_of_actor(self, error):
-        # An actor that could not be created, for instance because modules are missing, would fail again.
+        # If an actor could not be created, for instance because modules are missing, a new actor would also fail.
         is_broken = getattr(error, "actor_init_failed", False)
         return isinstance(error, self._ray.exceptions.RayActorError) and not is_broken
 
@@ -296,7 +296,7 @@ class RayExecutor(ClusterExecutor):
 
 
 class Holder:
-    """Shards in an actor, as the leaves of whole subtrees in order."""
+    """Shards in an actor; they are the leaves of whole subtrees, in order."""
 
     # sent: the pickled shards; subtrees: number of leaves of each subtree
 
@@ -305,11 +305,11 @@ class Holder:
         self._threads = ThreadPoolExecutor(n_threads)
 
     def results(self, sent):
-        """Return the results of a function for each shard, with errors as results."""
+        """Call a function for each shard, and return the results; errors are returned as results."""
         return list(self._map_own(_catch_failure, sent))
 
     def sums(self, sent):
-        """Return the sums of a function's results over each subtree, or the first error."""
+        """Call a function for each shard, and return the sum of the results over each subtree, or the first error."""
         found = self._map_own(_call, sent)
         try:
             return [sum_leaves(found, size) for size in self._subtrees]
@@ -317,7 +317,7 @@ class Holder:
             return _Failure(error)
 
     def result(self, sent, number):
-        """Return the result of a function for the shard at a position in this actor, or its error."""
+        """Call a function for the shard at a position in this actor, and return the result or the error."""
         return next(self._map_own(_catch_failure, sent, slice(number, number + 1)))
 
     def _map_own(self, call, sent, chosen=slice(None)):
@@ -326,7 +326,7 @@ class Holder:
 
 
 def _pickle_with_buffers(dumps, data):
-    """Pickle data and return its bytes, followed by arrays, which are not copied."""
+    """Pickle data; return the pickle, followed by the contents of large arrays, which are not copied."""
     buffers: list = []
     head = dumps(data, buffer_callback=buffers.append)
     return [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
@@ -337,7 +337,7 @@ def _call(function, shard, broadcast):
 
 
 class _Failure(NamedTuple):
-    """An error of a function or loader, returned instead of raised: a cluster would hide it or take it for its own."""
+    """Error of a function or loader, which is returned, because a cluster could hide or misinterpret a raised error."""
 
     error: Exception
 
@@ -356,8 +356,8 @@ def _catch_failure(function, shard, broadcast):
 
 
 class _WorkerGoneError(Exception):
-    """Raised if the worker of an actor is no longer part of the cluster."""
+    """Error that the worker of an actor is no longer part of the cluster."""
 
 
-# Seconds between two checks that a worker is alive, and maximum number of waits for an actor's worker.
+# Seconds between two checks that a worker is alive, and maximum number of waits for the worker of an actor.
 _PATIENCE, _MOST_WAITS = 2.0, 30

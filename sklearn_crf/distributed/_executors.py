@@ -1,4 +1,4 @@
-"""Executors, which hold the shards of training data and call functions on them."""
+"""Executors, which hold shards of training data and call functions on these shards."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from sklearn_crf.distributed._sums import compute_tree_order, sum_in_tree_order,
 
 
 class Shard:
-    """One part of the training data, in the process that works on it.
+    """One part of the training data, in the process that works on this part.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Shard:
 
     @contextmanager
     def named_in_errors(self) -> Iterator[None]:
-        """Return a context manager that adds the name of the shard to ValueError and TypeError."""
+        """Return a context manager that adds the name of the shard to each ValueError and TypeError."""
         try:
             yield
         except (ValueError, TypeError) as error:
@@ -92,7 +92,7 @@ class Shard:
 
 
 def _outline(data):
-    """Return a hash of the numbers and shapes of the examples and labels."""
+    """Compute a hash of the numbers and shapes of examples and labels."""
     return hash(tuple(_shapes(part) for part in data[:2]))
 
 
@@ -107,8 +107,8 @@ def _shapes(values):
 class Executor:
     """Base class of executors, which hold the shards of a :class:`~sklearn_crf.Shards` and call functions on them.
 
-    A shard stays in one place, along with the state that functions keep in its ``memory``. If its worker is lost, the
-    shard is loaded again elsewhere, with an empty memory.
+    A shard stays in one process, along with the state that functions store in its ``memory``. If this process is lost,
+    the shard is loaded again in another process, with an empty memory.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class Executor:
     def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
         """Call a function on every shard and yield the results one by one.
 
-        This implementation calls :meth:`map`. Executors that can hold few results at a time override it.
+        This implementation calls :meth:`map`. Executors override this method if they can store few results at a time.
 
         Parameters
         ----------
@@ -161,7 +161,8 @@ class Executor:
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
         """Call a function on every shard and return the sum of its results.
 
-        This implementation sums the results of :meth:`map`. Executors that can sum where the shards are override it.
+        This implementation sums the results of :meth:`map`. Executors override this method if they can sum the results
+        in the processes that have the shards.
 
         Parameters
         ----------
@@ -178,7 +179,7 @@ class Executor:
 
 
 class LocalExecutor(Executor):
-    """Executor that works on shards in this process, one after the other.
+    """Executor that processes shards in this process, one after the other.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Objects that stay with their shards, with numbered steps that are repeated if a worker is lost."""
+"""Objects that are stored with shards and changed by numbered steps, which are repeated if a worker is lost."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,9 +10,9 @@ from sklearn_crf.distributed._shards import Shards
 
 
 class KeptObjects:
-    """An object for each shard, which is created and stays where the shard is, and changes step by step.
+    """Collection of one object per shard; each object is in the process of its shard, and changes in steps.
 
-    The state that an object carries from step to step is a function of the steps. If a worker is lost, another worker
+    The state that an object carries from step to step is determined by the steps. If a worker is lost, another worker
     creates the object again and repeats the steps, so that results do not change. Executors may call a function twice
     on a shard.
     """
@@ -29,7 +29,7 @@ class KeptObjects:
         self.n_steps = 0
 
     def each(self, function: Callable, *arguments: Any, changes: bool = True) -> list:
-        """Return the results of a function called on each object."""
+        """Call a function on each object, and return the results."""
         # function: callable(object, *arguments) -> object
         return [result for (result,) in self._call_each(self._shards.map, function, arguments, changes)]
 
@@ -41,14 +41,15 @@ class KeptObjects:
         is_lasting: bool = True,
         known: tuple | None = None,
     ) -> Any:
-        """Return the sum of the results of a function called on each object."""
+        """Call a function on each object, and return the sum of the results."""
         # function: callable(object, *arguments) -> object
         (found,) = self._call_each(self._shards.sum, function, arguments, changes, is_lasting, known)
         return found
 
     def shorten(self) -> None:
-        """Forget all steps except lasting steps and the last step, so that they are not repeated after a worker is
-        lost.
+        """Forget steps, so that they are not repeated after a worker is lost.
+
+        Lasting steps and the last step are not forgotten.
         """
         self._steps = [step for step in self._steps[:-1] if step.is_lasting] + self._steps[-1:]
 
@@ -63,7 +64,7 @@ class KeptObjects:
             brief = step if known is None else step._replace(arguments=known)
             found = engine(_call, _Request(self._plan.key, brief))
         if found is None or (isinstance(found, list) and None in found):
-            # No shard has the objects yet, or a shard has moved to another worker since the last step.
+            # The objects do not exist yet, or a shard has moved to another worker since the last step.
             found = engine(_call, _Request(self._plan.key, step, (self._plan, self._steps)))
             self._is_known = True
         if changes:
@@ -73,7 +74,7 @@ class KeptObjects:
 
 
 class _Plan(NamedTuple):
-    """How to create the object of a shard, and the keys under which the shard keeps its state and the object."""
+    """Function that creates the object of a shard, and the keys under which the shard stores object and state."""
 
     key: str
     make: Callable
@@ -82,7 +83,7 @@ class _Plan(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A function to call on an object, with its further arguments."""
+    """One step: a function to call on an object, and further arguments of the function."""
 
     call: int  # number of the call, so that an interrupted step is not mistaken for its successor
     number: int  # number of earlier steps
@@ -95,11 +96,11 @@ class _Step(NamedTuple):
 class _Request(NamedTuple):
     key: str
     step: _Step
-    past: tuple | None = None  # plan and steps to repeat, for shards without the object
+    past: tuple | None = None  # plan, and steps to repeat, for shards that do not have the object
 
 
 class _Kept:
-    """State of an object, which stays with the shard, and the object itself while it is in memory."""
+    """State of an object, which is stored with the shard, and the object itself while it is in memory."""
 
     def __init__(self, plan):
         self.plan = plan
@@ -107,7 +108,7 @@ class _Kept:
         self.carried = self.last = self.object = None
 
     def call(self, shard, step):
-        """Return the result of a step's function called on the object."""
+        """Make a step: call its function on the object, and return the result."""
         with limit_blas_threads(), shard.named_in_errors():
             kept = self._object_of(shard)
             found = step.function(kept, *step.arguments)
@@ -117,7 +118,7 @@ class _Kept:
         return found
 
     def _object_of(self, shard):
-        """Return the object, created again if it was dropped."""
+        """Return the object, after creating it again if it was dropped."""
         key, found = (self.plan.key, self.object) if self.plan.stays else shard.cache.get(self.plan.slot, (None, None))
         if found is None or key != self.plan.key:
             found = self.plan.make(shard)
@@ -131,9 +132,9 @@ class _Kept:
 
 
 def _call(shard, request):
-    """Return a tuple of the step's result, or None if the shard has not made all earlier steps."""
+    """Make a step; return its result in a tuple, or None if the shard has not made all earlier steps."""
     kept, step = shard.memory.get(request.key), request.step
-    # A step that was the last one made is not made again.
+    # If this step was already made, and no other step after it, do not make it again.
     if kept is None or not (step.number == kept.n_steps or step.call == kept.last_call):
         if request.past is None:
             return None
@@ -142,7 +143,7 @@ def _call(shard, request):
 
 
 def _repeat(shard, plan, steps):
-    """Create the object again, repeat all steps, and return its state."""
+    """Create an object again, repeat all its steps, and return its state."""
     kept = shard.memory[plan.key] = _Kept(plan)
     shard.cache.pop(plan.slot, None)
     for step in steps:

@@ -1,4 +1,4 @@
-"""Shards: parts of training data that are loaded where they are used."""
+"""Shards: parts of training data, each loaded in the process that uses it."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
@@ -81,7 +81,7 @@ class Shards:
 
     @classmethod
     def from_arrays(cls, parts: Iterable[tuple], client: Any = None) -> "Shards":
-        """Make shards of data in memory.
+        """Make shards from data in memory.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class Shards:
 
     @classmethod
     def from_dask(cls, parts: Any, client: Any = None) -> "Shards":
-        """Make a shard of each part of a dask bag or of delayed dask objects.
+        """Make a shard from each partition of a dask bag, or from each of several delayed dask objects.
 
         The task graph of a part is sent to the worker that has the shard, and is computed there.
 
@@ -147,7 +147,7 @@ class Shards:
 
     @classmethod
     def _from_sources(cls, sources, client, keep):
-        """Make shards of some sources, named by their index."""
+        """Make a shard from each source, named by its index."""
         shards = cls.__new__(cls)
         shards._hold([Shard(k, f"shard {k}", source) for k, source in enumerate(sources)], client, keep)
         return shards
@@ -169,11 +169,11 @@ class Shards:
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         refuse_shards("This call")
 
-    # Code that mistakes shards for data gets the same error.
+    # Raise the same error in code that treats shards as data.
     __iter__ = __getitem__ = __array__
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> list:
-        """Call a function on every shard, where the shard is.
+        """Call a function on every shard, in the process that has the shard.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class Shards:
         return list(self._in_order(found, "map"))
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> Any:
-        """Call a function on every shard, where the shard is, and return the sum of its results.
+        """Call a function on every shard, in the process that has the shard, and return the sum of the results.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class Shards:
     def apply(
         self, estimator: Any, method: str = "predict", write: Callable[[int, Any], Any] | None = None, **options: Any
     ) -> list:
-        """Call a method of a fitted estimator with the X of every shard, where the shard is.
+        """Call a method of a fitted estimator with the X of every shard, in the process that has the shard.
 
         Parameters
         ----------
@@ -271,7 +271,7 @@ class Shards:
         return self.map(_apply, (estimator, method, write, options))
 
     def apply_lazily(self, estimator: Any, method: str = "predict", **options: Any) -> Iterator:
-        """Call a method of a fitted estimator with the X of every shard, and yield the results on demand.
+        """Call a method of a fitted estimator with the X of every shard, and yield the results lazily, one at a time.
 
         In this process a shard is loaded when its result is requested. On a cluster each worker computes at most two
         results ahead, so that few results wait to be requested.
@@ -303,7 +303,7 @@ class Shards:
         return self._in_order(found, "iterate")
 
     def _in_order(self, found, method):
-        """Yield the results of the executor one by one, after checking that they are in the order of the shards."""
+        """Yield the results of the executor one by one, and check that they are in the order of the shards."""
         for number, each in zip_longest(range(len(self)), found if isinstance(found, Iterable) else ()):
             with errors_of(f"{type(self._held()).__name__}.{method}"):
                 if not isinstance(each, _Result) or each.number != number:
@@ -313,7 +313,7 @@ class Shards:
             yield each.result
 
     def transformed(self, transformer: Any) -> "Shards":
-        """Return shards whose X is passed through a transformer whenever they are loaded.
+        """Return shards whose X is transformed by a transformer each time they are loaded.
 
         Nothing is cached: without a cluster a shard is transformed each time it is loaded. If this takes longer than
         reading the result, write the result with :meth:`apply`, and load it.
@@ -367,7 +367,7 @@ class Shards:
 
 
 class _Result(NamedTuple):
-    """A result with the number of its shard, or a sum with the number of shards in it, for checks of executors."""
+    """Result with the number of its shard, or sum with the number of summed shards, to check executors."""
 
     number: int
     result: Any
@@ -382,7 +382,7 @@ def _count_result(function, shard, broadcast):
 
 
 def call_on_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:
-    """Return the results of a method of a fitted estimator for each shard."""
+    """Call a method of a fitted estimator for each shard, and return the results."""
     if evidence is not None:
         raise ValueError(
             "evidence is not supported with Shards: pass X and evidence in memory, one part after another."
@@ -392,7 +392,7 @@ def call_on_each_shard(estimator: Any, method: str, shards: Shards, evidence: An
 
 
 def score_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
-    """Return ``score(estimator, X, y, sample_weight)`` for each shard."""
+    """Compute ``score(estimator, X, y, sample_weight)`` for each shard."""
     refuse_labels(y, sample_weight)
     check_is_fitted(estimator)
     return shards.map(_score_shard, (estimator, score))
@@ -408,7 +408,7 @@ def refuse_shards(caller: str) -> NoReturn:
 
 
 def refuse_labels(*given: Any) -> None:
-    """Raise ValueError if labels or weights are given along with Shards."""
+    """Raise ValueError if labels or weights are passed along with Shards."""
     if any(each is not None for each in given):
         raise ValueError(
             "Shards get y and sample_weight from their load function: do not pass y or sample_weight as well."
@@ -416,7 +416,7 @@ def refuse_labels(*given: Any) -> None:
 
 
 def require_one_vector_level(parts: Iterable) -> None:
-    """Raise ValueError if any part was computed by kernels of another vector level than this process uses."""
+    """Raise ValueError if kernels of a different vector level than in this process computed any part."""
     for part in parts:
         if part.vector_level != VECTOR_LEVEL:
             raise ValueError(
@@ -431,7 +431,7 @@ def _score_shard(shard, request):
     X, y, weight = shard.load()
     with shard.named_in_errors():
         largest = 0.0 if weight is None else float(np.max(weight, initial=0.0))
-        limit = 1e100  # so that sums over all nodes of all shards stay finite
+        limit = 1e100  # maximum weight with which sums over all nodes of all shards are finite
         if largest > limit:
             raise ValueError(
                 f"sample_weight must be at most {limit:g} to score shards, so that sums stay finite, found "
@@ -441,7 +441,7 @@ def _score_shard(shard, request):
 
 
 def copy_for_worker(estimator: Any, shard: Shard) -> Any:
-    """Return a single-threaded copy of the estimator if the shard is on a worker, which has a thread for each task."""
+    """Return a single-threaded copy of the estimator if the shard is on a worker, which runs one thread per task."""
     if shard.is_local or not hasattr(estimator, "n_jobs"):
         return estimator
     estimator = copy(estimator)
@@ -462,14 +462,14 @@ def _return_part(part):
 
 
 def _load_transformed(source, transformer):
-    """Load a source and return its data with X transformed."""
+    """Load a source, transform X, and return the data."""
     loaded = source()
-    # If the data have another form, the caller that loads the shard reports it.
+    # If the data have an invalid form, the caller that loads the shard raises an error.
     return (transformer.transform(loaded[0]), *loaded[1:]) if isinstance(loaded, tuple) else loaded
 
 
 def _compute(delayed):
-    # Computed synchronously, because a worker is already one thread of a cluster.
+    # Compute synchronously, because a worker is already one thread of a cluster.
     return delayed.compute(scheduler="synchronous")
 
 

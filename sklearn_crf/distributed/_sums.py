@@ -1,4 +1,4 @@
-"""Sums over shards in a fixed order, wherever the shards are."""
+"""Sums over shards in a fixed order, which does not depend on the processes that have the shards."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -9,19 +9,19 @@ import numpy as np
 
 
 def sum_in_tree_order(parts: Sequence) -> Any:
-    r"""Return the sum of the results of shards, in an order that suits any number of workers.
+    r"""Sum the results of shards in a fixed order, which suits any number of workers.
 
     .. math::
         S(a_0, a_1, \dots) = S(a_0, a_2, a_4, \dots) + S(a_1, a_3, a_5, \dots), \qquad S(a) = a
 
-    If shards are dealt to two workers in turn, or to four, eight and so on, the shards of a worker form a subtree, so
-    that it sends back a single sum. The result is bit-identical for any number of workers.
+    If shards are assigned in turn to two workers, or to four, eight and so on, the shards of a worker form a subtree.
+    The worker then returns a single sum. The result is bit-identical for any number of workers.
     """
     return sum_leaves((parts[k] for k in compute_tree_order(range(len(parts)))), len(parts))
 
 
 def compute_tree_order(numbers: Sequence[int]) -> list[int]:
-    """Return the indices of shards in the order of the leaves of the tree: even before odd ones, recursively."""
+    """Return the indices of shards in the order of the leaves of the tree, recursively even before odd positions."""
     if len(numbers) < 2:
         return list(numbers)
     return compute_tree_order(numbers[::2]) + compute_tree_order(numbers[1::2])
@@ -36,7 +36,7 @@ def split_into_even_blocks(low: int, high: int, n_blocks: int) -> list[tuple[int
 
 
 def find_whole_subtrees(start: int, stop: int, low: int, high: int) -> list[tuple[int, int]]:
-    """Return the largest subtrees of the tree over leaves low to high whose leaves all lie in start to stop."""
+    """Find, in the tree over the leaves low to high, the largest subtrees whose leaves all lie in start to stop."""
     if start <= low and high <= stop:
         return [(low, high)]
     if high <= start or stop <= low:
@@ -46,8 +46,8 @@ def find_whole_subtrees(start: int, stop: int, low: int, high: int) -> list[tupl
 
 
 def sum_leaves(parts: Iterable, n_leaves: int, summed: Collection[tuple[int, int]] = ()) -> Any:
-    """Return the sum of the leaves of the tree, where ``summed`` lists the subtrees that are given as their sums."""
-    # Each sum is formed as soon as its parts are there, so that few parts are in memory if they are computed lazily.
+    """Sum the leaves of the tree; for the subtrees listed in ``summed``, ``parts`` contains their sums."""
+    # Add two parts as soon as both are available, so that few parts are in memory if they are computed lazily.
     return _sum(iter(parts), 0, n_leaves, summed)
 
 
