@@ -266,7 +266,7 @@ class _LeftOut:
             flat = encoding.convert_to_label_array(labels).ravel()
             nodes = np.flatnonzero(~encoding.mask_missing_nodes(flat, missing))
             known = np.isin(flat[nodes], fitted.classes_)
-            # Ignore labels of classes that are missing from the training examples of the fold, for lack of probabilities.
+            # Ignore labels of classes that are missing from the training examples of the fold: no probability exists.
             nodes = nodes[known]
             self.nodes.append(nodes)
             self.columns.append(np.searchsorted(fitted.classes_, flat[nodes]))

@@ -228,7 +228,7 @@ class _TiledPrediction:
         return self._label_by_cuts if self.best is not None and len(estimator.classes_) == 2 else None
 
     def _label_by_cuts(self, model, window):
-        """Label a window by two minimum cuts; return labels and a mask of the proven labels, or None without a proof."""
+        """Label a window by two minimum cuts; return labels and a mask of proven labels, or None without a proof."""
         if count_not_submodular(model):
             return None
         ring = self.ring(window)
