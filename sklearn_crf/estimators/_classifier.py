@@ -12,11 +12,7 @@ from sklearn_crf._numbers import as_integer
 from sklearn_crf._options import options
 from sklearn_crf._threads import limit_blas_threads, map_coarse
 from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
-from sklearn_crf.encoding import (
-    decode,
-    make_object_array,
-    require_complete,
-)
+from sklearn_crf.encoding import decode, make_object_array, require_complete
 from sklearn_crf.estimators._field import TrainableField
 from sklearn_crf.estimators._fitted_field import FittedField, compute_correct_share
 from sklearn_crf.estimators._joint_results import (
@@ -590,10 +586,8 @@ def weigh_nodes_by_estimator(estimator, X, y, sample_weight):
 
 
 def gather_example_results(encoded, batches, found, of_nothing):
-    """Collect the results of all examples in order, from batches, with default results for examples without nodes.
-
-    ``of_nothing`` computes the default from the shape of the example.
-    """
+    """Collect the results of all examples in order, from batches, with default results for examples without nodes."""
+    # of_nothing: function that computes the default result from the shape of an example
     if len(found) == encoded.n_examples:
         return found
     results = [None] * encoded.n_examples

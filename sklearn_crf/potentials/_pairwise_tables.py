@@ -166,11 +166,13 @@ class PairwiseTables(HoldsOptions):
     C : float, optional
         Inverse strength of the penalty on the weights of edges (and factors), if the estimator has a penalty. None uses
         ``C`` of the estimator, which otherwise only applies to the weights of nodes.
-    forbidden_first, forbidden_last : array-like of labels, optional
-        Forbidden labels of the first and of the last node of a sequence, in addition to labels forbidden by a scheme.
-        In an :class:`~sklearn_crf.Example`, these are nodes without incoming edges and nodes without outgoing edges. A
-        single node is both. Images and volumes have no first node: these parameters are then an error, and a scheme
-        only forbids pairs.
+    forbidden_first : array-like of labels, optional
+        Forbidden labels of the first node of a sequence, in addition to labels forbidden by a scheme. In an
+        :class:`~sklearn_crf.Example`, a first node has no incoming edges. Images and volumes have no first node: this
+        parameter is then an error, and a scheme only forbids pairs.
+    forbidden_last : array-like of labels, optional
+        Forbidden labels of the last node of a sequence, which has no outgoing edges in an
+        :class:`~sklearn_crf.Example`. A single node is both a first and a last node.
     boundary_weights : bool, default=False
         Whether to learn an additional score of each label for the first node of a sequence, and for the last node.
         These scores are weights of two indicator features, penalised like all node weights, and stored as

@@ -183,7 +183,8 @@ def test_rows_solve_the_direct_quadratic_programme():
 def test_solvers_reach_one_optimum(data, solver):
     X, y = data(6)
     X, y = ([x[:5] for x in X], [part[:5] for part in y]) if data is chains else (X[:, :3, :3], y[:, :3, :3])
-    options = {"C": 0.02, "edge_features": "constant", "max_iter": 300}
+    form = "auto" if data is chains else "ising"
+    options = {"C": 0.02, "pairwise": form, "edge_features": "constant", "max_iter": 300}
     optimum = fitted(X, y, solver="bmrm", **{**options, "tol": 1e-6, "max_iter": 2000})
     assert optimum.duality_gap_ <= 1.1e-6 * optimum.loss_curve_.min()
     model = fitted(X, y, solver=solver, tol=2e-2, **options)
@@ -238,7 +239,12 @@ def test_inference_that_does_not_take_the_model_says_so():
         m3n_classifier(rescaling="slack", inference=TreeInference()).fit(X, y)
     assert (
         m3n_classifier(
-            solver="cutting_plane", rescaling="slack", inference=GraphCut(nonsubmodular="qpbo"), max_iter=3, tol=1.0
+            pairwise="ising",
+            solver="cutting_plane",
+            rescaling="slack",
+            inference=GraphCut(nonsubmodular="qpbo"),
+            max_iter=3,
+            tol=1.0,
         )
         .fit(X, y)
         .score(X, y)
