@@ -25,7 +25,7 @@ _CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
 
 def labels_of(labeler, potentials, weights, batch, inference, n_threads):
     """Return the best labels of a batch."""
-    # returns: (N,) int32
+    # returns: (N,) int32, the label of each node
     graph = batch.example.graph
     if batch.example.is_plain_lattice and LatticeRows.pays(graph):
         rows = RowModels(graph, lambda *ends: labeler.model(potentials, weights, batch.rows(*ends)))
@@ -51,7 +51,7 @@ def _labels_by_rows(chosen, n_classes, rows, is_quick, n_threads):
 
 def marginals_of(labeler, potentials, weights, batch, inference, n_threads):
     """Return the model of a batch and its node marginals."""
-    # returns marginals: (N, n_classes) float64
+    # returns marginals: (N, n_classes) float64, probability of each label at each node
     model = labeler.model(potentials, weights, batch)
     with batch.named_in_errors():
         unary = inference.node_marginals(model, n_threads=n_threads)
@@ -66,12 +66,12 @@ def weigh_marginals(marginals, class_weight, sizes):
 
     The marginals of single-node examples are left unchanged, because training already weights these examples by class.
     """
-    # marginals: (N, n_classes); class_weight: (n_classes,) or None; sizes: (n_members,), nodes of the examples
+    # marginals: (N, n_classes); class_weight: (n_classes,) or None; sizes: (n_members,), nodes of each example
     is_weighed = np.repeat(sizes > 1, sizes)
     if class_weight is None or not is_weighed.any():
         return marginals
     found = marginals * np.where(is_weighed[:, np.newaxis], class_weight, 1.0)
-    # A class of weight 0 is predicted if no other class is possible.
+    # A class of weight 0 is only predicted if no other class is possible.
     return np.where(found.any(axis=1, keepdims=True), found, marginals)
 
 
@@ -83,7 +83,7 @@ def labels_of_most_gain(model, gain, n_threads=1):
     best labeling of a model that has the gains as scores and forbids the same states and tuples.
     """
     # model: model whose scores of -inf forbid labelings (other scores are ignored); None allows all labelings
-    # gain: (N, n_classes) float64; returns: (N,) int32
+    # gain: (N, n_classes) float64, gain of each label at each node; returns: (N,) int32, the label of each node
     if isinstance(model, SegmentModel):
         return _label_segments(model, gain, n_threads)
     is_pairwise = isinstance(model, PairwiseModel)

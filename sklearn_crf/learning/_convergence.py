@@ -222,13 +222,13 @@ def check_remaining_slope(problem, coef, tol, n_most):
 
 
 _TOO_SLOW = (
-    f"The steps make little progress, but the objective is not shown to be within {SHARE_LEFT:.0%} of its least: "
-    "increase max_iter or step_size, or take solver='lbfgs'"
+    f"The steps make little progress, but the objective may be more than {SHARE_LEFT:.0%} above its minimum: "
+    "increase max_iter or step_size, or use solver='lbfgs'"
 )
 
 _OUTLIERS = (
-    "Some features have outlying values, behind which training does not see where the objective falls: clip them, or "
-    "transform X, as with NodeTransformer(QuantileTransformer())"
+    "Some features have outlying values, which hide from training where the objective still decreases: clip the "
+    "values, or transform X, for example with NodeTransformer(QuantileTransformer())"
 )
 
 

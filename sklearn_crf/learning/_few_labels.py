@@ -152,7 +152,7 @@ def _means(values, group, n_groups):
 
 
 def restrict_risk_to_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | None = None) -> EmpiricalRisk:
-    """Restrict a risk to the nodes near labels, if this excludes at least half of the nodes."""
+    """Restrict a risk to the nodes near labels, if the restriction excludes at least half of the nodes."""
     # returns the given risk itself if most nodes are near labels, or if features are stored by column
     if risk.potentials.by_columns:
         return risk
@@ -194,7 +194,7 @@ def _keep_labelled_components(batch: Batch) -> Batch | None:
 
 def _mask_near_labels(batch, reach, max_nodes):
     """Return a mask of the nodes near labels, or of all nodes connected to a label if there are not too many."""
-    # returns (N,) bool
+    # returns (N,) bool, mask of the nodes near labels
     near = batch.labels >= 0
     if reach is None:
         component = batch.example.graph.component

@@ -73,8 +73,8 @@ def split_into_members(batch, encoded):
 class ContrastiveObjective(SetsOfBatches):
     """Contrastive objective, which has tractable sub-objectives and growing sets of assignments for each batch."""
 
-    # families: list of list of Objective, for each batch
-    # sets: list of AssignmentSets, for each batch
+    # families: list of list of Objective, the sub-objectives of each batch
+    # sets: list of AssignmentSets, the sets of each batch
     # members: list of list of Member, the parts of each batch on which generators run
     # plan: PlannedSets, whose generators extend the sets
     # node_costs: for each batch (N,), the costs of its nodes for generators of violated constraints; or None
@@ -103,11 +103,11 @@ class ContrastiveObjective(SetsOfBatches):
 class PlannedSets(Objective):
     """Plan of a contrastive objective, from which each shard of the examples builds its own objective."""
 
-    # options: ContrastiveTraining
-    # generators: list of Generator
+    # options: ContrastiveTraining, the learning method
+    # generators: list of Generator, which generate labelings in training
     # n_examples: total number of examples in all shards
     # first: number of the first example of each shard
-    # observed: (m, *lattice) int32, labelings seen in all shards, for init="observed" with several shards; else None
+    # observed: (m, *lattice) int32, labelings of all shards if init is "observed" and there are several shards, or None
 
     of_examples = True
 
@@ -177,10 +177,10 @@ def _mask_growing_nodes(batch, init):
 
 
 def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_proposal=None):
-    """Add each set of assignments to the examples that have its lattice shape and whose labels it contains."""
+    """Add each set of assignments to the examples with the same lattice shape whose labels are in the set."""
     # kept: for each batch (N,) of bool, a mask of the nodes at which assignments may differ
-    # given: list of (m, *lattice) int32, columns of classes; weight: (n_sets, 1) or (n_sets, n_examples)
-    # log_proposal: list of (m,), or None
+    # given: list of (m, *lattice) int32, labelings as columns; weight: (n_sets, 1) or (n_sets, n_examples), set weights
+    # log_proposal: list of (m,), log-probability with which each labeling was drawn; or None
     log_proposal = [None] * len(given) if log_proposal is None else log_proposal
     zeros = np.zeros(potentials.n_coef)
     weight = np.broadcast_to(weight, (len(given), encoded.n_examples))
@@ -233,7 +233,7 @@ def collect_observed_labelings(encoded, batches):
 
 def join_labelings(parts):
     """Return the distinct labelings of several arrays of labelings."""
-    # parts: list of (m, *lattice) int32
+    # parts: list of (m, *lattice) int32, arrays of labelings
     _require_one_lattice({part.shape[1:] for part in parts})
     return np.unique(np.concatenate(parts), axis=0)
 
@@ -374,7 +374,7 @@ def _keep_true_where_weightless(batch, labels):
 def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: TrainingRun) -> RoundsRecord:
     """Minimise a contrastive objective while its sets grow."""
     # risk: EmpiricalRisk of a ContrastiveObjective, or ShardedRisk whose shards have one objective each
-    # start: (n_coef,); sets: ContrastiveTraining
+    # start: (n_coef,), initial weights; sets: ContrastiveTraining, the learning method
     # run: options, whose ``on_iteration`` is called after every round or every epoch of stochastic gradient descent
     # run.held_out: object that chooses among the rounds if training did not converge, or None
     # returns RoundsRecord, which contains the exception after Ctrl-C with ``run.keeps_interrupted``

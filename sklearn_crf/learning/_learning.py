@@ -107,7 +107,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     # Choices -------------------------------------------------------------------------------------------------------
 
     def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
-        """Adapt this learning method, a copy made by an estimator, to the estimator's parameters, and return it.
+        """Adapt this copy of a learning method to the parameters of an estimator, and return the copy.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return resolve_inference(inference)
 
     def fallback(self, facts: Facts) -> Inference | None:
-        """Return an inference for marginals and samples if the automatic one supports neither; None for the default.
+        """Return the inference for marginals and samples if the automatic inference has neither, or None for a default.
 
         Parameters
         ----------
@@ -252,8 +252,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         """
         if plan.is_associative and not self.takes_bounds:
             raise ValueError(
-                "pairwise='associative' needs a learning that can keep weights from being negative, but "
-                f"learning={self.name!r} cannot: use a margin, such as 'max_margin'."
+                "pairwise='associative' needs a learning method that can keep weights nonnegative, which "
+                f"learning={self.name!r} cannot: use a max-margin method, such as learning='max_margin'."
             )
         if plan.layout.segments is not None and not plan.asked.takes_segments:
             raise ValueError(
@@ -312,7 +312,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return False
 
     def cost_matrix(self, class_weight: np.ndarray | None, labels: Any) -> np.ndarray | None:
-        """Return the cost of every state of a node given its true class, (K, K), or None without costs.
+        """Return the costs (K, K) of every state of a node for every true class, or None without costs.
 
         Parameters
         ----------
@@ -338,7 +338,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         dict of str to int
         """
         if plan.solver.is_stochastic:
-            # Mini-batches consist of single examples, so examples must not be packed together.
+            # Mini-batches consist of single examples, so examples must not be packed into one batch.
             return {"max_nodes": 1}
         return {
             "max_nodes": 8192 if encoded.is_sparse else 4096,
@@ -510,7 +510,7 @@ class SmoothLearning(DescentLearning):
         **DescentLearning._parameter_constraints,
     }
     _returns: ClassVar[dict] = {**Learning._returns, "likelihood": must_be(Objective)}
-    remedy = "decrease C, or take learning='relaxation', which is convex"
+    remedy = "decrease C, or use learning='relaxation', which is convex"
     cost: Any = None
     temperature: float = 1.0
     reach: int | None = None

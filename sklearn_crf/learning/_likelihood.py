@@ -396,7 +396,7 @@ class LoopyTraining(SmoothLearning):
     name = "loopy"
     takes_factors = True
     start_with_cycles = "auto"
-    remedy = "increase the max_iter of the learning, decrease C, or take learning='relaxation', which is convex"
+    remedy = "increase the max_iter of the learning method, decrease C, or use learning='relaxation', which is convex"
     max_iter: int = 500
     tol: float = 1e-6
 

@@ -167,7 +167,7 @@ class OneSlack(PlaneSolver):
     _optimizer = staticmethod(one_slack)
 
     def _solve(self, oracle, start, setting, run, limits):
-        # On forests, finding new labelings takes less time than comparing the planes of known labelings.
+        # On forests, computing new labelings takes less time than comparing the planes of earlier labelings.
         solve = BundleMethod()._solve if oracle.is_of_forests else super()._solve
         return solve(oracle, start, setting, run, limits)
 
@@ -320,7 +320,7 @@ class MarginRecord(TrainingRecord):
 
 def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: TrainingRun) -> MarginRecord:
     """Minimise half the squared norm of the weights plus C times the sum of the structured hinge losses."""
-    # start: (n_coef,), used by the bundle method; block-wise solvers begin at zero
+    # start: (n_coef,), initial weights of the bundle method; block-wise solvers start at zero
     train = _train_by_planes if setting.problem in ("planes", "dual") else _train_smoothed
     with open_progress_reporter(run.verbose, run.max_iter, _get_solver_name(setting)) as show:
         return train(risk, start, setting, run, show)
@@ -340,7 +340,7 @@ def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
         remedy = "increase max_iter or tol, decrease C, or scale the features"
         if found.message == UNPROVEN:
             better = "an inference that proves more of its labelings, such as TRWS(max_iter=200)"
-            remedy = f"increase tol, decrease C, or take {better}"
+            remedy = f"increase tol, decrease C, or use {better}"
         warn_caller(
             f"{_get_solver_name(setting)} ended with {found.message!r} at a duality gap of {gap:.2g} of the objective: "
             f"{remedy}.",
@@ -348,9 +348,9 @@ def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
         )
     elif not np.any(record.coef) and found.fun > 0:
         warn_caller(
-            "Training ended with all weights zero, because hardly any other weights have a lower objective. Margins "
-            "do this if no label is more likely than all other labels together: use TRWCRF or DRFClassifier, which "
-            "learn probabilities.",
+            "Training ended with all weights zero, because hardly any other weights have a lower objective. Max-margin "
+            "training has this result if no label is more likely than all other labels together: use TRWCRF or "
+            "DRFClassifier, which learn probabilities.",
             UserWarning,
         )
 
@@ -395,7 +395,7 @@ def _train_by_planes(risk, start, setting, run, show):
 def _build_oracle(risk, setting, run, map_in_threads):
     """Return the oracle that computes the planes of the losses."""
     if setting.problem == "dual":
-        # The relaxed quadratic programme is the dual problem of the relaxed hinge loss.
+        # The relaxed quadratic program is the dual problem of the relaxed hinge loss.
         hinge = risk.having(objective=RelaxedHinge(setting.inference, risk.objective.cost))
         return PlaneOracle(hinge, run.C, setting.scale, make_blocks(hinge.batches))
     if isinstance(risk, ShardedRisk):
@@ -434,7 +434,7 @@ def train_by_alternation(
     """
     # first: (n_coef,), weights that predict the missing labels for the first round
     # train(risk, start): function that trains with complete labels, from the weights of the previous round
-    # tol: relative decrease of the objective that a round must exceed for another round to follow
+    # tol: relative decrease of the objective; another round follows a round that decreases the objective by more
     risk = risk.derived(keep_labelled_components)
 
     def learned(coef, start):
@@ -459,7 +459,7 @@ def warn_of_rounds(record: MarginRecord) -> None:
     if record.rough_end == STILL_FALLING:
         warn_caller(
             f"Training on partly labelled examples stopped after {record.n_rounds} rounds of completing labels, but "
-            "the last round still lowered the objective: increase max_rounds of the learning, or decrease C.",
+            "the last round still lowered the objective: increase max_rounds of the learning method, or decrease C.",
             ConvergenceWarning,
         )
 

@@ -184,7 +184,7 @@ class MarginLearning(Learning):
         if not encoded.n_edges or encoded.has_operators:
             return BundleMethod()
         if potentials is not None and isinstance(encoded, Outline):
-            # Shards only return sums over all their examples.
+            # Shards only compute sums over all examples.
             return BundleMethod()
         by_chains = encoded.lattice_ndim == 1
         if encoded.is_sparse and not (by_chains and self._goes_through_forests(plan, encoded, FrankWolfe())):

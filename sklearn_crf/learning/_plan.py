@@ -142,7 +142,7 @@ class FitPlan(FitLimits):
         )
 
     def bounded(self, potentials: Any) -> np.ndarray:
-        """Return a mask of the weights that must not be negative, (n_coef,) of bool."""
+        """Return a mask, (n_coef,) of bool, of the weights that must not be negative."""
         bounded = np.zeros(potentials.n_coef, dtype=bool)
         if self.is_associative:
             potentials.unpack(bounded).edge_coef[...] = True

@@ -96,7 +96,7 @@ class Relaxation(SmoothLearning):
     }
     name = "relaxation"
     takes_factors = True
-    remedy = "increase the max_iter of the learning, or decrease C"
+    remedy = "increase the max_iter of the learning method, or decrease C"
     _final_tol = _LARGEST_TOL
     _follows_gradient: ClassVar[bool] = True
     entropy: str | CountingNumbers = "trw"

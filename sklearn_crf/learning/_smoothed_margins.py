@@ -39,7 +39,7 @@ class _SmoothProblem:
         return np.where(self.bounded, np.maximum(x, 0.0), x)
 
     def lacks(self, x, gradient):
-        """Return an upper bound on the suboptimality of P without shares, which is strongly convex like |x|^2/2."""
+        """Return an upper bound on the suboptimality of P without shares, which is as strongly convex as |x|^2/2."""
         step = self.project(x - gradient) - x
         return -float(gradient @ step + 0.5 * step @ step)
 
@@ -148,7 +148,7 @@ def _bound_entropy(risk, entropy, coef):
 
 
 def _compute_largest_entropy(risk, entropy):
-    """Return the largest possible total entropy: the weighted sum over nodes of the log-number of states."""
+    """Return the largest possible total entropy, which is a weighted sum of the log-number of states of each node."""
     total = 0.0
     for batch in risk.batches:
         counts = batch.example.n_states

@@ -31,7 +31,7 @@ def have_factors(batches) -> bool:
 
 def check_node_weights(node_weight, encoded, most):
     """Check node weights and return a float64 array for each example, or None without node weights."""
-    # node_weight: for each example, an array with the shape of its labels; or None; most: the largest allowed weight
+    # node_weight: list of arrays with the shapes of the labels, or None; most: the largest allowed weight
     if node_weight is None:
         return None
     n_examples = count_examples(node_weight, "node_weight")
@@ -57,7 +57,7 @@ def set_node_weights(weights, batches):
 
 def cost_matrix(cost, class_weight, labels):
     """Return the cost of every state of a node given its true class."""
-    # class_weight: (K,) factors of the true classes, or None; returns (K, K) float64
+    # class_weight: (K,), factors of the true classes, or None; returns (K, K) float64, the costs
     # cost: "hamming", "weighted" or (K, K), ``cost[a, b]`` of predicting class a if the true class is b
     n_classes = len(labels.classes_)
     matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _check_cost(cost, n_classes)
@@ -117,7 +117,7 @@ class TrainingRun(NamedTuple):
     on_iteration: Callable[[np.ndarray], bool]  # Function called with every accepted iterate; returns True to stop
     # Function that converts the gradient from the scaled features of training to the features of X
     outer_gradient: Callable[[np.ndarray], np.ndarray] | None = None
-    held_out: "HeldOutScores | None" = None  # Choice of the iterate by held-out examples
+    held_out: "HeldOutScores | None" = None  # Object that chooses the iterate by held-out examples
 
 
 @dataclass(eq=False)
@@ -182,7 +182,7 @@ class TrainingRecord:
         return ", ".join(parts)
 
     def curve(self, name: str) -> np.ndarray:
-        """Return one of the lists as an array, with NaN for missing entries."""
+        """Return one of the lists of the record as an array, with NaN for missing entries."""
         return np.array([np.nan if item is None else item for item in getattr(self, name)], dtype=np.float64)
 
 
@@ -291,7 +291,7 @@ class PenalisedRisk:
         # coef: (n_coef,), the weights
         # members: indices of the batches to visit, a sample of all batches; None for all batches
         # returns value: f without its L1 penalty, or None without a loss; gradient: (n_coef,), its gradient
-        # Free the previous result first, to save memory.
+        # The previous result is dropped before the evaluation, to save memory.
         self._last = None
         result = self.risk.value_grad(coef, members)
         share = 1.0 if members is None else self.risk.compute_labelled_share(members)
@@ -375,7 +375,7 @@ class Selection:
         self.rule = rule
         self._n_visited = 0
         self._mean = None
-        self._kept = []  # (errors, -visit, coef), best first
+        self._kept = []  # tuples (number of errors, -visit, coef), the best first
 
     def visit(self, coef, n_errors):
         """Consider an iterate as the final weights; its array must not be modified later.
@@ -400,7 +400,7 @@ class Selection:
 
     def chosen(self):
         """Return the chosen weights, and the weight vectors that vote, or None if none vote."""
-        # returns coef: (n_coef,), the mean of the voters if several vote; voters: (n_voters, n_coef) or None
+        # returns coef: (n_coef,), chosen weights (their mean if several vote); voters: (n_voters, n_coef) or None
         if self.rule == "averaged":
             return self._mean, None
         kept = [coef for _, _, coef in self._kept]
@@ -500,7 +500,7 @@ def choose_scaling(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | No
     If inference becomes more accurate during training, more than a few weights are scaled by the curvature of the
     piecewise likelihood.
     """
-    # returns (n_coef, n_coef)
+    # returns (n_coef, n_coef), the scaling matrix
     has_inner_problem = not problem.risk.objective.is_settled
     if has_inner_problem and len(start) <= _MOST_DIFFERENCES:
         return scaling_by_differences(problem.evaluate, start)

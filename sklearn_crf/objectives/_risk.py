@@ -341,7 +341,7 @@ class EmpiricalRisk:
         return by_weights(model, self._by_weight[i]), self._by_weight[i]
 
     def value_grad(self, coef, members=None):
-        """Return the weighted loss of batches, added in their order, with its gradient.
+        """Add the weighted losses of batches in their order, and return the sum with its gradient.
 
         Parameters
         ----------

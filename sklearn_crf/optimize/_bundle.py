@@ -28,7 +28,8 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
     G is positive semidefinite and the start is feasible. The solver is a primal active-set method (Nocedal & Wright
     2006, section 16.5). The solver is exact up to rounding, and takes few steps from a start near the optimum.
     """
-    # gram: G, (n, n), each row contiguous; offset: o, (n,); start: (n,); n_simplex: p; returns (n,)
+    # gram: (n, n), the matrix G with contiguous rows; offset: (n,), the vector o; start: (n,), a feasible point
+    # n_simplex: the number p of entries on the simplex; returns (n,), the maximiser
     weight = start.copy()
     climb_active_set(gram, offset, weight, n_simplex, _RIDGE, _LEAST_RIDGE, _PRECISION)
     return weight
@@ -93,7 +94,8 @@ def bmrm(
     The difference between the least P seen and the dual value bounds the remaining decrease. For the structured hinge
     loss this is the 1-slack cutting-plane method.
     """
-    # fun: callable; x0: (n,); lower_bounded: (n,) of bool; callback: callable
+    # fun: function that returns the value of R and a subgradient; x0: (n,), the starting point
+    # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: called after every iteration
     x = _iterates.check_start(x0)
     bundle = Bundle(_iterates.mask_of_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
@@ -310,7 +312,7 @@ def one_slack(
     rise above the planes in the bundle, an epoch calls the oracle for all terms. Two rules limit memory. Each term
     drops the plane that has not been its highest for the longest time. A full bundle drops planes without weight.
     """
-    # lower_bounded: (n,) of bool; callback: callable
+    # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
     max_kept = min(max_kept, count_affordable_planes(cache_size, sizes, n))
     state = _OneSlackIterate(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes, max_kept)
     found = _iterates.Checks(risk, state, tol, callback)

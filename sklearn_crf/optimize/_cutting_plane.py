@@ -178,7 +178,7 @@ def cutting_plane(
     faster than :func:`frank_wolfe`, which stores one plane per term, if high accuracy is wanted or the oracle is
     expensive.
     """
-    # lower_bounded: (n,) of bool; callback: callable
+    # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
     rng = _iterates.make_random_state(random_state)
     max_planes = min(max_planes, count_affordable_planes(cache_size, sizes, n))
     state = PlaneCache(sizes, _iterates.mask_of_bounds(lower_bounded, n), max_planes)

@@ -49,7 +49,7 @@ def exponentiated_gradient(
     The step is halved until the dual rises, which can be tested within the block. The point x is updated after each
     step. Each epoch visits every block once, in random order.
     """
-    # fun: callable; callback: callable
+    # fun: function that returns the primal value and the gradient; callback: function called after every epoch
     rng = _iterates.make_random_state(random_state)
     state = _DualMarginals(blocks, temperature)
     losses, duals = [], []

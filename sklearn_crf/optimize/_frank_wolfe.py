@@ -113,7 +113,8 @@ def frank_wolfe(
     towards these planes. Each term has its own step size, and the sizes in a block are optimised jointly, so that
     the dual value never falls, however many terms share a block. Each epoch visits every block once, in random order.
     """
-    # oracle: callable; risk: callable; lower_bounded: (n,) of bool; callback: callable
+    # oracle: function of a block and a point that returns planes; risk: function that returns P without its penalty
+    # # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
     rng = _iterates.make_random_state(random_state)
     state = BlockDual(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n)) if dual is None else dual
     found = _iterates.Checks(risk, state, tol, callback)

@@ -134,7 +134,8 @@ def minimize_spg(
     until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The value may rise temporarily: a step is
     accepted if it falls sufficiently below the largest of the last values.
     """
-    # fun: callable; x0: (n,); project: callable; callback: callable
+    # fun: function that returns value and gradient; x0: (n,), the starting point
+    # # project: projection onto the convex set; callback: function called after every iteration
     run = ProjectedRun(fun, project, x0, history=history, shrink=0.3, callback=callback, precision=precision)
     if run.residual <= tol:
         return run.result("CONVERGENCE: no iteration was needed")

@@ -35,7 +35,7 @@ def gradient_ascent(
 
     which shrinks as squared gradients add up. Shrinking steps dampen oscillations, whatever the units of the variables.
     """
-    # gradient: callable; x0: (n,); callback: callable
+    # gradient: function of a point; x0: (n,), the starting point; callback: function called at every point
     x = _iterates.check_start(x0)
     is_adaptive = schedule == "adaptive"
     size = _iterates.step_sizes(step_size, "constant" if is_adaptive else schedule, decay_steps=100)
@@ -86,7 +86,8 @@ def minimize_sgd(
         x_{t+1} = \Pi \bigl[ x_t - \eta_t \, \tilde g(B_t, x_t) \bigr], \qquad
         \bar x_t = \Big(1 - \frac{4}{t + 3}\Big) \bar x_{t-1} + \frac{4}{t + 3} x_t
     """
-    # fun: callable; x0: (n,); project: callable; callback: callable
+    # fun: function of a mini-batch and a point that returns value and gradient; x0: (n,), the starting point
+    # project: projection onto the allowed set; callback: function called after every epoch
     x = _iterates.check_start(x0)
     size = _iterates.step_sizes(step_size, schedule, decay_steps=-(-n_examples // batch_size))
     rng = _iterates.make_random_state(random_state)
@@ -131,7 +132,7 @@ def _run_epoch(state, fun, batches, size, project):
 
 
 class AdaGradState(NamedTuple):
-    """State of adaptive gradient steps, from which they can continue."""
+    """State from which adaptive gradient steps can continue."""
 
     x: np.ndarray  # (n,), the latest iterate
     average: np.ndarray  # (n,), weighted average of the iterates
@@ -161,7 +162,7 @@ def adagrad_steps(
 
     Features that are rare or small get longer steps, so that the scale of the data need not be known in advance.
     """
-    # gradient: callable; project: callable
+    # gradient: function of a batch and a point; project: projection onto the allowed set
     x, average, squares = (np.array(part) for part in state[:3])
     n_steps = state.n_steps
     for batch in batches:

@@ -4,7 +4,7 @@
 optimum.
 """
 
-# Fraction of the objective by which it may still decrease when training reports convergence.
+# Largest fraction by which the objective may still decrease when training reports convergence.
 SHARE_LEFT = 0.01
 
 # Three criteria that an objective can hardly decrease further.

@@ -215,7 +215,7 @@ def test_the_gap_counts_what_inference_cannot_prove():
     assert proven.duality_gap_ <= 1.1e-3 * proven.loss_curve_[-1]
     assert (proven.converged_, proven.learning_, proven.inference_) == (True, "max_margin", "map")
     assert proven.stop_reason_ == "CONVERGENCE: duality gap within tol"
-    with pytest.warns(ConvergenceWarning, match="take an inference that proves more of its labelings") as caught:
+    with pytest.warns(ConvergenceWarning, match="use an inference that proves more of its labelings") as caught:
         unproven = m3n_classifier(random_state=0, inference="icm", tol=0.1).fit(X, y)
     assert caught[0].filename == __file__
     assert unproven.duality_gap_ == np.inf

@@ -322,7 +322,7 @@ def test_weighted_cost_is_balanced_classes():
         ({"learning": "dual_margin", "solver": "bmrm"}, "solver='bmrm' is not supported with learning='dual_margin'"),
         (
             {"learning": "dual_margin", "pairwise": "associative"},
-            "'associative' needs a learning that can keep",
+            "'associative' needs a learning method that can keep",
         ),
         ({"learning": "smoothed_margin", "temperature": 0.0}, "'temperature' parameter of SmoothedMargin"),
         ({"learning": "smoothed_margin", "temperature": -1.0}, "'temperature' parameter"),

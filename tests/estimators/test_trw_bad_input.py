@@ -144,6 +144,6 @@ def test_approximations_without_a_consistent_gradient_name_what_there_is_to_chan
     images = 2 * np.eye(3)[y] + rng.normal(size=(3, 3, 3, 3))
     with pytest.warns(
         ConvergenceWarning,
-        match="increase the max_iter of the learning, decrease C, or take learning='relaxation'",
+        match="increase the max_iter of the learning method, decrease C, or use learning='relaxation'",
     ):
         trw_crf(C=100, learning="mean_field", inner_max_iter=1, max_iter=20).fit(images, y)

@@ -432,7 +432,7 @@ def test_the_inner_problem_follows_the_gradient_by_default_alone():
 
 def test_an_inner_problem_that_does_not_converge_is_named():
     X, y = graphs(n=3)
-    with pytest.warns(ConvergenceWarning, match="increase the max_iter of the learning"):
+    with pytest.warns(ConvergenceWarning, match="increase the max_iter of the learning method"):
         trw_crf(learning="reparameterization", inner_max_iter=1, inner_tol=1e-12, max_iter=3).fit(X, y)
 
 

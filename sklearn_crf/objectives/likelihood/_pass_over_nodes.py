@@ -25,10 +25,10 @@ _MOST_KEPT = 2**26
 class _Nodes(NamedTuple):
     """Nodes of a batch with the data on which their conditional distributions depend."""
 
-    features: np.ndarray  # (n, F)
-    neighbours: np.ndarray  # (n, M) sums of edge features by the label at the other end
-    labels: np.ndarray  # (n,) int32
-    weight: np.ndarray  # (n,) float64, or empty for ones
+    features: np.ndarray  # (n, F), features of each node
+    neighbours: np.ndarray  # (n, M), sums of edge features by the label at the other end
+    labels: np.ndarray  # (n,) int32, label of each node
+    weight: np.ndarray  # (n,) float64, weight of each node, or empty for ones
 
     def blocks(self, size):
         """Yield the addresses of the arrays, and the number of nodes, for blocks of at most ``size`` nodes."""
@@ -162,7 +162,7 @@ def _is_plain(batch):
 
 
 def _width(potentials):
-    """Return the number M of sums over neighbours."""
+    """Return the number M of sums over neighbours for each node."""
     width = potentials.n_edge_types * potentials.n_edge_features
     return width * (potentials.form.n_weights if potentials.n_classes == 2 else 2 * potentials.n_classes)
 

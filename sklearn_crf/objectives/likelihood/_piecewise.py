@@ -141,8 +141,8 @@ def _compute_listed_partitions(model, factors, scope, labels, weight, statistics
 
 
 def _compute_log_numbers(model, table, shape, known):
-    """Return log-numbers of the joint states with each stored score, and with the default score, given known labels."""
-    # known: (arity,), -1 for unknown labels
+    """Return the logarithms of the numbers of joint states with each stored score and with the default score."""
+    # known: (arity,), known labels of the nodes, -1 for unknown labels
     cells = slice(*model.table_ptr[table : table + 2])
     if model.table_kind[table] == COUNT:
         return _compute_count_log_numbers(cells.stop - cells.start, model.table_state[table], shape, known)
@@ -211,7 +211,7 @@ class Piecewise(Objective):
         excess = compute_label_excess(model, labels, free, node_terms)
         if excess is not None:
             terms, statistics, _ = excess
-        else:  # Labels are missing
+        else:  # some labels are missing
             observed_terms, observed = _compute_node_edge_partitions(model, labels)
             terms, statistics = node_terms - observed_terms, free.minus(observed)
         if node_weight is not None:

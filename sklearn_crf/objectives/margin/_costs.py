@@ -118,7 +118,7 @@ def apply_temperature(model, temperature):
 
 
 def _build_node_factors(n_states, scores):
-    """Build a factor graph with one factor for each node, whose scores are a row of an array."""
+    """Build a factor graph with one factor for each node from the rows of an array of scores."""
     n_nodes = len(n_states)
     return FactorGraph(
         n_states=n_states,

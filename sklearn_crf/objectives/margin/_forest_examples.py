@@ -135,7 +135,7 @@ def count_member_cycles(batch):
 
 
 def _find_earlier_edges(graph):
-    """Return the half-edges to neighbours with lower numbers, as first positions of each node and half-edge indices."""
+    """Return the start of each node in a list of half-edges to neighbours with lower numbers, and the list."""
     tail, head = graph.edges.T
     half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
     later = np.maximum(tail, head)

@@ -346,7 +346,7 @@ class ForestDual:
         self._first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self._shares, self._rows = np.zeros((0, 0)), _TableRows(np.zeros(0, dtype=np.int64))
         if planes.are_sparse:
-            # Indexing an identity matrix would take much memory for many labels.
+            # Shares are set without an identity matrix, which would take much memory for many labels.
             self._shares = np.concatenate([_encode_one_hot(each.labels, len(each.cost)) for each in planes.examples])
             # A plane has entries for the table weights of the worst and of the true labeling.
             touched = [2 * np.diff(each.edge_ptr) * each.n_edge_features for each in planes.examples]

@@ -91,7 +91,7 @@ class StructuredHinge(Objective):
         return np.ones(len(cost))
 
     def most_violated(self, model, labels, *, node_weight=None, n_threads=1):
-        """Find the labeling with the highest score plus cost.
+        """Find the labeling with the highest sum of score and cost.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class RelaxedHinge(StructuredHinge):
     """
 
     def worst_statistics(self, model, labels, *, node_weight=None, state=None, n_threads=1):
-        """Statistics of the point of the local polytope with the highest cost plus score.
+        """Compute the statistics of the point of the local polytope with the highest cost plus score.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from sklearn_crf.potentials import LinearPotentials
 
 
 def supports_cuts(potentials: Any) -> bool:
-    """Return whether the kernel of minimum cuts supports potentials, which must have two classes and dense features."""
+    """Return whether potentials have two classes and dense features, as the kernel of minimum cuts requires."""
     if type(potentials) is not LinearPotentials or potentials.forbids or potentials.n_node_types > 1:
         return False
     return potentials.n_classes == 2 and potentials.n_features > 0

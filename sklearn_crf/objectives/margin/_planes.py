@@ -115,7 +115,7 @@ class PlaneOracle:
         return self.value_grad(x)[0]
 
     def weights_of(self, x):
-        """Return the flat weight vector for the x of a solver.
+        """Return the flat weight vector for the point x of a solver.
 
         Parameters
         ----------
@@ -301,7 +301,7 @@ class ShardPlanes(PlaneOracle):
 
 
 def make_blocks(batches, n_blocks=64, largest=4):
-    """Divide consecutive batches into at least ``n_blocks`` blocks of equal size, at most ``largest`` batches each.
+    """Divide consecutive batches into at least ``n_blocks`` blocks of equal size with at most ``largest`` batches.
 
     Parameters
     ----------
