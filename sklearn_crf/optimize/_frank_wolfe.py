@@ -114,7 +114,7 @@ def frank_wolfe(
     the dual value never falls, however many terms share a block. Each epoch visits every block once, in random order.
     """
     # oracle: function of a block and a point that returns planes; risk: function that returns P without its penalty
-    # # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
+    # lower_bounded: (n,) of bool, entries of x that must not be negative; callback: function called after every epoch
     rng = _iterates.make_random_state(random_state)
     state = BlockDual(oracle, sizes, _iterates.mask_of_bounds(lower_bounded, n)) if dual is None else dual
     found = _iterates.Checks(risk, state, tol, callback)

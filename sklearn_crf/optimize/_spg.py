@@ -135,7 +135,7 @@ def minimize_spg(
     accepted if it falls sufficiently below the largest of the last values.
     """
     # fun: function that returns value and gradient; x0: (n,), the starting point
-    # # project: projection onto the convex set; callback: function called after every iteration
+    # project: projection onto the convex set; callback: function called after every iteration
     run = ProjectedRun(fun, project, x0, history=history, shrink=0.3, callback=callback, precision=precision)
     if run.residual <= tol:
         return run.result("CONVERGENCE: no iteration was needed")
