@@ -206,7 +206,7 @@ def _as_weights(edge_weight, graph, on_lattice):
         weight = as_reals(edge_weight, "edge_weight")
         if not weight.ndim:
             raise ValueError(
-                f"edge_weight must be an array with one factor per edge, got {edge_weight!r}: multiply pairwise to "
+                f"edge_weight must be an array with one weight per edge, got {edge_weight!r}: multiply pairwise to "
                 "scale all edges alike."
             )
         if weight.shape != (graph.n_edges,):

@@ -35,7 +35,7 @@ def must_be(*kinds: type) -> Callable[..., Any]:
     def check(found, *arguments, **options):
         if not isinstance(found, kinds):
             names = " or ".join(kind.__name__ for kind in kinds)
-            raise TypeError(f"an object of the class {names} is needed, got {type(found).__name__}.")
+            raise TypeError(f"expected an object of the class {names}, got {type(found).__name__}.")
         return found
 
     return check

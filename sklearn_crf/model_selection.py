@@ -374,7 +374,7 @@ def coupling_audit(
     """
     for name, mapping in (("estimators", estimators), ("inference", inference)):
         if not isinstance(mapping, Mapping) or not mapping:
-            raise ValueError(f"{name} must map names to at least one object, got {mapping!r}.")
+            raise ValueError(f"{name} must be a nonempty dict that maps names to objects, got {mapping!r}.")
     for name, estimator in estimators.items():
         last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
         if not hasattr(last, "certify"):

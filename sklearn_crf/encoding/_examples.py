@@ -109,7 +109,7 @@ class Example:
             raise ValueError("edges is None: pass an empty list for an example without edges.")
         self.graph = edges if isinstance(edges, Graph) else Graph(n_nodes, edges)
         if self.graph.n_nodes != n_nodes:
-            raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows.")
+            raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, but node_features has {n_nodes} rows.")
         self.edge_features = _as_edge_features(edge_features, self.graph.n_edges)
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
         # Only this package sets the edge types "offset" and "tied", for lattices.

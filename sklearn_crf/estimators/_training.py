@@ -203,8 +203,8 @@ def _count_differences(field, examples, potentials, form):
     FeatureScaling(edge_size=scaling.edge_size).rescale_penalty(potentials)
     if not scaling.is_identity and scaling.center.any():
         warn_caller(
-            "Some features are far from 0, so that the steps of partial_fit do not get far: centre X, as with "
-            "NodeTransformer(StandardScaler()), or use fit, which does so itself.",
+            "Some features are far from 0, so partial_fit makes little progress: centre X, for example with "
+            "NodeTransformer(StandardScaler()), or use fit, which centres features.",
             ConvergenceWarning,
         )
 
@@ -230,7 +230,7 @@ class HeldOutExamples(NamedTuple):
         n_classes = len(fitted.classes)
         if not any(np.any((batch.labels >= 0) & (batch.labels < n_classes)) for batch in truth):
             raise ValueError(
-                "y_val has no node with a label of the training classes: pass examples with such labels, by "
+                "y_val has no node with a label of the training classes: pass examples with such labels, with "
                 "which training can choose its weights."
             )
         weight, labeler = scale_sample_weight(self.weight), fitted.labeler()

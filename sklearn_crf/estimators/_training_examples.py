@@ -221,7 +221,7 @@ def require_node_losses(plan, examples, objective):
     if examples.node_weight is not None and not objective.weighs_nodes:
         raise ValueError(
             f"node_weight weighs nodes, but the loss of learning={plan.learning.name!r} is not a sum over nodes and "
-            "has no cost here: use sample_weight or class_weight, or learning='pl', 'max_margin' or "
+            "has no cost per node: use sample_weight or class_weight, or learning='pl', 'max_margin' or "
             "Relaxation(cost='hamming')."
         )
 

@@ -141,7 +141,7 @@ def check_features(X, constant, noise_floor, is_joint):
         which = _list_indices(np.flatnonzero(constant))
         if noise_floor == 0:
             raise ValueError(
-                f"feature(s) {which} of X are constant, their covariance is singular; drop them or set noise_floor > 0."
+                f"feature(s) {which} of X are constant, so covariances are singular; drop them or set noise_floor > 0."
             )
         # Constant features do not distinguish classes; only joint densities depend on their variance.
         if is_joint:

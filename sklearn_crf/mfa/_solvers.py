@@ -162,7 +162,7 @@ def ignore_iterations(loss, params):
 def _check_ascent(found, objective, start, *arguments):
     """Return the result of a solver, after checking that its parameters have the shapes of the initial parameters."""
     if not isinstance(found, Ascent) or not isinstance(found.params, MixtureParameters):
-        raise TypeError(f"an Ascent with MixtureParameters is needed, got {type(found).__name__}.")
+        raise TypeError(f"expected an Ascent with MixtureParameters, got {type(found).__name__}.")
     for name, values in vars(start).items():
         own = np.asarray(getattr(found.params, name), dtype=np.float64)
         if own.shape != values.shape or np.isnan(own).any():

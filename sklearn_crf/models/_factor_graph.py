@@ -80,7 +80,7 @@ def check_fields(graph):
     _check_range(graph.table_id, graph.n_tables, "table_id")
     if graph.n_tables and not 0 <= graph.table_kind.min() <= graph.table_kind.max() <= COUNT:
         kinds = graph.table_kind.min(), graph.table_kind.max()
-        raise ValueError(f"table_kind must be {DENSE}, {SPARSE} or {COUNT}, found {kinds[0]} to {kinds[1]}.")
+        raise ValueError(f"table_kind must be {DENSE}, {SPARSE} or {COUNT}, found values {kinds[0]} to {kinds[1]}.")
     if graph.n_tables and graph.table_state.min() < 0:
         raise ValueError(f"table_state must not be negative, found {graph.table_state.min()}.")
     if graph.table_cell is None and np.any(graph.table_kind == SPARSE):
@@ -135,7 +135,7 @@ def _check_cells(graph):
     unlike = graph.arity[sized] != graph.arity[sized[first]][inverse]
     if unlike.any():
         table = graph.table_id[sized[np.argmax(unlike)]]
-        raise ValueError(f"table {table} is shared by factors of different arity, which only a count table can be.")
+        raise ValueError(f"table {table} is shared by factors of different arity, but only count tables can be.")
     sparse = graph.table_kind[tables] == SPARSE
     for table, f in zip(tables[sparse], sized[first][sparse], strict=True):
         cell = graph.table_cell[graph.table_ptr[table] : graph.table_ptr[table + 1]]

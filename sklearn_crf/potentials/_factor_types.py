@@ -35,7 +35,7 @@ class FactorType:
         if former.n_features != self.n_features or not np.array_equal(former.n_states, self.n_states):
             raise ValueError(
                 f"factors of type {self.name!r} have nodes of {self.n_states.tolist()} states and {self.n_features} "
-                f"features, but had {former.n_states.tolist()} and {former.n_features} in the former fit."
+                f"features, but in the former fit {former.n_states.tolist()} states and {former.n_features} features."
             )
         place = np.searchsorted(former.cells, self.cells)
         known = np.append(former.cells, -1)[place] == self.cells
@@ -85,7 +85,7 @@ def _get_factor_shape(example, factors, name, n_classes, i):
         f = int(np.argmax(differs))
         raise ValueError(
             f"X[{i}] has two factors of type {name!r} whose nodes have {of_nodes[0].tolist()} and "
-            f"{of_nodes[f].tolist()} states: a type has one shape."
+            f"{of_nodes[f].tolist()} states: these must be equal for all factors of a type."
         )
     return tuple(of_nodes[0].tolist()), 1 if factors.features is None else factors.features.shape[1]
 
@@ -99,5 +99,5 @@ def states_of(example, n_classes):
 def _make_mismatch_error(i, name, shape, expected):
     return ValueError(
         f"X[{i}] has factors of type {name!r} with nodes of {list(shape[0])} states and {shape[1]} features, but "
-        f"others of that type have {list(expected[0])} and {expected[1]}."
+        f"others of that type have {list(expected[0])} states, and their number of features is {expected[1]}."
     )

@@ -358,6 +358,6 @@ def warn_of_small_features(moments: FeatureMoments, C: float) -> None:
         chosen = np.flatnonzero(minute)
         named = f"{chosen[:5].tolist()}" if len(chosen) <= 5 else f"{chosen[:5].tolist()} and {len(chosen) - 5} more"
         warn_caller(
-            f"Features {named} range over less than {_MINUTE:g}, so the penalty with C={C:g} leaves their weights no "
+            f"Features {named} range over less than {_MINUTE:g}, so the penalty with C={C:g} suppresses their "
             "effect: scale X, for example with NodeTransformer(StandardScaler()), or increase C."
         )

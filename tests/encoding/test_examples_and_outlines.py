@@ -27,7 +27,7 @@ CHAINS = [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]]
     [
         (([0.0, 1.0], []), "node_features must have shape"),
         ((NODES, None), "edges is None: pass an empty list"),
-        ((NODES, Example(NODES[:2], []).graph), "edges is a graph of 2 nodes, node_features has 3 rows"),
+        ((NODES, Example(NODES[:2], []).graph), "edges is a graph of 2 nodes, but node_features has 3 rows"),
         ((NODES, [[0, 1]], np.zeros((2, 1))), r"edge_features must have shape \(1, n_edge_features\), got \(2, 1\)"),
         ((NODES, [], None, None, None, None, [[0, 1]]), "factors must be a dict of name to nodes, got list"),
         ((NODES, [], None, None, None, None, {0: [[0, 1]]}), "must be strings, got 0"),

@@ -148,7 +148,7 @@ def with_products(forward, backward, shape=(4, 3)):
         (aslinearoperator(np.ones((4, 3), dtype=complex)), "node_features must be a real operator, got complex128"),
         (with_products(lambda w: np.ones((4, w.shape[1])), None), "`.T @` with an array of shape .4, 1. failed"),
         (TimesTwo(np.ones((4, 3, 2))), r"must have shape \(n_nodes, n_features\), got \(4, 3, 2\)"),
-        (aslinearoperator(np.ones((5, 3))), "edges is a graph of 4 nodes, node_features has 5 rows"),
+        (aslinearoperator(np.ones((5, 3))), "edges is a graph of 4 nodes, but node_features has 5 rows"),
     ],
 )
 def test_bad_operators(operator, message):
