@@ -241,7 +241,7 @@ def join_labelings(parts):
 def _require_one_lattice(shapes):
     if len(shapes) > 1:
         a, b = sorted(shapes)[:2]
-        raise ValueError(f"init='observed' needs examples of one lattice, found labels of shapes {a} and {b}.")
+        raise ValueError(f"init='observed' needs examples of one lattice shape, found labels of shapes {a} and {b}.")
 
 
 def _build_batch_blocks(blocks, encoded, batch, first_example):

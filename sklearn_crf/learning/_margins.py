@@ -171,9 +171,9 @@ class MarginLearning(Learning):
         found = MARGIN_SOLVERS[solver]() if isinstance(solver, str) else clone(solver)
         if not (self.by_planes or self.is_smooth) or not isinstance(found, LBFGS if self.is_smooth else PlaneSolver):
             raise ValueError(
-                f"solver={solver!r} is not supported with learning={self.name!r}: 'lbfgs' is for margins at a "
-                "temperature, which accept no other solver, and 'dual_margin' has no choice of solver. Or use "
-                "solver='auto'."
+                f"solver={solver!r} is not supported with learning={self.name!r}: use solver='auto'. Margins with a "
+                "temperature accept only 'lbfgs', other margins do not accept 'lbfgs', and 'dual_margin' has no choice "
+                "of solver."
             )
         return found
 

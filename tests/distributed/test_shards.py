@@ -393,7 +393,7 @@ def test_sets_that_do_not_fit_the_shards():
     with pytest.raises(ValueError, match=r"given\[0\] holds the label 7, which is not among the classes"):
         fit(given=[np.full((1, 4, 4), 7)])
     sizes = Shards.from_arrays([PARTS[0], (X[4:, :2], Y[4:, :2])])
-    with pytest.raises(ValueError, match="init='observed' needs examples of one lattice, found labels of shapes"):
+    with pytest.raises(ValueError, match="init='observed' needs examples of one lattice shape, found labels of"):
         fit(sizes, init="observed")
 
 

@@ -216,7 +216,7 @@ def test_derivatives_by_tables(objective, seed):
 
 def test_pseudolikelihood_names_a_forbidden_label():
     model = FactorGraph.from_factors([2, 2], [((0, 1), np.array([[0.0, -np.inf], [0.0, 0.0]]))])
-    with pytest.raises(ValueError, match=r"labels\[0\] is 0, which its scores or the labels of other nodes forbid"):
+    with pytest.raises(ValueError, match=r"labels\[0\] is 0, which the node's scores or the labels of other nodes"):
         Pseudolikelihood().loss_statistics(model, np.array([0, 1]))
 
 

@@ -34,7 +34,7 @@ def compute_factor_conditionals(model, labels, node_weight=None):
     impossible = np.flatnonzero(np.isneginf(scores[nodes, labels]) & (weight > 0))
     if len(impossible):
         s = impossible[0]
-        raise ValueError(f"labels[{s}] is {labels[s]}, which its scores or the labels of other nodes forbid.")
+        raise ValueError(f"labels[{s}] is {labels[s]}, which the node's scores or the labels of other nodes forbid.")
     log_z = logsumexp(scores, axis=1)
     probability = np.exp(scores - log_z[:, None]) * weight[:, None]
     log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
@@ -81,7 +81,7 @@ def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1)
     impossible = np.flatnonzero(np.isposinf(terms) & (True if node_weight is None else weight > 0))
     if len(impossible):
         s = impossible[0]
-        raise ValueError(f"labels[{s}] is {labels[s]}, which its scores or its neighbours' labels forbid.")
+        raise ValueError(f"labels[{s}] is {labels[s]}, which the node's scores or its neighbours' labels forbid.")
     return terms, Statistics(unary, buffers.sum(axis=0))
 
 

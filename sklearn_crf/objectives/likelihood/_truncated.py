@@ -51,7 +51,7 @@ class TruncatedLoss(Objective):
         impossible = np.flatnonzero(np.isposinf(found.terms))
         if len(impossible):
             s = impossible[0]
-            raise ValueError(f"labels[{s}] is {labels[s]}, which its scores or the scores of its edges forbid.")
+            raise ValueError(f"labels[{s}] is {labels[s]}, which the scores of the node or of its edges forbid.")
         return Loss(
             statistics=Statistics(found.unary.astype(model.dtype), found.tables.sum(axis=0)),
             terms=found.terms,

@@ -156,7 +156,7 @@ def test_threads_do_not_change_anything(n_threads):
 def test_an_impossible_label_is_named():
     tables = np.array([[[0.0, -np.inf], [0.0, 1.0]]])
     model = PairwiseModel(lattice((3,)), np.zeros((3, 2)), tables)
-    with pytest.raises(ValueError, match=r"labels\[1\] is 0, which its scores or its neighbours"):
+    with pytest.raises(ValueError, match=r"labels\[1\] is 0, which the node's scores or its neighbours"):
         compute_pseudolikelihood_terms(model, [0, 0, 1], [0, 1, 1])
     terms, gradient = compute_pseudolikelihood_terms(model, [0, 0, 1], [1, 0, 0])
     assert terms[1] == np.inf
