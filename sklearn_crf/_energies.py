@@ -207,7 +207,7 @@ def _as_weights(edge_weight, graph, on_lattice):
         if not weight.ndim:
             raise ValueError(
                 f"edge_weight must be an array with one weight per edge, got {edge_weight!r}: multiply pairwise to "
-                "scale all edges alike."
+                "scale all edges equally."
             )
         if weight.shape != (graph.n_edges,):
             raise ValueError(f"edge_weight must have shape ({graph.n_edges},), one for each edge, got {weight.shape}.")

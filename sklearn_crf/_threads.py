@@ -69,7 +69,7 @@ class _HelperThreads:
         self.forget()
 
     def forget(self):
-        """Reset to no helpers, for example in a forked process, in which the threads of the parent do not exist."""
+        """Forget all helpers, for example in a forked process, in which the threads of the parent do not exist."""
         self._lock = threading.Lock()
         self._executor: Any = None
         self._n_helpers = self._n_users = 0
@@ -336,8 +336,8 @@ def open_range_runner(n_threads):
     yield partial(_run_shared, n_threads)
 
 
-# Minimum size of a range for a thread (starting a thread on a range takes 20 microseconds), and number of items per
-# thread that open_even_map computes before it yields results.
+# Minimum size of a range for a thread, because starting a thread on a range takes 20 microseconds; and
+# number of items per thread that open_even_map computes before it yields results.
 _SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 

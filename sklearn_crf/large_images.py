@@ -289,8 +289,8 @@ class _TiledPrediction:
         """Return a bound on how much higher than the score of ``out`` the best score of the whole image is."""
         if self.best is None or not hasattr(self.estimator, "models"):
             raise ValueError(
-                f"bound=True needs the MAP inference of a field, but {type(self.estimator).__name__} has "
-                "none here: pass inference, such as TRWS(), or bound=False."
+                f"bound=True needs the MAP inference of a field, but {type(self.estimator).__name__} does "
+                "not use MAP inference: pass inference, such as TRWS(), or bound=False."
             )
         gap = 0.0
         for tile in margins:

@@ -576,7 +576,7 @@ def _simulate_extremes(summed, first, second, rng):
     is therefore equivalent to Student's t.
     """
     # summed: (n_pairs, n_groups); first, second: indices of the two pairs of each difference
-    # returns: a function from ratios to the fraction of draws that are at least as large, and the critical value of t
+    # returns: function from ratios to the fraction of draws that are at least as large, and the critical value of t
     n_groups = summed.shape[1]
     squares = summed @ summed.T
     square = np.diag(squares)

@@ -272,8 +272,8 @@ class RayExecutor(ClusterExecutor):
 
     def _dumps(self, data):
         sent = _pickle_with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
-        # Send up to 64 KB with each call, which is faster. Larger data are sent once to each machine, where
-        # processes share them.
+        # Send up to 64 KB with each call, which is faster.
+        # Larger data are sent once to each machine, where processes share them.
         return sent if sum(map(len, sent)) < 2**16 else self._ray.put(sent)
 
     def _replace(self, k):

@@ -225,7 +225,7 @@ class Shards:
         with errors_of(f"{type(executor).__name__}.sum"):
             if not isinstance(found, _Result) or found.number != len(self):
                 which = f"that of {found.number}" if isinstance(found, _Result) else type(found).__name__
-                raise ValueError(f"the sum over {len(self)} shards is needed, got {which}.")
+                raise ValueError(f"the sum over {len(self)} shards was expected, got {which}.")
         return found.result
 
     def apply(
@@ -309,7 +309,7 @@ class Shards:
                 if not isinstance(each, _Result) or each.number != number:
                     what = f"that of shard {each.number}" if isinstance(each, _Result) else type(each).__name__
                     where = "after the last one" if number is None else f"for shard {number}"
-                    raise ValueError(f"results of all {len(self)} shards are needed in order, got {what} {where}.")
+                    raise ValueError(f"results of all {len(self)} shards were expected in order, got {what} {where}.")
             yield each.result
 
     def transformed(self, transformer: Any) -> "Shards":

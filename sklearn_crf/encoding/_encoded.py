@@ -43,7 +43,7 @@ class Encoded:
     graph: Any = None  # Graph that all examples share, for the layout "array"
     edge_type: str | np.ndarray | None = None  # "offset", "tied" or an array (E,)
     node_type: np.ndarray | None = None  # (N,)
-    items: Any = None  # sequence of Example, for the layout "list", as the shapes below
+    items: Any = None  # sequence of Example, only for the layout "list"
     shapes: Any = None
     feature_names: np.ndarray | None = None
     has_boundaries: bool = False  # whether the last two features mark the first and last nodes of sequences

@@ -26,8 +26,8 @@ MOST_CONSTANT_EDGES = 2**16
 # Maximum number of node features for which differences on edges are computed faster than read from memory.
 FEW_FEATURES = 16
 
-# Nodes that share rows take less cache, so their batches may be larger than other batches: LEAST_TIMES times as large,
-# and up to MOST_TIMES times as large if at least N_BATCHES batches remain for threads to share.
+# Nodes that share rows take less cache, so their batches are at least LEAST_TIMES times as large as other batches.
+# The batches are up to MOST_TIMES times as large if at least N_BATCHES batches remain for threads to share.
 LEAST_TIMES, MOST_TIMES, N_BATCHES = 4, 16, 8
 
 # Number of examples that are checked together for NaN and infinity, and maximum number of values copied for a check.

@@ -152,7 +152,7 @@ class FieldClassifier(TrainableField):
         return gather_example_results(encoded, batches, found, lambda shape: nothing)
 
     def energy(self, X: Any, y: Any = None) -> np.ndarray:
-        """Return the energy of labelings, the negative of their score. Smaller energies are more probable.
+        """Return the energies of labelings, which are negative scores: labelings of smaller energy are more probable.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class FieldClassifier(TrainableField):
         return self._energy(X, y, "y")
 
     def _energy(self, X, y, name):
-        """Return the energies of labelings; ``name`` is the name of their argument in errors."""
+        """Return the energies of labelings, which errors call by the argument name ``name``."""
         encoded, batches, potentials, weights = FittedField.of(self).prepare(X, y, name=name)
         energies = np.zeros(encoded.n_examples)
         for batch in batches:

@@ -55,7 +55,7 @@ class FieldParameters:
         return TrainingExamples(self.reader(), X, y, sample_weight, node_weight, self.given.classes)
 
     def reader(self) -> Reader:
-        """Return the reader of X and y."""
+        """Make the :class:`Reader` of X and y."""
         given = self.given
         return Reader(
             given,
@@ -105,9 +105,9 @@ class FieldParameters:
         if lattice_ndim == 1:
             # In a sequence, the order of two labels may matter.
             return "full"
-        # Symmetric tables also score the single states of an edge. On the data of benchmarks/quality/defaults.py,
-        # max-margin learning then labels noisy shapes 0.5 to 3 % better; horses, strokes and volumes change by at most
-        # 0.2 %. Likelihoods lose: accuracy is 96 instead of 99 % on a photograph in 0..1 with few labelled pixels.
+        # Symmetric tables also score the single states of an edge. Accuracies are from benchmarks/quality/defaults.py.
+        # With margins, noisy shapes gain 0.5 to 3 % from symmetric tables, and other data change by at most 0.2 %.
+        # Likelihoods do not gain: accuracy is 96 instead of 99 % on a photograph in 0..1 with few labelled pixels.
         is_lattice, is_margin = (lattice_ndim or 0) > 1, not self.learning.has_distribution
         return "symmetric" if is_lattice and is_margin and len(classes) == 2 else "auto"
 
@@ -250,7 +250,7 @@ class FittedField(FieldParameters):
         """Encode X, and return it with its batches, the potentials and the flat weights."""
         # labels: labels of the nodes, or None; name: name of the argument with the labels, for errors
         # allow_unknown: whether labels that are not classes are encoded as n_classes
-        # joined_by: None, or inference; graphs with cycles are then joined up to the size that it supports
+        # joined_by: None, or the inference for which graphs with cycles are joined, up to the size that it supports
         reader = self.reader()
         encoded = reader.replace_edge_features(reader.encode(X, reset=False), self.classes)
         potentials = self.potentials(encoded)

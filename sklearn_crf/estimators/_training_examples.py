@@ -128,7 +128,7 @@ class TrainingExamples:
 
     def batch(self, plan, whole=None, packing=None):
         """Put the examples into batches, in the same form for all shards."""
-        # whole: outline of the examples of all shards; None if the examples are not in shards
+        # whole: outline of the examples of all shards, or None if the examples are not in shards
         # packing: maximum sizes of batches, as arguments of ``make_batches``; if None, the plan determines the sizes
         weight, node_weight = self._weight, self.node_weight
         if self.class_weight is not None and not plan.learning.class_costs:

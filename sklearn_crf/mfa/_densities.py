@@ -138,7 +138,7 @@ def scan(params, X, visit, n_jobs, rows):
 
     Threads process blocks concurrently, so ``visit`` must write only to the rows that it is given.
     """
-    # rows: indices of the rows of X to scan; ``visit`` gets the indices of one block
+    # rows: indices of the rows of X to scan; ``visit`` gets the row indices of one block
     # samples: (n_rows, n_observed), the observed features of the block
     n_all, n_features, n_factors = params.loadings.shape
     for forms, members, observed, shift in compute_centred_forms(params, X[rows], n_jobs):

@@ -31,7 +31,7 @@ from sklearn_crf.mfa._training import choose, choose_best_restart, find_starts, 
 
 @dataclass(eq=False, repr=False)
 class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, FittedMixture):
-    """Classifier with one mixture of factor analysers per class, trained between generative and discriminative.
+    """Classifier with a mixture of factor analysers per class, trained generatively, discriminatively or in between.
 
     The model is ``P(x, c) = P(c) sum_s P(s | c) N(x; mu_cs, L_cs L_cs' + Psi)`` with ``n_components`` components ``s``
     for every class, loadings ``L`` with ``n_factors`` columns, and diagonal ``Psi``. Training maximises

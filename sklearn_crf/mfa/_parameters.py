@@ -89,7 +89,10 @@ NOISE_KINDS = ("tied", "class", "component")
 
 @dataclass(frozen=True, eq=False)
 class MixtureParameters:
-    """``P(c) = exp(log_prior_c)``, ``P(s | c) = exp(log_weights_cs)``, ``P(x | s) = N(mean_s, L_s L_s' + Psi_s)``.
+    """Parameters of one mixture of factor analysers per class.
+
+    The model is ``P(c) = exp(log_prior_c)``, ``P(s | c) = exp(log_weights_cs)`` and
+    ``P(x | s) = N(mean_s, L_s L_s' + Psi_s)``.
 
     The components of all classes share one axis of length ``S = n_classes * n_components``, ordered by class
     (Kelm, Pal & McCallum 2006, Eq. (8)-(10)).
@@ -104,7 +107,7 @@ class MixtureParameters:
 
     @property
     def noise_group(self):
-        """Row of ``log_noise`` of each component, (S,)."""
+        """Index of the row of ``log_noise`` of each component, (S,)."""
         n_groups = len(self.log_noise)
         return np.arange(len(self.means), dtype=np.int64) * n_groups // len(self.means)
 

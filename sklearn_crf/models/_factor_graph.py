@@ -135,7 +135,7 @@ def _check_cells(graph):
     unlike = graph.arity[sized] != graph.arity[sized[first]][inverse]
     if unlike.any():
         table = graph.table_id[sized[np.argmax(unlike)]]
-        raise ValueError(f"table {table} is shared by factors of different arity, but only count tables can be.")
+        raise ValueError(f"table {table} is shared by factors of different arity, but it is not a count table.")
     sparse = graph.table_kind[tables] == SPARSE
     for table, f in zip(tables[sparse], sized[first][sparse], strict=True):
         cell = graph.table_cell[graph.table_ptr[table] : graph.table_ptr[table + 1]]

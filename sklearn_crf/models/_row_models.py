@@ -11,7 +11,7 @@ _MOST_DIRECTIONS = 254
 
 def find_ordered_offsets(graph):
     """Return the offsets with edges, their steps in node index, and their edge counts; () if edges are not ordered."""
-    # Cached, because predictions request it hundreds of times for one graph.
+    # Cache the result, because predictions request it hundreds of times for one graph.
     return graph.keep("lattice offsets", lambda: _find_ordered_offsets(graph))
 
 
@@ -82,7 +82,7 @@ def stored_rows(model):
     def between(low, high):
         if high - low not in graphs:
             graphs[high - low] = build_trusted_graph((high - low) * rows.width, None, (high - low, *sides), offsets)
-        # An offset that reaches beyond these rows has no edge among them.
+        # If an offset spans more rows than this range has, no edges of this offset are in the range.
         edges = [
             slice(start + low * count, start + max(high - step, low) * count)
             for start, count, step in zip(first, per_row, offsets[:, 0], strict=True)

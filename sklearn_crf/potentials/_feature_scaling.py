@@ -19,8 +19,8 @@ _FAR = 10.0
 # Features with a smaller standard deviation are only scaled if the curvature of the penalty is also small.
 _SMALL, _LARGE = 1e-2, 10.0
 
-# A warning is given for features whose range is below the first number if the curvature of the loss is
-# less than the second number times the curvature of the penalty. The penalty then suppresses their effect.
+# Features whose range is below the first number cause a warning if the penalty suppresses their effect.
+# The penalty does so if the curvature of the loss is below the second number times the curvature of the penalty.
 _MINUTE, _LEAST_INFORMATION = 0.1, 0.1
 
 # Number of rows that are converted to float64 at a time.
@@ -255,7 +255,7 @@ class FeatureScaling:
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
 
     def _measure_tails(self, nodes, edges, penalties, fit_intercept, penalises_intercept):
-        """Set the tails, and centre features with outliers at their robust centres if these are far from 0."""
+        """Set the tails, and centre each feature with outliers at its robust centre if this centre is far from 0."""
         tail = _compute_tail_factors(self.scale, nodes, penalties[0])
         self.tail, self.edge_tail = tail, _compute_tail_factors(self.edge_scale, edges, penalties[1])
         if fit_intercept:
