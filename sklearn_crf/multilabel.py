@@ -125,7 +125,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     See Also
     --------
-    sklearn.multioutput.ClassifierChain : Each label given those before it.
+    sklearn.multioutput.ClassifierChain : Predicts each label given the labels before it.
 
     References
     ----------

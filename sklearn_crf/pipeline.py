@@ -26,7 +26,7 @@ def _last_step_has(method: str) -> Callable:
 class FieldPipeline(pipeline.Pipeline):
     """Pipeline of scikit-learn with the additional methods of its last step, which is a field.
 
-    Transformers before the field that have no ``missing_label`` of their own use the field's ``missing_label``.
+    Transformers before the field that lack a ``missing_label`` of their own use the ``missing_label`` of the field.
 
     Each additional method transforms X by the steps before the field, then calls the field's method with the same
     arguments. The pipeline has a method if its last step has it. Everything else is as in

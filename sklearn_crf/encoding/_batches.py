@@ -300,7 +300,7 @@ def _pack_chains(lengths, limits):
     ends, start = np.concatenate(([0], np.cumsum(lengths))), 0
     n_packs = -(-int(ends[-1]) // limits.forests)
     if n_packs > 1:
-        # Use an even number of batches with about equal work, so that of two threads none waits for the other.
+        # Use an even number of batches with about equal work: otherwise one of two threads would wait for the last.
         n_packs += n_packs % 2
     most = min(limits.forests, -(-int(ends[-1]) // n_packs) + int(lengths.max()))
     while start < len(lengths):
@@ -407,7 +407,7 @@ def group_batches_to_join(batches, max_nodes, may_join=None, one_weight=False):
         n_nodes += len(batch.labels)
         if alone or not groups or n_nodes > max_nodes or not _can_join(groups[-1][-1], batch, one_weight):
             groups.append([batch])
-            # A batch that must not be joined is a group of its own.
+            # A batch that must not be joined forms a separate group.
             n_nodes = np.inf if alone else len(batch.labels)
         else:
             groups[-1].append(batch)

@@ -75,12 +75,12 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ``learning__cost``, or a user-defined :class:`~sklearn_crf.objectives.Objective`.
     solver : str, Solver or PlaneSolver, default="auto"
         Optimisation method. Smooth losses: "lbfgs"; "gradient", gradient descent; "sgd", stochastic gradient descent
-        over mini-batches of examples. "auto" is L-BFGS if the loss has a value, else gradient descent. With "spa",
-        "mma" and "cd", "auto" takes the steps that their options describe. "spa" also has "bundle", which bounds the
-        distance to the optimum.
+        over mini-batches of examples. "auto" is L-BFGS if the loss has a value, otherwise gradient descent. With
+        "spa", "mma" and "cd", "auto" uses the steps that the options of the learning method describe. "spa" also has
+        "bundle", which bounds the distance to the optimum.
 
-        Margins: "cutting_plane", which keeps the most violating labelings of each example (n-slack); "frank_wolfe",
-        which keeps one combination of them, needs less memory, and is faster to a rough solution but slower to an
+        Margins: "cutting_plane", which stores the most violating labelings of each example (n-slack); "frank_wolfe",
+        which stores one combination of labelings, needs less memory, and is faster to a rough solution but slower to an
         accurate one; "bmrm", the bundle method, deterministic, with one cutting plane for each pass over all examples
         (1-slack); "one_slack", the bundle method with cutting planes from known labelings as long as they suffice;
         "subgradient", the steps of Pegasos. "auto" is a bundle method for at most 1,000 weights, for data without
@@ -103,15 +103,15 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Margins use these costs in training. None means a cost of 1 for every error.
     weights : {"auto", "all", "seen"}, default="all"
         Pairs of a feature and a label that have weights: all pairs, or only pairs seen in training. With "seen", pairs
-        of labels that no edge joins in training have no weight either. "seen" needs sparse features. "auto" keeps the
-        seen pairs of sparse edge features, and of node features if all pairs were more than 100,000 weights. It keeps
-        all pairs of node features with two classes, plain rows, unlabelled nodes, :class:`~sklearn_crf.Shards` or
-        ``partial_fit``.
+        of labels that no edge joins in training have no weight either. "seen" needs sparse features. With "auto", only
+        seen pairs have weights for sparse edge features, and for node features if all pairs would have more than
+        100,000 weights. All pairs of node features have weights with two classes, plain rows, unlabelled nodes,
+        :class:`~sklearn_crf.Shards` or ``partial_fit``.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes. "balanced" weights are inversely proportional to the weighted numbers of nodes. If the loss
         is a sum over nodes ("pseudolikelihood", "piecewise") or has costs of errors, the weights multiply the loss or
-        the cost of each node. Every other learning weights an example by the mean over its nodes, and ``predict``
-        multiplies marginals by the weights: see :ref:`weights`.
+        the cost of each node. Every other learning method weights an example by the mean weight of its nodes, and
+        ``predict`` multiplies marginals by the weights: see :ref:`weights`.
     pairwise : str or PairwiseTables, default="auto"
         Form of the pairwise tables: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.make_pairwise_form`. A :class:`~sklearn_crf.potentials.PairwiseTables` can also
@@ -142,15 +142,15 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ones, but ``converged_`` is False unless the gap is 0.01.
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. Likelihoods sum over missing
-        labels. "spa", "mma" and "cd" complete them; margins complete them in rounds of training. "pseudolikelihood"
-        and "contrastive" leave out unlabelled nodes and their neighbours.
+        labels. "spa", "mma" and "cd" complete missing labels; margins complete missing labels in rounds of training.
+        "pseudolikelihood" and "contrastive" leave out unlabelled nodes and their neighbours.
     classes : array-like, optional
         All classes; needed if some may be missing from the training labels.
     lattice_ndim : int, optional
         Number of lattice axes of an example; None infers it from X.
     warm_start : bool, default=False
-        Start from the weights of the last fit, even if it was interrupted. Of the solvers of margins only the bundle
-        method supports this. "contrastive" does not keep its sets of labelings.
+        Start from the weights of the last fit, even if it was interrupted. Of the solvers of margins, only the bundle
+        method supports a warm start. "contrastive" does not reuse the sets of labelings of the last fit.
     random_state : int, RandomState instance or None, default=None
         Determines random initial weights, the order of mini-batches, and the labelings that learning draws. With None
         these labelings are the same in every fit, so fits with default parameters are reproducible.
@@ -190,7 +190,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     stop_reason_ : str
         Reason why training stopped.
     best_iter_ : int or None
-        Iteration whose weights are kept, counted from 0; None if the weights are a mean, or if several vote.
+        Iteration whose weights are used, counted from 0; None if the weights are a mean, or if several weights vote.
     training_path_ : str
         Fast path that evaluated the objective, such as "chains", or "general" if the data have no fast path. The
         general method is also used where a fast path is not available: if scores range too widely, and for the

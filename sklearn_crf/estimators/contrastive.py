@@ -21,7 +21,7 @@ class ContrastiveCRF(FieldClassifier):
     it is the pseudolikelihood. Local methods do not use labelings far from the truth. Contrastive constraint generation
     finds such labelings: it optimises, searches for labelings with high scores, adds them to the set of their example,
     and repeats until no labeling is new. Unlike a margin, the objective calibrates probabilities. If the maximum number
-    of rounds is reached, the kept weights are from the round that labels the training examples best, by the inference
+    of rounds is reached, the final weights are from the round that labels the training examples best, by the inference
     that predicts. With :class:`~sklearn_crf.Shards` in place of X and y, each shard generates and keeps the labelings
     of its own examples.
 

@@ -76,8 +76,8 @@ def compute_principal_loadings(X, weight, n_factors, seed):
     """Compute probabilistic principal components: loadings, and the residual variance of each feature.
 
     The loadings are ``u sqrt(e - r)``, where ``e`` are the leading eigenvalues of the weighted covariance and ``r`` is
-    the mean of the others. The loadings are kept above 0, because loadings of exactly 0 are a stationary point of every
-    criterion.
+    the mean of all other eigenvalues. Loadings are never exactly 0, because zero loadings are a stationary point of
+    every criterion.
     """
     total = weight.sum()
     centred = X - _compute_weighted_mean(X, weight)

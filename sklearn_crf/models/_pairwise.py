@@ -124,12 +124,12 @@ class PairwiseModel(ChecksPickles):
     unary : array-like of shape (N, K)
         Score of each state of each node, float32 or float64 (anything else becomes float64). -inf forbids a state.
     tables : array-like of shape (T, K, K) or (T, R, K, K)
-        Pairwise tables of T edge types and R features; kept as (T, R, K, K) in the precision of ``unary``.
+        Pairwise tables of T edge types and R features; stored as (T, R, K, K) in the precision of ``unary``.
         -inf forbids a pair of states. A table with -inf needs a feature that is positive on every edge of its type.
     edge_type : array-like of shape (E,), optional
         Type of each edge. None gives all edges type 0; ``arange(E)`` gives each edge its own table.
     edge_weight : array-like of shape (E,) or (E, R), optional
-        Features of each edge, kept as (E, R). None means weight 1 for every edge, which requires R = 1.
+        Features of each edge, stored as (E, R). None means weight 1 for every edge, which requires R = 1.
     n_states : array-like of shape (N,), optional
         Number of states of each node, if they differ. Higher states are forbidden.
 

@@ -77,8 +77,8 @@ class SegmentModel(ChecksPickles):
     pairwise : PairwiseModel
         Scores of nodes and edges. Each edge leads to the next node.
     durations : array-like of shape (K, D) or (S, K, D)
-        Scores of runs of 1, 2, ..., D nodes; kept as (S, K, D) in the precision of ``pairwise``. -inf forbids runs of a
-        duration.
+        Scores of runs of 1, 2, ..., D nodes; stored as (S, K, D) in the precision of ``pairwise``. -inf forbids runs of
+        a duration.
     duration_type : array-like of shape (n_chains,), optional
         Table of durations of each chain; None stands for the first.
     min_duration : int, default=1
