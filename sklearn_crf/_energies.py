@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn_crf._numbers import as_reals
 from sklearn_crf._threads import count_threads, limit_blas_threads
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, Labeling, Marginals, resolve_able_inference
+from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, Labeling, Marginals, choose_able_inference
 from sklearn_crf.models import PairwiseModel
 
 
@@ -84,7 +84,7 @@ def solve(
     >>> found.certified
     True
     """
-    chosen = resolve_able_inference(inference, "map", "solve()", AutoMap())
+    chosen = choose_able_inference(inference, "map", "solve()", AutoMap())
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     with limit_blas_threads():
         found = chosen.map(model, n_threads=count_threads(n_jobs))
@@ -142,7 +142,7 @@ def marginals(
            [0.79, 0.21],
            [0.85, 0.15]])
     """
-    chosen = resolve_able_inference(inference, "marginals", "marginals()", AutoMarginals())
+    chosen = choose_able_inference(inference, "marginals", "marginals()", AutoMarginals())
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     with limit_blas_threads():
         found = chosen.marginals(model, n_threads=count_threads(n_jobs))

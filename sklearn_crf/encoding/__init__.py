@@ -27,6 +27,7 @@ from sklearn_crf.encoding._examples import (
 from sklearn_crf.encoding._labels import (
     EncodedLabels,
     check_named_classes,
+    choose_partial_fit_classes,
     collect_distinct_labels,
     compute_class_weights,
     compute_node_counts,
@@ -38,7 +39,6 @@ from sklearn_crf.encoding._labels import (
     missing_label_of_field,
     require_one_label_each,
     require_same_kind,
-    resolve_partial_fit_classes,
     sort_classes,
     sort_cost_by_class,
 )

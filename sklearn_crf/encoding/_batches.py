@@ -18,10 +18,10 @@ from sklearn_crf.encoding._edge_features import constant
 from sklearn_crf.encoding._examples import (
     Batch,
     ComputedEdges,
+    choose_edge_types,
     join_factors,
     make_trusted_example,
     replace_fields,
-    resolve_edge_types,
     stack_types,
     stacked,
 )
@@ -260,7 +260,7 @@ def _build_array_batches(encoded, labels, sample_weight, limits):
             # Batches of equal size share a graph, so that neighbour lists and traversal order are computed once.
             edge_type, node_type = encoded.edge_type, encoded.node_type
             if n_members > 1:
-                edge_type = np.tile(resolve_edge_types(edge_type, encoded.graph), n_members)
+                edge_type = np.tile(choose_edge_types(edge_type, encoded.graph), n_members)
                 node_type = None if node_type is None else np.tile(node_type, n_members)
             unions[n_members] = build_disjoint_union([encoded.graph] * n_members), edge_type, node_type
         graph, edge_type, node_type = unions[n_members]

@@ -134,7 +134,7 @@ class Example:
     @property
     def edge_type(self) -> Any:
         """Type of each edge, (E,) int32; None means that all edges have one type."""
-        return resolve_edge_types(self._edge_type, self.graph)
+        return choose_edge_types(self._edge_type, self.graph)
 
     @edge_type.setter
     def edge_type(self, edge_type):
@@ -366,7 +366,7 @@ def _as_features(values):
     return values
 
 
-def resolve_edge_types(types, graph):
+def choose_edge_types(types, graph):
     """Resolve edge types, given as an array, a rule ("offset" or "tied") or None (one type), to an array (E,) int32."""
     if not isinstance(types, str):
         return types

@@ -489,7 +489,7 @@ def compute_node_counts(labels, weight, node_weight=None):
     return counts if weight is None else [one * own for one, own in zip(weight, counts, strict=True)]
 
 
-def resolve_partial_fit_classes(estimator, classes, least=2):
+def choose_partial_fit_classes(estimator, classes, least=2):
     """Return the classes for ``partial_fit``.
 
     The first call must pass the classes; later calls may pass equal classes.

@@ -32,12 +32,12 @@ from sklearn_crf.inference import (
     Inference,
     TreeBestLabelings,
     TreeInference,
+    choose_able_inference,
     compute_conditional_scores,
-    resolve_able_inference,
 )
 from sklearn_crf.inference._results import LogLikelihood
 from sklearn_crf.inference.automatic._cost import Budget
-from sklearn_crf.learning import given, resolve_learning_class
+from sklearn_crf.learning import find_learning_class, given
 from sklearn_crf.metrics import entities, find_continuations
 from sklearn_crf.models import FactorGraph, PairwiseModel, compute_score_terms, expand_edge_tables
 
@@ -48,7 +48,7 @@ def _require_distribution(method: _Method) -> _Method:
     """Decorate a method so that only estimators with a distribution over labelings have it."""
 
     def check(estimator):
-        if not resolve_learning_class(estimator.learning, estimator.inference).has_distribution:
+        if not find_learning_class(estimator.learning, estimator.inference).has_distribution:
             raise AttributeError(
                 f"{type(estimator).__name__} has no distribution over labelings, so it has no {method.__name__}: use "
                 "TRWCRF or DRFClassifier, or an inference on its models(X)."
@@ -211,7 +211,7 @@ class FieldClassifier(TrainableField):
         even if inference is exact. The gap then shows how much lower its score is.
         """
         Budget.of(budget)
-        chosen = resolve_able_inference(
+        chosen = choose_able_inference(
             "auto" if inference is None else inference, "map", "certify()", AutoMap(budget=budget)
         )
         field = FittedField.of(self)

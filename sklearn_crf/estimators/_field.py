@@ -17,14 +17,14 @@ from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import record_input
 from sklearn_crf.estimators._fitted_field import FieldParameters
 from sklearn_crf.estimators._training import build_fitted_attributes, partial_fit, split_held_out_examples, train
-from sklearn_crf.inference import Inference, resolve_labeling_rule
+from sklearn_crf.inference import Inference, choose_labeling_rule
 from sklearn_crf.learning import (
     LEARNING_CONSTRAINTS,
     MARGIN_SOLVERS,
     SOLVERS,
     PlaneSolver,
     Solver,
-    resolve_learning_class,
+    find_learning_class,
 )
 from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables
 
@@ -331,8 +331,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _validate_params(self):
         super()._validate_params()
-        resolve_labeling_rule(self.inference)
-        resolve_learning_class(self.learning, self.inference)
+        choose_labeling_rule(self.inference)
+        find_learning_class(self.learning, self.inference)
 
     # Fits ----------------------------------------------------------------------------------------------------------
 

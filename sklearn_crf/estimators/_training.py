@@ -16,9 +16,9 @@ from sklearn_crf._numbers import convert_to_csr, first_of_equal
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import keep_tasks_in_process, limit_blas_threads
 from sklearn_crf.encoding import (
+    choose_partial_fit_classes,
     make_batches,
     n_inputs,
-    resolve_partial_fit_classes,
     scale_sample_weight,
     take_examples,
     validate_sample_weight,
@@ -126,7 +126,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     Return the encoded X if this is the first call, otherwise None, and the fitted attributes.
     """
     field = parameters.given
-    classes = resolve_partial_fit_classes(field, classes)
+    classes = choose_partial_fit_classes(field, classes)
     is_first = not hasattr(field, "classes_")
     known = parameters.fitted()
     former = getattr(field, "partial_fit_state_", None)

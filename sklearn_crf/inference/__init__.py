@@ -8,9 +8,9 @@ from sklearn_crf.inference.automatic._marginals import AutoMarginals
 from sklearn_crf.inference.automatic._names import (
     NAMES,
     NamedInference,
-    resolve_able_inference,
+    choose_able_inference,
+    choose_labeling_rule,
     resolve_inference,
-    resolve_labeling_rule,
 )
 from sklearn_crf.inference.bounds._edge_entropy import (
     EdgeEntropyBP,

@@ -31,7 +31,7 @@ from sklearn_crf.learning._margins import (
     ReparameterizedMargin,
     SmoothedMargin,
 )
-from sklearn_crf.learning._names import LEARNING_CONSTRAINTS, LEARNINGS, resolve_learning, resolve_learning_class
+from sklearn_crf.learning._names import LEARNING_CONSTRAINTS, LEARNINGS, find_learning_class, resolve_learning
 from sklearn_crf.learning._online import ONLINE_BATCH_SIZE, make_online_pass
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._relaxations import (

@@ -17,8 +17,8 @@ from sklearn_crf.inference import (
     Inference,
     LoopyBP,
     NamedInference,
+    choose_able_inference,
     convergence_left_to_caller,
-    resolve_able_inference,
 )
 from sklearn_crf.learning._growing_sets import (
     PlannedSets,
@@ -319,4 +319,4 @@ def _generator(item, labels):
 
 def _choose_generating_inference(inference):
     # The messages are updated by residual scheduling, as in the paper.
-    return resolve_able_inference(inference, "map", "a generator of labelings", LoopyBP(schedule="residual"))
+    return choose_able_inference(inference, "map", "a generator of labelings", LoopyBP(schedule="residual"))

@@ -18,7 +18,7 @@ from sklearn_crf.inference import (
     IncMP,
     Inference,
     NamedInference,
-    resolve_able_inference,
+    choose_able_inference,
 )
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._margin_training import (
@@ -152,7 +152,7 @@ class MarginLearning(Learning):
             found = super().decoding(inference, facts, in_training)
             # An inference without the MAP task predicts by its marginals.
             return found._replace(rule="map") if "map" in found.inference.tasks else found
-        found = resolve_able_inference(inference, "map", f"learning={self.name!r}")
+        found = choose_able_inference(inference, "map", f"learning={self.name!r}")
         if self.needs_fractional and not found.has_fractional:
             raise ValueError(
                 f"learning={self.name!r} needs an inference with fractional solutions, AD3(), IncMP() or "

@@ -6,7 +6,7 @@ from typing import Any
 from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, InvalidParameterError
 
-from sklearn_crf.inference import Inference, resolve_labeling_rule
+from sklearn_crf.inference import Inference, choose_labeling_rule
 from sklearn_crf.learning import _likelihood, _margins, _relaxations
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
 from sklearn_crf.learning._learning import Learning
@@ -56,7 +56,7 @@ def resolve_learning(learning: str | Learning | Objective, inference: str | Infe
     """Return a new object of the learning method that an estimator's parameter stands for."""
     # learning: the estimator's parameter; "coupled" means saddle point for MAP inference, and pseudo-marginals for MPM
     # inference: the estimator's parameter ``inference``
-    kind: Any = resolve_learning_class(learning, inference)
+    kind: Any = find_learning_class(learning, inference)
     if isinstance(kind, type):
         return kind()
     if isinstance(learning, Learning):
@@ -65,9 +65,7 @@ def resolve_learning(learning: str | Learning | Objective, inference: str | Infe
     return kind
 
 
-def resolve_learning_class(
-    learning: str | Learning | Objective, inference: str | Inference
-) -> type[Learning] | Learning:
+def find_learning_class(learning: str | Learning | Objective, inference: str | Inference) -> type[Learning] | Learning:
     """Return the class of a named learning method, or the given learning method itself.
 
     Both have the same class attributes.
@@ -79,7 +77,7 @@ def resolve_learning_class(
     if isinstance(learning, Objective):
         return _likelihood.OwnLearning(learning)
     if learning == "coupled":
-        learning = "pma" if resolve_labeling_rule(inference) == "mpm" else "spa"
+        learning = "pma" if choose_labeling_rule(inference) == "mpm" else "spa"
     known = _ACRONYMS | LEARNINGS
     if learning not in known:
         near = get_close_matches(learning.lower(), known, n=3, cutoff=0.5)

@@ -18,7 +18,7 @@ from sklearn_crf._numbers import replace_masked_values
 from sklearn_crf._parameters import require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, open_progress_reporter, warn_caller
 from sklearn_crf.distributed import Shards, refuse_labels
-from sklearn_crf.encoding import resolve_partial_fit_classes
+from sklearn_crf.encoding import choose_partial_fit_classes
 from sklearn_crf.mfa._fitted import FittedMixture, build_fitted_attributes, get_auto_parameters, get_previous_choice
 from sklearn_crf.mfa._input import PARAMETER_CONSTRAINTS, SampleReading, check_counts, check_features
 from sklearn_crf.mfa._parameters import Priors
@@ -301,7 +301,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         True
         """
         is_first, former = not hasattr(self, "classes_"), getattr(self, "partial_fit_state_", None)
-        classes = resolve_partial_fit_classes(self, classes, least=1)
+        classes = choose_partial_fit_classes(self, classes, least=1)
         if isinstance(self.class_weight, str):
             raise ValueError(
                 "class_weight='balanced' is not supported by partial_fit, which sees only part of the samples at a "

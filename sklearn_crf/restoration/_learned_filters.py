@@ -34,7 +34,7 @@ from sklearn_crf.restoration._filter_training import (
 from sklearn_crf.rtf import _tuning as field_tuned
 from sklearn_crf.rtf._prediction import clipped, gather_scored_pixels, is_unknown
 from sklearn_crf.rtf.images._channels import InputSample, match_layout, require_range, require_several
-from sklearn_crf.rtf.images._corruption import require_units, resolve_noise_levels, warn_of_other_noise
+from sklearn_crf.rtf.images._corruption import choose_noise_levels, require_units, warn_of_other_noise
 
 
 @dataclass(eq=False, repr=False)
@@ -306,7 +306,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             warn_of_other_noise(self.corruption, images.planes)
             units = [self.unit_] * len(X)
         elif is_white_noise(self.corruption):
-            units = resolve_noise_levels(noise, X, field_tuned.LEAST_NOISE * self.unit_)
+            units = choose_noise_levels(noise, X, field_tuned.LEAST_NOISE * self.unit_)
         else:
             raise ValueError(f"noise requires training with corruption=GaussianNoise(...), got {self.corruption!r}.")
         units = np.repeat(units, np.diff(images.starts)).tolist()

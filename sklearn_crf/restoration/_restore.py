@@ -21,7 +21,7 @@ from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.restoration._filter_training import unit_of_blocks
 from sklearn_crf.restoration._learned_filters import LearnedFilters, restored_planes
 from sklearn_crf.rtf import JPEG, Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
-from sklearn_crf.rtf.images._corruption import resolve_noise_levels
+from sklearn_crf.rtf.images._corruption import choose_noise_levels
 
 # Folder of the models that were trained on sample photographs, as a JSON file for each kind of damage.
 FOLDER = Path(__file__).with_name("fields")
@@ -147,7 +147,7 @@ class _Task(NamedTuple):
     @classmethod
     def of(cls, noise: Any, jpeg: Any, kernel: Any, scale: Any, n_jobs: Any) -> "_Task":
         """Check the parameters, and return the task."""
-        resolve_noise_levels(noise, [np.zeros((2, 2))], 1.0)
+        choose_noise_levels(noise, [np.zeros((2, 2))], 1.0)
         if np.ndim(noise):
             raise ValueError(f"noise must be 'auto' or a positive number, got {noise!r}.")
         scale = as_integer(scale, "scale", lowest=1, highest=4)

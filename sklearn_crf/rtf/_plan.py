@@ -513,7 +513,7 @@ class FieldPlan(FitLimits):
             n_node_types=common.attributes.get("n_node_types_", 1),
             n_filtered=data.encoded.n_features - options.n_unfiltered,
             is_observed=common.attributes.get("keeps_known_", False) or targets.is_degraded,
-            solver=_resolve_solver(asked, options.split, n_pixels, in_parts, is_enough),
+            solver=_complete_solver(asked, options.split, n_pixels, in_parts, is_enough),
             max_iter=iterations if options.max_iter == "auto" else int(options.max_iter),
             has_given_max_iter=options.max_iter != "auto",
             must_stop_early=asked.early_stopping != "auto",
@@ -561,7 +561,7 @@ class FieldPlan(FitLimits):
             print(f"[{self.targets.name}] {progress}, leaves {n_leaves}")
 
 
-def _resolve_solver(asked: FieldSolver, split: Splits, n_pixels: int, in_parts: bool, is_enough: bool) -> FieldSolver:
+def _complete_solver(asked: FieldSolver, split: Splits, n_pixels: int, in_parts: bool, is_enough: bool) -> FieldSolver:
     """Return a copy of the solver in which all "auto" values except ``ridge`` are resolved."""
     found, given = clone(asked), asked.max_samples
     found.max_samples = (tuned.PIXELS_OF_ROUND if in_parts else None) if given == "auto" else given

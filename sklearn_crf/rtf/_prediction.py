@@ -19,7 +19,7 @@ from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, build_factor_templates
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, filtered, require_range
 from sklearn_crf.rtf.images._degradation import KnownValues, solve_from_image
-from sklearn_crf.rtf.images._input import Planes, build_plane_graph, check_multipliers, put_back, resolve_channels
+from sklearn_crf.rtf.images._input import Planes, build_plane_graph, check_multipliers, choose_channels, put_back
 
 # Data types of the arrays of a tree, and columns of tests that hold offsets, for each number of columns.
 _TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
@@ -89,7 +89,7 @@ class FittedField:
     def __init__(self, fitted: Mapping):
         weights, precisions = fitted["weights_"], fitted["precisions_"]
         n_channels = weights[0].shape[2] - 1
-        channels = resolve_channels(fitted["pairwise_channels_"], n_channels)
+        channels = choose_channels(fitted["pairwise_channels_"], n_channels)
         self.types = build_factor_templates(fitted["offsets_"], channels, tuple(fitted["precision_channels_"].tolist()))
         self.trees = [RegressionTree(**tree) for tree in fitted["trees_"]]
         inputs = [np.eye(kind.n_inputs(n_channels)) for kind in self.types]

@@ -343,7 +343,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         predicted, of_images = self._predict, degradation
         if noise is not None:
             least = tuned.LEAST_NOISE * _corruption.require_noise_level(self.corruption)
-            predicted, of_images = self._predict_at_levels, _corruption.resolve_noise_levels(noise, X, least)
+            predicted, of_images = self._predict_at_levels, _corruption.choose_noise_levels(noise, X, least)
         channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
         if channels is None or channels.n_colours is None:
             found = predicted(X, return_std, evidence, of_images)

@@ -17,7 +17,7 @@ from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._scaling import ScaledLoss, compute_type_whitening
 from sklearn_crf.rtf._trees import RegressionTree, build_factor_templates, find_splits
 from sklearn_crf.rtf.images._channels import count_masks
-from sklearn_crf.rtf.images._input import check_multipliers, resolve_channels, resolve_multiplier_channels
+from sklearn_crf.rtf.images._input import check_multipliers, choose_channels, choose_multiplier_channels
 
 
 def _sum_for_regression(data, part, kind, white, n_images, rng):
@@ -368,12 +368,12 @@ def _types(plan, bank, data):
     is_default = isinstance(plan.filter_bank, str) and plan.filter_bank in DEFAULT_BANKS
     if pairwise is None and is_default and bank is not None:
         pairwise = image_channels(bank, n_channels)
-    channels = resolve_channels(pairwise, n_channels)
-    multipliers = resolve_multiplier_channels(plan.window.precision_channels, n_channels)
+    channels = choose_channels(pairwise, n_channels)
+    multipliers = choose_multiplier_channels(plan.window.precision_channels, n_channels)
     data.parts(_check_multipliers, multipliers)
     former = plan.former
     if former is not None:
-        known = resolve_channels(former["pairwise_channels_"], former["weights_"][0].shape[2] - 1)
+        known = choose_channels(former["pairwise_channels_"], former["weights_"][0].shape[2] - 1)
         if channels != known or list(multipliers) != former["precision_channels_"].tolist():
             raise ValueError("warm_start needs pairwise_channels and precision_channels as in the last call of fit.")
     types = build_factor_templates(plan.offsets, channels, multipliers)

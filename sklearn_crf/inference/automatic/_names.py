@@ -105,11 +105,11 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
     >>> resolve_inference("viterbi")
     NamedInference(inference=TreeInference(), rule='map')
     """
-    rule = resolve_labeling_rule(inference)
+    rule = choose_labeling_rule(inference)
     return NamedInference(clone(inference) if isinstance(inference, Inference) else _MAKERS[inference][0](), rule)
 
 
-def resolve_labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
+def choose_labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
     """Return the labelling rule of a name or an object; raise ValueError for unknown names."""
     if isinstance(inference, Inference):
         return "mpm" if "marginals" in inference.tasks else "map"
@@ -122,7 +122,7 @@ def resolve_labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
     return _MAKERS[inference][1]
 
 
-def resolve_able_inference(
+def choose_able_inference(
     inference: str | Inference, task: str, use: str, automatic: Inference | None = None
 ) -> Inference:
     """Return a new inference object for a name or an object; raise ValueError if it does not support a task."""

@@ -48,7 +48,7 @@ class EdgeMarginals:
         return self._edge_marginals(model, edges, init, n_threads)
 
 
-def resolve_edge_numbers(graph, edges):
+def choose_edge_numbers(graph, edges):
     """Return the requested edge indices, all if None, or raise ValueError if an edge does not exist."""
     # returns: (n,)
     if edges is None:
@@ -65,7 +65,7 @@ def compute_edge_beliefs(field, model, messages, edges, run):
     """Return the pairwise beliefs of edges."""
     # messages: (2E, width); edges: edge indices, None for all; returns: (n_edges, K, K)
     graph = model.graph
-    edges = resolve_edge_numbers(graph, edges)
+    edges = choose_edge_numbers(graph, edges)
     n_columns = field.tables.shape[3]
     marginals = np.empty((edges.size, n_columns, n_columns), dtype=field.unary.dtype)
     if edges.size == 0:

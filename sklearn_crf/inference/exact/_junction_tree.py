@@ -15,7 +15,7 @@ from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import Infeasible, Labeling, convert_factor_marginals
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._copies import enumerate_copy_marginals, is_enumerated
-from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, resolve_edge_numbers
+from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, choose_edge_numbers
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums, trace_maxima
@@ -228,7 +228,7 @@ class JunctionTree(EdgeMarginals, Inference):
     max_memory: float = 2**31
 
     def _edge_marginals(self, model, edges, init, n_threads):
-        edges = resolve_edge_numbers(model.graph, edges)
+        edges = choose_edge_numbers(model.graph, edges)
         if edges.size == 0:
             return np.zeros((0, model.n_columns, model.n_columns), dtype=model.dtype)
         # If each edge has its own table, derivatives with respect to a table are the marginals of its edge.

@@ -36,8 +36,8 @@ from sklearn_crf.inference._relaxed_problem import (
 from sklearn_crf.inference._results import score_labeling
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, compute_edge_beliefs
 from sklearn_crf.inference.messages import _tuning
-from sklearn_crf.inference.messages._counting_numbers import resolve_counting_numbers
-from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._counting_numbers import choose_counting_numbers
+from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.inference.messages._extrapolation import choose_extrapolation
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import (
@@ -427,7 +427,7 @@ class TRWMessagePassing(MessagePassing):
     max_iter: int = 200
 
     def _make_field(self, model, maximum):
-        probabilities = resolve_edge_probabilities(model.graph, self.edge_probabilities)
+        probabilities = choose_edge_probabilities(model.graph, self.edge_probabilities)
         if np.all(probabilities == 1):
             return make_field(model, maximum)
         if not maximum and is_coarse(model):
@@ -461,7 +461,7 @@ class TRWMessagePassing(MessagePassing):
         graph = model.graph
         if self.schedule != "convergent" or graph.is_forest:
             return False
-        return not follows_chains(graph, resolve_edge_probabilities(graph, self.edge_probabilities))
+        return not follows_chains(graph, choose_edge_probabilities(graph, self.edge_probabilities))
 
     def _compute_factor_marginals(self, model, init):
         run, bound = self._start_run(model, 1, init, self.tol)
@@ -473,7 +473,7 @@ class TRWMessagePassing(MessagePassing):
 
     def _start_run(self, model, temperature, init, tol=-1.0):
         layered = LayeredModel(model)
-        node, factor, bound = resolve_counting_numbers("trw", layered, self.edge_probabilities)
+        node, factor, bound = choose_counting_numbers("trw", layered, self.edge_probabilities)
         return start_messages(layered, node, factor, temperature, init, tol), bound
 
     def _edge_marginals(self, model, edges, init, n_threads):
@@ -502,7 +502,7 @@ class TRWMessagePassing(MessagePassing):
     def _compute_max_bound(self, model, state):
         with np.errstate(divide="ignore"):
             messages = state.values if state.as_scores else np.log(state.values)
-        probabilities = resolve_edge_probabilities(model.graph, self.edge_probabilities)
+        probabilities = choose_edge_probabilities(model.graph, self.edge_probabilities)
         terms = compute_reweighted_bound_terms(
             model, messages, probabilities, along_chains=self._is_descent(model.graph)
         )

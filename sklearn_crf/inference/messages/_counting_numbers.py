@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference.messages import _tuning
-from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 
 
 class CountingNumbers(NamedTuple):
@@ -53,7 +53,7 @@ class Split(NamedTuple):
     conditional: np.ndarray  # (n_slots,) c_sF
 
 
-def resolve_counting_numbers(choice, layered, edge_probabilities):
+def choose_counting_numbers(choice, layered, edge_probabilities):
     """Return counting numbers of nodes and of factors with several nodes, and which bound on the entropy they give."""
     # returns: node: (N,), by position, not by node, factor: (F,)
     layers = layered.layers
@@ -123,7 +123,7 @@ def _compute_tree_probabilities(layered, edge_probabilities):
             "pairwise_model_of to add up factors of the same pair."
         )
     graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph
-    return resolve_edge_probabilities(graph, edge_probabilities)
+    return choose_edge_probabilities(graph, edge_probabilities)
 
 
 def _compute_forest_probabilities(layered):

@@ -21,7 +21,7 @@ _EDGE_PROBABILITIES = {
 }
 
 
-def resolve_edge_probabilities(graph, choice):
+def choose_edge_probabilities(graph, choice):
     """Return valid and positive edge probabilities, (E,) float64, for a name, trees or an array."""
     if isinstance(choice, str):
         if choice not in _EDGE_PROBABILITIES:

@@ -12,7 +12,7 @@ from sklearn_crf.inference._field import build_initial_messages
 from sklearn_crf.inference._local_search import allocate_table_buffers, build_local_arguments
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing, build_sum_field
-from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.kernels.messages.fixed_sweeps import sweep_mean_field, sweep_messages, sweep_odds
 from sklearn_crf.models import Statistics
 
@@ -158,7 +158,7 @@ class FixedSweeps(Inference):
         if _can_use_log_odds(model):
             trees, weight = np.zeros(0), model.edge_weight
             if self.method == "trw":
-                trees = resolve_edge_probabilities(model.graph, self.edge_probabilities)
+                trees = choose_edge_probabilities(model.graph, self.edge_probabilities)
             if weight is None:
                 weight = np.zeros((0, model.tables.shape[1]), model.dtype)
             edges = model.tables, model.edge_type, weight, trees, tuple(model.graph.incidence)

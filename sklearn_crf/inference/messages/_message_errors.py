@@ -10,7 +10,7 @@ from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._relaxed_problem import iterate_table_blocks
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing
-from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.models import PairwiseModel, clamped
 
 # For larger numbers, exponentials are replaced by an upper bound.
@@ -67,7 +67,7 @@ def label_with_error_bounds(
         messages = state.values if state.as_scores else np.log(state.values)
     probabilities = np.ones(model.graph.n_edges)
     if isinstance(inference, TRWMessagePassing):
-        probabilities = resolve_edge_probabilities(model.graph, inference.edge_probabilities)
+        probabilities = choose_edge_probabilities(model.graph, inference.edge_probabilities)
     found = bound_belief_errors(model, messages, outside, probabilities, maximum=maximum)
     return WindowLabels(labels, found.certain & (labels == found.beliefs.argmax(axis=1)))
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import FINITE, POSITIVE, Inference
 from sklearn_crf.inference._relaxed_problem import descend_to_labeling, descend_to_marginals
-from sklearn_crf.inference.messages._counting_numbers import resolve_counting_numbers, split_counting_numbers
+from sklearn_crf.inference.messages._counting_numbers import choose_counting_numbers, split_counting_numbers
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import MessageRun, run_over_forest
 from sklearn_crf.models import FactorGraph, PairwiseModel
@@ -128,7 +128,7 @@ class NormProductBP(Inference):
 
     def _build_layers_and_numbers(self, model):
         layered = LayeredModel(model)
-        return layered, *resolve_counting_numbers(self.counting_numbers, layered, self.edge_probabilities)
+        return layered, *choose_counting_numbers(self.counting_numbers, layered, self.edge_probabilities)
 
 
 def start_messages(layered, node, factor, temperature, init, tol=-1.0):

@@ -11,7 +11,7 @@ from sklearn_crf.encoding import Batch
 from sklearn_crf.inference._field import LARGEST_RANGE, Messages
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._belief_propagation import MessagePassing, TRWMessagePassing
-from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.inference.messages._extrapolation import is_large, plan_sweeps
 from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, get_sorted_components
 from sklearn_crf.kernels.factors import range_of_tables
@@ -135,7 +135,7 @@ class _GraphArrays:
         is_reweighted = isinstance(algorithm, TRWMessagePassing)
         probabilities = np.ones(graph.n_edges)
         if is_reweighted:
-            probabilities = resolve_edge_probabilities(graph, algorithm.edge_probabilities)
+            probabilities = choose_edge_probabilities(graph, algorithm.edge_probabilities)
         self.dtype, self.n_nodes, self.n_edges = example.node_features.dtype, graph.n_nodes, graph.n_edges
         self._is_large = is_reweighted and is_large(graph)
         divided = (1.0 if edges.edge_weight is None else edges.edge_weight) / probabilities[:, None]

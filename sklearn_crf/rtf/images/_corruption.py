@@ -357,7 +357,7 @@ def _noise_of(x):
     return float(np.quantile(levels, tuned.SHARE_OF_SQUARES)) / tuned.BIAS_OF_SQUARES
 
 
-def resolve_noise_levels(noise, X, least):
+def choose_noise_levels(noise, X, least):
     """Return the noise level of each image, given or estimated, at least ``least``."""
     if isinstance(noise, str) and noise == "auto":
         return [max(_noise_of(x), least) for x in X]

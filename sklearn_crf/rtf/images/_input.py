@@ -104,7 +104,7 @@ class Planes(NamedTuple):
         return self.graphs[shape]
 
 
-def resolve_channels(channels, n_channels, name="pairwise_channels"):
+def choose_channels(channels, n_channels, name="pairwise_channels"):
     """Return the validated channels of a parameter, or None for all channels."""
     if channels is None:
         return None
@@ -118,9 +118,9 @@ def resolve_channels(channels, n_channels, name="pairwise_channels"):
     return None if found == tuple(range(n_channels)) else found
 
 
-def resolve_multiplier_channels(channels, n_channels):
+def choose_multiplier_channels(channels, n_channels):
     """Return the channels that increase precisions, by default no channels."""
-    chosen = None if channels is None else resolve_channels(channels, n_channels, "precision_channels")
+    chosen = None if channels is None else choose_channels(channels, n_channels, "precision_channels")
     return () if channels is None else chosen or tuple(range(n_channels))
 
 

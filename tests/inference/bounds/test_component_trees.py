@@ -12,7 +12,7 @@ from sklearn_crf import Example
 from sklearn_crf.graphs import Graph, SpanningTrees, build_disjoint_union, lattice
 from sklearn_crf.inference import JunctionTree, TightenBound, TRWMessagePassing
 from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees, list_connected_parts
-from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.objectives import Likelihood
 
 COMPLETE = Graph(5, [[s, t] for s in range(5) for t in range(s)])
@@ -30,7 +30,7 @@ def shuffled(graph, seed):
 def test_trees_of_a_component_do_not_depend_on_others(graph):
     trees = choose_spanning_trees(graph, "minimal", 0)
     SpanningTrees(graph, trees.trees, trees.weights)
-    found = resolve_edge_probabilities(graph, "covering")
+    found = choose_edge_probabilities(graph, "covering")
     assert_allclose(trees.edge_probabilities, found, rtol=1e-12)
     parts = list_connected_parts(graph)
     assert sorted(np.concatenate([edges for edges, _ in parts])) == list(range(graph.n_edges))

@@ -11,7 +11,7 @@ from sweep_reference import swept_loss
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import LoopyBP, MeanField, TreeInference, TRWMessagePassing
 from sklearn_crf.inference.messages import _fixed_sweeps
-from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.inference.messages._fixed_sweeps import SWEEP_LOSSES, FixedSweeps
 from sklearn_crf.models import PairwiseModel, expand_edge_tables
 
@@ -49,7 +49,7 @@ def order_of(graph):
 
 
 def reference(model, labels, method, n_sweeps, loss, weight=None):
-    appearance = resolve_edge_probabilities(model.graph, "auto")
+    appearance = choose_edge_probabilities(model.graph, "auto")
     order = order_of(model.graph)
     return swept_loss(model, labels, method, n_sweeps, loss, order=order, appearance=appearance, weight=weight)
 

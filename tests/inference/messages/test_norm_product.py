@@ -24,7 +24,7 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     convergence_left_to_caller,
 )
-from sklearn_crf.inference.messages._counting_numbers import Split, resolve_counting_numbers, split_counting_numbers
+from sklearn_crf.inference.messages._counting_numbers import Split, choose_counting_numbers, split_counting_numbers
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import MessageRun
 from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable, at_most_one, factor_graph_of, score
@@ -97,7 +97,7 @@ def test_the_bound_never_rises(counting_numbers, maximum):
     for seed in range(10):
         model = random_model("grid", 3, "untied", scale=3.0, forbidden=0.2 * (seed % 2), seed=seed)
         layered = LayeredModel(model)
-        node, factor, _ = resolve_counting_numbers(counting_numbers, layered, "auto")
+        node, factor, _ = choose_counting_numbers(counting_numbers, layered, "auto")
         run = MessageRun(layered, split_counting_numbers(layered, node, factor), 0 if maximum else 1, None)
         bounds = []
         for _ in range(40):
@@ -258,7 +258,7 @@ def test_terms_add_up_to_the_numbers():
     for topology in TOPOLOGIES:
         layered = LayeredModel(random_model(topology, 2, seed=0))
         layers = layered.layers
-        node, factor, _ = resolve_counting_numbers("trw", layered, "auto")
+        node, factor, _ = choose_counting_numbers("trw", layered, "auto")
         split = split_counting_numbers(layered, node, factor)
         assert all(np.all(term >= 0) for term in split)
         assert split.own.min(initial=1) > 1e-3
@@ -439,7 +439,7 @@ def test_factors_of_mixed_arities_have_their_own_numbers(counting_numbers):
         assert found.log_z >= exact - 1e-9 * abs(exact)
     numbers = 1.0 + np.arange(7.0)
     layered = LayeredModel(model)
-    _, factor, _ = resolve_counting_numbers(CountingNumbers(0.0, numbers), layered, "auto")
+    _, factor, _ = choose_counting_numbers(CountingNumbers(0.0, numbers), layered, "auto")
     arity = layered.layers.arity
     assert_array_equal(arity, model.arity[layered.factors])
     assert_array_equal(factor, numbers[layered.factors])

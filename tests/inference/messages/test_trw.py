@@ -21,7 +21,7 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
 )
 from sklearn_crf.inference._field import build_initial_messages, make_field
-from sklearn_crf.inference.messages._edge_probabilities import resolve_edge_probabilities
+from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel, score
 
@@ -256,7 +256,7 @@ def test_log_z_is_the_value_of_a_dual_at_any_messages(max_iter, edge_probabiliti
                 found = inference.marginals(model)
             with np.errstate(divide="ignore"):
                 messages = found.state.values if found.state.as_scores else np.log(found.state.values)
-            expected = dual_value(model, messages, resolve_edge_probabilities(model.graph, edge_probabilities))
+            expected = dual_value(model, messages, choose_edge_probabilities(model.graph, edge_probabilities))
             tol = 1e-5 if dtype == np.float32 else 1e-9
             assert found.bound == "upper"
             assert found.log_z == pytest.approx(expected, abs=tol * (1 + scale) * 10, rel=tol)
