@@ -13,7 +13,7 @@ MOST_KEPT = 2**26
 # Several arrays of this size are in memory for every batch in progress.
 MOST_NODES_OF_TABLES = 128
 
-# Number of batches that threads prepare at a time; until then, unprepared and prepared examples are in memory.
+# Number of batches that threads prepare at a time. Meanwhile, unprepared and prepared examples are in memory.
 # More batches take more memory; with fewer batches, threads wait.
 BATCHES_OF_A_LOT = 64
 

@@ -32,7 +32,7 @@ _MOST_STATISTICS = 2**16
 # The size is estimated as if each node were an example.
 _MOST_TABLES = 2**22
 
-# The number of batches is a multiple of this number, so that up to this number of threads get equally many batches.
+# Larger numbers of batches are multiples of this number, so that this number of threads get equally many batches.
 _SHARING = 4
 
 
