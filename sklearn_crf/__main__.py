@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.add_argument("--mask", type=Path, help="image file that is not black where pixels are missing")
     command.add_argument("--kernel", type=Path, help="image file of the kernel that blurred the image")
     command.add_argument("--scale", type=int, default=1, help="how many times larger the result is")
+    command.add_argument("--quality", choices=("fast", "default", "high"), default="default", help="size of the model")
     command.add_argument("--jobs", type=int, help="threads")
     _restore(parser, parser.parse_args(arguments))
 
@@ -37,7 +38,7 @@ def _restore(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
         kernel = None if given.kernel is None else _convert_to_grey(io.imread(given.kernel)).astype(np.float64)
         noise = "auto" if given.noise is None else given.noise
         options = {"noise": noise, "jpeg": given.jpeg, "mask": mask, "kernel": kernel, "scale": given.scale}
-        restored = restore(image, **options, n_jobs=given.jobs)
+        restored = restore(image, **options, quality=given.quality, n_jobs=given.jobs)
         io.imsave(given.restored, restored, check_contrast=False)
     except (OSError, ValueError) as error:
         parser.error(str(error))

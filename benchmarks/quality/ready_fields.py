@@ -2,9 +2,9 @@
 
 Photographs that come with scikit-image (astronaut by NASA, public domain; brick, camera, chelsea, coffee, gravel and
 rocket, CC0) and with scikit-learn (china and flower, CC BY), grey, at half scale. Learned filters are trained at full
-scale, too. Fits have fixed seeds: the same versions of the libraries give the same files. Four minutes on one core.
+scale, too. Fits have fixed seeds: the same versions of the libraries give the same files. Twenty minutes on one core.
 
-    python benchmarks/quality/ready_fields.py [--fields noise jpeg missing blur zoom] [--folder FOLDER]
+    python benchmarks/quality/ready_fields.py [--fields noise_default jpeg_high missing ...] [--folder FOLDER]
 """
 
 import argparse
@@ -24,6 +24,7 @@ from sklearn_crf.rtf import Blur, Downsampling
 
 SAMPLES = ("astronaut", "brick", "camera", "chelsea", "coffee", "gravel", "rocket")
 LUMA = np.array([0.299, 0.587, 0.114])
+STEPS = {"noise_high": 6000, "jpeg_high": 3000}  # steps of training of the large models
 MULTIPLE = 12  # sides are multiples of this number, so that every scale divides them
 
 
@@ -83,7 +84,7 @@ def training(name):
         return {"degradation": [Blur(kernel, noise) for kernel in kernels() for noise in noises]}
     if name == "zoom":
         return {"degradation": [Downsampling(2, noise) for noise in noises]}
-    return {}
+    return {"max_iter": STEPS.get(name, 1500)}
 
 
 def shortened(filters):

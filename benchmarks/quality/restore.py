@@ -51,10 +51,16 @@ def psnr(restored, clean):
     return float(measures([restored], [clean])[0, 0])
 
 
+def of_presets(image, **options):
+    """Return the image restored with each preset."""
+    names = {"default": "restore", "fast": "fast", "high": "high"}
+    return {name: restore(image, quality=quality, **options) for quality, name in names.items()}
+
+
 def of_noise(clean, level, rng):
     noisy = clean + level * rng.normal(size=clean.shape)
     given = {"patch_size": 5, "patch_distance": 6, "h": 0.8 * level, "sigma": level}
-    found = {"given": noisy, "restore": restore(noisy), "level given": restore(noisy, noise=level)}
+    found = {"given": noisy, **of_presets(noisy), "level given": restore(noisy, noise=level)}
     found["non-local means"] = denoise_nl_means(noisy, **given)
     return found | {"total variation": denoise_tv_chambolle(noisy / 255, weight=level / 200) * 255}, np.s_[:, :]
 
@@ -68,7 +74,7 @@ def tree_field(quality):
 def of_blocks(clean, quality, rng):
     blocks = JPEG(quality)(clean, rng).astype(np.uint8)
     (of_tree,) = tree_field(quality).predict([blocks])
-    return {"given": blocks, "restore": restore(blocks, jpeg=True), "tree field": of_tree}, np.s_[:, :]
+    return {"given": blocks, **of_presets(blocks, jpeg=True), "tree field": of_tree}, np.s_[:, :]
 
 
 def of_holes(clean, kind, rng):

@@ -11,10 +11,10 @@ from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.rtf.images._corruption import (
     JPEG,
     GaussianNoise,
+    compute_table_factor,
     corrupt_image,
-    factor_of_blocks,
-    factor_of_quality,
-    quality_of_factor,
+    estimate_table_factor,
+    find_quality,
 )
 
 
@@ -129,9 +129,9 @@ class Crops(NamedTuple):
             unit = rng.uniform(corruption.low, corruption.high)
             corruption = GaussianNoise(unit)
         elif is_of_qualities(corruption):
-            ends = [factor_of_quality(round(quality)) for quality in (corruption.high, corruption.low)]
-            quality = quality_of_factor(rng.uniform(*ends))
-            unit, corruption = unit_of_tables(factor_of_quality(quality)), JPEG(quality)
+            ends = [compute_table_factor(round(quality)) for quality in (corruption.high, corruption.low)]
+            quality = find_quality(rng.uniform(*ends))
+            unit, corruption = compute_table_unit(compute_table_factor(quality)), JPEG(quality)
         if corruption is not None:
             # Mirror images are valid examples, because they are corrupted like any other image.
             turn = (slice(None, None, rng.choice([-1, 1])), slice(None, None, rng.choice([-1, 1])))
@@ -158,15 +158,15 @@ def is_of_qualities(corruption: Any) -> bool:
     return isinstance(corruption, JPEG) and corruption.high is not None
 
 
-def unit_of_tables(factor: float) -> float:
+def compute_table_unit(factor: float) -> float:
     """Return the unit of images that JPEG compressed with tables of a factor."""
     return tuned.UNIT_OF_TABLES * max(factor, tuned.LEAST_FACTOR)
 
 
-def unit_of_blocks(image: np.ndarray) -> float:
+def estimate_table_unit(image: np.ndarray) -> float:
     """Estimate the unit of a compressed image (H, W) or (H, W, C) of bytes."""
     channels = [image] if image.ndim == 2 or image.shape[2] == 3 else np.moveaxis(image, 2, 0)
-    return unit_of_tables(max(factor_of_blocks(channel) for channel in channels))
+    return compute_table_unit(max(estimate_table_factor(channel) for channel in channels))
 
 
 def damaged(corruption: Callable, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -24,12 +24,12 @@ from sklearn_crf.restoration._filter_training import (
     Parameters,
     Stages,
     damaged,
+    estimate_table_unit,
     is_of_levels,
     is_of_qualities,
     is_white_noise,
     knots,
     train,
-    unit_of_blocks,
 )
 from sklearn_crf.rtf import _tuning as field_tuned
 from sklearn_crf.rtf._prediction import clipped, gather_scored_pixels, is_unknown
@@ -301,7 +301,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         require_range(vars(self), images.sample())
         noise = "auto" if noise is None and is_of_levels(self.corruption) else noise
         if noise is None and is_of_qualities(self.corruption):
-            units = [unit_of_blocks(np.asarray(image, dtype=np.float64)) for image in X]
+            units = [estimate_table_unit(np.asarray(image, dtype=np.float64)) for image in X]
         elif noise is None:
             warn_of_other_noise(self.corruption, images.planes)
             units = [self.unit_] * len(X)
@@ -310,7 +310,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         else:
             raise ValueError(f"noise requires training with corruption=GaussianNoise(...), got {self.corruption!r}.")
         units = np.repeat(units, np.diff(images.starts)).tolist()
-        planes = restored_planes(self, images.planes, units)
+        planes = restore_planes(self, images.planes, units)
         fitted = {"target_dtype_": self.target_dtype_, "target_range_": self.target_range_, "lattice_ndim_": 2}
         return images.put_back([clipped(fitted, self.clip, plane) for plane in planes], X)
 
@@ -332,7 +332,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return float(r2_score(truth, found, sample_weight=weight))
 
 
-def restored_planes(filters: LearnedFilters, planes: list, units: list) -> list:
+def restore_planes(filters: LearnedFilters, planes: list, units: list) -> list:
     """Restore planes (H, W) in units of their damage."""
     stages, tasks = Stages(filters.filters_, filters.weights_, filters.pull_), list(zip(planes, units, strict=True))
     return map_coarse(partial(_restore_plane, stages), tasks, filters.n_jobs)

@@ -86,6 +86,16 @@ def test_blocks_of_compressed_photographs_are_removed(quality, coins):
     assert psnr(restored / 255, coins) > psnr(restore(compressed) / 255, coins) + 0.2
 
 
+@pytest.mark.parametrize("damage", ["noise", "jpeg"])
+def test_larger_models_restore_better(damage, coins):
+    rng = np.random.default_rng(0)
+    is_jpeg = damage == "jpeg"
+    given = JPEG(10)(255 * coins, rng) / 255 if is_jpeg else coins + 0.1 * rng.normal(size=coins.shape)
+    errors = [psnr(restore(given, jpeg=is_jpeg, quality=name), coins) for name in ("fast", "default", "high")]
+    assert errors == sorted(errors)
+    assert errors[0] > psnr(given, coins) + (0.7 if is_jpeg else 6)
+
+
 def test_files_of_high_quality_and_clean_images_stay_as_they_are(coins):
     compressed = JPEG(95)(255 * coins, np.random.default_rng(0)).astype(np.uint8)
     assert psnr(restore(compressed, jpeg=True) / 255, coins) > psnr(compressed / 255, coins) - 0.5
@@ -196,6 +206,8 @@ WRONG = {
     "mask and scale": ((CLEAN,), {"mask": np.eye(96, 120) > 0, "scale": 2}, "omit noise, jpeg, kernel and scale"),
     "mask and JPEG": ((CLEAN,), {"mask": np.eye(96, 120) > 0, "jpeg": True}, "omit noise, jpeg, kernel and scale"),
     "JPEG and noise": ((CLEAN,), {"jpeg": True, "noise": 0.1}, "jpeg=True cannot be combined with noise, kernel or"),
+    "unknown preset": ((CLEAN,), {"quality": "best"}, "quality must be 'fast', 'default' or 'high', got 'best'"),
+    "preset of a number": ((CLEAN,), {"quality": 7}, "quality must be 'fast', 'default' or 'high', got 7"),
     "quality of JPEG": ((CLEAN,), {"jpeg": 10}, "jpeg must be True or False, got 10"),
 }
 

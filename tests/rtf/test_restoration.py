@@ -15,7 +15,7 @@ from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.inference import GaussianDirect
 from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Splits, Window
 from sklearn_crf.rtf._training import TreeField, compute_round_share
-from sklearn_crf.rtf.images._corruption import factor_of_blocks, factor_of_quality
+from sklearn_crf.rtf.images._corruption import compute_table_factor, estimate_table_factor
 
 # Few iterations on few pixels.
 QUICK = {"max_depth": 1, "max_iter": 4, "random_state": 0}
@@ -168,8 +168,8 @@ def test_factor_of_jpeg_tables_is_estimated(quality, is_colour):
     image = np.stack([image, 0.8 * image + 20, 230 - 0.7 * image], axis=-1) if is_colour else image
     compressed = JPEG(quality)(image, rng).astype(float)
     for part in (compressed, compressed[3:, 6:]):
-        assert_allclose(factor_of_blocks(part), factor_of_quality(quality), rtol=0.1)
-    assert factor_of_blocks(np.clip(np.rint(image), 0, 255)) < 0.4
+        assert_allclose(estimate_table_factor(part), compute_table_factor(quality), rtol=0.1)
+    assert estimate_table_factor(np.clip(np.rint(image), 0, 255)) < 0.4
 
 
 @pytest.mark.parametrize(

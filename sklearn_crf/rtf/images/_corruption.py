@@ -209,21 +209,21 @@ class JPEG(_Range):
 
 def _table(name, quality=50):
     table = np.array(name.split(), dtype=np.float64).reshape(8, 8)
-    percents = np.rint(100 * factor_of_quality(quality) * table)
+    percents = np.rint(100 * compute_table_factor(quality) * table)
     return np.clip((percents + 50) // 100, 1, 255)
 
 
-def factor_of_quality(quality: int) -> float:
+def compute_table_factor(quality: int) -> float:
     """Return the factor by which a quality of JPEG multiplies the tables of the standard."""
     return (5000 // quality if quality < 50 else 200 - 2 * quality) / 100
 
 
-def quality_of_factor(factor: float) -> int:
+def find_quality(factor: float) -> int:
     """Return the quality of JPEG that multiplies the tables of the standard by a factor, rounded."""
     return round(50 / factor if factor > 1 else 100 - 50 * factor)
 
 
-def factor_of_blocks(image: np.ndarray) -> float:
+def estimate_table_factor(image: np.ndarray) -> float:
     """Estimate the factor of the tables of JPEG from a grey or red-green-blue image (H, W) or (H, W, 3) of bytes.
 
     The factor is about 0.2 for images that were not compressed, and 0 for images of a single colour.
@@ -231,11 +231,11 @@ def factor_of_blocks(image: np.ndarray) -> float:
     luma = image @ _YCC[0] if image.ndim == 3 else image
     is_clipped = (image == 0) | (image == 255)
     is_clipped = np.any(is_clipped, axis=2) if image.ndim == 3 else is_clipped
-    corners = {(0, 0), (_first_border(luma, 0), _first_border(luma, 1))}
-    return max(_factor_at(luma[top:, left:], is_clipped[top:, left:]) for top, left in corners)
+    corners = {(0, 0), (_find_first_border(luma, 0), _find_first_border(luma, 1))}
+    return max(_estimate_factor_at_corner(luma[top:, left:], is_clipped[top:, left:]) for top, left in corners)
 
 
-def _factor_at(luma, is_clipped):
+def _estimate_factor_at_corner(luma, is_clipped):
     """Estimate the factor of the tables from an image whose blocks begin at its corner."""
     rows, columns = (side // 8 for side in luma.shape)
     blocks, clipped = (
@@ -246,11 +246,11 @@ def _factor_at(luma, is_clipped):
         return 0.0
     blocks = blocks[:: len(blocks) // tuned.BLOCKS_TRIED + 1]
     coefficients = np.abs(scipy.fft.dctn(blocks - 128, axes=(1, 2), norm="ortho"))
-    factors = [_step(coefficients[:, i, j]) / _table(_LUMINANCE)[i, j] for i, j in np.ndindex(3, 3)]
+    factors = [_estimate_step(coefficients[:, i, j]) / _table(_LUMINANCE)[i, j] for i, j in np.ndindex(3, 3)]
     return float(np.nanmedian(factors)) if np.isfinite(factors).any() else 0.0
 
 
-def _first_border(luma, axis):
+def _find_first_border(luma, axis):
     """Return the first row or column of an image at which a block of JPEG begins, for images of which parts were cut.
 
     Differences of neighbours are largest across the borders of blocks.
@@ -260,7 +260,7 @@ def _first_border(luma, axis):
     return (int(np.argmax(jumps[:n].reshape(-1, 8).sum(axis=0))) + 1) % 8 if n else 0
 
 
-def _step(coefficients):
+def _estimate_step(coefficients):
     """Return the largest quantisation step of which most coefficients are multiples, or NaN if nearly all are 0."""
     seen, steps = coefficients[coefficients > tuned.LEAST_COEFFICIENT], np.arange(1.0, 256)
     if len(seen) < tuned.LEAST_COEFFICIENTS:
