@@ -260,7 +260,7 @@ def test_pairs_of_images_may_have_gaps():
         RegressionTreeField(**QUICK).fit(X, np.full_like(y, np.nan))
     sparse = np.full_like(y, np.nan)
     sparse[:, ::4, ::4] = 1.0
-    with pytest.raises(ValueError, match="pixels of y whose neighbours are known too"):
+    with pytest.raises(ValueError, match="pixels of y whose neighbours are also known"):
         RegressionTreeField("pseudolikelihood", **QUICK).fit(X, sparse)
 
 

@@ -237,7 +237,7 @@ def test_never_below_init():
 
 def test_start_must_be_a_labeling():
     model = spin_glass((3, 3))
-    wrong = (np.zeros(4, int), "9 integers"), (np.zeros(9), "9 integers"), (np.full(9, 2), r"init\[0\] is 2")
+    wrong = (np.zeros(4, int), "9 integer"), (np.zeros(9), "9 integer"), (np.full(9, 2), r"init\[0\] is 2")
     for init, words in wrong:
         with pytest.raises(ValueError, match=words):
             LargeNeighborhoodSearch().map(model, init=init)

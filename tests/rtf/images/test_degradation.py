@@ -243,5 +243,5 @@ def test_bad_input():
         plain = RegressionTreeField(**QUICK).fit(clean[..., None], clean)
     with pytest.raises(ValueError, match="evidence cannot be combined with degradation"):
         field.predict(clean, evidence=clean)
-    with pytest.raises(ValueError, match="degradation needs a field that was trained with"):
+    with pytest.raises(ValueError, match="degradation argument needs a field that was trained with"):
         plain.predict(clean[..., None], degradation=blur)
