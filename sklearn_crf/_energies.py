@@ -206,8 +206,8 @@ def _as_weights(edge_weight, graph, on_lattice):
         weight = as_reals(edge_weight, "edge_weight")
         if not weight.ndim:
             raise ValueError(
-                f"edge_weight must be an array with one weight per edge, got {edge_weight!r}: multiply pairwise to "
-                "scale all edges equally."
+                f"edge_weight must be an array with one weight per edge, got {edge_weight!r}. To scale all "
+                "edges equally, multiply the argument 'pairwise' instead."
             )
         if weight.shape != (graph.n_edges,):
             raise ValueError(f"edge_weight must have shape ({graph.n_edges},), one for each edge, got {weight.shape}.")

@@ -217,7 +217,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def predict(
         self, X: ArrayLike, evidence: ArrayLike | None = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
-        """Predict the labels of each row, by the decoding of the field.
+        """Predict the labels of each row with the decoding rule of the field.
 
         Parameters
         ----------

@@ -276,7 +276,7 @@ WRONG = {
         lambda: solve(IMAGE, 1.0, edge_weight=np.ones((4, 5))),
         "for each lattice offset",
     ),
-    "one weight of all edges": (lambda: solve(IMAGE, 1.0, edge_weight=np.array(2.0)), "multiply pairwise"),
+    "one weight of all edges": (lambda: solve(IMAGE, 1.0, edge_weight=np.array(2.0)), "multiply the argument"),
     "no thread to solve with": (lambda: solve(IMAGE, 1.0, n_jobs=0), "n_jobs must be 1 for one thread"),
     "marginals of a minimum cut": (
         lambda: marginals(IMAGE, 1.0, inference="graph_cut"),

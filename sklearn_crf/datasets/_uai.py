@@ -109,9 +109,9 @@ def potentials_of(model, factor):
     allowed = table[table > -np.inf]
     if allowed.max(initial=0.0) > _LARGEST_SCORE or allowed.min(initial=0.0) < _SMALLEST_SCORE:
         raise ValueError(
-            f"factor {factor} has scores from {allowed.min():.4g} to {allowed.max():.4g}: the file holds their "
-            f"exponentials, so they must lie within {_SMALLEST_SCORE} and {_LARGEST_SCORE}. write_uai to a name that "
-            "ends in .LG writes the scores themselves."
+            f"factor {factor} has scores from {allowed.min():.4g} to {allowed.max():.4g}. The file holds "
+            f"exponentials of scores, so scores must be between {_SMALLEST_SCORE} and {_LARGEST_SCORE}. Choose a file "
+            "name that ends in .LG to write the scores themselves."
         )
     return np.exp(table)
 

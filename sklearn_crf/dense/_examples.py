@@ -121,7 +121,7 @@ def estimate_color_range(images):
     is_near = -BYTES[1] <= low and high <= 2 * BYTES[1]
     if is_near and (low == high or BYTES[1] / 10 <= high - low <= 2 * BYTES[1]):
         return BYTES
-    # A constant image lies in the middle of its range.
+    # Extend the range of a constant image so that its value lies in the middle.
     return (low, high) if low < high else (low - abs(low), high + abs(high))
 
 

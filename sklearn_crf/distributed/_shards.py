@@ -401,9 +401,9 @@ def score_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None,
 def refuse_shards(caller: str) -> NoReturn:
     """Raise ValueError if Shards are passed where only arrays or lists are supported."""
     raise ValueError(
-        f"{caller} needs X in memory, got Shards: fit a field classifier, tree field, MultiConditionalMFA or "
-        "SequenceVectorizer, which train on Shards; call shards.apply(estimator, method) for the results of each "
-        "shard; or pass X and y as arrays or lists."
+        f"{caller} needs X in memory, got Shards: pass X and y as arrays or lists; choose an estimator that trains on "
+        "Shards (field classifiers, fields of regression trees, MultiConditionalMFA and SequenceVectorizer); or get "
+        "the results of each shard by shards.apply(estimator, method)."
     )
 
 

@@ -218,7 +218,7 @@ def _list_arrays(features):
 
 
 def _finish_batch(batch, encoded, prepare, keeps_edges, n_threads):
-    """Return the batch with its example joined and prepared, and with edge features stored if they are small enough."""
+    """Join the examples of a batch into one and prepare it, with edge features stored if they are small enough."""
     batch = complete_batch(batch)
     example = batch.example
     if isinstance(example, ComputedEdges):

@@ -74,7 +74,7 @@ class Encoded:
 
     @cached_property
     def examples(self):
-        """List of :class:`~sklearn_crf.Example`, or None for plain rows, for which making a list would take time."""
+        """List of :class:`~sklearn_crf.Example`, or None for an array of rows, to save time."""
         if self.layout == "array":
             features = self.array.reshape(self.n_examples, self.graph.n_nodes, self.n_features)
             return [make_trusted_example(x, self.graph, edge_type=self.edge_type) for x in features]

@@ -264,7 +264,7 @@ class ComputedEdges(Example):
     """Example that computes its edge features whenever they are read."""
 
     def __init__(self, example, function):
-        # Edge features are not copied, because they are a property of this class.
+        # Edge features are not copied, because this class computes them in a property.
         for name in FIELDS:
             if name != "edge_features":
                 setattr(self, name, getattr(example, name))

@@ -105,7 +105,7 @@ class FieldParameters:
         if lattice_ndim == 1:
             # In a sequence, the order of two labels may matter.
             return "full"
-        # Symmetric tables also score the single states of an edge. Accuracies are from benchmarks/quality/defaults.py.
+        # Symmetric tables also score the state of each end of an edge. Accuracies: benchmarks/quality/defaults.py.
         # With margins, noisy shapes gain 0.5 to 3 % from symmetric tables, and other data change by at most 0.2 %.
         # Likelihoods do not gain: accuracy is 96 instead of 99 % on a photograph in 0..1 with few labelled pixels.
         is_lattice, is_margin = (lattice_ndim or 0) > 1, not self.learning.has_distribution

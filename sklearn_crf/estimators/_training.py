@@ -273,7 +273,7 @@ def split_examples(X, y, weights, learning, random_state):
     # weights: tuple of sequences or None, each sequence with an entry for each example; the first is sample_weight
     if y is None:
         raise ValueError(
-            "early_stopping=True holds out a part of X and y, got y=None: with Shards pass X_val and y_val."
+            "early_stopping=True needs y to hold out examples, got y=None: with Shards, pass X_val and y_val."
         )
     check_consistent_length(X, y, *weights)
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)

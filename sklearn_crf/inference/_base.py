@@ -294,8 +294,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self.joined_nodes
 
     def transitions_of_chains(self, model: Any, rule: str) -> Any:
-        """Return a model's table in the form that kernels need to label many chains in one call, without a model per
-        chain.
+        """Convert the table of a model to the form in which kernels label many chains in one call.
 
         Parameters
         ----------

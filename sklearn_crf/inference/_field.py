@@ -38,7 +38,7 @@ SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
 # In double precision (limit 708), values that underflow are less than exp(-60) of the rest.
 LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
 
-# Range of a message's scores above which small probabilities may change without a visible change of the message.
+# If the scores of a message have a wider range, small probabilities can change while the message seems unchanged.
 _WIDE = np.log(100.0)
 
 _VECTOR_BYTES = 16
@@ -472,7 +472,7 @@ def compute_node_marginals(field, dtype, messages, run):
 
 
 def _probabilities(field: Field, beliefs: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Convert beliefs, in place, to probabilities without padding."""
+    """Return probabilities computed from beliefs, without padded states; the beliefs may be overwritten."""
     if field.semiring != SUM_PROBABILITY:
         np.exp(beliefs, out=beliefs)
     return np.ascontiguousarray(beliefs[:, : field.tables.shape[3]], dtype=dtype)

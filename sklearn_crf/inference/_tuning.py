@@ -32,7 +32,8 @@ MOST_CONSTRAINT_ENTRIES = 2**26
 # Maximum number of sweeps that remove violations of constraints. Easy problems need only a few.
 REPAIR_SWEEPS = 100
 
-# Steps of a search for allowed labels before it gives up (about two seconds), and between two checks for Ctrl-C.
+# A search for allowed labels gives up after MOST_STEPS steps (about two seconds).
+# The search checks for Ctrl-C after every STEPS_OF_A_CALL steps.
 MOST_STEPS, STEPS_OF_A_CALL = 4e8, 5_000_000
 
 # Number of steps that a search guided by scores may take in addition to the first search, a few tenths of a second.

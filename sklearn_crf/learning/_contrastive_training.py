@@ -176,7 +176,7 @@ class ContrastiveTraining(Learning):
     def check_labels(self, labels: Any) -> None:
         self.generators(labels)
         if self.given_weight is not None and not self.given:
-            raise ValueError("given_weight needs the parameter given: there are no sets of labelings to weight.")
+            raise ValueError("given_weight needs the parameter 'given': there are no sets of labelings to weight.")
         n_given = len(self.given or [])
         if self.given_log_proposal is not None and len(self.given_log_proposal) != n_given:
             raise ValueError(

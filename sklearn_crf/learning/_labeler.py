@@ -29,7 +29,7 @@ class Labeler:
     has_distribution: bool = True
     temperature: float = 1.0
     cost: np.ndarray | None = None  # (K, K), cost[a, b] of predicting class a if the true class is b
-    class_weight: np.ndarray | None = None  # (K,) factors of the marginals
+    class_weight: np.ndarray | None = None  # (K,) multipliers of the marginals
     n_jobs: int | None = None
     fallback: Inference | None = None  # Inference for marginals and samples if ``decoding`` supports neither
 

@@ -304,7 +304,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
 
     @property
     def weighs_nodes(self) -> bool:
-        """Whether ``class_weight`` weights nodes, because the loss is a sum over nodes or has node costs.
+        """Whether ``class_weight`` applies to each node, as in losses that are sums over nodes or have node costs.
 
         A joint likelihood is neither. Its examples are weighted by the mean class weight of their nodes, and the
         marginals by which nodes are labelled are multiplied by the class weights.

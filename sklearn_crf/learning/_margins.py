@@ -314,7 +314,7 @@ class MarginLearning(Learning):
 
 @options
 class MaxMargin(MarginLearning):
-    r"""Max-margin learning with the exact maximum over labelings, by any MAP inference.
+    r"""Max-margin learning with the maximum over whole labelings, computed by any method of MAP inference.
 
     .. math:: \max_y \bigl[ \Delta(y, y_i) + \mathrm{score}(y) \bigr] - \mathrm{score}(y_i)
 

@@ -40,7 +40,7 @@ def make_online_pass(
     # start: (n_coef,), weights before the first step
     # before_step: function that prepares the mini-batch of a step
     # C: inverse penalty strength, None for no penalty; edge_C: inverse penalty strength for edge weights, None to use C
-    # n_together: number of batches in a mini-batch; rng: RandomState that draws the order
+    # n_together: number of batches that are combined for one step; rng: RandomState that draws the order
     # project: projection of weights onto the allowed set, or None
     # returns dict of arrays and numbers; ``average`` holds the weights for prediction
     # The state for the next pass is in ``x``, ``squares``, ``n_steps`` and ``n_nodes``.

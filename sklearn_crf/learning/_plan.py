@@ -108,7 +108,7 @@ class FitPlan(FitLimits):
 
     @property
     def inference_name(self) -> str:
-        """The name of the inference for prediction, or the name of its class."""
+        """The name of the inference method for prediction; the class name if the method was passed as an object."""
         if not isinstance(self.inference, str):
             return type(self.inference).__name__
         if self.inference != "auto":

@@ -129,8 +129,8 @@ class TrainingRecord:
     errors: list = field(default_factory=list)  # Weighted numbers of wrong labels
     gradient_norm: list = field(default_factory=list)  # Norms of the gradient per node
     n_nonsubmodular: list = field(default_factory=list)  # Numbers of edges that no cut represents
-    coef_path: list = field(default_factory=list)  # (n_coef,) weights each, if the model has few weights
-    gradient_path: list = field(default_factory=list)  # (n_coef,) gradients each, if the model has few weights
+    coef_path: list = field(default_factory=list)  # Weights (n_coef,) of each iterate, if they are few
+    gradient_path: list = field(default_factory=list)  # Gradient (n_coef,) of each iterate, if weights are few
     validation_scores: list = field(default_factory=list)  # Scores on held-out examples, if there are any
     inference_converged: bool = True  # Whether inference converged at the latest iterate
     latest: np.ndarray | None = None  # (n_coef,) or None: the latest weights

@@ -175,7 +175,7 @@ def _check_weights(weight):
         raise ValueError("sample_weight must be finite, found NaN or infinity.")
     if np.any(weight < 0) or not np.any(weight):
         found = "a negative weight" if np.any(weight < 0) else "zero for every labelled node"
-        raise ValueError(f"sample_weight must not be negative, and positive for some labelled node, found {found}.")
+        raise ValueError(f"sample_weight must be at least 0, and positive for some labelled node, found {found}.")
     return encoding.scale_sample_weight(weight)
 
 

@@ -151,7 +151,7 @@ def _ranks(samples: StandardisedSamples) -> tuple[np.ndarray, np.ndarray]:
     rows = np.column_stack([samples.labels, np.where(np.isnan(samples.X), np.inf, samples.X)])
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
     counts = np.bincount(distinct[:, 0].astype(int))
-    # Successive samples in this order have similar features, so all folds are similar.
+    # Samples with successive ranks have similar features. Folds that take ranks in turn are therefore similar.
     return place.ravel() - (np.cumsum(counts) - counts)[samples.labels], counts
 
 

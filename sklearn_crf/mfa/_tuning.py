@@ -16,7 +16,7 @@ MAX_FEATURES_FOR_SECOND_MOMENTS = 32
 # Number of steps over loadings and noise per pass over the data, if second moments make steps cheap.
 N_FACTOR_STEPS = 3
 
-# Maximum number of entries of the second moments of all classes, which take 128 MB.
+# Maximum number of entries in the second moments of all classes together: 2**24 entries take 128 MB.
 MAX_CLASS_MOMENTS = 2**24
 
 # Number of consecutive iterations of expectation-maximisation whose estimated remaining gain is within the tolerance.
@@ -39,7 +39,7 @@ SHARE_LEFT = 0.01
 BATCH_SIZE, STEP_SIZE = 64, 0.1
 
 # The distance of an isolated value from the median of its class and feature must exceed both of two limits:
-# TIMES_AS_FAR times the 90 % quantile of distances, and LEAST_GAP times the largest distance of other values.
+# TIMES_AS_FAR times the 90 % quantile of all distances, and LEAST_GAP times the largest distance of another value.
 # Smaller factors would treat tails of distributions as errors.
 TIMES_AS_FAR, LEAST_GAP = 100, 10
 

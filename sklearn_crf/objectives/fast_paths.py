@@ -85,7 +85,7 @@ class PooledPullback:
 
 
 class PassOfSets:
-    r"""Risk of pseudolikelihoods and contrastive sets, with the pseudolikelihood of all batches in one pass.
+    r"""Sum of a pseudolikelihood, computed for all batches in one kernel call, and a risk over contrastive sets.
 
     .. math:: \mathrm{score}(y) - \mathrm{score}(y^*) = w^\top (\phi(y) - \phi(y^*))
 
@@ -99,7 +99,7 @@ class PassOfSets:
     def __init__(self, risk):
         # The sets of the objective may grow between evaluations.
         self._potentials, self._batches, self._objective = risk.potentials, risk.batches, risk.objective
-        # For each batch, its sets and (n_assignments, n_coef), the differences of feature vectors
+        # For each batch: its sets, and the differences of feature vectors, of shape (n_assignments, n_coef)
         self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
         zeros = np.zeros(risk.potentials.n_coef)
         self._by_weight = [group_tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]

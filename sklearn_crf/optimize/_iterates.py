@@ -30,7 +30,7 @@ def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most
     iterations.
     """
     # steepest: largest entry of the gradient; loss_curve: values at the start and after each iteration
-    # most_left: fraction of the value that may still be left to decrease; inf disables the test
+    # most_left: limit on the estimated remaining decrease, as a fraction of the value; inf disables the test
     if steepest == 0 or np.isinf(most_left):
         return steepest <= tol
     n_iter, value = len(loss_curve) - 1, abs(loss_curve[-1])
@@ -185,7 +185,7 @@ def step_sizes(step_size, schedule, decay_steps):
 
 
 def notify_callback(callback, **fields):
-    """Call the callback with the fields; return whether the result is true or the callback raises StopIteration."""
+    """Call the callback with the fields; return True if its result is true or it raises StopIteration."""
     if callback is None:
         return False
     try:

@@ -27,7 +27,7 @@ def minimize_lbfgs(
     .. math::
         x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
     """
-    # most_left: fraction of the value that may still be left to decrease, estimated from the last iterations
+    # most_left: limit on the remaining decrease estimated from the last iterations, as a fraction of the value
     # fun: function that returns value and gradient; x0: (n,), starting point; callback: called after every iteration
     # lower_bounded: (n,) of bool, entries that must not be negative, of x or, if ``scaling`` (n, n) is given, of z
     start = _iterates.check_start(x0)

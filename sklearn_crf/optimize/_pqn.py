@@ -37,7 +37,7 @@ def minimize_pqn(
     approximation in its compact form. :func:`minimize_spg` minimises the quadratic model without calls of
     ``fun``. The method therefore pays if ``fun`` costs far more than a projection. The value never rises.
     """
-    # most_left: fraction of the value that may still be left to decrease, estimated from the last iterations
+    # most_left: limit on the remaining decrease estimated from the last iterations, as a fraction of the value
     run = ProjectedRun(fun, project, x0, history=1, shrink=0.5, callback=callback, precision=precision)
     if run.has_converged(tol, most_left):
         return run.result("CONVERGENCE: no iteration was needed")

@@ -13,5 +13,5 @@ SHARE_LEFT = 0.01
 # MOST_SLOPE: largest entry of the gradient, relative to the value.
 # In 1,728 fits, the objective could decrease by at most 0.4 % after the criteria were met.
 # If the tolerance is tight, a larger first number or smaller other numbers need more iterations.
-# The present numbers need 1 % more iterations.
+# The chosen numbers increase the number of iterations by 1 %.
 LAST_SHARE, MOST_FALL, MOST_SLOPE = 0.25, 0.001, 0.003

@@ -100,5 +100,5 @@ class ExtendedPotentials:
         raise NotImplementedError(type(self).__name__)
 
     def _split(self, parts: Any, example: Any, statistics: Any) -> Any:
-        """Add the statistics of the further weights to ``parts``, and return the statistics of nodes and edges."""
+        """Add statistics of weights other than node and edge weights to ``parts``; return those of nodes and edges."""
         raise NotImplementedError(type(self).__name__)

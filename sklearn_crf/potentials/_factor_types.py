@@ -99,5 +99,6 @@ def states_of(example, n_classes):
 def _make_mismatch_error(i, name, shape, expected):
     return ValueError(
         f"X[{i}] has factors of type {name!r} with nodes of {list(shape[0])} states and {shape[1]} features, but "
-        f"others of that type have {list(expected[0])} states, and their number of features is {expected[1]}."
+        f"other factors of this type have nodes of {list(expected[0])} states, and their number "
+        f"of features is {expected[1]}."
     )

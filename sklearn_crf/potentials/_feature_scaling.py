@@ -255,7 +255,10 @@ class FeatureScaling:
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
 
     def _measure_tails(self, nodes, edges, penalties, fit_intercept, penalises_intercept):
-        """Set the tails, and centre each feature with outliers at its robust centre if this centre is far from 0."""
+        """Set the tail factors of all features, and the centres of features with outliers.
+
+        The centre of a feature with outliers is its robust centre if this is far from 0 or the intercept is penalised.
+        """
         tail = _compute_tail_factors(self.scale, nodes, penalties[0])
         self.tail, self.edge_tail = tail, _compute_tail_factors(self.edge_scale, edges, penalties[1])
         if fit_intercept:

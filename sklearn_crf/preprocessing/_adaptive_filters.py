@@ -288,7 +288,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 
 
 class _Moments(NamedTuple):
-    """Sums over pixels for least squares, separately for each kind."""
+    """Sums over pixels from which least squares are solved, with separate sums for each kind of pixel."""
 
     squares: np.ndarray  # (n_kinds, size, size), sums of outer products of the inputs
     products: np.ndarray  # (n_kinds, size), sums of inputs times targets

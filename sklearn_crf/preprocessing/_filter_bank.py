@@ -230,7 +230,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         try:
             kernels = np.asarray(self.bank, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise InvalidParameterError(f"bank given as kernels must hold numbers: {error}") from error
+            raise InvalidParameterError(f"if bank is an array of kernels, it must be numeric: {error}") from error
         if kernels.ndim != 3 or 0 in kernels.shape or not np.all(np.isfinite(kernels)):
             raise InvalidParameterError(
                 "bank given as kernels must be finite numbers of shape (n_filters, height, width), "

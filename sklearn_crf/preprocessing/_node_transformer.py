@@ -289,7 +289,7 @@ def put_back(rows, x):
 
 
 def find_missing_label(transformer):
-    """Return the missing label of a transformer, of its classifier, or of the field that uses its features."""
+    """Return the value that marks missing labels, set by the transformer, else its classifier, else the field."""
     if transformer.missing_label is not None:
         return transformer.missing_label
     own = getattr(getattr(transformer, "estimator", None), "missing_label", None)

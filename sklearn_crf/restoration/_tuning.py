@@ -1,7 +1,7 @@
 """Tuned constants of restoration, and the trade-off of each."""
 
-# Least noise, on the scale of bytes, that is assumed for blurred images and for images to enlarge. With less noise,
-# rounding and model errors cause ripples.
+# Minimum assumed noise level, for values from 0 to 255, in deblurring and enlargement.
+# With a lower noise level, rounding and model errors cause ripples.
 LEAST_NOISE = 0.5
 
 # Fraction of the frequencies from which the noise of a blurred image is estimated: those that the blur reduces most. A

@@ -317,7 +317,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     @available_if(_gives_probabilities)
     def predict_edge_proba(self, X: Any, evidence: Any = None) -> np.ndarray:
-        """Return the joint label probabilities of every pair of pixels in the window, for losses of scores.
+        """Return the joint label probabilities of every pair of pixels in the window.
+
+        Only fields that are trained with losses of scores have this method.
 
         Parameters
         ----------

@@ -22,7 +22,10 @@ _BINOMIAL = np.sqrt(2) / 16 * np.array([1.0, 4.0, 6.0, 4.0, 1.0])
 
 
 def similarity(prediction, target):
-    r"""Return the similarity :math:`\prod_s S_s^{\beta_s}` of two images, and its derivative for the prediction."""
+    r"""Return the similarity :math:`\prod_s S_s^{\beta_s}` of two images, and its gradient.
+
+    The gradient is taken with respect to the prediction.
+    """
     # prediction, target: (H, W), values from 0 to 255
     n_scales = min(len(SCALES), int(np.log2(min(target.shape) / WINDOW)) + 1)
     exponents = SCALES[:n_scales] / SCALES[:n_scales].sum()

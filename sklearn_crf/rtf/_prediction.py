@@ -251,7 +251,10 @@ def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
 
 
 def in_units(model, mean, scale):
-    r"""Return the field of :math:`m + s u`, given the field of u: :math:`J / s^2`, :math:`J m / s^2 + h / s`."""
+    r"""Return the field of :math:`m + s u`, given the field of u with parameters J and h.
+
+    Its parameters are :math:`J / s^2` and :math:`J m / s^2 + h / s`.
+    """
     doubled = GaussianModel(
         model.graph,
         model.h.astype(np.float64) / scale,
@@ -405,7 +408,7 @@ def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margi
     The number of labels that can differ is the largest number of pixels whose summed squared distances to another label
     are within this bound.
     """
-    # out: (H, W) or (H, W, D), sliced; tiles: list of Rectangle
+    # out: (H, W) or (H, W, D), array that supports slices; tiles: list of Rectangle
     task.check(image)
     shape = out.shape[:2]
     with TemporaryFile() as file:

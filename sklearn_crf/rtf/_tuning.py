@@ -80,11 +80,11 @@ COMMON_SHARE = 0.05
 # signs in the estimate of a type's mean curvature. Shorter steps lose digits of float32, more signs cost evaluations.
 STEP_OF_CURVATURE, SIGNS_OF_CURVATURE = 0.05, 64
 
-# Minimum number of factors in a leaf for each weight of a value's linear model. Smaller leaves overfit.
+# Minimum number of factors in a leaf, per weight of the linear model of a value. Smaller leaves overfit.
 SAMPLES_OF_WEIGHT = 10
 
-# Minimum number of factors of a leaf from which quantiles for thresholds are computed. Quantiles of a sample are nearly
-# as good as quantiles of all factors, at a tenth of the time.
+# Quantiles for thresholds are computed from at least this many factors of a leaf.
+# Quantiles of a sample are nearly as good as quantiles of all factors, and take a tenth of the time.
 LEAST_RANKED = 2048
 
 # Tree of held-out errors: number of tests, thresholds for each test, and largest offset; maximum number of pixels of an

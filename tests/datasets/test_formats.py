@@ -404,7 +404,7 @@ def test_lengths_that_are_no_counts(tmp_path, word):
 def test_scores_that_exp_cannot_hold_are_refused(tmp_path):
     for value in (800.0, -800.0):
         model = FactorGraph.from_factors([2], [((0,), np.array([0.0, value]))])
-        with pytest.raises(ValueError, match=r"factor 0 has scores from .* ends in .LG writes the scores themselves"):
+        with pytest.raises(ValueError, match=r"factor 0 has scores from .* ends in .LG to write the scores themselves"):
             write_uai(tmp_path / "model.uai", model)
         write_uai(tmp_path / "model.LG", model)
         assert score(read_uai(tmp_path / "model.LG"), [1]) == value

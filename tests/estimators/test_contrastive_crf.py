@@ -436,7 +436,7 @@ def test_unconverged_optimisation_warns():
         ({"sets": [np.array(3)]}, r"given\[0\] must be an array of labelings"),
         ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [1.0, 2.0]}, "given_weight must have shape"),
         ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [-1.0]}, "given_weight must be finite"),
-        ({"set_weight": [1.0]}, "given_weight needs the parameter given: there are no sets"),
+        ({"set_weight": [1.0]}, "given_weight needs the parameter 'given': there are no sets"),
         ({"init": "gpl", "blocks": [[[0]]]}, "blocks holds lists for 1 examples, but X has 3"),
         ({"init": "gpl", "blocks": [[[100]], [], []]}, r"blocks\[0\]\[0\] must hold nodes from 0 to 99"),
     ],

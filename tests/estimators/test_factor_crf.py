@@ -359,7 +359,7 @@ def test_bad_input(fitted):
     other = x._with(factors=Example(x.node_features, x.graph, factors={"triple": [[0, 1]]}).factors)
     with pytest.raises(ValueError, match=r"X\[0\] has factors of type 'triple' with nodes of \[3, 3\] states"):
         model.predict([other])
-    with pytest.raises(ValueError, match=r"X\[1\] has factors of type 'triple'.*others of that type have \[3, 3, 3\]"):
+    with pytest.raises(ValueError, match=r"X\[1\] has factors of type 'triple'.*this type have nodes of \[3, 3, 3\]"):
         trw_crf(learning="exact", classes=[0, 1, 2]).fit([x, other], [y[0], y[0]])
     mixed = Example(np.ones((3, 1)), [], n_states=[3, 3, 2], factors={"pair": [[0, 1], [1, 2]]})
     with pytest.raises(ValueError, match=r"X\[0\] has two factors of type 'pair' whose nodes have"):

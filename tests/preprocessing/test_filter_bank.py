@@ -106,7 +106,7 @@ def test_pipeline_clone_pickle_and_input():
             ("haar", "lm"),
             "'gaussian_derivatives', 'haar', 'dct', 'pca' or an array of kernels, got 'lm'.",
         ),
-        ([["a"]], "bank given as kernels must hold numbers"),
+        ([["a"]], "if bank is an array of kernels, it must be numeric"),
         (
             np.ones((3, 3)),
             "bank given as kernels must be finite numbers of shape (n_filters, height, width), got (3, 3).",

@@ -372,7 +372,7 @@ def test_a_field_of_grey_images_restores_colours(layout):
 def test_channels_of_pairs_are_not_taken_for_colours():
     clean = clean_images(4)
     field = RegressionTreeField(**QUICK).fit(with_noise(clean)[..., None], clean)
-    with pytest.raises(ValueError, match=re.escape("is expecting 1 features as input. It restores colours one by one")):
+    with pytest.raises(ValueError, match=re.escape("is expecting 1 features as input. To restore colours, predict")):
         field.predict(clean_images(1, n_channels=3))
 
 

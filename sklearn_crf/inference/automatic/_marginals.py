@@ -165,7 +165,10 @@ class AutoMarginals(Automatic):
             return _phases.mix_phases(inference, model, found, phases, self.search, n_threads)
 
     def _converge(self, model, init, n_threads):
-        """Return marginals by plain, else damped, else averaged belief propagation, and the algorithm used last."""
+        """Run plain, then damped, then averaged belief propagation until it converges.
+
+        Returns the marginals, and the inference that was used last.
+        """
         inference = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
         with convergence_left_to_caller():
             found = inference._marginals(model, init=init, n_threads=n_threads)

@@ -213,7 +213,7 @@ class EdgeEntropyBP(Inference):
 
 
 def optimise_edge_shares(model, *, max_iter=100, tol=1e-3):
-    """Return the shares of the unary scores that minimise the bound of the trivial entropy."""
+    """Split the unary scores of each node among its edges so that the bound with the trivial entropy is smallest."""
     # returns: (2 * E * K,)
     best = _EdgeEntropyBound(model, None)
     for _ in range(max_iter):

@@ -71,7 +71,10 @@ def choose_spanning_trees(graph, trees, random_state):
 
 def _build_trees_by_rule(graph, rule, random_state):
     if isinstance(rule, bool) or not isinstance(rule, (str, int, np.integer)):
-        raise ValueError(f'trees must be "minimal", "uniform", "snakes", a number of trees, or trees, got {rule!r}.')
+        raise ValueError(
+            'trees must be "minimal", "uniform", "snakes", a number of trees, a SpanningTrees object, or a list with '
+            f"the edge indices of each tree, got {rule!r}."
+        )
     if rule == "snakes":
         return snakes(graph)
     rule = rule if isinstance(rule, str) else int(rule)

@@ -16,7 +16,7 @@ from sklearn_crf.models import Statistics, cache_with_layout
 
 
 def _find_copy_tables(model):
-    """Return the graph whose copies make up a model, its edge types and its tables, or None for other models."""
+    """Return the graph, edge types and edge tables of one copy if a model consists of copies of a graph, or None."""
     # tables: (E, K, K) float64, finite
     part, is_plain = model.graph.copied_part, model.edge_weight is None and model.n_states is None
     if part is None or not part.n_edges or not is_plain or model.tables.shape[1] != 1:

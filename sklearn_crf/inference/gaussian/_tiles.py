@@ -109,7 +109,7 @@ class _Seam(NamedTuple):
     inner: np.ndarray  # (n,) int32: inner ends, as pixel numbers in the rectangle
     outer: np.ndarray  # (n,) int32: outer ends, as pixel numbers in the rectangle
     blocks: np.ndarray  # (n, D, D): blocks of J, with rows of the inner ends
-    thought: np.ndarray  # (n, D): means that the tile assumed at the outer ends
+    thought: np.ndarray  # (n, D): mean values that the tile assumed for the outer ends of its edges
 
     def missing(self, mean):
         """Return the squared norm by which the mean of the plane violates the equations of the tile."""

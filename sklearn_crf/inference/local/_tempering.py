@@ -37,7 +37,10 @@ def compute_tempered_marginals(
 
 
 def _convert_pair_statistics(model, pairs, found):
-    """Convert the statistics of the pairwise model of a factor graph, in which every edge has its own table."""
+    """Convert the statistics of a pairwise model to statistics of the factor graph that it represents.
+
+    Every edge of the pairwise model has its own table.
+    """
     log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
     number = {edge: e for e, edge in enumerate(map(tuple, pairs.graph.edges.tolist()))}
     for factors, scope in model.by_arity():

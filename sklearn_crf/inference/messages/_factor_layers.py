@@ -29,7 +29,7 @@ class FactorLayers(NamedTuple):
     """Arrays for the kernels of factor messages. Only factors with at least two nodes are in the arrays."""
 
     maximum: bool
-    n_columns: int  # K, at least two for the symbols of a count table
+    n_columns: int  # K, at least 2, because count tables need a column for each of two symbols
     n_states: np.ndarray  # (N,) int32
     node_ptr: np.ndarray  # (N + 1,) int64
     node_slots: np.ndarray  # (n_slots,) int32
@@ -144,7 +144,7 @@ class LayeredModel:
     def statistics(self, unary: np.ndarray, leaves: np.ndarray) -> FactorStatistics:
         """Return the derivative with respect to the scores of the model."""
         # unary: (N, K), marginals of the model's nodes
-        # leaves: (n_leaves,), summed beliefs of joint states, at the ends of the paths of ``layers``
+        # leaves: (n_leaves,), summed beliefs of the joint state at the end of each path through ``layers``
         model = self.model
         log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
         stored = self._leaf_cell >= 0
@@ -159,7 +159,7 @@ class LayeredModel:
 
 
 def is_forest_of_factors(model):
-    """Return whether no cycle leads through nodes and factors, by counting the edges of their bipartite graph."""
+    """Return whether the bipartite graph of nodes and factors has no cycles, by counting its edges."""
     arity = model.arity[model.arity >= 2]
     return int(arity.sum()) == model.n_nodes + len(arity) - model.n_components
 
@@ -223,7 +223,7 @@ class _Tables:
 
 def _build_prefix_tree(states):
     """Build a prefix tree of sorted joint states, layer by layer, with an extra position for unlisted prefixes."""
-    # returns sizes: number of positions before each node
+    # returns sizes: for each node, the number of positions (prefixes) in the layer before it
     # returns children: for each node, start and end of each position's children, state and parent of each child
     n_listed, arity = states.shape
     first = np.ones(n_listed, dtype=bool)

@@ -87,7 +87,7 @@ class Reader:
 class MessageRun:
     """Current messages, with the sweeps that update them."""
 
-    # split: terms of the counting numbers; terms of nodes may be negative, but convergence is then not guaranteed
+    # split: parts of the counting numbers. Parts of nodes may be negative, but convergence is then not guaranteed.
     # tol: a component rests once no message changes by more than tol in an iteration.
     # The number of iterations and the final messages of a component thus do not depend on other components.
 

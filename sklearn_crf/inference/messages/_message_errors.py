@@ -111,7 +111,7 @@ class BeliefErrors(NamedTuple):
 
 
 def bound_belief_errors(model, messages, outside, probabilities, *, maximum):
-    r"""Bound the changes of beliefs that unknown messages to some nodes can cause.
+    r"""Bound how much unknown messages to some nodes can change the beliefs.
 
     The error of a message is the range of the error of its logarithm, which constants do not affect. Let
     :math:`p_b(a)` be the share of state a in the message for state b, and :math:`t_{st}` the largest total variation

@@ -29,7 +29,7 @@ MOST_BYTES = 2**28
 # and growth of the squared change after which earlier sweeps are discarded.
 RIDGE, LARGEST_GROWTH = 1e-8, 4.0
 
-# Maximum number of iterations for error bounds, and change of the largest bound below which the iterations end.
+# Error bounds: maximum number of iterations, and tolerance. The iterations end once the largest bound changes by less.
 # More iterations make bounds tighter.
 MOST_STEPS, LEAST_CHANGE = 200, 1e-3
 

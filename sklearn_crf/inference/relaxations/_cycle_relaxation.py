@@ -198,7 +198,7 @@ class _Cuts:
             self.weight = np.concatenate((coupling, field))
 
     def labels(self, cut: np.ndarray) -> np.ndarray:
-        """Return labels from the edges of the spanning forest whose cut variables are closest to 0 or 1."""
+        """Return the labels along a spanning forest of the edges whose cut variables are closest to 0 or 1."""
         n = self.graph.n_nodes
         edges, differ = self.graph.edges, np.rint(cut).astype(np.int32)
         # Add 1, because zero weights would not be edges.

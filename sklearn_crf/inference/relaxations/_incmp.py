@@ -27,7 +27,7 @@ class IncMPState(NamedTuple):
     gap: float
 
     def shares(self, model):
-        r"""Return the scores :math:`\lambda_s^F` that the edges hold of their ends.
+        r"""Return the part :math:`\lambda_s^F` of each node's unary scores that each of its edges holds.
 
         The scores that the edges of a node hold sum to its unary scores.
         """

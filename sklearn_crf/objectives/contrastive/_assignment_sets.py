@@ -78,7 +78,7 @@ class _Rows:
 
     @property
     def columns(self):
-        """Columns of all rows, each joined into one array."""
+        """Arrays with the entries of all rows, one array for each column."""
         return tuple(_join(pieces) for pieces in self._pieces)
 
     @property

@@ -115,7 +115,7 @@ class DualBlock:
             return self._likelihood.inference.marginals_for_learning(observed).statistics
 
     def start(self):
-        """Return initial parameters from the first weights or, if the first weights are zero, from the labels.
+        """Compute initial parameters from the initial weights or, if these weights are zero, from the labels.
 
         Returns
         -------

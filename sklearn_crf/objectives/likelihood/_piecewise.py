@@ -355,7 +355,7 @@ def _compute_log_sums(scores):
 
 
 def _compute_edge_partitions(model):
-    """Return the separate log-partition of each edge, and the derivative of the sum of log-partitions by the tables."""
+    """Return the log-partition of each edge on its own, and the gradient of their sum with respect to the tables."""
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
     if model.edge_weight is not None:
         return _normalise(model, model.edge_type, edges, np.zeros((len(edges), 2, model.n_columns)))

@@ -427,8 +427,8 @@ def require_channels(X, n_features, lattice_ndim):
     shape = np.shape(X[0])
     if len(shape) == 3 and shape[2] in COLOURS:
         raise ValueError(
-            f"X has {shape[2]} features, but RegressionTreeField is expecting 1 features as input. It restores colours "
-            "one by one: np.stack([field.predict(X[..., [c]]) for c in range(3)], axis=-1)."
+            f"X has {shape[2]} features, but RegressionTreeField is expecting 1 features as input. To restore colours, "
+            "predict each channel separately: np.stack([field.predict(X[..., [c]]) for c in range(3)], axis=-1)."
         )
 
 

@@ -36,7 +36,7 @@ class _Range(Options):
             if not is_number or not self._least <= value <= min(self._largest, np.finfo(float).max) or low > high:
                 raise InvalidParameterError(
                     f"The '{name}' parameter of {type(self).__name__} must be a number from {self._least:g} to "
-                    f"{self._largest:g}, low at most high, as in {type(self).__name__}({self._example}). Got "
+                    f"{self._largest:g}, with low <= high, as in {type(self).__name__}({self._example}). Got "
                     f"low={self.low!r}, high={self.high!r} instead."
                 )
 
@@ -342,7 +342,7 @@ def warn_of_other_noise(corruption, X):
 
 
 def _noise_of(x):
-    """Estimate the noise of an image by its smoothest squares, where detail is least mistaken for noise."""
+    """Estimate the noise level of an image from its smoothest square blocks, where little detail looks like noise."""
     # x: (H, W), (H, W, C) or (D, H, W, C)
     x = np.asarray(x, dtype=np.float64)
     x = x[..., None] if x.ndim == 2 else x

@@ -440,7 +440,7 @@ def check_degradation(given):
     for own in members:
         own.check()
     if len({own.step for own in members}) > 1:
-        raise InvalidParameterError(f"degradation must hold degradations of one factor, got {given!r}.")
+        raise InvalidParameterError(f"all degradations must reduce images by the same factor, got {given!r}.")
 
 
 def check_degraded_fit(given, corruption, likelihood):

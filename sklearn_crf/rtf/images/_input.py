@@ -511,8 +511,7 @@ def require_size(ends):
     largest = np.abs(ends).max()
     if 0 < largest < _SMALLEST_VALUE:
         raise ValueError(
-            f"y has values of at most {largest:.3g}, but its largest value must be at least {_SMALLEST_VALUE:g}: "
-            "rescale y."
+            f"the largest magnitude in y is {largest:.3g}, but it must be at least {_SMALLEST_VALUE:g}: rescale y."
         )
 
 

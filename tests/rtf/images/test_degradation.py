@@ -215,7 +215,7 @@ def test_parts_of_images_see_their_own_observations():
         ({"degradation": Blur([1.0], 1.0)}, "The 'kernel' parameter of Blur must be a matrix"),
         ({"degradation": Blur(MOTION, 0.0)}, "The 'noise' parameter of Blur"),
         ({"degradation": Downsampling(1, 1.0)}, "The 'factor' parameter of Downsampling"),
-        ({"degradation": [Blur(MOTION, 1.0), Downsampling(2, 1.0)]}, "degradations of one factor"),
+        ({"degradation": [Blur(MOTION, 1.0), Downsampling(2, 1.0)]}, "reduce images by the same factor"),
     ],
 )
 def test_bad_parameters(params, message):
