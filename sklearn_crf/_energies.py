@@ -162,7 +162,7 @@ def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
     if edges is None:
         graph = lattice(shape, connectivity)
     elif len(shape) > 1:
-        raise ValueError(f"unary must have shape (n_nodes, n_states) where edges are given, got {unary.shape}.")
+        raise ValueError(f"unary must have shape (n_nodes, n_states) if edges are given, got {unary.shape}.")
     else:
         graph = edges if isinstance(edges, Graph) else Graph(shape[0], edges)
     tables, edge_type = _as_tables(pairwise, graph, n_states, costs, on_lattice=edges is None)

@@ -177,7 +177,7 @@ def is_sparse_matrix(values: Any) -> bool:
 
 
 def convert_to_csr(matrix: Any, name: str) -> Any:
-    """Convert a sparse matrix to CSR format, or raise ValueError if an index lies outside of its shape.
+    """Convert a sparse matrix to CSR format, or raise ValueError if an index is out of bounds.
 
     The check is needed because SciPy and compiled code read memory at these indices without checks.
     """
@@ -245,7 +245,7 @@ _MOST_BY_BLAS = 8192
 
 
 def compute_row_maxima(scores: np.ndarray) -> np.ndarray:
-    """Return ``scores.max(axis=1, keepdims=True)``, in a way that is ten times faster if rows are short."""
+    """Return ``scores.max(axis=1, keepdims=True)``, computed ten times faster if rows are short."""
     # scores: (N, K), K > 0; returns (N, 1)
     if scores.shape[1] > _LONG_ROW:
         return scores.max(axis=1, keepdims=True)

@@ -127,7 +127,7 @@ def test_threads_change_nothing():
         ({"pairwise": np.inf}, "pairwise must be a finite number"),
         ({"pairwise": "potts"}, "pairwise must be a finite number"),
         ({"pairwise": np.zeros((3, 3))}, r"a table \(2, 2\), or one table for each offset, \(2, 2, 2\)"),
-        ({"edges": [[0, 1]]}, r"unary must have shape \(n_nodes, n_states\) where edges are given"),
+        ({"edges": [[0, 1]]}, r"unary must have shape \(n_nodes, n_states\) if edges are given"),
         ({"edge_weight": np.zeros((3, 4))}, r"with shapes \[\(3, 3\), \(2, 4\)\]"),
         ({"edge_weight": np.zeros(5)}, r"edge_weight must have shape \(17,\)"),
         ({"inference": "mpm"}, "does not compute best labelings"),

@@ -34,7 +34,7 @@ BANDWIDTHS = {"given": None, "held_out": BandwidthSearch, "learned": BandwidthGr
 
 @dataclass(eq=False, repr=False)
 class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    r"""Classify pixels or voxels by a conditional random field with an edge between every pair of them.
+    r"""Classify pixels or voxels with a conditional random field that has an edge between every pair of them.
 
     .. math::
         \mathrm{score}(y) = \sum_i u_{i, y_i} + \frac12 \sum_m \sum_{i, j} \hat k_m(i, j) \, \mu_m(y_i, y_j)

@@ -169,7 +169,7 @@ class TrainingData(NamedTuple):
 
 
 def read_training_data(X, y, sample_weight, *, image_channels, color_range, missing_label, classes, class_weight):
-    """Read the examples and labels of a fit."""
+    """Read the examples and labels passed to ``fit``."""
     data = read_examples(X, image_channels)
     fixed = None if color_range is None else check_color_range(color_range)
     ends = _find_training_range(data.examples) if fixed is None else fixed

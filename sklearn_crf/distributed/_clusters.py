@@ -200,7 +200,7 @@ class DaskExecutor(ClusterExecutor):
         workers = self._count_worker_threads()
         free = [home for home in workers if home not in self._homes]
         self._homes[k] = home = (free or list(workers))[k % len(free or workers)]
-        # Use an actor: a task would go through the scheduler, which takes several times as long as a call of an actor.
+        # Use an actor: a task would go through the scheduler, which takes several times as long as calling an actor.
         self._actors[k] = self.client.submit(
             Holder, *self._held(k), workers[home], workers=[home], actor=True, pure=False
         )

@@ -25,7 +25,7 @@ def read_layout(X, lattice_ndim=None):
     # returns: for "nodes" X as given, because scikit-learn's validation follows; for "array" an ndarray;
     # for "list" a list of Example, or a list of arrays and CSR matrices with equal numbers of axes
     if lattice_ndim is not None and (not isinstance(lattice_ndim, Integral) or lattice_ndim < 0):
-        raise ValueError(f"lattice_ndim must be None or an integer of at least 0, got {lattice_ndim!r}.")
+        raise ValueError(f"lattice_ndim must be None or a non-negative integer, got {lattice_ndim!r}.")
     if isinstance(X, Example):
         raise ValueError("X is one Example: pass a list of examples, [X].")
     X = _replace_masks(X)
@@ -229,7 +229,7 @@ def _require_axes(shape, lattice_ndim):
             )
     elif len(shape) == lattice_ndim + 1:
         raise ValueError(
-            f"X of shape {tuple(shape)} is one example where lattice_ndim={lattice_ndim}: add a leading axis, "
+            f"X of shape {tuple(shape)} is one example if lattice_ndim={lattice_ndim}: add a leading axis, "
             "X[np.newaxis] and y[np.newaxis], or pass lists of one example."
         )
     elif len(shape) != lattice_ndim + 2:

@@ -4,7 +4,7 @@
 # A larger weight makes bounds looser.
 SHARE_OF_COVER = 1e-3
 
-# Maximum number of trees of a distribution.
+# Maximum number of trees in a distribution over trees.
 # A tree takes a byte for each edge, and finding it takes longer than a sweep of inference.
 MAX_TREES = 100_000
 

@@ -63,7 +63,7 @@ def name_conflict(model: Any) -> Any:
 
 
 class Range(NamedTuple):
-    """Condition on a numeric option."""
+    """Allowed range of a numeric option."""
 
     kind: type
     holds: Callable[[Any], bool]
@@ -384,7 +384,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         name = type(self).__name__
         if task not in self.tasks:
             able = ", ".join(sorted(self.tasks))
-            raise ValueError(f"{name} cannot do task {task!r}; it can do: {able}.")
+            raise ValueError(f"{name} does not support task {task!r}; supported tasks: {able}.")
         if not isinstance(model, self.takes):
             taken = " or ".join(kind.__name__ for kind in self.takes)
             others = ", ".join(_list_supporting_algorithms(type(model), task))

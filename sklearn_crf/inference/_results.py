@@ -194,7 +194,7 @@ class LogLikelihood(NamedTuple):
 
 
 def score_labeling(model: Any, labels: np.ndarray, **fields: Any) -> Labeling:
-    """Return a labeling with its score computed from the model."""
+    """Return a labeling together with its score under the model."""
     return Labeling(labels=labels, score=score(model, labels), **fields)
 
 

@@ -375,7 +375,7 @@ def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: Training
     """Minimise a contrastive objective while its sets grow."""
     # risk: EmpiricalRisk of a ContrastiveObjective, or ShardedRisk whose shards have one objective each
     # start: (n_coef,), initial weights; sets: ContrastiveTraining, the learning method
-    # run: options, whose ``on_iteration`` is called after every round or every epoch of stochastic gradient descent
+    # run: options; ``on_iteration`` is called after every round or, if the solver is SGD, after every epoch
     # run.held_out: object that chooses among the rounds if training did not converge, or None
     # returns RoundsRecord, which contains the exception after Ctrl-C with ``run.keeps_interrupted``
     by_epochs = isinstance(solver, SGD)

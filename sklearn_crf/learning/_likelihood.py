@@ -332,7 +332,7 @@ def require_known_surroundings(batches, name):
     """Raise ValueError unless some labelled node has only labelled neighbours."""
     if all(np.min(batch.labels, initial=0) >= 0 for batch in batches):
         return
-    # Only edges are checked here. The objective checks factors, because the check of factors requires their model.
+    # Only edges are checked here. The objective checks factors, because checking them requires their model.
     kept = (mask_known_surroundings(batch.example, batch.labels).any() for batch in batches)
     if not any(kept):
         raise ValueError(

@@ -286,12 +286,12 @@ def _predict_on_worker(
 
 
 def _is_swept(batch: Any, algorithm: Any) -> bool:
-    # Chains of a list have no graph until they are joined.
+    # Chains passed as a list have no graph until they are joined.
     return hasattr(batch.example, "graph") and are_swept(batch.example, algorithm)
 
 
 def _has_cut(batch: Any, inference: Any) -> bool:
-    # Chains of a list have no graph until they are joined.
+    # Chains passed as a list have no graph until they are joined.
     return hasattr(batch.example, "graph") and is_cut(inference, batch.example)
 
 

@@ -64,7 +64,7 @@ NUMBERS_OF_A_TASK = 2**22
 # More folds or candidates take longer.
 FOLDS, ALPHAS = 3, (1.0, 0.03, 0.001)
 
-# Maximum number of samples with which parameters are chosen: the choice should take about as long as the fit.
+# Maximum number of samples used to choose parameters, so that the choice takes about as long as the fit.
 CHOICE_SAMPLES = 3000
 
 # Maximum log-loss that one held-out sample contributes, which is the log-loss of a probability of 2.2e-16.

@@ -60,7 +60,7 @@ def _states(model):
 
 
 def _find_distinct_tables(model):
-    """Return the first edge of each distinct edge table, the table index of each edge, and the shapes of tables."""
+    """Return the first edge of each distinct edge table, the table index of each edge, and the shapes of the tables."""
     tails, heads = model.graph.edges.T
     n_states = _states(model)
     value = model.edge_type if model.edge_weight is None else np.arange(model.graph.n_edges)

@@ -86,7 +86,7 @@ def check_fields(graph):
     if graph.table_cell is None and np.any(graph.table_kind == SPARSE):
         raise ValueError("table_cell must be given if a table is sparse.")
     if graph.n_factors and not graph.n_nodes:
-        raise ValueError("n_states is empty, but there are factors: a factor graph with factors needs a node.")
+        raise ValueError("n_states is empty, but a factor graph with factors needs at least one node.")
     for factors, scope in graph.by_arity():
         _check_scopes(graph, factors, scope)
     _check_cells(graph)

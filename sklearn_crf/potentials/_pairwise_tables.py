@@ -59,7 +59,7 @@ class PairwiseForm:
         return np.add.reduceat(signed[..., order], starts, axis=-1)
 
     def restricted(self, allowed):
-        """Return a form in which only allowed entries have weights, and all other entries are zero."""
+        """Return a copy in which only allowed entries have weights, and all other entries are zero."""
         # allowed: (K, K) of bool
         kept = np.unique(self.index[allowed & (self.sign != 0)])
         sign = np.where(np.isin(self.index, kept), self.sign, 0.0)

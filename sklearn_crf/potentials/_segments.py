@@ -15,7 +15,7 @@ from sklearn_crf.potentials._extended import ExtendedPotentials
 
 @options(kw_only=False)
 class Segments(HoldsOptions):
-    r"""Options of segments: scores for the durations of runs, and a minimum duration (semi-Markov model).
+    r"""Options for segments (semi-Markov models): scores of the durations of runs, and a minimum duration.
 
     .. math:: \mathrm{score}(y) = \mathrm{score}_{\mathrm{pairwise}}(y) + \sum_r \delta_{k_r, \min(d_r, D)}
 

@@ -281,7 +281,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return self._wrap_in_container(self._arrange_in_layout(X, scores), X)
 
     def _arrange_in_layout(self, X, scores):
-        """Return an object in the layout of X, with the scores of nodes in place of features."""
+        """Return node scores in the layout of X, in place of the features."""
         layout, X, _ = _node_transformer.read_nodes(X, self._nodes.feature_names_in_)
         if layout == "nodes":
             return self._as_features(scores, X)

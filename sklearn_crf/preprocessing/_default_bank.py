@@ -72,7 +72,7 @@ def compute_weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shar
 
 
 def _compute_deviation(plane, target):
-    """Return the root mean square of input minus target, or the estimated noise if their channel counts differ."""
+    """Return the root mean square of input minus target, or the estimated noise level if channel counts differ."""
     if plane.shape[-1] == target.shape[1]:
         squares = (plane.reshape(target.shape) - target) ** 2
         known = squares[~np.isnan(squares)]

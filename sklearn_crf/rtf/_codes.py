@@ -113,6 +113,7 @@ def check_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:
     is_table = table.shape == (n_classes, n_classes) and table.dtype.kind in "iuf" and np.all(np.isfinite(table))
     if not is_table:
         raise InvalidParameterError(
-            f"The 'cost' parameter must be finite numbers of shape ({n_classes}, {n_classes}). Got {cost!r} instead."
+            f"The 'cost' parameter must be an array of finite numbers of shape ({n_classes}, {n_classes}). "
+            f"Got {cost!r} instead."
         )
     return table

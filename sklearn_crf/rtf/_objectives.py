@@ -145,7 +145,7 @@ class PredictionLoss:
         return value, (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
 
     def adjoint(self, model, slope, init=None, n_threads=1):
-        r"""Return :math:`J^{-1}` times the derivative with respect to the prediction."""
+        r"""Return :math:`J^{-1}` times the derivative of the loss with respect to the prediction."""
         # slope: (N, D)
         # Derivatives are divided by their largest magnitude to stay within the range of float32.
         unit = float(np.abs(slope).max(initial=0.0)) or 1.0

@@ -117,7 +117,7 @@ class FieldImage:
 
     @property
     def known(self):
-        """Mask (N, D) of known values, which predictions keep, or None."""
+        """Mask (N, D) of known values, or None; predictions keep the known values."""
         own = self.observation
         return None if own is None or own.diagonal is None else own.diagonal > 0
 
@@ -271,7 +271,7 @@ class RegressionTreePotentials:
         return {size: tuple(np.concatenate(own).astype(np.int64) for own in both) for size, both in found.items()}
 
     def at(self, coef, dtype):
-        """Return the parameters in the layout of the kernels, in the floating point type of the images."""
+        """Return the parameters in the layout that the kernels expect, in the floating point type of the images."""
         return _PackedParameters(self, coef, dtype)
 
     def model(self, coef, image, n_threads=1):

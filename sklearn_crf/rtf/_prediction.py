@@ -68,7 +68,7 @@ def _check_tree(arrays, n_channels):
         and np.all(tree.leaf[inner] == -1)
     )
     if not is_tree:
-        raise ValueError("the children and leaves of a tree are damaged: its nodes do not form a tree.")
+        raise ValueError("the children and leaves of a tree are inconsistent: its nodes do not form a tree.")
     test = tree.test[inner]
     channels, offsets = test[:, [0, 3]], test[:, _OFFSETS[test.shape[1]]].astype(np.int64)
     if not (np.all(channels >= [0, -1]) and np.all(channels < n_channels)):

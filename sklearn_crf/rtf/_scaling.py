@@ -252,7 +252,7 @@ class Shrinkage:
 
 
 def _estimate_curvatures(risk, coef, rng):
-    """Estimate, for each type, the curvature of the loss along a weight that all factors of the type share.
+    """Estimate, for each factor type, the curvature of the loss in a weight that all its factors share.
 
     The estimate uses a direction of random signs.
     """

@@ -84,7 +84,7 @@ class FactorTemplate(NamedTuple):
         return _region(self.offset, shape)[: 1 + self.paired]
 
     def n_inputs(self, n_channels):
-        """Return the number of inputs of a linear model: a constant, and the channels at the pixels of the factor."""
+        """Return the number of inputs of a linear model: a constant, plus the channels of each pixel of the factor."""
         n_seen = n_channels if self.channels is None else len(self.channels)
         return 1 + n_seen * (2 if self.paired else 1)
 

@@ -265,7 +265,7 @@ def logistic(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float, np
     """
     prediction, target = _check_same_shape(prediction, target)
     if not np.all(np.abs(target) == 1):
-        raise ValueError("target must hold only -1 and 1.")
+        raise ValueError("target must contain only -1 and 1.")
     margin = target * prediction
     value = float(np.mean(weight * np.logaddexp(0, -margin)))
     return value, -weight * target * expit(-margin) / prediction.size
@@ -385,7 +385,7 @@ def loss_function(loss: Any, data_range: float = 1.0) -> Any:
 # The unit of y is fixed because splits are chosen by projected gradients, which depend on the unit of the loss.
 _DEVIATION_DOUBLINGS, _LARGEST_DEVIATION = 6, 128.0
 
-# Range of the standard deviation of y in which float32 can represent derivatives of a loss given as a callable.
+# float32 can represent derivatives of a callable loss if the standard deviation of y is in this range.
 _LEAST_OF_FUNCTIONS, _LARGEST_OF_FUNCTIONS = 1e-12, 1e12
 
 

@@ -216,7 +216,7 @@ def test_no_factors():
         ([2, 2], [((0, 1), SparseTable([[0, 1], [0, 1]], [1.0, 2.0]))], "strictly increasing"),
         ([2, 2], [((0, 1), SparseTable([[0, 1]], [1.0], np.nan))], "table_default must be finite or -inf"),
         ([2], [((0,), CountTable([0.0], 0.0, -1))], r"state of factors\[0\] must lie in 0 to"),
-        ([], [((), np.array(1.0))], "needs a node"),
+        ([], [((), np.array(1.0))], "needs at least one node"),
         ([2.0, 2.0], [((0, 1), np.eye(2))], "n_states must be integers"),
         ([[2, 2]], [], "n_states must be a 1-D array"),
         ([2, 2], [((0.0, 1.0), np.eye(2))], r"scope of factors\[0\] must be integers"),

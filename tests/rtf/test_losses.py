@@ -240,7 +240,7 @@ def test_float32_and_read_only():
             lambda: iw_ssim(np.ones((10, 19)), np.ones((10, 19))),
             "at least 11 x 11 pixels, the window, got",
         ),
-        (lambda: logistic(np.ones(2), np.zeros(2)), "target must hold only -1 and 1."),
+        (lambda: logistic(np.ones(2), np.zeros(2)), "target must contain only -1 and 1."),
         (lambda: multinomial(np.ones((2, 3)), np.array([0, 3])), "target must hold labels from 0 to 2"),
         (lambda: multinomial(np.ones((2, 3)), np.zeros(3, int)), "target must have shape (2,), got (3,)."),
         (lambda: loss_function("l1"), "loss must be one of 'mse', 'psnr'"),

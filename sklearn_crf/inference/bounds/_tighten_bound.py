@@ -183,7 +183,7 @@ def mutual_information(pairs):
     """
     # pairs: (E, K, K); returns: (E,)
     if np.ndim(pairs) != 3:
-        raise ValueError(f"pairs must have shape (E, K, K), joint marginals of edges, got {np.shape(pairs)}.")
+        raise ValueError(f"pairs must contain joint marginals of edges, of shape (E, K, K), got {np.shape(pairs)}.")
     ends = pairs.sum(axis=2), pairs.sum(axis=1)
     entropies = [-xlogy(p, p).sum(axis=1) for p in ends]
     return np.maximum(entropies[0] + entropies[1] + xlogy(pairs, pairs).sum(axis=(1, 2)), 0.0)

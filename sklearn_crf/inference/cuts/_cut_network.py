@@ -276,7 +276,7 @@ class Rounding(NamedTuple):
     def of(cls, graph, carried, spread, may_be_coarse, endless=False):
         """Return the finest scale that the capacities around a node allow; int32 if allowed and fine enough."""
         # carried: bound on the finite capacity of an arc; endless: whether some capacity is infinite
-        # spread: sum over nodes of best minus worst score, and number of nodes where the two differ
+        # spread: sum over nodes of (best score - worst score), and the number of nodes where these scores differ
         total, n_unlike = spread
         typical = total / max(n_unlike, 1)
         # One more than the edges of a node: an excess clipped at ``most`` then outweighs all of them together.
@@ -289,7 +289,7 @@ class Rounding(NamedTuple):
             # All finite capacities together must be smaller than one infinite capacity.
             largest = 16 * (total + carried * graph.n_edges)
         if not np.isfinite(largest):
-            raise ValueError("tables, times edge_weight, are too large: their sums overflow.")
+            raise ValueError("products of tables and edge_weight are too large: their sums overflow.")
         return cls(dtype, float(integer_scale(largest, dtype)) if largest > 0 else 1.0, most)
 
 

@@ -169,7 +169,7 @@ class _System:
         return np.sqrt(squared) / scale, max_iter
 
     def _solve_on_lattice(self, lattice, b, x, tol, max_iter):
-        """Solve a system on a lattice with few kernel calls."""
+        """Solve a linear system on a lattice with few kernel calls."""
         vectors = self.inverse, self.bounds, x, np.empty_like(b), np.empty_like(b), self.product, self.scaled
         n_iter, begins, found, at_once = 0, True, (0.0, 0.0, 0.0), 1 + _tuning.NUMBERS_AT_ONCE // max(1, x.size)
         while True:

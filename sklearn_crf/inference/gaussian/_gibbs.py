@@ -87,7 +87,7 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
         return [swept(chain, self.burn_in) for chain in chains]
 
     def _check_chains(self, model, chains):
-        # If there are directions of negative curvature, the energy has no minimum, and updates drive values along them.
+        # If there are directions of negative curvature, the energy has no minimum, and values grow without bound.
         rounding = np.sqrt(np.finfo(model.dtype).eps) * np.abs(model.diagonal).max(initial=0.0)
         for chain in chains:
             largest = np.abs(chain.values).max(initial=1.0)

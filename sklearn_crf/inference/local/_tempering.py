@@ -104,7 +104,7 @@ class _Ladders:
         self.n_rounds = 0
 
     def adapt(self, rejected):
-        """Choose inverse temperatures between which exchanges are rejected equally often."""
+        """Choose inverse temperatures so that exchanges of neighbouring temperatures are rejected equally often."""
         # rejected: (n_temperatures - 1,), fractions of exchanges that were rejected
         barrier = np.concatenate(([0.0], np.cumsum(rejected + _tuning.LEAST_REJECTED)))
         self.betas = np.interp(np.linspace(0, barrier[-1], len(barrier)), barrier, self.betas)

@@ -213,7 +213,7 @@ def _compute_message_limits(scores, received, message, nu, maximum):
                 if not maximum:
                     share = np.maximum(share, 0.5 * np.abs(weight[:, b] - weight[:, other]).sum(axis=1))
         missing = np.ptp(nu[:, None] * sent - message, axis=1)
-    # With forbidden states differences are not finite, and nothing is known about the error.
+    # With forbidden states, differences are infinite, so the error is unknown.
     is_finite = np.isfinite(scores).all(axis=(1, 2)) & np.isfinite(received).all(axis=1) & np.isfinite(missing)
     if maximum:
         share = np.ones(n)

@@ -127,7 +127,7 @@ class BlockLikelihood(Objective):
 
     def loss_statistics(self, model: Any, labels: np.ndarray, **unused: Any) -> Loss:
         if model.graph.n_nodes != self.graph.n_nodes or not np.array_equal(model.graph.edges, self.graph.edges):
-            raise ValueError("the graph of the model differs from the graph that the blocks were made for.")
+            raise ValueError("the blocks belong to a different graph than the graph of the model.")
         labels, layout = check_labels(model, labels, may_miss=True), self._layout
         if np.any(labels[layout.read] < 0):
             raise ValueError(

@@ -396,7 +396,7 @@ class ForestDual:
         turns[:] = 0
 
         def run(leads):
-            # If the first thread has made all steps, nothing is left for the second thread.
+            # If the first thread has done all steps, nothing is left for the second thread.
             if not leads and turns[0] == len(members):
                 return None
             return frank_wolfe_steps(

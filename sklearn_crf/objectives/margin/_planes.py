@@ -85,7 +85,7 @@ class PlaneOracle:
 
     @property
     def is_of_forests(self):
-        """Whether all examples are forests with scores of nodes and edges only."""
+        """Whether every example is a forest that only has node scores and edge scores."""
         has_more = isinstance(self.risk.potentials, ExtendedPotentials)
         return not has_more and all(batch.example.graph.is_forest for batch in self.risk.batches)
 

@@ -385,7 +385,7 @@ def test_errors():
     hard = np.array([[0, -np.inf], [-np.inf, 0.0], [0, 0], [0, 0]])
     with pytest.raises(ValueError, match="infeasible"):
         GraphCut().map(PairwiseModel(graph, hard, [[[0, -np.inf], [-np.inf, 0]]]))
-    with pytest.raises(ValueError, match="cannot do task 'marginals'"):
+    with pytest.raises(ValueError, match="does not support task 'marginals'"):
         GraphCut().marginals(model)
 
 
