@@ -105,7 +105,7 @@ class Encoded:
 
     @cached_property
     def n_edge_features(self):
-        """Dimension R of the features of an edge, even if no example has edges; 0 for plain rows."""
+        """Dimension R of the features of an edge, even if no example has edges; 0 for an array of rows."""
         return 0 if self.layout == "nodes" else self._some_edge_features.shape[1]
 
     @property

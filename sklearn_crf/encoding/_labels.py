@@ -232,7 +232,7 @@ def _hint_features(part, encoded, i):
         return " Labels have no axis of features: pass y[..., 0]."
     images = f"lattices of shape {part.shape} whose features lack an axis (add one: x[..., np.newaxis])"
     others = f"lattices of shape {lattice} with {width} features (then y has no axis of features)"
-    return f" Equal shapes of X and y have two readings: {images}, or {others}."
+    return f" Equal shapes of X and y are ambiguous: {images}, or {others}."
 
 
 def mask_missing_nodes(labels, missing_label):

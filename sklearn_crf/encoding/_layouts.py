@@ -1,4 +1,4 @@
-"""Layouts of X: plain rows, an array of lattices, or a list of examples."""
+"""Layouts of X: an array of rows, an array of lattices, or a list of examples."""
 
 from itertools import pairwise
 from numbers import Integral

@@ -227,7 +227,7 @@ def require_node_losses(plan, examples, objective):
 
 
 def _split_by_example(labels):
-    """Return a list with an array of labels for each example, or with a single array for plain rows."""
+    """Return a list with an array of labels for each example, or with a single array if X is an array of rows."""
     return [labels] if isinstance(labels, np.ndarray) else labels
 
 

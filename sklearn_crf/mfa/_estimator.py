@@ -338,7 +338,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return self
 
     def _read(self, X, y, sample_weight):
-        """Read and check the samples of a fit."""
+        """Read and check the samples passed to ``fit``."""
         if isinstance(X, Shards):
             refuse_labels(y, sample_weight)
             if isinstance(choose_solver(self.solver, self.objective, False), ScaledSGD):

@@ -170,7 +170,7 @@ def _copy_into_blocks(X, features, rows, labels, weight, size):
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """The labelled samples of a fit."""
+    """The labelled samples passed to ``fit``."""
 
     classes: np.ndarray  # names of all classes
     class_count: np.ndarray  # (n_classes,), total weight of the samples of each class

@@ -232,7 +232,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     def loss_statistics(
         self, model: PairwiseModel, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
     ) -> Loss:
-        """Compute the loss of a model against labels, and the derivative of the loss by the scores.
+        """Compute the loss of a model against labels, and its derivative with respect to the scores.
 
         Parameters
         ----------

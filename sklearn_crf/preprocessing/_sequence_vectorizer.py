@@ -153,7 +153,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         vocabulary: dict[str, int] = {}
         columns, values, token_ptr, lengths = self._read(X, vocabulary, learns=True)
         if not len(lengths):
-            raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
+            raise ValueError("X contains no sequence: at least one is needed to determine the columns.")
         if self.min_count > 1:
             kept = np.bincount(columns, minlength=len(vocabulary)) >= self.min_count
             new = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
@@ -166,7 +166,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         # Send a clone, because a fitted estimator would include its vocabulary.
         of_nodes, of_edges, n_sequences = zip(*shards.map(_count_shard_names, clone(self)), strict=True)
         if not sum(n_sequences):
-            raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
+            raise ValueError("X contains no sequence: at least one is needed to determine the columns.")
         if self.edge_features is not None:
             self.edge_vocabulary_ = _join_vocabulary(of_edges, self.min_count)
         self.vocabulary_ = _join_vocabulary(of_nodes, self.min_count)

@@ -261,7 +261,7 @@ def test_errors_name_the_shard():
     vectorizer = SequenceVectorizer().fit(Shards(range(2), load))
     with pytest.raises(RuntimeError, match=r"load failed for shard 2: ValueError: .*'word'"):
         TRWCRF().fit(vectorizer.transform(Shards(range(3), load)))
-    with pytest.raises(ValueError, match="X holds no sequence"):
+    with pytest.raises(ValueError, match="X contains no sequence"):
         SequenceVectorizer().fit(Shards.from_arrays([([], []), ([], [])]))
     with pytest.raises(ValueError, match=r"load must return the tuple .* got list for shard 0"):
         TRWCRF().fit(vectorizer.transform(Shards([0], lambda seed: [1, 2])))

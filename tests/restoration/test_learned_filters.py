@@ -205,7 +205,7 @@ WRONG = {
     r"y\[0\] contains NaN": ({}, np.ones((1, 9, 9)), np.full((1, 9, 9), np.inf)),
     r"X\[0\] must have shape": ({}, [np.ones(5)], None),
     "X of shape .* is one image": ({}, np.ones((5, 5)), None),
-    "has two readings": ({}, np.ones((5, 5, 3)), None),
+    "is ambiguous": ({}, np.ones((5, 5, 3)), None),
     "X must hold images": ({}, [], None),
     "X has 2 images, but y has 1": ({}, blocks(2), blocks(1)),
     r"X\[0\] has shape \(4, 4, 1\), but y\[0\] has \(8, 8, 1\)": ({}, [np.ones((4, 4))], [np.ones((8, 8))]),

@@ -148,7 +148,7 @@ def test_bad_input_of_predict_is_named(Field):
         field.predict(changed(X, (1, 2, 3, 0), np.nan))
     with pytest.raises(
         ValueError,
-        match=r"has two readings: 12 images without an axis of channels \(pass X\[..., np.newaxis\]\), or one image",
+        match=r"is ambiguous: 12 images without an axis of channels \(pass X\[..., np.newaxis\]\), or one image",
     ):
         field.predict(X[0])
     # Prediction uses the existing pairs.
@@ -306,7 +306,7 @@ def test_what_has_one_reading_goes_on():
     assert RegressionTreeField(**QUICK).fit(colours, colours).predict(colours).shape == colours.shape
     sequences, labels = rng.random((4, 9, 1)), rng.integers(2, size=(4, 9))
     assert RegressionTreeFieldClassifier(**QUICK).fit(sequences, labels).predict(sequences).shape == labels.shape
-    with pytest.raises(ValueError, match="Equal shapes of X and y have two readings"):
+    with pytest.raises(ValueError, match="Equal shapes of X and y are ambiguous"):
         RegressionTreeFieldClassifier(**QUICK).fit(np.zeros((4, 8, 9)), rng.integers(2, size=(4, 8, 9)))
 
 

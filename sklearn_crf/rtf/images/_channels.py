@@ -369,7 +369,7 @@ def require_several(X):
     if len(shape) == 3 and shape[2] in (1, *COLOURS):
         one = "one image with an axis of channels" if shape[2] == 1 else "one colour image"
         raise ValueError(
-            f"X of shape {shape} has two readings: {shape[0]} grey images of {shape[1]} x {shape[2]} pixels (pass "
+            f"X of shape {shape} is ambiguous: {shape[0]} grey images of {shape[1]} x {shape[2]} pixels (pass "
             f"X[..., np.newaxis]), or {one} (pass X[np.newaxis])."
         )
 

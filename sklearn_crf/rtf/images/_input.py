@@ -177,7 +177,7 @@ def require_one_reading(X, y):
         if pairs and len(equal) == len(pairs) and any(width > 1 for _, width in equal):
             height, width = equal[0]
             raise ValueError(
-                f"X[0] and y[0] both have shape ({height}, {width}), which has two readings: a grey image of {height} "
+                f"X[0] and y[0] both have shape ({height}, {width}), which is ambiguous: a grey image of {height} "
                 f"x {width} pixels (pass [x[..., np.newaxis] for x in X]), or a chain of {height} nodes with {width} "
                 f"features and {width} targets each {say_chains}."
             )
@@ -193,12 +193,12 @@ def require_one_reading(X, y):
         if width in _channels.COLOURS:
             images = f"one image of {n} x {height} pixels and {width} colours (pass X[np.newaxis] and y[np.newaxis])"
         raise ValueError(
-            f"X and y both have shape {shape}, which has two readings: {images}, or {n} chains of {height} nodes with "
+            f"X and y both have shape {shape}, which is ambiguous: {images}, or {n} chains of {height} nodes with "
             f"{width} features and {width} targets each {say_chains}."
         )
     if n > 1 and width == 1 and of_target in (shape, shape[:2]):
         raise ValueError(
-            f"X of shape {shape} with y of shape {of_target} has two readings: one image of {n} x {height} pixels "
+            f"X of shape {shape} with y of shape {of_target} is ambiguous: one image of {n} x {height} pixels "
             f"(pass X[np.newaxis] and y[np.newaxis]), or {n} chains of {height} nodes {say_chains}."
         )
 
@@ -208,7 +208,7 @@ def _require_no_volumes(shapes, of_targets):
     if shapes and shapes == of_targets and all(len(own) == 3 and own[2] > max(_channels.COLOURS) for own in shapes):
         depth, height, width = shapes[0]
         raise ValueError(
-            f"X[0] and y[0] both have shape ({depth}, {height}, {width}), which has two readings: a volume of {depth} "
+            f"X[0] and y[0] both have shape ({depth}, {height}, {width}), which is ambiguous: a volume of {depth} "
             f"slices of {height} x {width} voxels (pass [x[..., np.newaxis] for x in X]), or an image of {depth} x "
             f"{height} pixels with {width} features and {width} targets each (pass window=Window(lattice_ndim=2))."
         )
@@ -220,7 +220,7 @@ def _require_channel_axis(X, n_features, ndim):
     if ndim in (2, 3) and shape is not None and len(shape) == ndim + 1:
         one = "image" if ndim == 2 else "volume"
         raise ValueError(
-            f"X of shape {shape} has two readings: {shape[0]} {one}s without an axis of channels (pass "
+            f"X of shape {shape} is ambiguous: {shape[0]} {one}s without an axis of channels (pass "
             f"X[..., np.newaxis]), or one {one} with {shape[-1]} channels (pass X[np.newaxis]); the field was fitted "
             f"on {one}s of {n_features} channels."
         )

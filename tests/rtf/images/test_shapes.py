@@ -39,7 +39,7 @@ VOLUMES = {
 @pytest.mark.parametrize("name", VOLUMES)
 def test_volumes_without_an_axis_of_channels_show_both_readings(name):
     volumes = VOLUMES[name]
-    with pytest.raises(ValueError, match="two readings") as error:
+    with pytest.raises(ValueError, match="is ambiguous") as error:
         RegressionTreeField(**QUICK).fit(volumes, volumes)
     for reading in ("a volume of 4 slices of 8 x 9 voxels (pass [x[...", "9 features", "Window(lattice_ndim=2)"):
         assert reading in str(error.value)
@@ -50,7 +50,7 @@ def test_volumes_without_an_axis_of_channels_show_both_readings(name):
 @pytest.mark.parametrize("name", READINGS)
 def test_what_has_two_readings_shows_both(name):
     X, y, readings = READINGS[name]
-    with pytest.raises(ValueError, match="two readings") as error:
+    with pytest.raises(ValueError, match="is ambiguous") as error:
         RegressionTreeField(**QUICK).fit(X, y)
     for reading in (*readings, "window=Window(lattice_ndim=1)"):
         assert reading in str(error.value)
@@ -100,7 +100,7 @@ EQUAL = {
 @pytest.mark.parametrize("name", EQUAL)
 @pytest.mark.parametrize("classifier", LATTICES)
 def test_classifiers_take_no_labels_of_the_shape_of_features(classifier, name):
-    with pytest.raises(ValueError, match="Equal shapes of X and y have two readings: lattices of shape") as error:
+    with pytest.raises(ValueError, match="Equal shapes of X and y are ambiguous: lattices of shape") as error:
         getattr(sklearn_crf, classifier)().fit(*EQUAL[name])
     assert "(add one: x[..., np.newaxis]), or lattices of shape" in str(error.value)
 
