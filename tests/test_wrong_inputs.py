@@ -88,7 +88,7 @@ WRONG = {
     "one Example alone": (lambda: fit(Example(ROWS, []), [0, 1, 0, 1]), r"pass a list of examples, \[X\]"),
     "one image without a leading axis": (
         lambda: fit(IMAGE, MASK, lattice_ndim=2),
-        r"one example where lattice_ndim=2: add a leading axis, X\[np.newaxis\]",
+        r"one example if lattice_ndim=2: add a leading axis, X\[np.newaxis\]",
     ),
     "one sequence of labels for one image": (lambda: fit(np.zeros((3, 5, 1)), np.zeros(15)), "add a leading axis"),
     "grey images without features": (lambda: fit([np.zeros((4, 5))], [MASK]), r"add one: x\[..., np.newaxis\]"),

@@ -85,7 +85,7 @@ class PooledPullback:
 
 
 class PassOfSets:
-    r"""Sum of a pseudolikelihood, computed for all batches in one kernel call, and a risk over contrastive sets.
+    r"""Sum of a pseudolikelihood, computed for all batches in one pass, and a risk over contrastive sets.
 
     .. math:: \mathrm{score}(y) - \mathrm{score}(y^*) = w^\top (\phi(y) - \phi(y^*))
 

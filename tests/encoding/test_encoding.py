@@ -166,7 +166,7 @@ def test_plain_rows_make_no_object_each():
         ([np.zeros((2, 3), dtype=complex)], {}, "Complex data not supported"),
         (np.zeros((1,) * 6), {}, "4 lattice axes: pass lattice_ndim"),
         ([np.zeros((1,) * 5)], {}, "is not an example"),
-        (np.zeros((5, 6, 3)), {"lattice_ndim": 2}, r"one example where lattice_ndim=2: add a leading axis"),
+        (np.zeros((5, 6, 3)), {"lattice_ndim": 2}, r"one example if lattice_ndim=2: add a leading axis"),
         (np.zeros((5, 6)), {"lattice_ndim": 1}, "add a leading axis"),
         (sp.csr_matrix((5, 6)), {"lattice_ndim": 1}, "add a leading axis"),
         (np.zeros((5, 6)), {"lattice_ndim": 2}, "n_examples, 2 lattice axes, n_features"),

@@ -94,7 +94,7 @@ def test_bad_blocks_are_named(block, message):
 
 def test_other_graphs_and_forbidden_labels_are_named():
     model = random_model("grid", 2)
-    with pytest.raises(ValueError, match="graph of the model differs"):
+    with pytest.raises(ValueError, match="blocks belong to a different graph"):
         BlockLikelihood(lattice((9,)), [[0]]).loss_statistics(model, np.zeros(9, dtype=int))
     unary = np.zeros((3, 2))
     unary[1, 1] = -np.inf
