@@ -386,10 +386,7 @@ def coupling_audit(
     folds = make_example_splits(cv, next(iter(estimators.values())), y, n_examples, groups)
     times = np.bincount(np.concatenate([test for _, test in folds]), minlength=n_examples)
     if not times.all():
-        raise ValueError(
-            f"coupling_audit needs every example in at least one test set of cv, but example {np.argmin(times)} is in "
-            "none."
-        )
+        raise ValueError(f"cv needs every example in a test set, but example {np.argmin(times)} is in none.")
     tasks = [(name, fold) for name in estimators for fold in range(len(folds))]
     found = Parallel(n_jobs=n_jobs)(
         delayed(_audit_fold)(clone(estimators[name]), X, y, *folds[fold], inference, score) for name, fold in tasks

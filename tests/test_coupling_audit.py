@@ -206,7 +206,7 @@ def test_an_audit_of_nothing_is_an_error(empty):
 
 def test_folds_that_leave_examples_out_are_an_error():
     X, y = noisy_blobs(4, 4)
-    with pytest.raises(ValueError, match="at least one test set of cv, but example"):
+    with pytest.raises(ValueError, match="cv needs every example in a test set, but example"):
         coupling_audit({"pl": DRFClassifier()}, X, y, inference={"MAP": "map"}, cv=[([0, 1], [2])])
 
 
