@@ -82,12 +82,13 @@ private:
     }
 };
 
+// unary: (N, K) of the type Real; Cython 3.2 cannot deduce the type from a pointer beside EdgeScores.
 template <class Real, class Cap>
-CutOutcome cut_model(const LatticeCut<Cap>& cut, const LatticeShape& lattice, const Real* unary,
+CutOutcome cut_model(const LatticeCut<Cap>& cut, const LatticeShape& lattice, const void* unary,
                      const EdgeScores<Real>& scores, const Choice& choice, const Rounding& rounding,
                      const CutLimits& limits) {
     return cut.solve(lattice, scores, choice, rounding, limits, [&](i64 i) {
-        const Real* row = unary + i * scores.n_states;
+        const Real* row = static_cast<const Real*>(unary) + i * scores.n_states;
         return double(row[choice.keep[i]]) - double(row[choice.take[i]]);
     });
 }

@@ -28,7 +28,7 @@ cdef extern from "lattice_cut.hpp" namespace "crf" nogil:
         int64_t* progress
 
     CutOutcome cut_model[Real, Cap](
-        const LatticeCut[Cap]&, const LatticeShape&, const Real*, const EdgeScores[Real]&, const Choice&,
+        const LatticeCut[Cap]&, const LatticeShape&, const void*, const EdgeScores[Real]&, const Choice&,
         const Rounding&, const CutLimits&
     )
 
