@@ -6,7 +6,7 @@ nodes, for graphs with cycles by message passing, and for small lattices by mini
 a batch that it declines.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -195,23 +195,19 @@ class GraphLabels:
     def found(self, n_jobs: int | None) -> list[np.ndarray | None]:
         """Return the labels or marginals of every batch, with None for each batch that the kernel does not support."""
         algorithm = get_message_passing(self._inference)
-        found: list[np.ndarray | None] = [None] * len(self._batches)
         chosen = [i for i, batch in enumerate(self._batches) if _is_swept(batch, algorithm)]
         if len(chosen) > 1 and count_external_workers(n_jobs) > 1:
             alone = partial(
                 _predict_on_worker, self._labeler, self._potentials, self._weights, self._inference, self._rule
             )
+            found: list[np.ndarray | None] = [None] * len(self._batches)
             for i, part in zip(chosen, map_coarse(alone, [self._batches[i] for i in chosen], n_jobs), strict=True):
                 found[i] = part
             return found
-        for lot in _lots_of_nodes(self._batches, chosen):
-            for i, part in zip(lot, self._predict(lot, algorithm, n_jobs), strict=True):
-                found[i] = part
-        return found
+        return _predict_in_lots(self._batches, chosen, partial(self._predict, algorithm=algorithm, n_jobs=n_jobs))
 
-    def _predict(self, lot: list[int], algorithm: Any, n_jobs: int | None) -> list[np.ndarray]:
+    def _predict(self, batches: list, algorithm: Any, n_jobs: int | None) -> list[np.ndarray]:
         """Return the labels or marginals of some batches."""
-        batches = [self._batches[i] for i in lot]
         with limit_blas_threads():
             edges = map_tasks(partial(_lay_out_edges, self._potentials), batches, n_jobs)
             graphs = SweptGraphs(batches, edges, algorithm, n_jobs)
@@ -256,14 +252,10 @@ class CutLabels:
 
     def found(self, n_jobs: int | None) -> list[np.ndarray | None]:
         """Return the labels of every batch, with None for each batch that the kernel does not support."""
-        found: list[np.ndarray | None] = [None] * len(self._batches)
         if count_external_workers(n_jobs) > 1:
-            return found
+            return [None] * len(self._batches)
         chosen = [i for i, batch in enumerate(self._batches) if _has_cut(batch, self._inference)]
-        for lot in _lots_of_nodes(self._batches, chosen):
-            for i, part in zip(lot, self._predict([self._batches[i] for i in lot], n_jobs), strict=True):
-                found[i] = part
-        return found
+        return _predict_in_lots(self._batches, chosen, partial(self._predict, n_jobs=n_jobs))
 
     def _predict(self, batches: list, n_jobs: int | None) -> list[np.ndarray | None]:
         """Return the labels of some batches."""
@@ -295,12 +287,19 @@ def _has_cut(batch: Any, inference: Any) -> bool:
     return hasattr(batch.example, "graph") and is_cut(inference, batch.example)
 
 
-def _lots_of_nodes(batches: list, chosen: list[int]) -> Iterator[list[int]]:
-    """Yield lists of the chosen batches with few nodes each, to limit the memory for computed edge features."""
+def _predict_in_lots(batches: list, chosen: list[int], predict: Callable) -> list[np.ndarray | None]:
+    """Return the predictions of the chosen batches, and None for the others.
+
+    Batches are predicted in lots with few nodes each, to limit the memory for computed edge features.
+    """
+    found: list[np.ndarray | None] = [None] * len(batches)
     sizes = np.cumsum([0, *(batches[i].example.n_nodes for i in chosen)])
-    lots = np.unique(np.searchsorted(sizes, np.arange(0, sizes[-1], _tuning.MOST_SWEPT), side="right") - 1)
-    for start, stop in pairwise([*lots.tolist(), len(chosen)]):
-        yield chosen[start:stop]
+    starts = np.unique(np.searchsorted(sizes, np.arange(0, sizes[-1], _tuning.MOST_SWEPT), side="right") - 1)
+    for start, stop in pairwise([*starts.tolist(), len(chosen)]):
+        lot = chosen[start:stop]
+        for i, part in zip(lot, predict([batches[i] for i in lot]), strict=True):
+            found[i] = part
+    return found
 
 
 def _lay_out_edges(potentials: Any, batch: Any, n_threads: int) -> EdgeLayout:
