@@ -187,9 +187,12 @@ WRONG = {
     ),
     "sets of labels for rows": (
         lambda: fit(ROWS, [{"a"}, {"b"}] * 2),
-        "y.0. is a set of labels.*use MultiLabelField",
+        "y.0. must be a single label, got the set.*use MultiLabelField",
     ),
-    "names of labels for rows": (lambda: fit(ROWS, [["a"], ["a", "b"]] * 2), "y.0. is a list of labels"),
+    "names of labels for rows": (
+        lambda: fit(ROWS, [["a"], ["a", "b"]] * 2),
+        "must be a single label, got the list",
+    ),
     "numbers in evidence, strings in y": (
         lambda: fitted().predict(CHAINS, evidence=[[0, 1, None], [None, None]]),
         r"evidence\[0\] holds numbers, such as 0, but the classes are strings",
@@ -267,7 +270,10 @@ WRONG = {
     "no such column of time": (lambda: group_rows(ROWS, [0, 0, 1, 1], "when"), "time='when' is not a column of rows"),
     "numbers of labels": (lambda: MultiLabelField().fit(ROWS, [[1, 2], [0, 1], [2, 0], [1, 1]]), "MultiLabelBinarizer"),
     "names of labels": (lambda: MultiLabelField().fit(ROWS, [["a"], ["a", "b"]] * 2), r"MultiLabelBinarizer\(\).fit"),
-    "sets of labels": (lambda: MultiLabelField().fit(ROWS, [{"a"}, {"a", "b"}] * 2), r"y\[0\] is a set of labels"),
+    "sets of labels": (
+        lambda: MultiLabelField().fit(ROWS, [{"a"}, {"a", "b"}] * 2),
+        "must be a single label",
+    ),
     # -- Energies -------------------------------------------------------------------------------------------------
     "scores without states": (lambda: solve(np.zeros(3), 1.0), r"unary must have shape \(\*lattice, n_states\)"),
     "costs of +inf as scores": (lambda: solve([[np.inf, 0], [0, 0]], 1.0), "costs=True reads costs"),

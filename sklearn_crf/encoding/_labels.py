@@ -1,7 +1,7 @@
 """Labels: reading y, converting labels to class indices, and determining classes and class weights."""
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextvars import ContextVar
 from itertools import chain, pairwise
 from math import prod
@@ -179,12 +179,16 @@ def require_one_label_each(y, use):
         return
     kinds = one_of_each_type(y)
     are_sets = any(issubclass(kind, set | frozenset) for kind in kinds)
-    if any(issubclass(kind, list | tuple) for kind in kinds):
-        lengths = {len(part) if isinstance(part, list | tuple) else -1 for part in y}
-        are_names = lengths != {1} and any(isinstance(part[0], str) for part in y if part)
-        are_sets = are_sets or are_names or len(lengths) > 1
+    if any(issubclass(kind, list | tuple | np.ndarray) for kind in kinds):
+        parts = [part.tolist() if isinstance(part, np.ndarray) else part for part in y]
+        lists = [part for part in parts if isinstance(part, list | tuple)]
+        lengths = {len(part) for part in lists}
+        are_names = lengths != {1} and any(isinstance(part[0], str) for part in lists if part)
+        # Lists of one length are a table; an object array of lists is not.
+        are_rows = len(lengths) == 1 and len(lists) == len(parts) and (lengths == {1} or not isinstance(y, np.ndarray))
+        are_sets = are_sets or are_names or (bool(lists) and not are_rows)
     if are_sets:
-        raise ValueError(f"y[0] is a {type(y[0]).__name__} of labels, {reprlib.repr(y[0])}. {use}")
+        raise ValueError(f"y[0] must be a single label, got the {type(y[0]).__name__} {reprlib.repr(y[0])}. {use}")
 
 
 def _read_lattices(y, encoded, name):
@@ -235,6 +239,11 @@ def _hint_features(part, encoded, i):
     return f" Equal shapes of X and y are ambiguous: {images}, or {others}."
 
 
+def _same(value, missing_label):
+    """Return whether a value equals the missing label; arrays and other values that cannot be labels never do."""
+    return isinstance(value, Hashable) and bool(value == missing_label)
+
+
 def mask_missing_nodes(labels, missing_label):
     """Mask the nodes without a label."""
     # returns: ndarray of the shape of ``labels``, bool
@@ -245,7 +254,7 @@ def mask_missing_nodes(labels, missing_label):
     if labels.dtype == object:
         # pandas returns columns of strings as object arrays, with NaN for missing values.
         missing = [
-            value is None or value is na or _is_nan(value) or bool(value == missing_label) for value in labels.flat
+            value is None or value is na or _is_nan(value) or _same(value, missing_label) for value in labels.flat
         ]
         return np.array(missing, dtype=bool).reshape(labels.shape)
     if missing_label is None:

@@ -12,7 +12,13 @@ from sklearn.utils.validation import _check_sample_weight, _get_feature_names
 
 from sklearn_crf._numbers import replace_masked_values
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import check_named_classes, mask_missing_nodes, require_rows, scale_sample_weight
+from sklearn_crf.encoding import (
+    check_named_classes,
+    mask_missing_nodes,
+    require_one_label_each,
+    require_rows,
+    scale_sample_weight,
+)
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
 from sklearn_crf.mfa._samples import remove_isolated_values
 from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
@@ -103,15 +109,11 @@ def require_complete(X):
 
 def require_labels(y):
     """Raise ValueError unless y has one label for each sample."""
-    try:
-        labels = np.asarray(y)
-    except ValueError:
-        labels = np.empty((0, 2))
+    use = "Use DRFClassifier or TRWCRF for sequences of labels, MultiLabelField for sets of labels."
+    require_one_label_each(y, use)
+    labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] != 1:
-        raise ValueError(
-            "y must hold one label for each sample, but holds lists of them: use DRFClassifier or TRWCRF for sequences "
-            "of labels, MultiLabelField for sets of labels."
-        )
+        raise ValueError(f"y must hold one label for each sample, but has {labels.shape[1]} columns. {use}")
     if labels.dtype == object:
         missing = np.flatnonzero(mask_missing_nodes(labels.ravel(), np.nan))
         if len(missing):

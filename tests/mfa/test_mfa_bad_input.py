@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from mfa_problems import labelled_clusters
 from numpy.testing import assert_array_equal
 from sklearn.utils._param_validation import InvalidParameterError
@@ -64,11 +65,23 @@ def test_missing_values_without_allow_nan(clusters, objective):
         quick(allow_nan=True).fit(np.where(np.isnan(holes), np.inf, holes), y)
 
 
+@pytest.mark.parametrize("y", [sp.csc_matrix((3, 3)), sp.csr_array((60, 1))])
+def test_sparse_labels(clusters, y):
+    with pytest.raises(TypeError, match="Sparse data was passed for y"):
+        quick().fit(clusters[0], y)
+
+
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([["a", "b"], ["a"]] * 30, "y must hold one label for each sample, but holds lists .* use DRFClassifier"),
-        ([["a", "b"]] * 60, "y must hold one label for each sample, but holds lists of them"),
+        ([["a", "b"], ["a"]] * 30, r"must be a single label, got the list \['a', 'b'\]. Use"),
+        (
+            np.array([["a", "b"], ["a"]] * 30, dtype=object),
+            r"y\[0\] must be a single label, got the list \['a', 'b'\]. Use DRFClassifier",
+        ),
+        ([["a"], "a"] * 30, r"y\[0\] must be a single label, got the list \['a'\]. Use DRFClassifier"),
+        ([np.arange(2), np.arange(3)] * 30, r"y\[0\] must be a single label, got the ndarray"),
+        (np.zeros((60, 2)), "y must hold one label for each sample, but has 2 columns"),
         (np.array(["a", None] * 30, dtype=object), r"y\[1\] is missing: leave out samples without a label"),
         (np.array(["a", np.nan] * 30, dtype=object), r"y\[1\] is missing: leave out samples without a label"),
     ],
