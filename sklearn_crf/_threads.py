@@ -322,22 +322,18 @@ def _map_with_checkpoints(function, items):
         yield function(item)
 
 
-@contextmanager
-def open_range_runner(n_threads):
-    """Yield a function that divides the nodes or rows of one large problem among threads.
+def make_range_runner(n_threads):
+    """Return a function that divides the nodes or rows of one large problem among threads.
 
     The function ``run(kernel, n_items)`` calls ``kernel(start, stop)`` on a partition of ``range(n_items)`` and returns
     when all calls are done. Calls of a kernel must write to disjoint places, so that results do not depend on the
     partition. Use :func:`run_fixed_ranges` for sums.
     """
-    if n_threads <= 1:
-        yield run_alone
-        return
-    yield partial(_run_shared, n_threads)
+    return run_alone if n_threads <= 1 else partial(_run_shared, n_threads)
 
 
 # Minimum size of a range for a thread, because starting a thread on a range takes 20 microseconds; and
-# number of items per thread that open_even_map computes before it yields results.
+# number of items per thread that make_even_map computes before it yields results.
 _SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 
@@ -425,50 +421,42 @@ def limit_blas_threads():
         _blas_limit.release()
 
 
-@contextmanager
-def open_ordered_map(n_threads):
-    """Yield a function like ``map`` that works in threads and returns results in the order of the items.
+def make_ordered_map(n_threads):
+    """Return a function like ``map`` that works in threads and returns results in the order of the items.
 
     The function is meant for lists of blocks that are processed repeatedly, as in training. A list with a single block
     is processed in the calling thread.
     """
     if n_threads <= 1:
-        yield _map_with_checkpoints
-        return
+        return _map_with_checkpoints
 
     def mapped(function, items):
         if len(items) < 2:
             return _map_with_checkpoints(function, items)
         return iter(_share(lambda i: function(items[i]), len(items), n_threads))
 
-    yield mapped
+    return mapped
 
 
-@contextmanager
-def open_even_map(n_threads):
-    """Yield a function like ``map``, for items of equal cost that are too short to be sent to threads one by one.
+def make_even_map(n_threads):
+    """Return a function like ``map``, for items of equal cost that are too short to be sent to threads one by one.
 
     Each thread processes a range of items. Only a few results are in memory before the caller reads them.
     """
     if n_threads <= 1:
-        yield _map_with_checkpoints
-        return
-    with open_range_runner(n_threads) as run:
+        return _map_with_checkpoints
 
-        def mapped(function, items):
-            for first in range(0, len(items), _ITEMS_OF_A_THREAD * n_threads):
-                yield from _map_ranges(run, function, items[first : first + _ITEMS_OF_A_THREAD * n_threads])
+    def mapped(function, items):
+        for first in range(0, len(items), _ITEMS_OF_A_THREAD * n_threads):
+            lot = items[first : first + _ITEMS_OF_A_THREAD * n_threads]
+            results = [None] * len(lot)
 
-        yield mapped
+            def share(start, stop, lot=lot, results=results):
+                for k in range(start, stop):
+                    checkpoint()
+                    results[k] = function(lot[k])
 
+            _run_shared(n_threads, share, len(lot), smallest_range=1)
+            yield from results
 
-def _map_ranges(run, function, items):
-    results = [None] * len(items)
-
-    def share(start, stop):
-        for k in range(start, stop):
-            checkpoint()
-            results[k] = function(items[k])
-
-    run(share, len(items), smallest_range=1)
-    return results
+    return mapped

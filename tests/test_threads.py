@@ -23,10 +23,10 @@ from sklearn_crf._threads import (
     cached_property,
     checkpoint,
     limit_blas_threads,
+    make_even_map,
+    make_ordered_map,
+    make_range_runner,
     map_tasks,
-    open_even_map,
-    open_ordered_map,
-    open_range_runner,
     split_into_ranges,
     split_threads,
 )
@@ -153,7 +153,7 @@ def test_interrupt_stops_workers(n_jobs):
     assert not done
 
 
-@pytest.mark.parametrize("maker", [open_range_runner, open_even_map, open_ordered_map])
+@pytest.mark.parametrize("maker", [make_range_runner, make_even_map, make_ordered_map])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @may_drop_interrupts
 @pytest.mark.usefixtures("interruptible")
@@ -171,11 +171,11 @@ def test_interrupt_stops_threads_inside_of_tasks(maker, n_jobs):
             item(k)
 
     def work(task, n_threads):
-        with maker(2) as run:
-            if maker is open_range_runner:
-                run(kernel, 1000, smallest_range=1)
-            else:
-                list(run(item, range(1000)))
+        run = maker(2)
+        if maker is make_range_runner:
+            run(kernel, 1000, smallest_range=1)
+        else:
+            list(run(item, range(1000)))
 
     with interrupted_after(0.3), pytest.raises(KeyboardInterrupt):
         map_tasks(work, range(n_jobs), n_jobs)
@@ -232,18 +232,18 @@ def test_range_runner_covers_the_range_once(n_threads, n_items):
     def kernel(start, stop):
         counts[start:stop] += 1
 
-    with open_range_runner(n_threads) as run:
-        run(kernel, n_items)
-        run(kernel, n_items)
+    run = make_range_runner(n_threads)
+    run(kernel, n_items)
+    run(kernel, n_items)
     assert np.all(counts == 2)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 @pytest.mark.parametrize("n_items", [0, 1, 5, 100])
-@pytest.mark.parametrize("maker", [open_even_map, open_ordered_map])
+@pytest.mark.parametrize("maker", [make_even_map, make_ordered_map])
 def test_maps_give_results_in_the_order_of_the_items(maker, n_threads, n_items):
-    with maker(n_threads) as mapped:
-        assert list(mapped(lambda k: k**2, list(range(n_items)))) == [k**2 for k in range(n_items)]
+    mapped = maker(n_threads)
+    assert list(mapped(lambda k: k**2, list(range(n_items)))) == [k**2 for k in range(n_items)]
 
 
 def test_one_item_is_not_handed_to_another_thread():
@@ -253,9 +253,9 @@ def test_one_item_is_not_handed_to_another_thread():
         together.wait(timeout=60)
         return threading.get_ident()
 
-    with open_ordered_map(2) as mapped:
-        assert list(mapped(lambda _: threading.get_ident(), [0])) == [threading.get_ident()]
-        assert len(set(mapped(meet, [0, 1]))) == 2
+    mapped = make_ordered_map(2)
+    assert list(mapped(lambda _: threading.get_ident(), [0])) == [threading.get_ident()]
+    assert len(set(mapped(meet, [0, 1]))) == 2
 
 
 def test_range_runner_raises_what_a_worker_raised():
@@ -263,7 +263,8 @@ def test_range_runner_raises_what_a_worker_raised():
         if start:
             raise ZeroDivisionError
 
-    with open_range_runner(2) as run, pytest.raises(ZeroDivisionError):
+    run = make_range_runner(2)
+    with pytest.raises(ZeroDivisionError):
         run(kernel, 5000)
 
 
@@ -295,9 +296,9 @@ def test_work_is_done_without_threads_that_wake_too_late():
         patched.setattr(_threads, "_helpers", helpers)
         submit(lambda: free.wait(timeout=60))
         assert map_tasks(lambda task, n_threads: threading.get_ident(), range(9), 2) == [threading.get_ident()] * 9
-        with open_range_runner(2) as run:
-            done = []
-            run(lambda start, stop: done.append((start, stop)), 5000)
+        run = make_range_runner(2)
+        done = []
+        run(lambda start, stop: done.append((start, stop)), 5000)
         assert done == [(0, 2500), (2500, 5000)]
         free.set()
     helpers.close()

@@ -34,7 +34,7 @@ from sklearn.exceptions import ConvergenceWarning
 from support.record import recorded
 from support.trw_families import FAMILIES
 
-from sklearn_crf._threads import limit_blas_threads, open_ordered_map
+from sklearn_crf._threads import limit_blas_threads, make_ordered_map
 from sklearn_crf.graphs import covering_trees, minimum_spanning_tree, snakes
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.inference.bounds._tighten_bound import Tightening, mutual_information, stepped
@@ -210,7 +210,8 @@ def search(model, outer_iter, n_threads=1, warm=True, start_sweeps=0, messages=F
     graph, curve, start = model.graph, [], (time.process_time(), time.perf_counter())
     trees = covering_trees(graph, "minimal").merged()
     n_trees = trees.n_trees
-    with open_ordered_map(n_threads) as mapped, limit_blas_threads():
+    mapped = make_ordered_map(n_threads)
+    with limit_blas_threads():
         tightening = Tightening(model, mapped, "spg", start_sweeps, 500, 1e-3, n_threads)
         scores = tightening.scores(trees)
         given = np.zeros(scores.size)

@@ -10,13 +10,12 @@ import subprocess
 import sys
 import time
 import warnings
-from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._threads import open_range_runner
+from sklearn_crf._threads import make_range_runner
 from sklearn_crf.graphs import build_disjoint_union, lattice
 from sklearn_crf.inference import LoopyBP, TreeInference
 from sklearn_crf.inference._field import build_initial_messages, make_field
@@ -62,20 +61,17 @@ def to_tolerance(model, n_threads=1):
     return LoopyBP(tol=1e-6, schedule="sequential").marginals(model, n_threads=n_threads)
 
 
-@contextmanager
 def sweeps_of(model, n_threads=1):
-    """Return a context manager with a function that makes one sweep."""
+    """Return a function that makes one sweep."""
     field, _ = make_field(model, maximum=False)
     # With a tolerance below zero, converged messages are sent too.
-    with open_range_runner(n_threads) as run:
-        yield sequential(model.graph, field, build_initial_messages(field), 0.0, -1.0, run)
+    return sequential(model.graph, field, build_initial_messages(field), 0.0, -1.0, make_range_runner(n_threads))
 
 
 def libdai_rows(name, model):
     """Return rows that compare belief propagation to 1e-6 of this package and of libDAI."""
     seconds, ours = fastest(lambda: to_tolerance(model), 20)
-    with sweeps_of(model) as sweep_once:
-        sweep, _ = fastest(sweep_once, 100)
+    sweep, _ = fastest(sweeps_of(model), 100)
     rows = [
         (f"BP, {name}: a sweep", f"{1e3 * sweep:.3f} ms", None, ""),
         ("  whole call to 1e-6", f"{1e3 * seconds:.2f} ms", None, f"{ours.n_iter} sweeps"),
@@ -111,9 +107,8 @@ def image_job(n_threads, side=1000, n_states=8):
     call, _ = fastest(lambda: LoopyBP(max_iter=1).marginals(model, n_threads=n_threads), 2, time.perf_counter)
     peak = peak_megabytes()
     field, _ = make_field(model, maximum=False)
-    with open_range_runner(n_threads) as run:
-        sweep = checkerboard(model.graph, field, build_initial_messages(field), 0.0, 0.0, run)
-        seconds, _ = fastest(sweep, 20, time.perf_counter)
+    sweep = checkerboard(model.graph, field, build_initial_messages(field), 0.0, 0.0, make_range_runner(n_threads))
+    seconds, _ = fastest(sweep, 20, time.perf_counter)
     return {"build": build, "sweep": seconds, "call": call, "peak": peak}
 
 

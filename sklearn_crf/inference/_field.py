@@ -439,7 +439,7 @@ def make_infeasible_error(node):
 def compute_beliefs(field, messages, run):
     """Return node beliefs (logarithms if the field stores scores) and the logarithm of each node's normaliser."""
     # messages: (2E, width); returns beliefs: (N, width), log_z_terms: (N,) float64
-    # run: function returned by :func:`~sklearn_crf._threads.open_range_runner`
+    # run: function returned by :func:`~sklearn_crf._threads.make_range_runner`
     beliefs = np.empty_like(field.unary)
     log_z_terms = np.empty(len(beliefs))
     failed, work_size = [], field.workspace().size

@@ -10,7 +10,7 @@ from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import open_progress_reporter, warn_caller
-from sklearn_crf._threads import count_threads, map_tasks, open_ordered_map
+from sklearn_crf._threads import count_threads, make_ordered_map, map_tasks
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, CountingNumbers, Inference, convergence_left_to_caller
 from sklearn_crf.learning._few_labels import keep_labelled_components
@@ -371,21 +371,20 @@ def _train_smoothed(risk, start, setting, run, show):
 
 
 def _train_by_planes(risk, start, setting, run, show):
-    with open_ordered_map(count_threads(run.n_jobs)) as map_in_threads:
-        oracle = _build_oracle(risk, setting, run, map_in_threads)
-        record = MarginRecord(risk.path if setting.problem == "dual" else oracle.path)
+    oracle = _build_oracle(risk, setting, run, make_ordered_map(count_threads(run.n_jobs)))
+    record = MarginRecord(risk.path if setting.problem == "dual" else oracle.path)
 
-        def callback(point):
-            record.visit(point, oracle.n_inference_calls)
-            show(record.summary)
-            return run.on_iteration(oracle.weights_of(point.x))
+    def callback(point):
+        record.visit(point, oracle.n_inference_calls)
+        show(record.summary)
+        return run.on_iteration(oracle.weights_of(point.x))
 
-        if setting.problem == "dual":
-            found = maximize_dual(risk, oracle.value_grad, setting, run, callback)
-        else:
-            limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
-            found = setting.solver._solve(oracle, start, setting, run, limits)
-        record.coef = oracle.weights_of(found.x)
+    if setting.problem == "dual":
+        found = maximize_dual(risk, oracle.value_grad, setting, run, callback)
+    else:
+        limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
+        found = setting.solver._solve(oracle, start, setting, run, limits)
+    record.coef = oracle.weights_of(found.x)
     record.found, record.gap = found, found.gap
     record.n_inference_calls = oracle.n_inference_calls
     record.calls_curve = np.array(record.calls)[found.get("checks", np.arange(1, found.nit + 1)) - 1]

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_crf._numbers import replace_masked_values
-from sklearn_crf._threads import count_threads, open_range_runner
+from sklearn_crf._threads import count_threads, make_range_runner
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import require_rows, scale_sample_weight
 from sklearn_crf.mfa._densities import compute_factor_means, compute_joint_log_density, impute_conditional_means
@@ -243,8 +243,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         joint = self._compute_log_joint(X, self._parameters)
         best = np.empty(len(joint), dtype=np.intp)
-        with open_range_runner(count_threads(self.n_jobs)) as run:
-            run(lambda start, stop: joint[start:stop].argmax(axis=1, out=best[start:stop]), len(joint))
+        run = make_range_runner(count_threads(self.n_jobs))
+        run(lambda start, stop: joint[start:stop].argmax(axis=1, out=best[start:stop]), len(joint))
         return self.classes_[best]
 
     def transform(self, X: ArrayLike) -> np.ndarray:

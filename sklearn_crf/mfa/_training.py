@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from sklearn_crf._threads import count_threads, limit_blas_threads, map_coarse, map_tasks, open_even_map, split_threads
+from sklearn_crf._threads import count_threads, limit_blas_threads, make_even_map, map_coarse, map_tasks, split_threads
 from sklearn_crf.mfa import _start, _tuning
 from sklearn_crf.mfa._densities import compute_joint_log_density
 from sklearn_crf.mfa._parameters import MixtureParameters
@@ -40,8 +40,9 @@ def find_starts(samples, family, init, seeds, n_jobs=None):
         shape = {"n_components": family.n_components, "n_factors": family.n_factors}
         return _start.find_class_start(c, samples.X, samples.labels, samples.weight, assign, **shape, seed=seed)
 
-    with limit_blas_threads(), _explain_singular_covariances(), open_even_map(count_threads(n_jobs)) as run:
-        found = list(run(of_class, [(seed, c) for seed in seeds for c in range(n_classes)]))
+    mapped = make_even_map(count_threads(n_jobs))
+    with limit_blas_threads(), _explain_singular_covariances():
+        found = list(mapped(of_class, [(seed, c) for seed in seeds for c in range(n_classes)]))
     of_seeds = [found[first : first + n_classes] for first in range(0, len(found), n_classes)]
     starts = [_start.combine_class_starts(classes, family.noise, family.prior.noise_floor) for classes in of_seeds]
     return (

@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
-from sklearn_crf._threads import map_tasks, open_range_runner
+from sklearn_crf._threads import make_range_runner, map_tasks
 from sklearn_crf.kernels.preprocessing.images import filter_stride, separable_responses
 from sklearn_crf.preprocessing import _tuning
 from sklearn_crf.preprocessing._image_transformer import (
@@ -326,12 +326,12 @@ def _write_separable(plane, kernels, level, out, channels, n_threads):
         np.array(channels, dtype=np.int64)[order],
         constants[order],
     )
-    with open_range_runner(n_threads) as run:
+    run = make_range_runner(n_threads)
 
-        def filtered(start, stop):
-            separable_responses(padded, margin, *given, start, stop, out)
+    def filtered(start, stop):
+        separable_responses(padded, margin, *given, start, stop, out)
 
-        run(filtered, height, smallest_range=_tuning.FILTERED_ROWS)
+    run(filtered, height, smallest_range=_tuning.FILTERED_ROWS)
 
 
 def _filter_by_fourier(plane, kernels, level, out, channels):

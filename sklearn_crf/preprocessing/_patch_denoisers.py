@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._numbers import as_array
 from sklearn_crf._options import options
-from sklearn_crf._threads import open_range_runner
+from sklearn_crf._threads import make_range_runner
 from sklearn_crf.kernels.preprocessing.images import (
     BEHIND,
     PATCH_SIDE,
@@ -64,11 +64,11 @@ class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
 
     def _write(self, image, out, n_threads, before=()):
         guides, n_outputs = self._compute_guides(image, n_threads, before), out.shape[2] // image.shape[2]
-        with open_range_runner(n_threads) as run:
-            for channel, (plane, level) in enumerate(iterate_centred_planes(image)):
-                guide = guides[..., channel].astype(np.float32) - level
-                own = out[..., channel * n_outputs : (channel + 1) * n_outputs]
-                run(self._make_writer(plane, guide, level, own), len(image), smallest_range=self._least_rows)
+        run = make_range_runner(n_threads)
+        for channel, (plane, level) in enumerate(iterate_centred_planes(image)):
+            guide = guides[..., channel].astype(np.float32) - level
+            own = out[..., channel * n_outputs : (channel + 1) * n_outputs]
+            run(self._make_writer(plane, guide, level, own), len(image), smallest_range=self._least_rows)
 
 
 @options(kw_only=False)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks, open_range_runner, split_threads
+from sklearn_crf._threads import make_range_runner, map_tasks, split_threads
 from sklearn_crf.kernels.rtf.leaf_trees import find_responses
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import as_plane
@@ -24,8 +24,7 @@ def fit_held_out_errors(objective, field, data, rng, n_jobs):
     responses, errors, weight = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
     if not errors.size:
         return None
-    with open_range_runner(split_threads(n_jobs, 1)[1]) as run:
-        tree, leaf = _grow_tree(tests, responses, errors.T, weight, run)
+    tree, leaf = _grow_tree(tests, responses, errors.T, weight, make_range_runner(split_threads(n_jobs, 1)[1]))
     means = [np.average(errors[:, leaf == k], axis=1, weights=weight[leaf == k]) for k in range(tree.n_leaves)]
     return {"tree": tree._asdict(), "deviations": np.sqrt(means)}
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import cached_property, open_range_runner
+from sklearn_crf._threads import cached_property, make_range_runner
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.rtf.eigenvalues import clip_eigenvalues_in_place
 from sklearn_crf.kernels.rtf.leaf_models import (
@@ -104,8 +104,8 @@ class FieldImage:
     def of(cls, features, graph, types, trees, n_threads=1, observation=None):
         """Return the input of the potentials, after looking up the leaves of all factors."""
         # features: (H, W, F) or (D, H, W, F)
-        with open_range_runner(n_threads) as run:
-            leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
+        run = make_range_runner(n_threads)
+        leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
         chosen = {kind.channels: kind for kind in types if kind.channels is not None}
         seen = {key: kind.seen(features) for key, kind in chosen.items()}
         return cls(features, graph, leaves, seen, observation)
@@ -309,23 +309,23 @@ class _PackedParameters:
         h = np.zeros((n_rows * width, d), dtype=dtype)
         diagonal = np.zeros((n_rows * width, d, d), dtype=dtype)
         blocks, edge_types, n_blocks = [np.zeros((0, d, d), dtype)], [np.empty(0, np.int32)], 0
-        with open_range_runner(n_threads) as run:
-            for number, kind in enumerate(self.potentials.types):
-                x, placed = _locate_factors(image, kind, number)
-                precision, place = self.precisions[number], placed[0]
-                if kind.multipliers:
-                    slopes, factors = (
-                        self.parts[number].slopes.astype(dtype),
-                        kind.average_multiplier_channels(image.features),
-                    )
-                    precision = precision[place] + np.einsum("fi,fiab->fab", factors, slopes[place])
-                    place = np.arange(len(place), dtype=np.int32)
-                own = x, self.weights[number], precision, place, kind.locate_plane_rows(shape), placed
-                _add_type(run, own, h, diagonal)
-                if kind.paired:
-                    blocks.append(precision[:, :d, d:])
-                    edge_types.append(place + np.int32(n_blocks))
-                    n_blocks += len(precision)
+        run = make_range_runner(n_threads)
+        for number, kind in enumerate(self.potentials.types):
+            x, placed = _locate_factors(image, kind, number)
+            precision, place = self.precisions[number], placed[0]
+            if kind.multipliers:
+                slopes, factors = (
+                    self.parts[number].slopes.astype(dtype),
+                    kind.average_multiplier_channels(image.features),
+                )
+                precision = precision[place] + np.einsum("fi,fiab->fab", factors, slopes[place])
+                place = np.arange(len(place), dtype=np.int32)
+            own = x, self.weights[number], precision, place, kind.locate_plane_rows(shape), placed
+            _add_type(run, own, h, diagonal)
+            if kind.paired:
+                blocks.append(precision[:, :d, d:])
+                edge_types.append(place + np.int32(n_blocks))
+                n_blocks += len(precision)
         more = None
         if image.observation is not None:
             h += image.observation.linear

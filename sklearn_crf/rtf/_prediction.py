@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import limit_blas_threads, map_coarse, open_range_runner
+from sklearn_crf._threads import limit_blas_threads, make_range_runner, map_coarse
 from sklearn_crf.encoding import convert_to_label_array, count_examples, scale_sample_weight, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import solve_mean_in_tiles
@@ -159,8 +159,7 @@ class FittedField:
             features = np.ascontiguousarray(plane[first:last])
             if self.filter_bank is not None:
                 features = filtered(self.filter_bank, [features], n_threads)[0]
-            with open_range_runner(n_threads) as run:
-                leaves = tree.leaves(features, self.types[0], run).reshape(-1, width)
+            leaves = tree.leaves(features, self.types[0], make_range_runner(n_threads)).reshape(-1, width)
             found.append(leaves[top - first : min(top + rows, height) - first])
         values = deviations[np.concatenate(found).ravel()]
         return values if self.known is None else np.where(self.known.observation(plane).diagonal > 0, 0.0, values)

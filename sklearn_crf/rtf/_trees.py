@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint, map_tasks, open_range_runner, run_alone
+from sklearn_crf._threads import checkpoint, make_range_runner, map_tasks, run_alone
 from sklearn_crf.kernels.rtf.leaf_models import factor_inputs, split_terms
 from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins, find_leaves, find_responses
 from sklearn_crf.rtf import _tuning as tuned
@@ -471,15 +471,14 @@ def _find_type_splits(sample, gathered, parameters, options, eigenvalue_bounds, 
     def of_leaf(k, n_threads):
         first, last = bounds[k : k + 2]
         joint = options.criterion == "gradient"
-        with open_range_runner(n_threads) as run:
-            return find_best_split(
-                terms[first:last],
-                responses[:, first:last],
-                GradientNorm(precision[k], eigenvalue_bounds, slopes[k]) if joint else compute_explained_variance,
-                n_thresholds=options.n_thresholds,
-                min_samples=least * sample.share,
-                run=run,
-            )
+        return find_best_split(
+            terms[first:last],
+            responses[:, first:last],
+            GradientNorm(precision[k], eigenvalue_bounds, slopes[k]) if joint else compute_explained_variance,
+            n_thresholds=options.n_thresholds,
+            min_samples=least * sample.share,
+            run=make_range_runner(n_threads),
+        )
 
     leaves = np.flatnonzero(np.diff(bounds) >= 2).tolist()
     found = zip(leaves, map_tasks(of_leaf, leaves, n_jobs), strict=True)

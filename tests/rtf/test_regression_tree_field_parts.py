@@ -18,7 +18,7 @@ from regression_tree_problems import (
 )
 from scipy.stats import multivariate_normal
 
-from sklearn_crf._threads import open_range_runner
+from sklearn_crf._threads import make_range_runner
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.models import score
@@ -74,8 +74,7 @@ def test_leaves_are_found_by_descent(seed, n_splits):
         for kind in build_factor_templates(offsets):
             expected = [leaf_by_descent(tree, features, pixel) for pixel in pixels_of(kind, shape)]
             for n_threads in (1, 3):
-                with open_range_runner(n_threads) as run:
-                    assert_array_equal(tree.leaves(features, kind, run), expected)
+                assert_array_equal(tree.leaves(features, kind, make_range_runner(n_threads)), expected)
 
 
 @pytest.mark.parametrize("objective", [GaussianPseudolikelihood(), GaussianLikelihood(), "mse"])
@@ -110,8 +109,8 @@ def test_a_split_renames_no_other_leaf():
     grown, parent = tree.split({1: (np.zeros(7, int), 0.0), 3: (np.zeros(7, int), 0.5)})
     assert_array_equal(parent, [0, 1, 2, 3, 4, 1, 3])
     features = rng.normal(size=(9, 9, 2))
-    with open_range_runner(1) as run:
-        before, after = (t.leaves(features, FactorTemplate(), run) for t in (tree, grown))
+    run = make_range_runner(1)
+    before, after = (t.leaves(features, FactorTemplate(), run) for t in (tree, grown))
     assert_array_equal(parent[after], before)
     assert RegressionTree.stump().depth == 0
     assert grown.depth in (tree.depth, tree.depth + 1)

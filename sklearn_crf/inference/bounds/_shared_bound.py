@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import checkpoint, open_range_runner
+from sklearn_crf._threads import checkpoint, run_alone
 from sklearn_crf.inference import _field
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
@@ -47,7 +47,7 @@ class NodeShares:
     """
 
     # trees: must cover all edges
-    # mapped: a function from :func:`~sklearn_crf._threads.open_ordered_map`
+    # mapped: a function from :func:`~sklearn_crf._threads.make_ordered_map`
 
     def __init__(self, model, trees, mapped):
         self.graph, self.trees, self.mapped, self.weights = model.graph, trees, mapped, trees.weights
@@ -128,8 +128,7 @@ class NodeShares:
 
     def _compute_tree_marginals(self, group: _Group, x: np.ndarray) -> tuple:
         field, messages, unary, log_z_terms = self._run_sum_product(group, x)
-        with open_range_runner(1) as run:
-            pairs = compute_edge_beliefs(field, group.model, messages, None, run)
+        pairs = compute_edge_beliefs(field, group.model, messages, None, run_alone)
         return unary.reshape(-1, *self.shape[1:]), pairs, log_z_terms
 
     def _run_sum_product(self, group: _Group, x: np.ndarray) -> tuple:
@@ -144,8 +143,7 @@ class NodeShares:
         field = group.field._replace(unary=unary)
         try:
             messages = send_exact_messages(group.model.graph, field)
-            with open_range_runner(1) as run:
-                beliefs, log_z_terms = _field.compute_beliefs(field, messages, run)
+            beliefs, log_z_terms = _field.compute_beliefs(field, messages, run_alone)
         except ValueError as error:
             raise _make_infeasible_error() from error
         log_z_terms += shift

@@ -9,7 +9,7 @@ from scipy.special import xlogy
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, limit_blas_threads, open_ordered_map
+from sklearn_crf._threads import checkpoint, limit_blas_threads, make_ordered_map
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
 from sklearn_crf.inference._base import Inference, at_least, convergence_left_to_caller
 from sklearn_crf.inference.bounds import _tuning
@@ -42,7 +42,7 @@ class Tight(NamedTuple):
 class Tightening:
     """Minimisation of the bound for given trees, with its options."""
 
-    # mapped: a function from :func:`~sklearn_crf._threads.open_ordered_map`
+    # mapped: a function from :func:`~sklearn_crf._threads.make_ordered_map`
     # start_sweeps, max_iter, tol: as in :class:`TightenBound`
 
     def __init__(self, model, mapped, solver, start_sweeps, max_iter, tol, n_threads):
@@ -315,7 +315,8 @@ class TightenBound(Inference):
         if model.graph.is_forest:
             return TreeInference()._marginals(model, n_threads=n_threads)
         # BLAS threads for inner products would take ten times as long as sum-product on a busy machine.
-        with open_ordered_map(n_threads) as mapped, limit_blas_threads():
+        mapped = make_ordered_map(n_threads)
+        with limit_blas_threads():
             tightening = Tightening(model, mapped, self.solver, self.start_sweeps, self.max_iter, self.tol, n_threads)
             if isinstance(self.trees, str) and self.trees == "optimal":
                 trees = choose_spanning_trees(model.graph, "minimal", self.random_state) if init is None else init.trees

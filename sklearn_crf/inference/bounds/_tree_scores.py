@@ -70,7 +70,7 @@ class TreeScores:
     """
 
     # trees: must cover all edges
-    # mapped: a function from :func:`~sklearn_crf._threads.open_ordered_map`
+    # mapped: a function from :func:`~sklearn_crf._threads.make_ordered_map`
 
     def __init__(self, model, trees, mapped):
         graph, n_columns = model.graph, model.n_columns

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import open_range_runner
+from sklearn_crf._threads import make_range_runner
 from sklearn_crf.inference import _field
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling
@@ -56,10 +56,10 @@ class TreeInference(EdgeMarginals, Inference):
     exact_on = "forest"
 
     def _edge_marginals(self, model, edges, init, n_threads):
-        with open_range_runner(n_threads) as run:
-            return _call_with_messages(
-                model, lambda field, _, messages: compute_edge_beliefs(field, model, messages, edges, run)
-            )
+        run = make_range_runner(n_threads)
+        return _call_with_messages(
+            model, lambda field, _, messages: compute_edge_beliefs(field, model, messages, edges, run)
+        )
 
     def _check_model(self, model):
         super()._check_model(model)
@@ -88,10 +88,10 @@ class TreeInference(EdgeMarginals, Inference):
         for found in (quick(model) for quick in (_chains.compute_chain_node_marginals, compute_forest_node_marginals)):
             if found is not None:
                 return found
-        with open_range_runner(n_threads) as run:
-            return _call_with_messages(
-                model, lambda field, _, messages: _field.compute_node_marginals(field, model.dtype, messages, run)
-            )
+        run = make_range_runner(n_threads)
+        return _call_with_messages(
+            model, lambda field, _, messages: _field.compute_node_marginals(field, model.dtype, messages, run)
+        )
 
     def _marginals(self, model, *, init=None, n_threads=1):
         for found in (quick(model) for quick in (_chains.compute_chain_marginals, compute_forest_marginals)):
@@ -99,35 +99,35 @@ class TreeInference(EdgeMarginals, Inference):
                 return found
         # If a message is 0, the belief of a node does not determine the product of its other messages.
         options = {"exact": not _forbids_pairs(model), "bound": "exact", "n_iter": 1}
-        with open_range_runner(n_threads) as run:
-            return _call_with_messages(
-                model,
-                lambda field, unary_shift, messages: _field.marginals_of(
-                    field, model.dtype, unary_shift, messages, run, **options
-                ),
-            )
+        run = make_range_runner(n_threads)
+        return _call_with_messages(
+            model,
+            lambda field, unary_shift, messages: _field.marginals_of(
+                field, model.dtype, unary_shift, messages, run, **options
+            ),
+        )
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)
         order, n_nodes = model.graph.forest.order, model.graph.n_nodes
         labels = np.empty((n_samples, n_nodes), dtype=np.int32)
         step = max(1, _tuning.UNIFORM_BUDGET // max(n_nodes, 1))
-        with open_range_runner(n_threads) as run:
-            field, upward = _call_with_messages(
-                model,
-                lambda field, _, messages: (field, _compute_subtree_scores(field, messages, run)),
-                both_ways=False,
-            )
-            parent_slot = model.graph.forest.parent_slot
-            for first in range(0, n_samples, step):
-                drawn = labels[first : first + step]
-                uniform = rng.random_sample(drawn.shape)
+        run = make_range_runner(n_threads)
+        field, upward = _call_with_messages(
+            model,
+            lambda field, _, messages: (field, _compute_subtree_scores(field, messages, run)),
+            both_ways=False,
+        )
+        parent_slot = model.graph.forest.parent_slot
+        for first in range(0, n_samples, step):
+            drawn = labels[first : first + step]
+            uniform = rng.random_sample(drawn.shape)
 
-                def part(start, stop, uniform=uniform, drawn=drawn):
-                    work = field.workspace()
-                    sample_forest(field, upward, order, parent_slot, uniform, drawn, start, stop, work)
+            def part(start, stop, uniform=uniform, drawn=drawn):
+                work = field.workspace()
+                sample_forest(field, upward, order, parent_slot, uniform, drawn, start, stop, work)
 
-                run(part, len(drawn), smallest_range=1)
+            run(part, len(drawn), smallest_range=1)
         return labels
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, open_range_runner
+from sklearn_crf._threads import checkpoint, make_range_runner
 from sklearn_crf.inference.gaussian._base import Doubled, GaussianInference, GaussianMarginals, make_not_definite_error
 from sklearn_crf.kernels.gaussian.gaussian import send_gaussians
 
@@ -79,13 +79,13 @@ class GaussianBP(GaussianInference):
         old, new = _read_initial_messages(model, init), _read_initial_messages(model, None)
         scale = max((np.abs(array).max(initial=0.0) for array in arrays), default=0.0)
         n_iter, converged = 0, model.graph.n_edges == 0
-        with open_range_runner(n_threads) as run:
-            while n_iter < self.max_iter and not converged:
-                checkpoint()
-                n_iter += 1
-                change = _sweep(model, arrays, old, self.damping, new, run)
-                old, new = new, old
-                converged = change <= self.tol * scale
+        run = make_range_runner(n_threads)
+        while n_iter < self.max_iter and not converged:
+            checkpoint()
+            n_iter += 1
+            change = _sweep(model, arrays, old, self.damping, new, run)
+            old, new = new, old
+            converged = change <= self.tol * scale
         if not converged:
             warn_unconverged(
                 f"GaussianBP stopped after max_iter={self.max_iter} sweeps with messages still changing by "

@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, open_range_runner, run_alone, split_into_ranges
+from sklearn_crf._threads import checkpoint, make_range_runner, run_alone, split_into_ranges
 from sklearn_crf.inference._base import at_least
 from sklearn_crf.inference.gaussian import _base, _tuning
 from sklearn_crf.kernels.gaussian.gaussian import inner_product, solve_on_lattice, take_step, turn
@@ -69,10 +69,9 @@ class ConjugateGradient(_base.GaussianInference):
 
     def _solve(self, model, b, x, n_threads):
         runs = []
-        with open_range_runner(n_threads) as run:
-            system = _System(model, run)
-            for one, start in zip(b, x, strict=True):
-                runs.append(system.solve(np.ascontiguousarray(one), start, self.tol, self.max_iter))
+        system = _System(model, make_range_runner(n_threads))
+        for one, start in zip(b, x, strict=True):
+            runs.append(system.solve(np.ascontiguousarray(one), start, self.tol, self.max_iter))
         residual, n_iter = (max(values, default=0) for values in (zip(*runs, strict=True) if runs else ((), ())))
         converged = residual <= self.tol
         if not converged:

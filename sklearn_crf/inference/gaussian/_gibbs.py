@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
-from sklearn_crf._threads import checkpoint, open_range_runner
+from sklearn_crf._threads import checkpoint, make_range_runner
 from sklearn_crf.inference.gaussian import _base
 from sklearn_crf.inference.local._gibbs import GibbsChains, swept
 from sklearn_crf.kernels.gaussian.gaussian import gaussian_gibbs_update
@@ -58,11 +58,10 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
         n_values = model.n_values
         total = np.zeros(model.h.shape)
         total_square = np.zeros((len(total), n_values, n_values))
-        with open_range_runner(n_threads) as run:
-            chains = self._chains(model, init, self.random_state, run)
-            for chain in chains:
-                for _ in range(self.n_sweeps):
-                    chain.sweep(total, total_square)
+        chains = self._chains(model, init, self.random_state, make_range_runner(n_threads))
+        for chain in chains:
+            for _ in range(self.n_sweeps):
+                chain.sweep(total, total_square)
         self._check_chains(model, chains)
         n_drawn = self.n_sweeps * self.n_chains
         mean = total / n_drawn

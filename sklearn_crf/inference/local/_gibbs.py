@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
-from sklearn_crf._threads import checkpoint, open_range_runner, run_fixed_ranges
+from sklearn_crf._threads import checkpoint, make_range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import find_nearest_allowed, is_feasible
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import (
@@ -60,11 +60,12 @@ class GibbsChains(Inference):
         raise NotImplementedError(type(self).__name__)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
-        with open_range_runner(n_threads) as run:
-            chains = self._chains(model, None, self.random_state if random_state is None else random_state, run)
-            samples = np.empty((n_samples, *chains[0].values.shape), chains[0].values.dtype)
-            for k in range(n_samples):
-                samples[k] = swept(chains[k % self.n_chains], self.thin).values
+        chains = self._chains(
+            model, None, self.random_state if random_state is None else random_state, make_range_runner(n_threads)
+        )
+        samples = np.empty((n_samples, *chains[0].values.shape), chains[0].values.dtype)
+        for k in range(n_samples):
+            samples[k] = swept(chains[k % self.n_chains], self.thin).values
         self._check_chains(model, chains)
         return samples
 
@@ -135,11 +136,10 @@ class GibbsSampler(GibbsChains):
     def _marginals(self, model, *, init=None, n_threads=1):
         totals = np.zeros(model.unary.shape)
         buffers = allocate_table_buffers(model, model.graph.n_nodes)
-        with open_range_runner(n_threads) as run:
-            chains = self._chains(model, init, self.random_state, run)
-            for chain in chains:
-                for _ in range(self.n_sweeps):
-                    chain.sweep(totals, buffers)
+        chains = self._chains(model, init, self.random_state, make_range_runner(n_threads))
+        for chain in chains:
+            for _ in range(self.n_sweeps):
+                chain.sweep(totals, buffers)
         n_drawn = self.n_sweeps * self.n_chains
         unary = (totals / n_drawn).astype(model.dtype)
         return Marginals(
@@ -191,8 +191,7 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
         frozen = np.asarray(frozen, dtype=bool)
         if frozen.shape != labels.shape:
             raise ValueError(f"frozen must have shape {labels.shape}, got {frozen.shape}.")
-    with open_range_runner(n_threads) as run:
-        return swept(LabelChain(model, labels, seed, 0, run, frozen), n_sweeps).values
+    return swept(LabelChain(model, labels, seed, 0, make_range_runner(n_threads), frozen), n_sweeps).values
 
 
 class LabelChain:

@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import open_range_runner
+from sklearn_crf._threads import make_range_runner
 from sklearn_crf.inference import _local_search
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import score_labeling
@@ -116,18 +116,18 @@ class ICM(Inference):
 
     def _map(self, model, *, init=None, n_threads=1):
         best: Any = None
-        with open_range_runner(n_threads if self.schedule == "checkerboard" else 1) as run:
-            climber = _local_search.choose_climber(model)
-            if self.schedule == "checkerboard":
-                climber = _local_search.Climber(model, "checkerboard", run)
-            for labels in self._starts(model, init):
-                n_iter = n_changed = 0
-                for n_iter, n_changed in enumerate(climber.sweeps(labels), 1):
-                    if not n_changed or n_iter >= self.max_iter:
-                        break
-                found = score_labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
-                if best is None or found.score > best.score:
-                    best, left = found, n_changed
+        run = make_range_runner(n_threads if self.schedule == "checkerboard" else 1)
+        climber = _local_search.choose_climber(model)
+        if self.schedule == "checkerboard":
+            climber = _local_search.Climber(model, "checkerboard", run)
+        for labels in self._starts(model, init):
+            n_iter = n_changed = 0
+            for n_iter, n_changed in enumerate(climber.sweeps(labels), 1):
+                if not n_changed or n_iter >= self.max_iter:
+                    break
+            found = score_labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
+            if best is None or found.score > best.score:
+                best, left = found, n_changed
         if not best.converged:
             warn_unconverged(
                 f"ICM stopped after max_iter={self.max_iter} sweeps, the last of which still changed {left} of "

@@ -7,7 +7,7 @@ from scipy.special import softmax
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, open_range_runner, run_fixed_ranges
+from sklearn_crf._threads import checkpoint, make_range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import search_allowed_labels
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._local_search import SCHEDULES, allocate_table_buffers, build_local_arguments, sweep, visits
@@ -86,23 +86,22 @@ class MeanField(Inference):
     schedule: str = "sequential"
 
     def _map(self, model, *, init=None, n_threads=1):
-        with self._make_runner(n_threads) as run:
-            q, n_iter, converged = self._ascend(model, init, run)
+        q, n_iter, converged = self._ascend(model, init, self._make_runner(n_threads))
         labels = np.argmax(q, axis=1).astype(np.int32)
         return score_labeling(model, labels, n_iter=n_iter, converged=converged, state=q)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        with self._make_runner(n_threads) as run:
-            q, n_iter, converged = self._ascend(model, init, run)
-            terms, tables = _bound(model, q, run)
-            if np.isneginf(terms.sum()):
-                # Updates from an allowed labeling never reach a forbidden pair.
-                # An error is raised if no labeling is allowed.
-                labels = search_allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
-                if labels is not None:
-                    q, n_more, converged = self._ascend(model, labels, run)
-                    terms, tables = _bound(model, q, run)
-                    n_iter += n_more
+        run = self._make_runner(n_threads)
+        q, n_iter, converged = self._ascend(model, init, run)
+        terms, tables = _bound(model, q, run)
+        if np.isneginf(terms.sum()):
+            # Updates from an allowed labeling never reach a forbidden pair.
+            # An error is raised if no labeling is allowed.
+            labels = search_allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
+            if labels is not None:
+                q, n_more, converged = self._ascend(model, labels, run)
+                terms, tables = _bound(model, q, run)
+                n_iter += n_more
         log_z = float(terms.sum())
         is_bound = not np.isneginf(log_z)
         if not is_bound:
@@ -123,7 +122,7 @@ class MeanField(Inference):
         )
 
     def _make_runner(self, n_threads):
-        return open_range_runner(n_threads if self.schedule == "checkerboard" else 1)
+        return make_range_runner(n_threads if self.schedule == "checkerboard" else 1)
 
     def _ascend(self, model, init, run):
         """Sweep until the marginals converge; return marginals, the number of sweeps, and whether they converged."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf._threads import open_range_runner
+from sklearn_crf._threads import make_range_runner
 from sklearn_crf.graphs import build_disjoint_union
 from sklearn_crf.inference._local_search import allocate_table_buffers, random_labels
 from sklearn_crf.inference._results import Marginals
@@ -78,13 +78,12 @@ def _run_ladders(model, most_cells, n_threads):
     n_sweeps = int(most_cells / max(cells, 1))
     if n_sweeps < _tuning.FEWEST_TEMPERED_SWEEPS or not np.all(np.isfinite(model.tables)):
         return None
-    with open_range_runner(n_threads) as run:
-        ladders = _Ladders(model, run)
-        length = n_sweeps // 2**_tuning.N_ADAPTATIONS
-        for _ in range(_tuning.N_ADAPTATIONS):
-            ladders.adapt(ladders.round(length).rejected)
-            length *= 2
-        return ladders.round(length).marginals(model)
+    ladders = _Ladders(model, make_range_runner(n_threads))
+    length = n_sweeps // 2**_tuning.N_ADAPTATIONS
+    for _ in range(_tuning.N_ADAPTATIONS):
+        ladders.adapt(ladders.round(length).rejected)
+        length *= 2
+    return ladders.round(length).marginals(model)
 
 
 class _Ladders:

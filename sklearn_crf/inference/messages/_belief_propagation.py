@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, open_range_runner
+from sklearn_crf._threads import checkpoint, make_range_runner
 from sklearn_crf.graphs import follows_chains
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import (
@@ -109,9 +109,9 @@ class MessagePassing(EdgeMarginals, Inference):
 
     def _edge_marginals(self, model, edges, init, n_threads):
         field, _ = self._make_field(model, maximum=False)
-        with open_range_runner(n_threads) as run:
-            messages, _, _ = self._iterate(model.graph, field, init, run)
-            return compute_edge_beliefs(field, model, messages, edges, run)
+        run = make_range_runner(n_threads)
+        messages, _, _ = self._iterate(model.graph, field, init, run)
+        return compute_edge_beliefs(field, model, messages, edges, run)
 
     def _uses_factor_messages(self, model):
         """Return whether a model is solved by messages between nodes and factors."""
@@ -127,46 +127,46 @@ class MessagePassing(EdgeMarginals, Inference):
         if self._uses_factor_messages(model):
             return self._compute_factor_marginals(model, init)
         field, unary_shift = self._make_field(model, maximum=False)
-        with open_range_runner(n_threads) as run:
-            messages, n_iter, converged = self._iterate(model.graph, field, init, run)
-            found = marginals_of(
-                field,
-                model.dtype,
-                unary_shift,
-                messages,
-                run,
-                bound="exact" if converged and model.graph.is_forest else None,
-                n_iter=n_iter,
-                converged=converged,
-                state=_state(field, messages),
-            )
-            # Far from a fixed point the value is meaningless.
-            is_bounded = found.bound is not None or (converged and not bounded)
-            return found if is_bounded else self._attach_bound(model, field, messages, found, run)
+        run = make_range_runner(n_threads)
+        messages, n_iter, converged = self._iterate(model.graph, field, init, run)
+        found = marginals_of(
+            field,
+            model.dtype,
+            unary_shift,
+            messages,
+            run,
+            bound="exact" if converged and model.graph.is_forest else None,
+            n_iter=n_iter,
+            converged=converged,
+            state=_state(field, messages),
+        )
+        # Far from a fixed point the value is meaningless.
+        is_bounded = found.bound is not None or (converged and not bounded)
+        return found if is_bounded else self._attach_bound(model, field, messages, found, run)
 
     def _node_marginals(self, model, n_threads):
         # If tables forbid pairs, infeasibility sometimes shows only in the sums over edges.
         if self._uses_factor_messages(model) or model.tables.min(initial=0.0) == -np.inf:
             return super()._node_marginals(model, n_threads)
         field, _ = self._make_field(model, maximum=False)
-        with open_range_runner(n_threads) as run:
-            messages, _, _ = self._iterate(model.graph, field, None, run)
-            return compute_node_marginals(field, model.dtype, messages, run)
+        run = make_range_runner(n_threads)
+        messages, _, _ = self._iterate(model.graph, field, None, run)
+        return compute_node_marginals(field, model.dtype, messages, run)
 
     def _map(self, model, *, init=None, n_threads=1):
         if self._uses_factor_messages(model):
             return self._compute_factor_labeling(model, init)
         graph = model.graph
         field, _ = self._make_field(model, maximum=True)
-        with open_range_runner(n_threads) as run:
-            messages, n_iter, converged = self._iterate(graph, field, init, run)
-            labels, failed = _decode(graph, self._build_decoding_field(model, field), messages)
-            if failed >= 0:
-                # On a forest a dead end proves infeasibility.
-                # On other graphs only a node without beliefs proves infeasibility.
-                compute_beliefs(field, messages, run)
-                if graph.is_forest and converged:
-                    raise make_infeasible_error(failed)
+        run = make_range_runner(n_threads)
+        messages, n_iter, converged = self._iterate(graph, field, init, run)
+        labels, failed = _decode(graph, self._build_decoding_field(model, field), messages)
+        if failed >= 0:
+            # On a forest a dead end proves infeasibility.
+            # On other graphs only a node without beliefs proves infeasibility.
+            compute_beliefs(field, messages, run)
+            if graph.is_forest and converged:
+                raise make_infeasible_error(failed)
         state = _state(field, messages)
         result = score_labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
         if converged and graph.is_forest:
@@ -183,9 +183,9 @@ class MessagePassing(EdgeMarginals, Inference):
         field, _ = self._make_field(model, maximum=False)
         if model.graph.n_nodes <= _tuning.MOST_JOINED and is_same_alone(field, model):
             messages = build_initial_messages(field)
-            with open_range_runner(n_threads) as run:
-                _, _, sweep = self._run_sweeps(model.graph, field, messages, run)
-                beliefs, _ = compute_beliefs(field, messages, run)
+            run = make_range_runner(n_threads)
+            _, _, sweep = self._run_sweeps(model.graph, field, messages, run)
+            beliefs, _ = compute_beliefs(field, messages, run)
             unary[...] = beliefs[:, : model.n_columns]
             unsettled.fill(False)
             unsettled[sweep.moving_nodes] = True
@@ -230,8 +230,7 @@ class MessagePassing(EdgeMarginals, Inference):
 def propagate_messages(algorithm, model, init=None, n_threads=1):
     """Return the messages of belief propagation for marginals, and whether they have converged."""
     field, _ = algorithm._make_field(model, maximum=False)
-    with open_range_runner(n_threads) as run:
-        messages, _, converged = algorithm._iterate(model.graph, field, init, run)
+    messages, _, converged = algorithm._iterate(model.graph, field, init, make_range_runner(n_threads))
     return _state(field, messages), converged
 
 

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, open_range_runner
+from sklearn_crf._threads import checkpoint, make_range_runner
 from sklearn_crf.inference._base import POSITIVE, Inference
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import check_not_below
@@ -109,14 +109,13 @@ class AD3(Inference):
             found = TreeInference()._map(model)
             return found._replace(fractional=one_hot(found.labels, model.n_columns))
         problem = (EdgesProblem if isinstance(model, PairwiseModel) else FactorsProblem)(model, self.climb)
-        with open_range_runner(n_threads) as run_ranges:
-            run = _AugmentedLagrangian(problem, Proof(model), self.penalty, init, run_ranges)
-            n_iter, certain, converged = 0, False, not len(problem.pieces.kind)
-            while n_iter < self.max_iter and not converged:
-                checkpoint()
-                residual = run.iterate()
-                certain = run.is_certain()
-                n_iter, converged = n_iter + 1, bool(residual <= self.tol or certain)
+        run = _AugmentedLagrangian(problem, Proof(model), self.penalty, init, make_range_runner(n_threads))
+        n_iter, certain, converged = 0, False, not len(problem.pieces.kind)
+        while n_iter < self.max_iter and not converged:
+            checkpoint()
+            residual = run.iterate()
+            certain = run.is_certain()
+            n_iter, converged = n_iter + 1, bool(residual <= self.tol or certain)
         if not converged:
             warn_unconverged(
                 f"AD3 stopped after max_iter={self.max_iter} iterations with a residual of {residual:.2g}: raise "

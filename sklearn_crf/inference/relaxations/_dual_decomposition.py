@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
-from sklearn_crf._threads import limit_blas_threads, open_ordered_map
+from sklearn_crf._threads import limit_blas_threads, make_ordered_map
 from sklearn_crf.graphs import SpanningTrees
 from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
 from sklearn_crf.inference.bounds._tree_scores import TreeScores
@@ -103,7 +103,8 @@ class DualDecomposition(SubgradientMap):
         if model.graph.is_forest:
             return TreeInference()._map(model)
         trees = choose_spanning_trees(model.graph, self.trees, self.random_state)
-        with open_ordered_map(n_threads) as mapped, limit_blas_threads():
+        mapped = make_ordered_map(n_threads)
+        with limit_blas_threads():
             return self._minimise(model, _DualSteps(self, model, init, trees, mapped))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf._threads import allocate_workspace, open_range_runner, run_fixed_ranges
+from sklearn_crf._threads import allocate_workspace, make_range_runner, run_fixed_ranges
 from sklearn_crf.inference._local_search import allocate_table_buffers, build_local_arguments
 from sklearn_crf.kernels.learning.pseudolikelihood import pseudolikelihood_range
 from sklearn_crf.models import (
@@ -76,8 +76,7 @@ def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1)
         scores = allocate_workspace(model.n_columns)
         pseudolikelihood_range(start, stop, *arguments, labels, weight, scores, terms, unary, buffers[k])
 
-    with open_range_runner(n_threads) as run:
-        run_fixed_ranges(run, kernel, n_nodes, len(buffers))
+    run_fixed_ranges(make_range_runner(n_threads), kernel, n_nodes, len(buffers))
     impossible = np.flatnonzero(np.isposinf(terms) & (True if node_weight is None else weight > 0))
     if len(impossible):
         s = impossible[0]

@@ -11,7 +11,7 @@ from model_strategies import FORESTS, LOOPY, TABLE_KINDS, models, random_model
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._threads import open_range_runner
+from sklearn_crf._threads import make_range_runner
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, LoopyBP, TRWMessagePassing, _field, convergence_left_to_caller
 from sklearn_crf.inference._field import Messages, build_initial_messages, make_field, marginals_of
@@ -363,8 +363,7 @@ def test_appearance_probabilities_of_spanning_trees_bound_log_z(structure, scale
         order = np.arange(5, dtype=np.int32)
         for _ in range(400):
             send(field, messages, order, order, 0, 0.0, 0, 5, field.workspace())
-        with open_range_runner(1) as run:
-            return marginals_of(field, model.dtype, unary_shift, messages, run, bound="upper")
+        return marginals_of(field, model.dtype, unary_shift, messages, make_range_runner(1), bound="upper")
 
     direction = np.random.default_rng(0).normal(size=model.tables.shape)
     found = bound(0)
@@ -420,9 +419,8 @@ def test_tables_of_single_edges_send_what_a_tied_one_sends(schedule, n_states, d
         model = PairwiseModel(graph, unary, tables, edge_type)
         field, _ = make_field(model, maximum)
         messages = build_initial_messages(field)
-        with open_range_runner(1) as run:
-            sweep = SCHEDULES[schedule](graph, field, messages, 0.0, 0.0, run)
-            found.append([sweep(), sweep(), messages])
+        sweep = SCHEDULES[schedule](graph, field, messages, 0.0, 0.0, make_range_runner(1))
+        found.append([sweep(), sweep(), messages])
     if maximum:  # to the bit
         assert found[0][:2] == found[1][:2]
         assert_array_equal(found[0][2], found[1][2])

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from model_strategies import TOPOLOGIES
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf._threads import open_ordered_map
+from sklearn_crf._threads import make_ordered_map
 from sklearn_crf.encoding import Batch, Example, SharedRows, make_trusted_example
 from sklearn_crf.graphs import Graph, build_disjoint_union
 from sklearn_crf.inference import ICM, AutoMap, BruteForce, GraphCut, TreeInference
@@ -250,23 +250,23 @@ def test_a_pass_makes_the_best_steps_towards_earlier_planes(case, bounded, group
     risk.potentials.unpack(below).edge_coef[...] = bounded
     ours = ForestDual(planes, below[planes.places], group=group)
     theirs = BlockDual(None, [1] * 8, below)
-    with open_ordered_map(n_threads) as planes._map:
-        for seed in range(3):
-            slack = ours.pass_over(np.random.RandomState(seed))
-            members = np.random.RandomState(seed).permutation(8)
-            theirs_slack, before = 0.0, theirs.x
-            for start in range(0, 8, group or 1):
-                found_at, before = before if group else theirs.x, theirs.x
-                for member in members[start : start + (group or 1)]:
-                    slopes, offsets = reference(member // 4, found_at)
-                    theirs_slack += theirs.step(member, slopes[member % 4, None], offsets[member % 4, None])
-                    theirs._n_steps += 1
-                    theirs.mean += 2.0 / (theirs._n_steps + 1.0) * (theirs.x - theirs.mean)
-            rtol = 1e-4 if options.get("dtype") else 1e-9
-            assert_allclose(slack, theirs_slack, rtol=rtol, atol=1e-12)
-            assert_allclose(ours.x, theirs.x[planes.places], atol=0.1 * rtol)
-            assert_allclose(ours.mean, theirs.mean[planes.places], atol=0.1 * rtol)
-            assert_allclose(ours.dual, theirs.dual, rtol=rtol)
+    planes._map = make_ordered_map(n_threads)
+    for seed in range(3):
+        slack = ours.pass_over(np.random.RandomState(seed))
+        members = np.random.RandomState(seed).permutation(8)
+        theirs_slack, before = 0.0, theirs.x
+        for start in range(0, 8, group or 1):
+            found_at, before = before if group else theirs.x, theirs.x
+            for member in members[start : start + (group or 1)]:
+                slopes, offsets = reference(member // 4, found_at)
+                theirs_slack += theirs.step(member, slopes[member % 4, None], offsets[member % 4, None])
+                theirs._n_steps += 1
+                theirs.mean += 2.0 / (theirs._n_steps + 1.0) * (theirs.x - theirs.mean)
+        rtol = 1e-4 if options.get("dtype") else 1e-9
+        assert_allclose(slack, theirs_slack, rtol=rtol, atol=1e-12)
+        assert_allclose(ours.x, theirs.x[planes.places], atol=0.1 * rtol)
+        assert_allclose(ours.mean, theirs.mean[planes.places], atol=0.1 * rtol)
+        assert_allclose(ours.dual, theirs.dual, rtol=rtol)
     assert not bounded or ours.x[below[planes.places]].min() >= 0
 
 
@@ -277,10 +277,9 @@ def test_passes_have_the_same_bits_on_any_number_of_threads(sparse, forbidden):
     for n_threads in (1, 2):
         risk = forest_risk(members=("chain", "tree") * 40, sparse=sparse, forbidden=forbidden)
         n = risk.potentials.n_coef
-        with open_ordered_map(n_threads) as mapped:
-            planes = ForestPlanes(risk, C, np.ones(n), mapped)
-            dual = ForestDual(planes, np.zeros(n, dtype=bool))
-            slacks = [dual.pass_over(np.random.RandomState(seed)) for seed in range(20)]
+        planes = ForestPlanes(risk, C, np.ones(n), make_ordered_map(n_threads))
+        dual = ForestDual(planes, np.zeros(n, dtype=bool))
+        slacks = [dual.pass_over(np.random.RandomState(seed)) for seed in range(20)]
         found.append((dual.x, dual.mean, slacks))
     for one, two in zip(*found, strict=True):
         assert_array_equal(one, two)
