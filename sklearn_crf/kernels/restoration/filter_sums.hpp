@@ -5,7 +5,7 @@
 #pragma once
 
 #include "core/types.hpp"
-#include "dense/vectors.hpp"
+#include "core/vectors.hpp"
 
 namespace crf {
 
