@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from cyclic_graphs import draw_cyclic_graphs
 from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf import DRFClassifier, Example
+from sklearn_crf import DRFClassifier
 from sklearn_crf.inference import LoopyBP, TRWMessagePassing
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.learning._prediction_paths import GraphLabels
@@ -27,23 +28,6 @@ def completed(monkeypatch):
     return seen
 
 
-def graphs(n_classes, n=12, seed=0, dtype=np.float64, scale=1.0):
-    """Return graphs with cycles, some of several components, with a node of many edges, and labels."""
-    rng = np.random.default_rng(seed)
-    X, y = [], []
-    for _ in range(n):
-        n_nodes = int(rng.integers(12, 30))
-        labels = rng.integers(n_classes, size=n_nodes)
-        pairs = np.argwhere(np.triu(rng.random((n_nodes, n_nodes)) < 2 / n_nodes, 1))
-        star = np.column_stack((np.zeros(11, dtype=int), np.arange(1, 12)))
-        edges = np.unique(np.concatenate((pairs, star, [[1, 2]])), axis=0)
-        features = rng.normal(size=(n_nodes, 3)) + labels[:, None]
-        edge_features = scale * rng.uniform(0.2, 2, (len(edges), 2))
-        X.append(Example(features.astype(dtype), edges, edge_features.astype(dtype)))
-        y.append(labels)
-    return X, y
-
-
 def images(n_classes, n=6, side=12, dtype=np.float64):
     rng = np.random.default_rng(n_classes)
     y = np.repeat(np.repeat(rng.integers(n_classes, size=(n, side // 4, side // 4)), 4, 1), 4, 2)
@@ -59,7 +43,7 @@ def trained(X, y, inference=None, **options):
 @pytest.mark.parametrize("pairwise", ["potts", "full"])
 @pytest.mark.parametrize("n_classes", [2, 3, 9])
 @pytest.mark.parametrize("inference", [TRWMessagePassing("covering"), LoopyBP(max_iter=400)])
-@pytest.mark.parametrize("make", [graphs, images])
+@pytest.mark.parametrize("make", [draw_cyclic_graphs, images])
 def test_marginals_and_labels_equal_those_of_models(make, inference, n_classes, pairwise, dtype, completed):
     X, y = make(n_classes, dtype=dtype)
     field = trained(X, y, inference=inference, pairwise=pairwise)
@@ -75,7 +59,7 @@ def test_marginals_and_labels_equal_those_of_models(make, inference, n_classes, 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_the_same_bits_for_any_threads_and_lots_and_companions(n_classes, monkeypatch, completed):
-    X, y = graphs(n_classes)
+    X, y = draw_cyclic_graphs(n_classes)
     field = trained(X, y)
     found = field.predict_proba(X)
     single = [field.predict_proba([x])[0] for x in X]
@@ -89,8 +73,8 @@ def test_the_same_bits_for_any_threads_and_lots_and_companions(n_classes, monkey
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_examples_that_the_kernel_declines_are_predicted_from_their_models(n_classes, completed):
-    X, y = graphs(n_classes)
-    wide, _ = graphs(n_classes, n=2, seed=1, scale=1e3)
+    X, y = draw_cyclic_graphs(n_classes)
+    wide, _ = draw_cyclic_graphs(n_classes, n=2, seed=1, scale=1e3)
     field = trained(X, y)
     mixed = [X[0], wide[0], X[1], wide[1]]
     completed.clear()

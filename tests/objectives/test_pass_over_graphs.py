@@ -5,9 +5,10 @@ import warnings
 
 import numpy as np
 import pytest
+from cyclic_graphs import draw_cyclic_graphs
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf import TRWCRF, Example
+from sklearn_crf import TRWCRF
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import LoopyBP, TightenBound, TRWMessagePassing
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
@@ -16,24 +17,9 @@ from sklearn_crf.objectives.fast_paths import PassOverGraphs, general_path_only
 from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
-def graphs(n_graphs, n_classes, seed):
-    """Return graphs with cycles, some with several components, and labels; one node has many neighbours."""
-    rng = np.random.default_rng(seed)
-    X, y = [], []
-    for _ in range(n_graphs):
-        n_nodes = int(rng.integers(12, 30))
-        labels = rng.integers(n_classes, size=n_nodes)
-        pairs = np.argwhere(np.triu(rng.random((n_nodes, n_nodes)) < 2 / n_nodes, 1))
-        star = np.column_stack((np.zeros(11, dtype=int), np.arange(1, 12)))
-        edges = np.unique(np.concatenate((pairs, star, [[1, 2]])), axis=0)
-        X.append(Example(rng.normal(size=(n_nodes, 3)) + labels[:, None], edges, rng.uniform(0.2, 2, (len(edges), 2))))
-        y.append(labels)
-    return X, y
-
-
 def risk_of(kind, n_classes, form="full", seed=0, n_jobs=1, algorithm=None, joined=100, objective=None):
     """Return the risk of twelve graphs with different weights."""
-    X, y = graphs(12, n_classes, seed)
+    X, y = draw_cyclic_graphs(n_classes, 12, seed)
     encoded = encode_X(X)
     weight = np.random.default_rng(seed).choice([0.5, 2.0], len(X))
     labels = encode_y(y, encoded, classes=np.arange(n_classes)).labels
@@ -188,7 +174,7 @@ def test_missing_labels_and_forests_are_not_for_it():
 
 
 def test_fits_are_those_of_the_general_way():
-    X, y = graphs(10, 3, 2)
+    X, y = draw_cyclic_graphs(3, 10, 2)
     quick = TRWCRF(learning="relaxation", tol=1e-6).fit(X, y)
     with general_path_only():
         general = TRWCRF(learning="relaxation", tol=1e-6).fit(X, y)
