@@ -29,9 +29,10 @@ class AutoMarginals(Automatic):
     if elimination is within the budget (:func:`exact_inference`), else by :class:`LoopyBP`. If messages do not
     converge, they are restarted with damping of at least 0.5. If damped messages do not converge either, marginals are
     averages over 100 further sweeps. These are closer to the true marginals than the marginals of any sweep or of a
-    convex bound. If edges are so strong that messages may have several fixed points, these are searched for in models
-    of up to 2,000 nodes whose factors are at most pairs. The marginals of all fixed points are then averaged, weighted
-    by their partition functions. ``method`` of the result names the algorithms used.
+    convex bound. If edges are so strong that messages may have several fixed points, these are searched for, unless a
+    factor joins more than two nodes. The marginals of all fixed points are then averaged, weighted by their partition
+    functions. In models of more than 2,000 nodes, the only further starts are a labeling that no change of one node
+    improves, or constant labelings. ``method`` of the result names the algorithms used.
 
     If the estimated error of belief propagation is above 0.05, the rest of the budget goes to parallel tempering: Gibbs
     chains at 24 temperatures that exchange their labels. The result with the smaller estimated error is returned.
@@ -159,7 +160,8 @@ class AutoMarginals(Automatic):
     def _average_over_phases(self, model, init, n_threads):
         phases = init if isinstance(init, _phases.PhaseState) else None
         found, inference = self._converge(model, init if phases is None else phases.plain, n_threads)
-        if not found.converged or not _phases.may_have_phases(model):
+        is_left_out = _phases.is_large(model) and not self.search
+        if not found.converged or is_left_out or not _phases.may_have_phases(model):
             return found
         with convergence_left_to_caller():
             return _phases.mix_phases(inference, model, found, phases, self.search, n_threads)

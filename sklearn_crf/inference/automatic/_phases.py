@@ -24,6 +24,14 @@ class PhaseState(NamedTuple):
     favoured: tuple
 
 
+def is_large(model: PairwiseModel | FactorGraph) -> bool:
+    """Return whether a search for all fixed points would take long."""
+    if isinstance(model, FactorGraph):
+        return model.n_nodes > _tuning.MOST_NODES_WITH_PHASES
+    n_entries = model.graph.n_edges * model.n_columns**2
+    return model.graph.n_nodes > _tuning.MOST_NODES_WITH_PHASES or n_entries > _tuning.MOST_ENTRIES_WITH_PHASES
+
+
 def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
     r"""Return whether edges are so strong that messages may have several fixed points.
 
@@ -40,9 +48,9 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
     """
     if isinstance(model, FactorGraph):
         return can_be_favoured(model) and may_have_phases(pairwise_model_of(model))
-    if model.graph.n_nodes > _tuning.MOST_NODES_WITH_PHASES or not model.graph.n_edges:
+    if model.n_columns < 2 or not model.graph.n_edges:
         return False
-    if model.n_columns < 2 or model.graph.n_edges * model.n_columns**2 > _tuning.MOST_ENTRIES_WITH_PHASES:
+    if is_large(model) and not _is_tied(model):
         return False
     ends = model.graph.edges.ravel()
     influence = np.repeat(np.tanh(_compute_influences(model) / 4), 2)
@@ -56,7 +64,7 @@ def can_be_favoured(model: PairwiseModel | FactorGraph) -> bool:
     """Return whether a factor graph is small enough, and of arity at most two, to search for several fixed points."""
     if not isinstance(model, FactorGraph):
         return False
-    return bool(model.n_nodes <= _tuning.MOST_NODES_WITH_PHASES and model.arity.max(initial=0) <= 2)
+    return bool(not is_large(model) and model.arity.max(initial=0) <= 2)
 
 
 def add_node_factors(model: FactorGraph) -> FactorGraph:
@@ -99,9 +107,14 @@ def mix_phases(
     return found._replace(state=states, n_iter=n_iter)
 
 
+def _is_tied(model):
+    """Return whether the table of each edge is a table of its type, times a number."""
+    return model.edge_weight is None or model.tables.shape[1] == 1
+
+
 def _compute_influences(model):
     """Return the influence of each edge, see :func:`may_have_phases`, (E,); inf if pairs are forbidden."""
-    is_tied = model.edge_weight is None or model.tables.shape[1] == 1
+    is_tied = _is_tied(model)
     tables = model.tables[:, 0] if is_tied else model.edge_tables()
     allowed = np.isfinite(tables).all(axis=(1, 2))
     tables = np.where(allowed[:, None, None], tables, 0).astype(np.float64)
@@ -142,6 +155,11 @@ def _propose_labelings(model, search):
     """Yield labelings that may lead to different fixed points, the most informative labelings first."""
     n_nodes = model.graph.n_nodes
     constant = [np.full(n_nodes, state) for state in _find_likeliest_states(model)]
+    if is_large(model):
+        # A single fixed point usually dominates, but messages from a uniform start may miss it.
+        climbed = run_map_unchecked(ICM(), model).labels
+        yield from constant if np.ptp(climbed) == 0 else [climbed]
+        return
     if not search:
         yield from constant
         return
