@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Generic, TypeVar, overload
@@ -158,11 +159,12 @@ class _SharedItems:
             self.work()
 
 
+@dataclass(eq=False)
 class _Cancellation:
     """Object that is true if the thread that processes an item must stop."""
 
-    def __init__(self, shared, number):
-        self.shared, self.number = shared, number
+    shared: _SharedItems
+    number: int
 
     def __bool__(self):
         shared = self.shared

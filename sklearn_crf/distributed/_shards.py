@@ -101,7 +101,7 @@ class Shards:
         >>> len(Shards.from_arrays(parts))
         2
         """
-        return cls._from_sources([partial(_return_part, tuple(part)) for part in parts], client, keep=True)
+        return cls._from_sources([partial(tuple, tuple(part)) for part in parts], client, keep=True)
 
     @classmethod
     def from_dask(cls, parts: Any, client: Any = None) -> "Shards":
@@ -455,10 +455,6 @@ def _apply(shard, request):
     with shard.named_in_errors():
         result = getattr(copy_for_worker(estimator, shard), method)(X, **options)
     return result if write is None else write(shard.number, result)
-
-
-def _return_part(part):
-    return part
 
 
 def _load_transformed(source, transformer):

@@ -239,11 +239,6 @@ def _hint_features(part, encoded, i):
     return f" Equal shapes of X and y are ambiguous: {images}, or {others}."
 
 
-def _same(value, missing_label):
-    """Return whether a value equals the missing label; arrays and other values that cannot be labels never do."""
-    return isinstance(value, Hashable) and bool(value == missing_label)
-
-
 def mask_missing_nodes(labels, missing_label):
     """Mask the nodes without a label."""
     # returns: ndarray of the shape of ``labels``, bool
@@ -253,8 +248,13 @@ def mask_missing_nodes(labels, missing_label):
     missing_label = None if missing_label is na else missing_label
     if labels.dtype == object:
         # pandas returns columns of strings as object arrays, with NaN for missing values.
+        # Arrays and other values that cannot be labels are not hashable.
         missing = [
-            value is None or value is na or _is_nan(value) or _same(value, missing_label) for value in labels.flat
+            value is None
+            or value is na
+            or _is_nan(value)
+            or (isinstance(value, Hashable) and bool(value == missing_label))
+            for value in labels.flat
         ]
         return np.array(missing, dtype=bool).reshape(labels.shape)
     if missing_label is None:

@@ -1,5 +1,7 @@
 """Node features that are not stored as one row per node: linear operators, and rows that several nodes share."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -111,11 +113,11 @@ class OperatorFeatures:
         return cls(operators, parts[0].dtype, np.concatenate(rows))
 
 
+@dataclass(frozen=True, eq=False)
 class _Transposed:
     """Transpose of operator features, which only supports products with an array on the right."""
 
-    def __init__(self, features):
-        self._features = features
+    _features: "OperatorFeatures"
 
     def __matmul__(self, statistics):
         return self._features._multiply_statistics(statistics)

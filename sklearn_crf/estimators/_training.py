@@ -278,7 +278,9 @@ def split_examples(X, y, weights, learning, random_state):
     check_consistent_length(X, y, *weights)
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
     weight = validate_sample_weight(weights[0], n_examples)
-    first = first_of_equal(_keys_of_examples(X, y))
+    # Hashes of 16 bytes, which are the same for copies of an example
+    keys = [_hash(number, *parts) for number, parts in enumerate(zip(_listed(X), _listed(y), strict=True))]
+    first = first_of_equal(np.array(keys, dtype="V16"))
     counted = np.unique(first if weight is None else first[weight > 0])
     n_counted = len(counted)
     if n_counted < 2:
@@ -297,13 +299,6 @@ def split_examples(X, y, weights, learning, random_state):
     )
     weights = tuple(None if values is None else take_examples(values, kept) for values in weights)
     return take_examples(X, kept), take_examples(y, kept), weights, part
-
-
-def _keys_of_examples(X: Any, y: Any) -> np.ndarray:
-    """Compute a hash of the features and labels of each example, which is the same for copies of an example."""
-    # returns: (n_examples,) of 16 bytes
-    keys = [_hash(number, *parts) for number, parts in enumerate(zip(_listed(X), _listed(y), strict=True))]
-    return np.array(keys, dtype="V16")
 
 
 def _listed(values: Any) -> Any:

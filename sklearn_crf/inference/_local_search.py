@@ -2,9 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -273,13 +274,11 @@ class Climber(Sweeps):
             yield sum(sweep(self.run, self.groups, icm_update, *self.arguments, labels, pending))
 
 
+@dataclass(eq=False)
 class RowsClimber(Sweeps):
     """Sweeps over a large lattice that list neighbours for some rows at a time, with the results of ``Climber``."""
 
-    # rows: RowModels
-
-    def __init__(self, rows):
-        self.rows = rows
+    rows: Any  # RowModels
 
     def start(self):
         """Return the state with the highest unary score of each node, (N,) int32."""

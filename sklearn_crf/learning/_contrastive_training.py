@@ -307,7 +307,10 @@ def _generator(item, labels):
         generator = _generator(item.generator, labels)
         return clone(item).set_params(generator=generator, cost=cost_matrix(item.cost, None, labels))
     if isinstance(item, MapGenerator):
-        return clone(item).set_params(inference=_choose_generating_inference(item.inference))
+        # The messages are updated by residual scheduling, as in the paper.
+        residual = LoopyBP(schedule="residual")
+        inference = choose_able_inference(item.inference, "map", "a generator of labelings", residual)
+        return clone(item).set_params(inference=inference)
     if isinstance(item, Generator):
         return item
     if item not in _GENERATORS:
@@ -315,8 +318,3 @@ def _generator(item, labels):
     kind, _, violated = item.partition("_")
     generator = GibbsGenerator(10) if kind == "gibbs" else MapGenerator(ICM() if kind == "icm" else "auto")
     return _generator(MostViolated(generator, "hamming") if violated else generator, labels)
-
-
-def _choose_generating_inference(inference):
-    # The messages are updated by residual scheduling, as in the paper.
-    return choose_able_inference(inference, "map", "a generator of labelings", LoopyBP(schedule="residual"))

@@ -7,9 +7,10 @@ a batch that it declines.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -165,7 +166,21 @@ def _blocks(pointers, starts, n_classes):
     return np.concatenate(blocks)
 
 
-class GraphLabels:
+@dataclass(frozen=True, eq=False)
+class _PredictionPath:
+    """Base of fast paths that hold the data of a prediction."""
+
+    objectives: ClassVar[None] = None
+
+    _labeler: Any
+    _batches: list
+    _potentials: Any
+    _weights: np.ndarray
+    _inference: Any
+    _rule: str  # "mpm" for the labels with the largest gain, "map" for the best labelings, "marginals"
+
+
+class GraphLabels(_PredictionPath):
     """Fast path that computes labels or marginals of batches of graphs by sequential sweeps in one kernel call.
 
     Examples whose messages do not converge without damping, or whose scores range too widely, are predicted from their
@@ -173,14 +188,6 @@ class GraphLabels:
     """
 
     name = "graphs"
-    objectives = None
-
-    def __init__(
-        self, labeler: Any, batches: list, potentials: Any, weights: np.ndarray, inference: Any, rule: str
-    ) -> None:
-        # rule: "mpm" for the labels with the largest gain, "marginals" for the marginals
-        self._labeler, self._batches, self._potentials, self._weights = labeler, batches, potentials, weights
-        self._inference, self._rule = inference, rule
 
     @staticmethod
     def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
@@ -229,19 +236,13 @@ class GraphLabels:
         return find_largest_gain(self._labeler.gain(marginals, batch.node_ptr))
 
 
-class CutLabels:
+class CutLabels(_PredictionPath):
     """Fast path that labels batches of small lattices with two states by minimum cuts in one kernel call.
 
     The kernel declines a batch if an edge is not submodular, or if a score is not finite.
     """
 
     name = "minimum cuts"
-    objectives = None
-
-    def __init__(
-        self, labeler: Any, batches: list, potentials: Any, weights: np.ndarray, inference: Any, rule: str
-    ) -> None:
-        self._batches, self._potentials, self._weights, self._inference = batches, potentials, weights, inference
 
     @staticmethod
     def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:

@@ -127,18 +127,17 @@ def _sum_class_scores(data, part, objective, field, n_classes, n_jobs):
 
     def finish(image, mean, target, weight):
         scores = mean.astype(np.float64)
-        label, own = (_choose_class(values) for values in (target, scores))
+        # The class has the highest score; a single score belongs to the second of two classes.
+        label, own = (
+            values.argmax(axis=1) if values.shape[1] > 1 else np.where(values[:, 0] > 0, 1, 0)
+            for values in (target, scores)
+        )
         weight = np.ones(len(target)) if weight is None else weight > 0
         summed = np.concatenate([scores, np.ones((len(scores), 1))], axis=1)
         members = (label == np.arange(n_classes)[:, None]).astype(float)
         return np.array([members @ (w[:, None] * summed) for w in (weight * (label == own), weight)])
 
     return _map_predictions(finish, objective.solver, field, data, n_jobs)
-
-
-def _choose_class(values):
-    """Return the class index with the highest score; a single score belongs to the second of two classes."""
-    return values.argmax(axis=1) if values.shape[1] > 1 else np.where(values[:, 0] > 0, 1, 0)
 
 
 def _average_class_scores(sums):

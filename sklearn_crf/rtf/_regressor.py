@@ -369,7 +369,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
             models = self._build_plane_models(planes, evidence, observations)
-            values = [_prediction.clipped(vars(self), self.clip, self._compute_field_mean(model)) for model in models]
+            # Solves start at the mean of y, so that their tolerance is relative to the deviation from this mean.
+            solver, start = make_solver(self.inference), self.target_mean_
+            means = [solve_from_image(solver, model, np.broadcast_to(start, model.h.shape)).x for model in models]
+            values = [_prediction.clipped(vars(self), self.clip, mean) for mean in means]
             deviations = [_prediction.deviation(model, 1) for model in models] if return_std else None
             predicted = _prediction.arrange_in_layout(vars(self), planes, values)
         if not return_std:
@@ -403,13 +406,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if hasattr(self, "stages_"):
             field.stages_ = [stage._convert_units(factor, mean) for stage in self.stages_]
         return field
-
-    def _compute_field_mean(self, model):
-        """Return the mean of a field in the units of y.
-
-        The solve starts at the mean of y, so that its tolerance is relative to the deviation from this mean.
-        """
-        return solve_from_image(make_solver(self.inference), model, np.broadcast_to(self.target_mean_, model.h.shape)).x
 
     @available_if(_has_distribution)
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> np.ndarray:

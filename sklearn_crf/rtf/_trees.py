@@ -1,5 +1,6 @@
 """Regression trees over feature tests: factor types, trees stored as arrays, and the search for splits."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -271,6 +272,7 @@ def compute_projected_norm(linear, square, precision, bounds):
     return np.sum(linear**2, axis=-1) + np.sum(moved**2, axis=(-2, -1))
 
 
+@dataclass(eq=False)
 class GradientNorm:
     """Split criterion of joint training: squared norm of the projected gradient, from sums of its terms.
 
@@ -278,11 +280,9 @@ class GradientNorm:
     of the factors in them.
     """
 
-    # precision: (m, m), precision of the leaf
-    # slopes: (I, m, m), increase of the precision per channel, with eigenvalues from 0 to the upper bound
-
-    def __init__(self, precision, bounds, slopes):
-        self.precision, self.bounds, self.slopes = precision, bounds, slopes
+    precision: np.ndarray  # (m, m), precision of the leaf
+    bounds: tuple
+    slopes: np.ndarray  # (I, m, m), increase of the precision per channel, with eigenvalues from 0 to the upper bound
 
     def __call__(self, sums):
         """Return the criterion for sums (..., q) of weights and of derivatives.

@@ -74,12 +74,6 @@ def nodes_of_edge_shares(model):
     return np.repeat(model.graph.edges.ravel(), model.n_columns)
 
 
-def even_shares(graph, unary, node_number):
-    """Return each node's unary scores divided by its number of edges plus the weight of its entropy."""
-    # unary: (N, K); returns: (N, K)
-    return unary / _parts(graph, node_number)[1][:, None]
-
-
 def edge_shared_bound(model, shares, entropy="trivial"):
     r"""Compute the bound that gives every edge a share of its nodes' scores and normalises each edge separately.
 
@@ -249,7 +243,7 @@ class _EdgeEntropyBound:
         # If one edge of a node forbids a state, all edges of the node do.
         unary = self.model.unary.copy()
         unary[ends] = np.where(np.isneginf(at_ends), -np.inf, unary[ends])
-        even = even_shares(graph, unary, NODE_NUMBERS[self.entropy])[ends]
+        even = (unary / _parts(graph, NODE_NUMBERS[self.entropy])[1][:, None])[ends]
         possible = even > -np.inf
         beyond = np.subtract(at_ends, even, where=possible, out=np.zeros_like(even))
         return replace(self.model, unary=unary), beyond.ravel()

@@ -1,5 +1,6 @@
 """Local polytope of a factor graph: factors that must agree on the marginals of single nodes."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,13 @@ from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.models import COUNT, SPARSE, decode_cells
 
 
+@dataclass(eq=False)
 class TablePiece:
     """A factor as a list of its allowed joint states."""
 
-    # scores: (n_cells,), finite
-    # places: (n_cells, n_nodes), joint states, as positions among the allowed states of each node
-
-    def __init__(self, nodes, places, scores):
-        self.nodes, self.places, self.scores = nodes, places, scores
+    nodes: list
+    places: np.ndarray  # (n_cells, n_nodes), joint states, as positions among the allowed states of each node
+    scores: np.ndarray  # (n_cells,), finite
 
     def best(self, messages):
         """Return the largest score plus messages, where ``messages[j][k]`` belongs to position k of the j-th node."""
@@ -38,15 +38,13 @@ class TablePiece:
         return total
 
 
+@dataclass(eq=False)
 class CountPiece:
     """A count table over many nodes, as runs of counts with equal finite scores."""
 
-    # nodes: the free nodes of the factor that may be in the counted state
-    # place: position of the counted state among the allowed states of each node
-    # runs: first and last count among these nodes, and the score
-
-    def __init__(self, nodes, place, runs):
-        self.nodes, self.place, self.runs = nodes, place, runs
+    nodes: list  # the free nodes of the factor that may be in the counted state
+    place: list  # position of the counted state among the allowed states of each node
+    runs: list  # first and last count among these nodes, and the score
 
     def best(self, messages):
         """Return the largest score plus messages of the counted nodes."""

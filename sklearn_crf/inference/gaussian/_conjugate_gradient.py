@@ -1,6 +1,5 @@
 """Mean of a Gaussian field by conjugate gradients."""
 
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -116,12 +115,6 @@ def _build_whole_diagonal(model):
     return model.diagonal + more * np.eye(n_values, dtype=model.dtype)
 
 
-def split_sum_ranges(n_nodes, n_values):
-    """Return starts of the ranges of nodes that are summed separately, followed by the number of nodes."""
-    ranges = split_into_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _tuning.SMALLEST_RANGE)))
-    return np.array([start for start, _ in ranges] + [n_nodes], dtype=np.int64)
-
-
 class _System:
     """Linear system with its preconditioner, and the vectors that the iterations use."""
 
@@ -132,7 +125,9 @@ class _System:
         self.is_block_diagonal = model.graph.n_edges == 0 and self.more is None
         self.inverse = _base.invert_diagonal_blocks(_build_whole_diagonal(model), model.dtype)
         self.n_nodes = len(model.h)
-        self.bounds = split_sum_ranges(*model.h.shape)
+        # Starts of the ranges of nodes that are summed separately, followed by the number of nodes
+        ranges = split_into_ranges(self.n_nodes, max(1, min(16, model.h.size // _tuning.SMALLEST_RANGE)))
+        self.bounds = np.array([start for start, _ in ranges] + [self.n_nodes], dtype=np.int64)
         self.sums = np.zeros((len(self.bounds) - 1, 2))
         self.scaled, self.product = np.empty_like(model.h), np.empty_like(model.h)
 
@@ -186,12 +181,9 @@ class _System:
     def _multiply(self, vector):
         n_rows = self.operator.n_items
         least = max(1, _tuning.SMALLEST_RANGE * n_rows // max(vector.size, 1))
-        self.run(partial(self._multiply_rows, vector), n_rows, smallest_range=least)
+        self.run(lambda start, stop: self.operator(vector, start, stop, self.product), n_rows, smallest_range=least)
         if self.more is not None:
             self.product += self.more.matvec(vector.ravel()).reshape(vector.shape)
-
-    def _multiply_rows(self, vector, start, stop):
-        self.operator(vector, start, stop, self.product)
 
     def _sum_over_ranges(self, kernel):
         """Add the partial sums of ranges in order, and return both totals."""

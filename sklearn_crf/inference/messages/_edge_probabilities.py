@@ -30,7 +30,7 @@ def choose_edge_probabilities(graph, choice):
             )
         # Cache the result: training runs inference on a graph hundreds of times.
         # A factorisation takes longer than a sweep of messages.
-        return graph.keep(("edge probabilities", choice), partial(_compute_probabilities, choice, graph))
+        return graph.keep(("edge probabilities", choice), partial(_EDGE_PROBABILITIES[choice], graph))
     if isinstance(choice, SpanningTrees):
         if not np.array_equal(choice.graph.edges, graph.edges):
             raise ValueError("edge_probabilities must come from spanning trees of the model's graph.")
@@ -42,7 +42,3 @@ def choose_edge_probabilities(graph, choice):
         e = int(np.argmin(probabilities))
         raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge needs a positive probability.")
     return probabilities
-
-
-def _compute_probabilities(choice, graph):
-    return _EDGE_PROBABILITIES[choice](graph)

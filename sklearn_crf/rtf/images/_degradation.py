@@ -269,12 +269,12 @@ class _Convolution:
         return np.maximum(found, 0)
 
 
+@dataclass(eq=False)
 class _Averaging:
     """Averaging over squares of pixels, for images of one shape, and its adjoint."""
 
-    def __init__(self, factor, shape):
-        self.factor = factor
-        self.shape = shape
+    factor: int
+    shape: tuple
 
     def __call__(self, image):
         """Return K times an image."""
