@@ -28,8 +28,13 @@ def is_large(model: PairwiseModel | FactorGraph) -> bool:
     """Return whether a search for all fixed points would take long."""
     if isinstance(model, FactorGraph):
         return model.n_nodes > _tuning.MOST_NODES_WITH_PHASES
-    n_entries = model.graph.n_edges * model.n_columns**2
-    return model.graph.n_nodes > _tuning.MOST_NODES_WITH_PHASES or n_entries > _tuning.MOST_ENTRIES_WITH_PHASES
+    is_wide = _count_entries(model) > _tuning.MOST_ENTRIES_WITH_PHASES
+    return model.graph.n_nodes > _tuning.MOST_NODES_WITH_PHASES or is_wide
+
+
+def _count_entries(model):
+    """Count the entries in the tables of all edges."""
+    return model.graph.n_edges * model.n_columns**2
 
 
 def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
@@ -50,7 +55,7 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
         return can_be_favoured(model) and may_have_phases(pairwise_model_of(model))
     if model.n_columns < 2 or not model.graph.n_edges:
         return False
-    if is_large(model) and not _is_tied(model):
+    if not _is_tied(model) and _count_entries(model) > _tuning.MOST_ENTRIES_WITH_PHASES:
         return False
     ends = model.graph.edges.ravel()
     influence = np.repeat(np.tanh(_compute_influences(model) / 4), 2)

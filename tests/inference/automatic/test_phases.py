@@ -146,7 +146,10 @@ def test_large_models_with_strong_edges():
     truth = np.zeros((80, 80), dtype=int)
     truth[20:60, 30:70] = 1
     unary = 0.3 * np.eye(2)[truth.ravel()] + 0.6 * np.random.default_rng(0).normal(size=(6400, 2))
-    model = PairwiseModel(lattice((80, 80)), unary, 3 * np.eye(2)[None])
+    graph = lattice((80, 80))
+    # Weights of features of edges, as in trained fields.
+    edge_weight = np.ones((graph.n_edges, 2))
+    model = PairwiseModel(graph, unary, [[3 * np.eye(2), np.zeros((2, 2))]], edge_weight=edge_weight)
     found = by_messages(model, budget="fast")
     # The log-partition is not below the score of any labeling; the fixed point from a uniform start is.
     best = GraphCut().map(model)
