@@ -10,9 +10,19 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import DRFClassifier, Example, M3NClassifier, Shards
-from sklearn_crf.encoding import encode_X, encode_y, make_batches
-from sklearn_crf.inference import AutoMap, GraphCut, LoopyBP, TightenBound, TRWMessagePassing
+from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
+from sklearn_crf.inference import (
+    AutoMap,
+    GraphCut,
+    LoopyBP,
+    NamedInference,
+    TightenBound,
+    TreeInference,
+    TRWMessagePassing,
+)
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
+from sklearn_crf.learning import Labeler
+from sklearn_crf.learning._prediction_paths import PREDICTION_PATHS
 from sklearn_crf.objectives import (
     AssignmentSets,
     ContrastiveSets,
@@ -66,6 +76,13 @@ PLANES_OF = {
     "minimum cuts of lattices": DATA_OF["minimum cuts of lattices"],
 }
 
+# The data of each fast path of prediction, and the inference with its decoding rules.
+PREDICTIONS_OF = {
+    "chains": ({"layout": "chains"}, TreeInference(), ("map", "mpm")),
+    "graphs": ({"layout": "lattices"}, LoopyBP(max_iter=500), ("mpm",)),
+    "minimum cuts": ({"layout": "lattices", "n_classes": 2, "form": "potts"}, GraphCut(), ("map",)),
+}
+
 
 class Problem(NamedTuple):
     """An objective and random examples for it."""
@@ -105,6 +122,7 @@ def problem_of(seed, **options):
         "missing": rng.random() < 0.2,
         "forbids": rng.random() < 0.2,
         "seen": rng.random() < 0.3,
+        "keeps_edges": True,
     }
     options = drawn | options
     by_cuts = options["layout"] == "lattices" and options["objective"] in ("saddle point", "hinge")
@@ -114,8 +132,9 @@ def problem_of(seed, **options):
 
 
 def _problem(
-    rng, layout, objective, n_classes, dtype, form, fit_intercept, weighted, node_weight, missing, forbids, seen
-):
+    rng, layout, objective, n_classes, dtype, form, fit_intercept, weighted, node_weight, missing, forbids, seen,
+    keeps_edges,
+):  # fmt: skip
     is_sparse, forbids = layout == "sparse chains", forbids and layout.endswith("chains")
     ones = rng.random() < 0.3
     X, y = zip(*(_example(rng, layout, n_classes, dtype, forbids, ones) for _ in range(9)), strict=True)
@@ -127,9 +146,11 @@ def _problem(
     )
     labels = encode_y(list(y), encoded, classes=np.arange(n_classes)).labels
     prepare = (lambda example: convert_to_feature_columns(example, 1)) if is_sparse else None
+    prepare = prepare if keeps_edges else tie_constant_edges
     weight = rng.choice([0.5, 2.0], len(X)) if weighted else None
     joined = 80 if objective == "relaxation" and rng.random() < 0.5 else 1
-    batches = make_batches(encoded, labels, weight, max_nodes=12, max_cyclic_nodes=joined, prepare=prepare)
+    sizes = {"max_nodes": 12, "max_cyclic_nodes": joined}
+    batches = make_batches(encoded, labels, weight, **sizes, prepare=prepare, keeps_edges=keeps_edges)
     if node_weight:
         batches = [replace(b, node_weight=rng.choice([0.0, 1.5], len(b.labels))) for b in batches]
     options = {"fit_intercept": bool(fit_intercept), "forbidden": np.eye(n_classes, dtype=bool) if forbids else None}
@@ -290,8 +311,36 @@ def all_planes(oracle, x):
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("path", PREDICTION_PATHS, ids=lambda path: path.name)
+@pytest.mark.parametrize("seed", range(8))
+def test_predictions_equal_the_general_ones(seed, path):
+    data, inference, rules = PREDICTIONS_OF[path.name]
+    problem = problem_of(seed, objective="pseudolikelihood", forbids=False, keeps_edges=False, **data)
+    batches = [replace(batch, labels=None) for batch in problem.batches]
+    given = batches, problem.potentials, [problem.weights(0.5)]
+    for rule in rules:
+        one, three = (
+            Labeler(NamedInference(inference, rule), problem.potentials.n_classes, n_jobs=n_jobs) for n_jobs in (1, 3)
+        )
+        assert path in applying(PREDICTION_PATHS, one, *given, rule)
+        assert any(part is not None for part in one._find_by_fast_path(*given, inference, rule))
+        with general_path_only():
+            expected = one.columns(*given)
+        for own, same, general in zip(one.columns(*given), three.columns(*given), expected, strict=True):
+            assert_array_equal(own, same)
+            assert_array_equal(own, general)
+        if rule == "mpm":
+            with general_path_only():
+                expected = one.marginals(*given)
+            for own, same, general in zip(one.marginals(*given), three.marginals(*given), expected, strict=True):
+                assert_array_equal(own, same)
+                assert_allclose(own, general, atol=1e-3 if problem.dtype == np.float32 else 1e-5)
+
+
 def test_all_paths_are_tested():
     assert [path.name for path in FAST_PATHS] == list(DATA_OF)
+    assert [path.name for path in PREDICTION_PATHS] == list(PREDICTIONS_OF)
     assert [path.name for path in FORESTS + FOREST_DUALS + PLANES] == list(PLANES_OF)
 
 
