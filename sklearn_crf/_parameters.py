@@ -20,8 +20,8 @@ def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping
             )
 
 
-def is_asked_to_count_classes() -> bool:
-    """Return whether the caller is successive halving, which counts the classes of a y with several axes.
+def hide_type_in_halving(tags: Any) -> Any:
+    """Return the tags, without the estimator type if the caller is successive halving and y has several axes.
 
     Successive halving counts the classes of y to choose ``min_resources``, but only for classifiers. It then requires
     y to have one axis.
@@ -30,6 +30,8 @@ def is_asked_to_count_classes() -> bool:
     while frame is not None and frame.f_globals.get("__name__", "").startswith(("sklearn.", "sklearn_crf.")):
         if frame.f_code.co_name == "_check_input_parameters" and "y" in frame.f_locals:
             y = frame.f_locals["y"]
-            return np.ndim(y) > 1 if hasattr(y, "dtype") and y.dtype != object else bool(len(y) and np.ndim(y[0]))
+            if np.ndim(y) > 1 if hasattr(y, "dtype") and y.dtype != object else len(y) and np.ndim(y[0]):
+                tags.estimator_type = None
+            break
         frame = frame.f_back
-    return False
+    return tags

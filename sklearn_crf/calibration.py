@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf import encoding
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
-from sklearn_crf._parameters import is_asked_to_count_classes
+from sklearn_crf._parameters import hide_type_in_halving
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import take_examples
 from sklearn_crf.estimators._classifier import FieldClassifier
@@ -106,9 +106,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags = self.estimator.__sklearn_tags__().input_tags
-        if is_asked_to_count_classes():
-            tags.estimator_type = None
-        return tags
+        return hide_type_in_halving(tags)
 
     @fits(has_estimators=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "TemperatureScaling":

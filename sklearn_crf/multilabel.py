@@ -17,7 +17,7 @@ from sklearn_crf import encoding
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals, convert_to_csr, different, replace_masked_values
 from sklearn_crf._options import options
-from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
+from sklearn_crf._parameters import hide_type_in_halving, require_objects
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import Example, RowFields, require_one_label_each, require_rows
 from sklearn_crf.estimators.trw import TRWCRF
@@ -348,9 +348,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         tags.target_tags.multi_output = True
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
-        if is_asked_to_count_classes():
-            tags.estimator_type = None
-        return tags
+        return hide_type_in_halving(tags)
 
 
 def _table(y):

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import C_INTERVAL
-from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
+from sklearn_crf._parameters import hide_type_in_halving, require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._threads import limit_blas_threads, map_coarse
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
@@ -205,9 +205,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
-        if is_asked_to_count_classes():
-            tags.estimator_type = None
-        return tags
+        return hide_type_in_halving(tags)
 
     def set_params(self, **params: Any) -> "DenseCRF":
         """Set parameters, including nested parameters such as ``inference__max_iter=5``.

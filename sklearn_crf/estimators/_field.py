@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._options import options
-from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
+from sklearn_crf._parameters import hide_type_in_halving, require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import record_input
@@ -310,9 +310,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.three_d_array = True
-        if is_asked_to_count_classes():
-            tags.estimator_type = None
-        return tags
+        return hide_type_in_halving(tags)
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also nested parameters of objects, such as ``learning__step_size=0.2``.

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._parameters import require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.distributed import Shards
@@ -25,9 +26,9 @@ from sklearn_crf.rtf._sharded import read_shards
 from sklearn_crf.rtf._training import Trained, train
 from sklearn_crf.rtf.images._input import OF_INPUT, Reading
 
-# Class that an error message suggests if a nested parameter is set while its parameter is a name or number.
-_NESTED = {name: kind.__name__ for name, kind in OPTION_CLASSES.items()}
-_NESTED |= {"inference": "ConjugateGradient", "filter_bank": "FilterBank"}
+# Objects that an error message suggests if a nested parameter is set while its parameter is a name or number.
+_NESTED = {name: f"{kind.__name__}()" for name, kind in OPTION_CLASSES.items()}
+_NESTED |= {"inference": "ConjugateGradient()", "filter_bank": "FilterBank()"}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -86,13 +87,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         ValueError
             If a nested name is given for a parameter that holds no object.
         """
-        for key in params:
-            name, nested, _ = key.partition("__")
-            if not nested or name not in _NESTED or not hasattr(self, name):
-                continue
-            value = params.get(name, getattr(self, name))
-            if not hasattr(value, "set_params"):
-                raise ValueError(f"{key} needs an object: pass {name}={_NESTED[name]}() first, got {name}={value!r}.")
+        require_objects(self, params, _NESTED)
         return super().set_params(**params)
 
     def _options(self, targets: Targets) -> FieldOptions:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_integer
-from sklearn_crf._parameters import is_asked_to_count_classes
+from sklearn_crf._parameters import hide_type_in_halving
 from sklearn_crf.distributed import Shards, call_on_each_shard, score_shards
 from sklearn_crf.encoding import encode_y, make_object_array, mask_missing_nodes, require_same_kind
 from sklearn_crf.graphs import Graph
@@ -207,10 +207,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     missing_label: Any = None
 
     def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        if is_asked_to_count_classes():
-            tags.estimator_type = None
-        return tags
+        return hide_type_in_halving(super().__sklearn_tags__())
 
     @fits
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "RegressionTreeFieldClassifier":

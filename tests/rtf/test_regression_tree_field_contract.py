@@ -194,12 +194,12 @@ def test_nested_parameters_need_an_object(Field):
     assert (field.split.n_thresholds, field.solver.shrinkage, field.window.size) == (3, 2.0, 5)
     assert Field().set_params(split=Splits(), split__n_thresholds=4).split.n_thresholds == 4
     for key, message in {
-        "split__n_thresholds": "split__n_thresholds needs an object: pass split=Splits() first, got split='gradient'.",
-        "solver__shrinkage": "pass solver=FieldSolver() first, got solver='pqn'",
-        "window__max_depth": "pass window=Window() first, got window=3",
-        "inference__tol": "pass inference=ConjugateGradient() first, got inference='auto'",
+        "split__n_thresholds": r"split__n_thresholds sets .* split='gradient' is not an object: .* split=Splits\(\)",
+        "solver__shrinkage": r"solver='pqn' is not an object: .* solver=FieldSolver\(\)",
+        "window__max_depth": r"window=3 is not an object: .* window=Window\(\)",
+        "inference__tol": r"inference='auto' is not an object: .* inference=ConjugateGradient\(\)",
     }.items():
-        with pytest.raises(ValueError, match=re.escape(message)):
+        with pytest.raises(ValueError, match=message):
             Field().set_params(**{key: 1})
 
 
