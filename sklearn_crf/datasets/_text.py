@@ -5,7 +5,7 @@ import codecs
 import gzip
 import lzma
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
 from os import PathLike
@@ -24,17 +24,19 @@ LARGEST = float(np.finfo(np.float64).max)
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
-def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES):
+def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES, any_heading=False, hint=""):
     """Return the leading word of a file, in capitals or empty, and a reader of the numbers that follow.
 
     The file is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The rest of a line after ``comment``
     is skipped. Memory grows with the words read, not with the sizes that the file
     declares. If the text is too long, damaged or does not consist of numbers, ValueError is raised and names the line.
+    ``any_heading`` takes the first word as the leading word even if it begins with a digit. ``hint`` is added to errors
+    about words that are not numbers.
     """
     path = _convert_to_path(path)
     max_bytes = as_integer(max_bytes, "max_bytes", highest=2**63)
     chunks = _read_chunks(path, comment, max_bytes)
-    heading, rest, line = _split_heading(chunks)
+    heading, rest, line = _split_heading(chunks, any_heading)
     parts, tiny, n_before, buffer, is_last = [], [], 0, rest, False
     while not is_last:
         chunk = next(chunks, b"")
@@ -50,7 +52,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES):
         buffer = buffer[position:]
         if not is_number or len(buffer) > _tuning.LONGEST_WORD:
             word = buffer[:20].split()[0].decode("ascii", "replace")
-            raise ValueError(f"{path}, line {line}: a number is needed, found {word!r}.")
+            raise ValueError(f"{path}, line {line}: a number is needed, found {word!r}.{hint}")
         parts.append(values[:n_read].copy())
     return heading, NumberReader(np.concatenate(parts), path, bool(heading), tiny)
 
@@ -113,7 +115,7 @@ def _remove_comments(chunk, comment, in_comment):
     return b"\n".join(line.split(comment, 1)[0] for line in lines), in_comment
 
 
-def _split_heading(chunks):
+def _split_heading(chunks: Iterator[bytes], any_heading: bool) -> tuple[str, bytes, int]:
     """Return the leading word in capitals, or an empty text, the text after it, and the line where that text begins."""
     text = b""
     for chunk in chunks:
@@ -121,7 +123,7 @@ def _split_heading(chunks):
         if text.split() and (len(text.split(None, 1)) > 1 or len(text.lstrip()) > _tuning.LONGEST_WORD):
             break
     words = text.split(None, 1)
-    if not words or not words[0][:1].isalpha():
+    if not words or not (any_heading or words[0][:1].isalpha()):
         return "", text, 1
     start = text.index(words[0]) + len(words[0])
     return words[0][:20].decode("ascii", "replace").upper(), text[start:], 1 + text.count(b"\n", 0, start)

@@ -13,6 +13,9 @@ MAX_STATES, MAX_MARGINALS = 2**20, 2**27
 # A list entry takes several times the memory of a table entry.
 SPARSE_SHARE = 0.25
 
+# Tables of cost function networks with at most this many entries are stored in full, however few entries are listed.
+SMALL_TABLE = 4096
+
 # A file may have as many nodes as the first number, or as the second number times the number of nodes with factors.
 # Nodes without factors also take memory, and a file of a few bytes must not be able to request gigabytes.
 MAX_NODES, MAX_UNUSED = 1_000_000, 10

@@ -1,13 +1,14 @@
-"""Reader and writer of factor graphs in the text format of the UAI inference competitions."""
+"""Reader and writer of factor graphs in the text formats of the UAI inference competitions and of toulbar2."""
 
 from os import PathLike as OsPathLike
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_integers, as_reals
-from sklearn_crf.datasets import _text, _tuning
+from sklearn_crf.datasets import _cost_networks, _text, _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
 
 PathLike = str | OsPathLike[str]
@@ -26,20 +27,28 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     A table lists potentials (or conditional probabilities); the state of the last node changes fastest. Scores are the
     logarithms of potentials, -inf for 0. Tables in ``.LG`` files list the logarithms themselves.
 
+    Files of toulbar2, whose names end in ``.wcsp`` or ``.cfn``, are cost function networks. Scores are negative costs.
+    A joint state is forbidden if its cost, plus the lowest costs of all other functions, reaches the upper bound of
+    the file. Labelings whose total cost reaches the bound are not forbidden otherwise. If a ``.cfn`` file asks for a
+    maximum, scores are the numbers in the file. Functions given by keywords instead of tables, such as ``salldiff``,
+    raise an error.
+
     Parameters
     ----------
     path : str or path
-        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The suffix before that tells the
+        format.
     logarithms : bool, optional
         Whether tables list natural logarithms of potentials. None assumes it for names that end in ``.LG``, not
-        counting the suffix of a compressed file.
+        counting the suffix of a compressed file. Not used for files of costs.
     max_bytes : int, default=2**30
         Largest size of the decompressed text. A longer text raises an error.
 
     Returns
     -------
     FactorGraph
-        One dense table for each factor, in the order of the file.
+        One table for each factor, in the order of the file. Only large tables of costs that list few entries are
+        sparse.
 
     Raises
     ------
@@ -61,6 +70,9 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     >>> round(score(found, [1, 1]), 6)
     2.0
     """
+    suffix = _text.get_format_suffix(path)
+    if suffix in (".wcsp", ".cfn"):
+        return (_cost_networks.read_wcsp if suffix == ".wcsp" else _cost_networks.read_cfn)(Path(path), max_bytes)
     are_scores = _lists_logarithms(path, logarithms)
     heading, reader = _text.read_numbers_of(path, max_bytes=max_bytes)
     if heading not in ("MARKOV", "BAYES"):
@@ -117,22 +129,27 @@ def potentials_of(model, factor):
 
 
 def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms: bool | None = None) -> None:
-    """Write a model in UAI format, with tables of all kinds written in full.
+    """Write a model in UAI format, or in a format of toulbar2, with tables of all kinds written in full.
+
+    Costs in ``.wcsp`` and ``.cfn`` files are negative scores. The cost of a forbidden joint state reaches the upper
+    bound of the file, which is above the cost of every allowed labeling. A ``.wcsp`` file holds only integer costs of
+    at least 0. A ``.cfn`` file holds decimal costs, which are rounded to 15 digits of the bound.
 
     Parameters
     ----------
     path : str or path
-        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The suffix before that, such as
+        ``.uai``, ``.LG``, ``.wcsp`` or ``.cfn``, tells the format.
     model : FactorGraph or PairwiseModel
     logarithms : bool, optional
         Whether tables list scores instead of their exponentials, as in :func:`read_uai`. None does so for names that
-        end in ``.LG``, not counting the suffix of a compressed file.
+        end in ``.LG``, not counting the suffix of a compressed file. Not used for files of costs.
 
     Raises
     ------
     ValueError
-        If the file lists exponentials and the exponential of a score would overflow or underflow, or if a table is too
-        large to be written in full.
+        If the file lists exponentials and the exponential of a score would overflow or underflow, if the format of
+        costs cannot hold the scores, or if a table is too large to be written in full.
 
     Examples
     --------
@@ -149,8 +166,12 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms:
     >>> round(score(found, [1, 1]), 6)
     2.0
     """
-    entries_of = scores_of if _lists_logarithms(path, logarithms) else potentials_of
+    suffix = _text.get_format_suffix(path)
     model = factor_graph_of(model)
+    if suffix in (".wcsp", ".cfn"):
+        (_cost_networks.write_wcsp if suffix == ".wcsp" else _cost_networks.write_cfn)(Path(path), model)
+        return
+    entries_of = scores_of if _lists_logarithms(path, logarithms) else potentials_of
     lines = ["MARKOV", str(model.n_nodes), _row(model.n_states), str(model.n_factors)]
     for a, b in zip(model.scope_ptr[:-1], model.scope_ptr[1:], strict=True):
         lines.append(_row([b - a, *model.scope[a:b]]))
