@@ -14,7 +14,7 @@ def count_affordable_planes(cache_size, sizes, n):
     return int(cache_size * 2**20 / (8 * n * max(sum(sizes), 1)))
 
 
-class PlaneCache:
+class PlaneCache(_iterates.DualPoint):
     r"""Dual variables of a sum of maxima, as the weights of the planes found so far for each maximum.
 
     .. math::
@@ -29,17 +29,8 @@ class PlaneCache:
     # bounded: (n,) of bool, entries of x that must not be negative
 
     def __init__(self, sizes, bounded, max_planes):
-        n = len(bounded)
-        self.x = np.zeros(n)
-        self.offset = 0.0
-        self._bounded = np.flatnonzero(bounded)
-        self._free = np.zeros(n)
-        self._blocks = [_PlanesOfBlock(size, n, max_planes) for size in sizes]
-
-    @property
-    def dual(self):
-        """Dual objective D at the current dual variables."""
-        return self.offset - 0.5 * float(self.x @ self.x)
+        super().__init__(bounded)
+        self._blocks = [_PlanesOfBlock(size, len(bounded), max_planes) for size in sizes]
 
     def add(self, block, slopes, offsets):
         """Store new planes of a block that rise above its stored planes; return its previous duality gap."""
@@ -54,9 +45,7 @@ class PlaneCache:
         moved = np.flatnonzero(change)
         if len(moved):
             self.offset += float(change[moved] @ part.offsets[moved])
-            self._free -= change[moved] @ part.slopes[moved]
-            self.x = self._free.copy()
-            self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
+            self._place(self._free - change[moved] @ part.slopes[moved])
 
 
 class _PlanesOfBlock:

@@ -10,7 +10,7 @@ from scipy.optimize import OptimizeResult
 from sklearn_crf.optimize import _iterates
 
 
-class BlockDual:
+class BlockDual(_iterates.DualPoint):
     r"""Dual variables of a sum of maxima of planes, as a convex combination of planes for each maximum.
 
     .. math::
@@ -27,21 +27,13 @@ class BlockDual:
     # bounded: (n,) of bool, entries of x that must not be negative
 
     def __init__(self, oracle, sizes, bounded):
+        super().__init__(bounded)
         n = len(bounded)
         self._oracle = oracle
         self._n_steps = 0
-        self.bounded = np.flatnonzero(bounded)
-        self.x = np.zeros(n)
         self.mean = np.zeros(n)  # average of x over all steps, with weight k for step k
-        self.offset = 0.0  # sum of the offsets of all combined planes
-        self._free = np.zeros(n)  # the point x without multipliers
         self._slopes = [np.zeros((size, n)) for size in sizes]
         self._offsets = [np.zeros(size) for size in sizes]
-
-    @property
-    def dual(self):
-        """Dual objective D at the current dual variables."""
-        return self.offset - 0.5 * float(self.x @ self.x)
 
     def pass_over(self, rng):
         """Make one step for every block, in random order, and return the sum of the slacks of all blocks."""
@@ -63,9 +55,7 @@ class BlockDual:
         self._slopes[block] += share[:, None] * rows
         self._offsets[block] += share * lift
         self.offset += float(share @ lift)
-        self._free -= share @ rows
-        self.x = self._free.copy()
-        self.x[self.bounded] = np.maximum(self.x[self.bounded], 0.0)
+        self._place(self._free - share @ rows)
         return float(np.maximum(slack, 0.0).sum())
 
 

@@ -50,6 +50,32 @@ def mask_of_bounds(lower_bounded, n):
     return np.zeros(n, dtype=bool) if lower_bounded is None else np.asarray(lower_bounded, dtype=bool)
 
 
+class DualPoint:
+    """Point x that belongs to dual variables, and the dual objective D there.
+
+    Multipliers of the entries bounded below are always optimal, so x is a projection.
+    """
+
+    # bounded: (n,) of bool, entries of x that must not be negative
+    # offset: sum of the offsets of all combined planes
+
+    def __init__(self, bounded):
+        n = len(bounded)
+        self.x, self._free = np.zeros(n), np.zeros(n)  # _free is x without multipliers
+        self.offset = 0.0
+        self._bounded = np.flatnonzero(bounded)
+
+    @property
+    def dual(self):
+        """Dual objective D at the current dual variables."""
+        return self.offset - 0.5 * float(self.x @ self.x)
+
+    def _place(self, free):
+        """Move to a point that is given without multipliers."""
+        self._free, self.x = free, free.copy()
+        self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
+
+
 # Value of a sum of maxima at a point, with an upper bound if the maxima are not proven to be optimal.
 Risk = float | tuple[float, float]
 

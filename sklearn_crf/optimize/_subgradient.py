@@ -6,32 +6,32 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import Callback, Checks, Oracle, RandomSeed, make_random_state, mask_of_bounds
+from sklearn_crf.optimize._iterates import (
+    Callback,
+    Checks,
+    DualPoint,
+    Oracle,
+    RandomSeed,
+    make_random_state,
+    mask_of_bounds,
+)
 
 
-class _PegasosIterate:
+class _PegasosIterate(DualPoint):
     """Iterate of the Pegasos schedule, which is a dual point after each whole epoch."""
 
-    def __init__(self, bounded):
-        n = len(bounded)
-        self.x = np.zeros(n)
-        self.dual = 0.0
-        self._bounded = np.flatnonzero(bounded)
-        self._free = np.zeros(n)
-        self._offset = 0.0
-        self.n_steps = 0
+    dual = 0.0  # largest dual value after an epoch
+    n_steps = 0
 
     def step(self, slope, offset, n_blocks):
         self.n_steps += 1
         share = 1.0 / self.n_steps
-        self._free = (1.0 - share) * self._free - share * n_blocks * slope
-        self._offset += share * (n_blocks * offset - self._offset)
-        self.x = self._free.copy()
-        self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
+        self.offset += share * (n_blocks * offset - self.offset)
+        self._place((1.0 - share) * self._free - share * n_blocks * slope)
 
     def end_epoch(self):
         """Raise the dual value to the value of the current dual point, if the latter is larger."""
-        self.dual = max(self.dual, self._offset - 0.5 * float(self.x @ self.x))
+        self.dual = max(self.dual, super().dual)
 
 
 def subgradient(
