@@ -8,6 +8,9 @@ from inspect import getattr_static, isfunction
 from typing import Any, ClassVar
 from weakref import WeakSet
 
+import numpy as np
+from scipy.sparse import issparse
+
 
 class ChecksOwnMethods:
     """Mixin for base classes that users subclass, which checks the results of methods that users write.
@@ -74,6 +77,35 @@ def restoring(found):
         yield
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(f"the saved {type(found).__name__} is damaged: {error}") from error
+
+
+def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> None:
+    """Raise ValueError unless values are an array or sparse matrix of finite numbers, of one of the given shapes."""
+    # shapes: None stands for any length
+    if issparse(values):
+        # Kernels use the indices of a sparse matrix unchecked.
+        values.check_format(full_check=True)
+    numbers = values.data if issparse(values) else values
+    if not isinstance(numbers, np.ndarray) or numbers.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must be an array of numbers, got {getattr(numbers, 'dtype', type(numbers).__name__)}."
+        )
+    if not any(_fits(values.shape, shape) for shape in shapes):
+        raise ValueError(f"{name} must have shape {' or '.join(map(str, shapes))}, got {values.shape}.")
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name} must be finite, found NaN or infinity.")
+
+
+def _fits(found, shape):
+    return len(found) == len(shape) and all(length in (own, None) for own, length in zip(found, shape, strict=True))
+
+
+def require_classes(classes: Any) -> None:
+    """Raise ValueError unless classes are an array of distinct labels."""
+    if not isinstance(classes, np.ndarray) or classes.ndim != 1 or not classes.size:
+        raise ValueError(f"classes_ must be an array of labels, got {classes!r}.")
+    if len(set(classes.tolist())) < len(classes):
+        raise ValueError(f"classes_ must be distinct, got {classes.tolist()}.")
 
 
 class ChecksPickles:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import C_INTERVAL
+from sklearn_crf._own_methods import require_classes, require_numbers
 from sklearn_crf._parameters import hide_type_in_halving, require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._threads import limit_blas_threads, map_coarse
@@ -154,7 +155,10 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     True
     """
 
-    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
+    __getstate__ = get_versioned_state
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, _check_fitted_arrays)
 
     _parameter_constraints: ClassVar[dict] = {
         "kernels": [list, tuple, None],
@@ -481,6 +485,19 @@ def _object_of(option, kinds):
         return option
     kind = kinds[option]
     return None if kind is None else kind()
+
+
+def _check_fitted_arrays(field):
+    """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
+    if not hasattr(field, "compatibility_"):
+        return
+    require_classes(field.classes_)
+    n_classes, n_kernels = len(field.classes_), len(field.kernels_)
+    require_numbers("compatibility_", field.compatibility_, *((n_kernels, *(n_classes,) * k) for k in range(3)))
+    require_numbers("unary_scale_", np.asarray(field.unary_scale_), ())
+    if field.coef_ is not None:
+        require_numbers("coef_", field.coef_, (n_classes, field.n_features_in_ - field.n_channels_))
+        require_numbers("intercept_", field.intercept_, (n_classes,))
 
 
 def _attributes(data, weights, kernels):

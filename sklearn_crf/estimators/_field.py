@@ -26,7 +26,7 @@ from sklearn_crf.learning import (
     Solver,
     find_learning_class,
 )
-from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables
+from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables, check_fitted_weights
 
 
 @options
@@ -253,7 +253,10 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Names of the features; only for data frames.
     """
 
-    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
+    __getstate__ = get_versioned_state
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, check_fitted_weights)
 
     _parameter_constraints: ClassVar[dict] = {
         "C": [C_INTERVAL],

@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_crf._numbers import replace_masked_values
+from sklearn_crf._own_methods import require_classes, require_numbers
 from sklearn_crf._threads import count_threads, make_range_runner
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import require_rows, scale_sample_weight
@@ -78,10 +79,32 @@ def build_fitted_attributes(params, data, family, choice):
     }
 
 
+def _check_fitted_arrays(mixture):
+    """Raise ValueError unless the fitted attributes are numbers of consistent shapes."""
+    if not hasattr(mixture, "means_"):
+        return
+    require_classes(mixture.classes_)
+    n_classes, n_features = len(mixture.classes_), mixture.n_features_in_
+    require_numbers("means_", mixture.means_, (n_classes, None, n_features))
+    of_components = mixture.means_.shape[:2]
+    require_numbers("weights_", mixture.weights_, of_components)
+    require_numbers("loadings_", mixture.loadings_, (*of_components, n_features, None))
+    of_noise = (n_features,), (n_classes, n_features), (*of_components, n_features)
+    require_numbers("noise_variance_", mixture.noise_variance_, *of_noise)
+    # Models that older versions fitted lack some of these attributes.
+    optional = {"class_prior_": (n_classes,), "discriminative_prior_": (n_classes,), "temperature_": ()}
+    for name, shape in optional.items():
+        if hasattr(mixture, name):
+            require_numbers(name, np.asarray(getattr(mixture, name)), shape)
+
+
 class FittedMixture(ClassifierMixin, BaseEstimator):
     """Base class of `MultiConditionalMFA`, with the methods that need only fitted attributes."""
 
-    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
+    __getstate__ = get_versioned_state
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, _check_fitted_arrays)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

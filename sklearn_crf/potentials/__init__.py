@@ -12,6 +12,6 @@ from sklearn_crf.potentials._pairwise_tables import PAIRWISE_FORMS, PairwiseForm
 from sklearn_crf.potentials._segments import SegmentPotentials, Segments
 from sklearn_crf.potentials._sparse import SparsePotentials, convert_to_feature_columns
 from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials, convert_to_edge_columns
-from sklearn_crf.potentials._weight_layout import WeightLayout
+from sklearn_crf.potentials._weight_layout import WeightLayout, check_fitted_weights
 
 __all__ = ["PairwiseTables", "Segments"]

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf._own_methods import require_classes, require_numbers
 from sklearn_crf.potentials._factor_types import FactorType
 from sklearn_crf.potentials._factors import FactorPotentials
 from sklearn_crf.potentials._feature_columns import FeaturePairs
@@ -159,6 +160,31 @@ class WeightLayout(NamedTuple):
         else:
             edge_coef = potentials.form.contract(self.form.expand(field.edge_coef_))
         return potentials.pack(coef, intercept, edge_coef)
+
+
+def check_fitted_weights(field):
+    """Raise ValueError unless the fitted attributes of a field are weights of consistent shapes."""
+    if not hasattr(field, "coef_"):
+        return
+    classes, n_features, intercept = field.classes_, field.n_features_in_, field.intercept_
+    require_classes(classes)
+    columns = {len(classes), 1} if len(classes) == 2 else {len(classes)}
+    require_numbers("intercept_", intercept, *((n,) for n in columns), *((None, n) for n in columns))
+    if sp.issparse(field.coef_):
+        require_numbers("coef_", field.coef_, (intercept.shape[-1], intercept.size // intercept.shape[-1] * n_features))
+    else:
+        require_numbers("coef_", field.coef_, (*intercept.shape, n_features))
+    require_numbers("edge_coef_", field.edge_coef_, (None,) * (2 if sp.issparse(field.edge_coef_) else 3))
+    optional = {
+        "boundary_coef_": (2, *intercept.shape),
+        "decision_weight_": (len(classes),),
+        "duration_coef_": (len(classes), None),
+    }
+    for name, shape in optional.items():
+        if getattr(field, name, None) is not None:
+            require_numbers(name, getattr(field, name), shape)
+    for name, kind in _build_fitted_types(field).items():
+        require_numbers(f"factor_coef_[{name!r}]", _get_factor_coef(field)[name], (kind.n_features, kind.n_listed + 1))
 
 
 _FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")

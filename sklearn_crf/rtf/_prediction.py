@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_crf._own_methods import require_classes, require_numbers
 from sklearn_crf._threads import limit_blas_threads, make_range_runner, map_coarse
 from sklearn_crf.encoding import convert_to_label_array, count_examples, scale_sample_weight, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
@@ -27,12 +28,33 @@ _OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
 
 
 def check_saved_trees(estimator):
-    """Raise ValueError unless the fitted trees and offsets of an estimator are valid."""
+    """Raise ValueError unless the fitted trees, offsets and weights of an estimator are valid."""
     trees, held_out = getattr(estimator, "trees_", []), getattr(estimator, "held_out_errors_", None)
     if trees:
         _check_offsets(estimator.offsets_, len(trees) - 1)
+        _check_numbers(estimator)
     for tree in trees if held_out is None else [*trees, held_out["tree"]]:
         _check_tree(tree, estimator.weights_[0].shape[2] - 1)
+
+
+def _check_numbers(estimator):
+    """Raise ValueError unless weights of leaves, units of channels and the range of targets are finite numbers."""
+    if hasattr(estimator, "classes_"):
+        require_classes(estimator.classes_)
+    for name, ndim in ("weights_", 3), ("precisions_", 3), ("slopes_", 4):
+        for number, values in enumerate(getattr(estimator, name)):
+            require_numbers(f"{name}[{number}]", values, (None,) * ndim)
+    n_channels = estimator.n_features_in_
+    # Fields of classes have no range of targets, and some fields use the units of the images.
+    shapes = {
+        "target_range_": (2,),
+        "channel_centre_": (n_channels,),
+        "channel_scale_": (n_channels,),
+        "channel_range_": (n_channels, 2),
+    }
+    for name, shape in shapes.items():
+        if getattr(estimator, name, None) is not None:
+            require_numbers(name, getattr(estimator, name), shape)
 
 
 def _check_offsets(offsets, n_pairs):

@@ -1,13 +1,24 @@
-"""Saved models with altered arrays: indices that kernels use unchecked are checked when the state is set."""
+"""Saved models with altered arrays, which are checked when the state is set, since kernels use them unchecked."""
 
+import copy
 import pickle
 import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from sklearn_crf import RegressionTreeField
+from sklearn_crf import (
+    TRWCRF,
+    DenseCRF,
+    DRFClassifier,
+    Example,
+    MultiConditionalMFA,
+    RegressionTreeField,
+    RegressionTreeFieldClassifier,
+)
+from sklearn_crf.potentials import PairwiseTables, Segments
 from sklearn_crf.rtf import Splits
 
 
@@ -106,3 +117,90 @@ def test_whole_trees_are_loaded(fitted):
     model, X = fitted
     assert all(len(tree["leaf"]) > 1 for tree in model.trees_[:2])
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
+
+
+def chains():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=(8, 5))
+    return np.eye(3)[y] + rng.normal(size=(8, 5, 3)), y
+
+
+def fit_chains():
+    return TRWCRF(pairwise=PairwiseTables("full", boundary_weights=True), max_iter=3).fit(*chains())
+
+
+def fit_binary_images():
+    X, y = chains()
+    return DRFClassifier(class_weight="balanced", max_iter=3).fit(X[:, np.newaxis], y[:, np.newaxis] > 1)
+
+
+def fit_sparse():
+    X, y = chains()
+    return TRWCRF(weights="seen", max_iter=3).fit([sp.csr_matrix(np.round(x)) for x in X], y)
+
+
+def fit_segments():
+    return TRWCRF(pairwise=PairwiseTables(segments=Segments(max_duration=2)), max_iter=3).fit(*chains())
+
+
+def fit_factors():
+    X, y = chains()
+    return DRFClassifier(max_iter=3).fit([Example(x, [[0, 1]], factors={"t": [[0, 1, 3]]}) for x in X], y)
+
+
+def fit_mixture():
+    X, y = chains()
+    return MultiConditionalMFA(max_iter=3).fit(X.reshape(-1, 3), y.ravel())
+
+
+def fit_tree_classifier():
+    X, y = chains()
+    return RegressionTreeFieldClassifier(max_depth=1, max_iter=2).fit(X, y)
+
+
+def fit_dense():
+    X, y = chains()
+    X = np.concatenate([X, X[..., :1]], axis=-1)[:, np.newaxis]
+    return DenseCRF(max_iter=2, image_channels=1).fit(X, y[:, np.newaxis])
+
+
+WEIGHTS = {
+    fit_chains: ("classes_", "coef_", "intercept_", "edge_coef_", "boundary_coef_"),
+    fit_binary_images: ("classes_", "coef_", "intercept_", "edge_coef_", "decision_weight_"),
+    fit_sparse: ("classes_", "coef_", "intercept_", "edge_coef_"),
+    fit_segments: ("classes_", "coef_", "intercept_", "edge_coef_", "duration_coef_"),
+    fit_factors: ("classes_", "coef_", "intercept_", "edge_coef_"),
+    fit_mixture: ("classes_", "class_prior_", "weights_", "means_", "loadings_", "noise_variance_"),
+    fit_tree_classifier: ("classes_", "channel_centre_", "channel_scale_", "channel_range_"),
+    fit_dense: ("classes_", "compatibility_"),
+}
+
+
+def wrong_indices(matrix, index):
+    matrix = matrix.copy()
+    matrix.indices[:] = index
+    return matrix
+
+
+def list_damaged(name, values):
+    """Yield damaged values of a fitted attribute."""
+    yield from ("x", [[1.0]], np.array(3.0))
+    if name == "classes_":
+        yield values[np.zeros(len(values), int)]
+    elif sp.issparse(values):
+        yield from (values * np.nan, wrong_indices(values, 10**6), wrong_indices(values, -5), values[:-1])
+    else:
+        yield from (values * np.nan, values.astype(str), values.astype(object), values[..., :-1].ravel())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fit", WEIGHTS, ids=lambda fit: fit.__name__)
+def test_damaged_weights_are_not_loaded(fit):
+    whole = fit()
+    assert vars(pickle.loads(pickle.dumps(whole))).keys() == vars(whole).keys()
+    for name in WEIGHTS[fit]:
+        for value in list_damaged(name, getattr(whole, name)):
+            damaged = copy.copy(whole)
+            setattr(damaged, name, value)
+            with pytest.raises(ValueError, match=f"the saved {type(whole).__name__} is damaged"):
+                pickle.loads(pickle.dumps(damaged))
