@@ -79,7 +79,7 @@ def _check_labels(
     if wrong.any():
         node = int(np.argmax(wrong))
         raise ValueError(f"{name}[{node}] is {labels[node]}, but node {node} has {model.n_states[node]} states.")
-    return labels
+    return np.maximum(labels, -1)
 
 
 @check_allowed_states.register

@@ -297,14 +297,15 @@ def _forbid_missing_states(unary: np.ndarray, n_states: np.ndarray) -> tuple:
 @singledispatch
 def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name: str = "labels") -> np.ndarray:
     """Return labels as contiguous int32, after checking that each label is a state of its node."""
-    # labels: (N,); name: argument name for errors; returns: (N,), int32
+    # labels: (N,); name: argument name for errors; returns: (N,), int32, -1 for missing labels
     shape, highest = (model.n_nodes,), model.n_columns - 1
     if not may_miss:
         return as_integers(labels, name, shape=shape, lowest=0, highest=highest, kinds="iub")
     labels = as_integers(labels, name, shape=shape, kinds="iub")
     if labels.max(initial=-1) > highest:
         raise ValueError(f"{name} must lie in 0 to {highest}, or be negative if unknown, found {labels.max()}.")
-    return labels
+    # Callers use -1 as the index of the last entry, and every other negative label would be another entry.
+    return np.maximum(labels, -1)
 
 
 @singledispatch

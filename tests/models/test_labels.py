@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from labelled_calls import CALLS, COST, FACTORS, MARGINALS, MAY_MISS, MODEL, NEGATIVE, RIGHT, WRONG
+from numpy.testing import assert_array_equal
 
-from sklearn_crf.inference import TRWMessagePassing
+from sklearn_crf.inference import JunctionTree, TRWMessagePassing
 from sklearn_crf.models import check_labels, compute_label_excess
 from sklearn_crf.objectives import RelaxedLikelihood, loss_augmented
 
@@ -29,8 +30,20 @@ def test_negative_labels_may_be_missing(name):
 
 
 @pytest.mark.parametrize("model", [MODEL, FACTORS], ids=["pairwise", "factors"])
+def test_all_negative_labels_have_the_same_costs(model):
+    right, *others = (
+        loss_augmented(model, labels, COST)
+        for labels in ([0, -1, 1, -1], [0, -2, 1, -3], np.array([0, -(2**31), 1, -(2**31)], np.int32))
+    )
+    for other in others:
+        if model is MODEL:
+            assert_array_equal(other.unary, right.unary)
+        assert_array_equal(*(JunctionTree().marginals(augmented).unary for augmented in (other, right)))
+
+
+@pytest.mark.parametrize("model", [MODEL, FACTORS], ids=["pairwise", "factors"])
 def test_missing_labels_are_negative(model):
-    assert check_labels(model, [-1, 0, 1, -2], may_miss=True).tolist() == [-1, 0, 1, -2]
+    assert check_labels(model, [-1, 0, 1, -2], may_miss=True).tolist() == [-1, 0, 1, -1]
     with pytest.raises(ValueError, match=r"labels"):
         check_labels(model, [-1, 0, 1, -2])
     with pytest.raises(ValueError, match=r"labels must lie in 0 to 1, or be negative|node 1 has 2 states"):
