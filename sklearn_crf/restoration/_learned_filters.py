@@ -33,7 +33,7 @@ from sklearn_crf.restoration._filter_training import (
 )
 from sklearn_crf.rtf import _tuning as field_tuned
 from sklearn_crf.rtf._prediction import clipped, gather_scored_pixels, is_unknown
-from sklearn_crf.rtf.images._channels import InputSample, match_layout, require_range, require_several
+from sklearn_crf.rtf.images._channels import Channels, InputSample, require_range, require_several
 from sklearn_crf.rtf.images._corruption import choose_noise_levels, require_units, warn_of_other_noise
 
 
@@ -237,16 +237,15 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
     def _split_crops(self, given, target, rng) -> tuple[Crops, Crops | None]:
         """Return sources of training crops and of held-out crops; the latter is None if no image is held out."""
-        n_images, n_held_out = len(given.starts) - 1, 0
+        n_images, n_held_out = len(given.images), 0
         if n_images >= tuned.LEAST_IMAGES and self.validation_fraction > 0:
             n_held_out = max(1, round(self.validation_fraction * n_images))
         order = rng.permutation(n_images)
-        unit = self._estimate_unit(given.planes, target.planes, rng)
+        unit = self._estimate_unit(given.channels.X, target.channels.X, rng)
         parts: list = []
         for chosen in (np.sort(order[n_held_out:]), np.sort(order[:n_held_out])):
-            places = [k for i in chosen for k in range(given.starts[i], given.starts[i + 1])]
-            example, aim = ([images.planes[k] for k in places] for images in (given, target))
-            parts.append(Crops(example, aim, self.corruption, unit) if places else None)
+            example, aim = ([plane for i in chosen for plane in own.images[i]] for own in (given, target))
+            parts.append(Crops(example, aim, self.corruption, unit) if example else None)
         return parts[0], parts[1]
 
     def _estimate_unit(self, given, target, rng) -> float:
@@ -262,7 +261,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     def _attributes(self, stages: Stages, unit: float, target: "_Images", sample: InputSample) -> dict:
         """Return the fitted attributes that predictions need."""
         of_channels = sample.attributes(is_image=True)
-        low, high = (function([function(plane) for plane in target.planes]) for function in (np.min, np.max))
+        low, high = (function([function(plane) for plane in target.channels.X]) for function in (np.min, np.max))
         return {
             "filters_": stages.filters,
             "weights_": stages.weights,
@@ -303,16 +302,15 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         if noise is None and is_of_qualities(self.corruption):
             units = [estimate_table_unit(np.asarray(image, dtype=np.float64)) for image in X]
         elif noise is None:
-            warn_of_other_noise(self.corruption, images.planes)
+            warn_of_other_noise(self.corruption, images.channels.X)
             units = [self.unit_] * len(X)
         elif is_white_noise(self.corruption):
             units = choose_noise_levels(noise, X, field_tuned.LEAST_NOISE * self.unit_)
         else:
             raise ValueError(f"noise requires training with corruption=GaussianNoise(...), got {self.corruption!r}.")
-        units = np.repeat(units, np.diff(images.starts)).tolist()
-        planes = restore_planes(self, images.planes, units)
+        planes = restore_planes(self, images.channels.X, images.channels.of_images(list(units)))
         fitted = {"target_dtype_": self.target_dtype_, "target_range_": self.target_range_, "lattice_ndim_": 2}
-        return images.put_back([clipped(fitted, self.clip, plane) for plane in planes], X)
+        return images.channels.together([clipped(fitted, self.clip, plane) for plane in planes], X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the coefficient of determination over all values.
@@ -351,8 +349,8 @@ def _restore_plane(stages, task, n_threads):
 class _Images(NamedTuple):
     """Images that are split into planes, one plane for each channel."""
 
-    planes: list  # (H, W) each
-    starts: np.ndarray  # (n + 1,), index of the first plane of each image, and the number of planes
+    images: list  # for each image, a list of planes (H, W)
+    channels: Channels  # all planes
     dtype: str
 
     @classmethod
@@ -361,36 +359,28 @@ class _Images(NamedTuple):
         if not (hasattr(given, "__len__") and hasattr(given, "__getitem__")) or not len(given):
             raise ValueError(f"{name} must hold images of shape (H, W) or (H, W, C), got {type(given).__name__}.")
         require_several(given)
-        planes, counts = [], []
+        images, n_colours = [], []
         for i, image in enumerate(given):
             read = as_reals(image, f"{name}[{i}]", np.float64)
             if read.ndim not in (2, 3) or not read.size:
                 raise ValueError(f"{name}[{i}] must have shape (H, W) or (H, W, C), got {read.shape}.")
             if not np.isfinite(read).all():
                 raise ValueError(f"{name}[{i}] contains NaN or infinity: RegressionTreeField fills in missing pixels.")
-            own = [read] if read.ndim == 2 else list(np.moveaxis(read, 2, 0))
-            planes += own
-            counts.append(len(own))
-        return cls(planes, np.concatenate([[0], np.cumsum(counts)]), np.asarray(given[0]).dtype.str)
+            images.append([read] if read.ndim == 2 else list(np.moveaxis(read, 2, 0)))
+            n_colours.append(0 if read.ndim == 2 else read.shape[2])
+        channels = Channels([plane for own in images for plane in own], n_colours)
+        return cls(images, channels, np.asarray(given[0]).dtype.str)
 
     def sample(self) -> InputSample:
         """Return a sample of the values of all channels together."""
-        return InputSample.of([plane[..., np.newaxis] for plane in self.planes])._replace(dtype=self.dtype)
-
-    def put_back(self, planes: list, like: Any) -> Any:
-        """Return planes in the layout of the images that were read."""
-        found = []
-        for x, (start, stop) in zip(like, np.stack([self.starts[:-1], self.starts[1:]], axis=1), strict=True):
-            found.append(planes[start] if np.ndim(x) == 2 else np.stack(planes[start:stop], axis=-1))
-        return match_layout(like, found)
+        return InputSample.of([plane[..., np.newaxis] for plane in self.channels.X])._replace(dtype=self.dtype)
 
 
 def _require_equal_shapes(given, target):
     """Raise ValueError if an image and its target differ in shape."""
-    if len(given.starts) != len(target.starts):
-        raise ValueError(f"X has {len(given.starts) - 1} images, but y has {len(target.starts) - 1}.")
-    for i, (start, stop) in enumerate(zip(given.starts[:-1], given.starts[1:], strict=True)):
-        x, y = given.planes[start:stop], target.planes[target.starts[i] : target.starts[i + 1]]
+    if len(given.images) != len(target.images):
+        raise ValueError(f"X has {len(given.images)} images, but y has {len(target.images)}.")
+    for i, (x, y) in enumerate(zip(given.images, target.images, strict=True)):
         if len(x) != len(y) or x[0].shape != y[0].shape:
             shapes = ["(" + ", ".join(map(str, (*own[0].shape, len(own)))) + ")" for own in (x, y)]
             raise ValueError(f"X[{i}] has shape {shapes[0]}, but y[{i}] has {shapes[1]}: enlarge images first.")

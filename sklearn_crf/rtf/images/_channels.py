@@ -377,7 +377,7 @@ def require_several(X):
 class Channels(NamedTuple):
     """Images in the form that a single-channel field requires, with each channel as a separate image."""
 
-    X: object
+    X: Any
     n_colours: Any  # list: number of channels of each image, 0 without an axis of channels; None if unsplit
 
     @classmethod
