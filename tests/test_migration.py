@@ -102,3 +102,12 @@ def test_both_columns_agree(page, module, data, compare, tmp_path, monkeypatch):
     theirs, ours = (run(code, data()) for code in columns(page))
     if compare is not None:
         compare(theirs, ours)
+
+
+def test_tests_named_in_the_table_of_features_exist():
+    text = (PAGES / "features.rst").read_text(encoding="utf-8")
+    named = re.findall(r"``([\w/]+\.py)``\n       ``(test_\w+)``", text)
+    assert len(named) == len(re.findall(r"^   \* - (?!feature)", text, re.MULTILINE))
+    tests = Path(__file__).resolve().parent
+    for file, test in named:
+        assert re.search(rf"^def {test}\(", (tests / file).read_text(encoding="utf-8"), re.MULTILINE), (file, test)
