@@ -441,6 +441,10 @@ def unite_batches(batches, as_lattice=False):
         _in_order(_types([example.edge_type for example in examples], [own.n_edges for own in graphs]), order),
         stacked([example.n_states for example in examples]),
     )
+    runs = [each.run_features for each in examples]
+    if runs[0] is not None:
+        joined = type(runs[0])(*map(stacked, zip(*runs, strict=True)))
+        example = replace_fields(example, run_features=joined)
     sizes = np.concatenate([np.diff(batch.node_ptr) for batch in batches])
     return Batch(
         example,

@@ -88,6 +88,9 @@ class Example:
     array([1, 1, 0])
     """
 
+    #: Features of runs of nodes, a named tuple of arrays that potentials of segments define, or None
+    run_features: Any = None
+
     def __init__(
         self,
         node_features: Any,

@@ -234,6 +234,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     duration_coef_ : ndarray of shape (n_classes, max_duration) or None
         Scores of the durations of runs of each label, with ``segments`` of
         :class:`~sklearn_crf.potentials.PairwiseTables`; the last is for all longer runs, too.
+    segment_coef_ : ndarray of shape (n_classes, n_run_features) or None
+        Weights of the features of runs of each label, with ``features`` of
+        :class:`~sklearn_crf.potentials.Segments`.
     n_edge_types_ : int
         Number of edge types that have weights. Only for sparse edge features.
     factor_coef_ : dict of str to ndarray of shape (n_factor_features, n_listed + 1)

@@ -259,6 +259,8 @@ class FittedField(FieldParameters):
         if labels is not None or name != "evidence":
             known = self.encode_y(labels, encoded, name, allow_unknown=allow_unknown)
         prepare = potentials.prepare_once if potentials.by_columns else encoding.tie_constant_edges
+        if self.layout.segments is not None:
+            prepare = self.layout.segments.feature_kinds.added_to(prepare, encoded.has_boundaries)
         options |= self._choose_joined_packing(encoded, joined_by)
         batches = encoding.make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, self.weights(potentials)

@@ -147,6 +147,8 @@ class TrainingExamples:
             if whole is None and not any(np.any(own[known >= 0]) for own, known in zip(counts, labels, strict=True)):
                 raise ValueError("class_weight times sample_weight and node_weight is 0 for every labelled node.")
         prepare = preparation(self.encoded if whole is None else whole)
+        if plan.layout.segments is not None:
+            prepare = plan.layout.segments.feature_kinds.added_to(prepare, self.encoded.has_boundaries)
         packing = self._packing(plan) if packing is None else packing
         if weight is not None and np.ptp(weight):
             # Examples of different weights need separate tables. With sparse edge features, each edge has one anyway.
@@ -280,7 +282,7 @@ def build_training_potentials(layout, encoded, classes, batches):
             raise ValueError(
                 "segments do not support examples with factors besides nodes and edges: use segments=None."
             )
-        return SegmentPotentials(pairwise, layout.segments)
+        return SegmentPotentials(pairwise, layout.segments, layout.segments.feature_kinds.count(encoded))
     if not encoded.has_factors:
         return pairwise
     types = collect_factor_types(encoded.items, batches, len(classes))

@@ -120,7 +120,8 @@ def _label_segments(model: SegmentModel, gain: np.ndarray, n_threads: int) -> np
         return labels
     graph = model.graph
     durations = np.where(np.isneginf(model.durations), -np.inf, 0.0)
-    constraints = replace(model, pairwise=_replace_scores_by_gains(model.pairwise, gain), durations=durations)
+    pairwise = _replace_scores_by_gains(model.pairwise, gain)
+    constraints = replace(model, pairwise=pairwise, durations=durations, ends=None, spans=None)
     allowed = SegmentInference().map(constraints, n_threads=n_threads).labels
     in_broken = np.bincount(graph.component, is_broken, graph.n_components)[graph.component] > 0
     return np.where(in_broken, allowed, labels)

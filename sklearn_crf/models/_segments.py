@@ -25,6 +25,8 @@ class SegmentStatistics(NamedTuple):
     unary: np.ndarray  # (N, K)
     tables: np.ndarray  # (T, R, K, K), float64
     durations: np.ndarray  # (S, K, D), float64
+    ends: np.ndarray  # (2, N, K), or (0, N, K)
+    spans: np.ndarray  # (N, D - 1, K), or (N, 0, K)
 
     def minus(self, other: "SegmentStatistics") -> "SegmentStatistics":
         """Return ``self - other``, component by component."""
@@ -32,7 +34,8 @@ class SegmentStatistics(NamedTuple):
 
     def scaled(self, unary_scale: Any, scale: Any) -> "SegmentStatistics":
         """Return the statistics, with unary statistics multiplied by ``unary_scale`` and all others by ``scale``."""
-        return SegmentStatistics(self.unary * unary_scale, self.tables * scale, self.durations * scale)
+        of_runs = self.ends * unary_scale, self.spans * np.reshape(unary_scale, (-1, 1, 1))
+        return SegmentStatistics(self.unary * unary_scale, self.tables * scale, self.durations * scale, *of_runs)
 
 
 class Runs(NamedTuple):
@@ -67,10 +70,12 @@ class SegmentModel(ChecksPickles):
 
     .. math::
         \mathrm{score}(y) = \mathrm{score}_{\mathrm{pairwise}}(y)
-            + \sum_{\mathrm{runs}\ r} \delta_{c_r, k_r, \min(d_r, D)}
+            + \sum_{\mathrm{runs}\ r} \bigl( \delta_{c_r, k_r, \min(d_r, D)} + f_{b_r, k_r} + l_{e_r, k_r}
+            + s_{b_r, d_r, k_r} \bigr)
 
-    A run is a maximal sequence of consecutive nodes with one label :math:`k_r`; it has :math:`d_r` nodes. Labels thus
-    determine the runs. All runs of at least D nodes have the last score.
+    A run is a maximal sequence of consecutive nodes with one label :math:`k_r`; it has :math:`d_r` nodes from
+    :math:`b_r` to :math:`e_r`. Labels thus determine the runs. All runs of at least D nodes have the last score of
+    durations, and no score :math:`s`.
 
     Parameters
     ----------
@@ -84,6 +89,10 @@ class SegmentModel(ChecksPickles):
     min_duration : int, default=1
         Runs of fewer nodes are forbidden, except at the first and the last node of a chain, where a run may be cut off.
         At most D.
+    ends : array-like of shape (2, N, K), optional
+        Scores :math:`f` of the first node and :math:`l` of the last node of a run; stored as (0, N, K) if None.
+    spans : array-like of shape (N, D - 1, K), optional
+        Scores :math:`s` of the runs of 1, 2, ..., D - 1 nodes that begin at each node; stored as (N, 0, K) if None.
 
     Raises
     ------
@@ -95,6 +104,8 @@ class SegmentModel(ChecksPickles):
     durations: np.ndarray
     duration_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
     min_duration: int = 1
+    ends: Any = None  # None when given, never when read
+    spans: Any = None  # None when given, never when read
 
     def __post_init__(self) -> None:
         if self.graph.chain_ptr is None and self.n_nodes:
@@ -113,6 +124,13 @@ class SegmentModel(ChecksPickles):
         object.__setattr__(
             self, "min_duration", as_integer(self.min_duration, "min_duration", lowest=1, highest=durations.shape[2])
         )
+        n, k = self.n_nodes, self.n_columns
+        for name, shape, none in (("ends", (2, n, k), (0, n, k)), ("spans", (n, durations.shape[2] - 1, k), (n, 0, k))):
+            given = getattr(self, name)
+            scores = np.zeros(none, self.dtype) if given is None else as_scores(given, name, self.dtype)
+            if scores.shape not in (shape, none):
+                raise ValueError(f"{name} must have shape {shape}, got {scores.shape}.")
+            object.__setattr__(self, name, np.ascontiguousarray(scores))
 
     @property
     def graph(self) -> Graph:
@@ -154,6 +172,17 @@ class SegmentModel(ChecksPickles):
         """Return the state of each run, and the column of its duration in the table of durations."""
         return runs.label, np.minimum(runs.length, self.durations.shape[2]) - 1
 
+    def locate_spans(self, runs: Runs) -> tuple[np.ndarray, ...]:
+        """Return the indices in ``spans`` of the runs that have a score there."""
+        scored = runs.length <= self.spans.shape[1]
+        return runs.first[scored], runs.length[scored] - 1, runs.label[scored]
+
+    def locate_ends(self, runs: Runs) -> tuple[np.ndarray, ...]:
+        """Return the indices in ``ends`` of the first nodes of all runs, followed by the indices of the last nodes."""
+        part = np.repeat(np.arange(len(self.ends)), len(runs.first))
+        node = np.concatenate((runs.first, runs.first + runs.length - 1))[: len(part)]
+        return part, node, np.tile(runs.label, len(self.ends))
+
 
 def count_durations(model: SegmentModel, labels: np.ndarray, group: np.ndarray, n_groups: int) -> np.ndarray:
     """Count the runs of each state and duration, separately for each group of chains."""
@@ -176,6 +205,9 @@ def _compute_score_terms(model: SegmentModel, labels: ArrayLike) -> np.ndarray:
     runs = find_label_runs(labels, model.chain_ptr)
     scores = model.durations[(model.duration_type[runs.chain], *model.locate_duration_cells(runs))]
     terms[runs.first] += np.where(mark_short_runs(runs, model.chain_ptr, model.min_duration), -np.inf, scores)
+    at_ends, in_spans = model.locate_ends(runs), model.locate_spans(runs)
+    np.add.at(terms, at_ends[1], model.ends[at_ends])
+    terms[in_spans[0]] += model.spans[in_spans]
     return terms
 
 
@@ -184,7 +216,11 @@ def _compute_labeling_statistics(model: SegmentModel, labels: ArrayLike) -> Segm
     labels = check_labels(model, labels)
     durations = count_durations(model, labels, model.duration_type, len(model.durations))
     counted = compute_labeling_statistics(model.pairwise, labels)
-    return SegmentStatistics(counted.unary, counted.tables, durations)
+    ends, spans = np.zeros_like(model.ends), np.zeros_like(model.spans)
+    runs = find_label_runs(labels, model.chain_ptr)
+    ends[model.locate_ends(runs)] = 1
+    spans[model.locate_spans(runs)] = 1
+    return SegmentStatistics(counted.unary, counted.tables, durations, ends, spans)
 
 
 @clamped.register

@@ -9,7 +9,15 @@ from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference
 from sklearn_crf.inference._results import as_finite
-from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, Statistics, check_labels, clamped
+from sklearn_crf.models import (
+    FactorGraph,
+    PairwiseModel,
+    SegmentModel,
+    SegmentStatistics,
+    Statistics,
+    check_labels,
+    clamped,
+)
 
 
 def check_loss(found, model, labels, *arguments, **options):
@@ -21,7 +29,7 @@ def check_loss(found, model, labels, *arguments, **options):
     if isinstance(model, FactorGraph):
         names = ("log_table", "table_default")
     elif isinstance(model, SegmentModel):
-        names = ("unary", "tables", "durations")
+        names = SegmentStatistics._fields
     values = {
         name: as_finite(getattr(found.statistics, name, None), f"statistics.{name}", getattr(model, name).shape, None)
         for name in names

@@ -1,6 +1,6 @@
 """Conversion between the fitted attributes of an estimator and flat weight vectors."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,8 +37,11 @@ class WeightLayout(NamedTuple):
     def attributes(self, potentials, flat):
         """Convert a flat weight vector to fitted attributes."""
         if isinstance(potentials, SegmentPotentials):
-            pairwise, durations = potentials.unpack(flat)
-            return self.attributes(potentials.pairwise, pairwise) | {"duration_coef_": np.array(durations)}
+            pairwise, durations, features = potentials.unpack(flat)
+            own = {"duration_coef_": np.array(durations)}
+            if features.size:
+                own["segment_coef_"] = np.array(features)
+            return self.attributes(potentials.pairwise, pairwise) | own
         if not isinstance(potentials, FactorPotentials):
             none: dict[str, dict] = {name: {} for name in _FACTOR_ATTRIBUTES} if self.takes_factors else {}
             return self._build_pairwise_attributes(potentials, flat) | none
@@ -55,7 +58,7 @@ class WeightLayout(NamedTuple):
             intercept = np.zeros((potentials.n_node_types, potentials.n_columns))
         kept = self._shape_kept_coef(potentials, coef)
         attributes = dict(zip(("coef_", "boundary_coef_"), self._split_boundaries(kept, potentials), strict=True))
-        attributes["duration_coef_"] = None
+        attributes |= {"duration_coef_": None, "segment_coef_": None}
         attributes["intercept_"] = (intercept[0] if potentials.n_node_types == 1 else intercept).copy()
         if isinstance(potentials, SparseEdgePotentials):
             edge_coef = potentials.edge_pairs.matrix(edge_coef)
@@ -99,7 +102,8 @@ class WeightLayout(NamedTuple):
         """Build the potentials for the fitted weights of a field and the features of an encoded X."""
         pairwise = self._build_fitted_pairwise(field, encoded)
         if self.segments is not None:
-            return SegmentPotentials(pairwise, self.segments)
+            coef = _get_segment_coef(field)
+            return SegmentPotentials(pairwise, self.segments, coef.shape[1])
         has_factors = encoded is not None and encoded.has_factors
         if not self.takes_factors or not (has_factors or _get_factor_coef(field)):
             return pairwise
@@ -139,7 +143,8 @@ class WeightLayout(NamedTuple):
     def flat(self, field, potentials):
         """Convert the fitted weights to a flat vector for potentials, which may come from other training data."""
         if isinstance(potentials, SegmentPotentials):
-            return np.concatenate((self._flatten_pairwise(field, potentials.pairwise), field.duration_coef_.ravel()))
+            of_runs = field.duration_coef_, _get_segment_coef(field)
+            return np.concatenate([self._flatten_pairwise(field, potentials.pairwise), *map(np.ravel, of_runs)])
         if not isinstance(potentials, FactorPotentials):
             return self._flatten_pairwise(field, potentials)
         parts, fitted = [self._flatten_pairwise(field, potentials.pairwise)], _build_fitted_types(field)
@@ -193,6 +198,12 @@ _FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")
 def _get_factor_coef(field):
     """Return the fitted weights of each factor type, or an empty dict if learning did not support factors."""
     return getattr(field, "factor_coef_", {})
+
+
+def _get_segment_coef(field: Any) -> np.ndarray:
+    """Return the fitted weights of features of runs, (K, P), where P may be 0."""
+    coef = getattr(field, "segment_coef_", None)
+    return np.zeros((len(field.classes_), 0)) if coef is None else coef
 
 
 def _build_fitted_types(field):

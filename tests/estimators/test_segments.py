@@ -1,7 +1,8 @@
 """Classifiers with scores of the durations of runs of a label."""
 
 import pickle
-from itertools import groupby
+from dataclasses import replace
+from itertools import groupby, product
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ import scipy.sparse as sp
 from finite_differences import five_point
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
-from segment_reference import enumerated, score_of
+from segment_reference import enumerated, runs_of_all, score_of
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier, Shards
-from sklearn_crf.encoding import encode_X, encode_y, make_batches
+from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
+from sklearn_crf.graphs import lattice
 from sklearn_crf.inference.exact._segments import SegmentInference
+from sklearn_crf.models import PairwiseModel, SegmentModel
 from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SoftmaxMargin
 from sklearn_crf.potentials import LinearPotentials, PairwiseTables, SegmentPotentials, Segments, make_pairwise_form
 
@@ -74,8 +77,8 @@ def test_log_likelihood_and_probabilities_equal_enumeration():
     short = [x[:5] for x in X_TEST[:3]]
     field = TRWCRF(pairwise=with_segments(4)).fit(X, Y)
     for x, labels, model in zip(short, field.predict(short), field.models(short), strict=True):
-        _, _, log_z, unary, *_ = enumerated(model)
-        assert_allclose(field.predict_proba([x])[0], unary, atol=1e-10)
+        _, _, log_z, expected = enumerated(model)
+        assert_allclose(field.predict_proba([x])[0], expected.unary, atol=1e-10)
         assert field.log_likelihood([x], [labels]).values[0] == pytest.approx(score_of(model, labels) - log_z)
     drawn = field.sample(short, 2, random_state=0)
     assert np.shape(drawn[0]) == (2, 5) or len(drawn) == 2
@@ -256,3 +259,171 @@ def test_solvers_of_margins_agree(solver):
     field = M3NClassifier(**options, solver=solver).fit(few, labels)
     assert_allclose(field.loss_curve_[-1], exact.loss_curve_[-1], rtol=0.01)
     assert_allclose(field.duration_coef_, exact.duration_coef_, atol=0.02)
+
+
+def shape_of_runs(x, first, last):
+    """Return the largest value in a run, its first difference and its squared duration."""
+    x = x.toarray() if sp.issparse(x) else x
+    largest = np.array([x[a : b + 1, 0].max() for a, b in zip(first, last, strict=True)])
+    return np.column_stack([largest, x[last, 0] - x[first, 0], ((last - first + 1) / 10.0) ** 2])
+
+
+def sparse_shape_of_runs(x, first, last):
+    return sp.csr_matrix(np.round(shape_of_runs(x, first, last)))
+
+
+FEATURES = ["mean", "ends", shape_of_runs, sparse_shape_of_runs, ["ends", "mean", shape_of_runs, sparse_shape_of_runs]]
+
+
+def plain_run_features(x, features, n_durations, first, last):
+    """Return the features of one run in the order of the weights, computed by a plain loop."""
+    given = features if isinstance(features, list) else [features]
+    parts = []
+    if "mean" in given:
+        parts.append(x[first : last + 1].sum(axis=0) / min(last - first + 1, n_durations))
+    if "ends" in given:
+        parts += [x[first], x[last]]
+    for function in given:
+        if callable(function):
+            found = function(x, np.array([first]), np.array([last]))
+            found = (found.toarray() if sp.issparse(found) else found)[0]
+            parts.append(found if last - first + 1 < n_durations else 0 * found)
+    return np.concatenate(parts)
+
+
+def add_plain_run_scores(model, x, field):
+    """Return the score of a labeling by the model without features of runs, plus the scores of its features."""
+    segments = field.pairwise.segments
+
+    def score(labels):
+        total = score_of(replace(model, ends=None, spans=None), labels)
+        if segments.features is not None:
+            for _, label, first, length, _ in runs_of_all(model, labels):
+                own = plain_run_features(x, segments.features, segments.max_duration, first, first + length - 1)
+                total += own @ field.segment_coef_[label]
+        return total
+
+    return score
+
+
+@pytest.mark.parametrize("boundaries", [False, True])
+@pytest.mark.parametrize("features", FEATURES, ids=["mean", "ends", "dense", "sparse", "all"])
+def test_scores_of_run_features_equal_plain_loops(features, boundaries):
+    tables = PairwiseTables("full", segments=Segments(3, features=features), boundary_weights=boundaries)
+    field = TRWCRF(pairwise=tables, C=0.1, max_iter=30, tol=0.1).fit(X, Y)
+    copied = pickle.loads(pickle.dumps(field))
+    for x in (X_TEST[0][:5], X_TEST[1][20:25]):
+        labelings = np.array(list(product(range(3), repeat=5)))
+        nodes = x @ field.coef_.T + field.intercept_
+        if boundaries:
+            nodes[0] += field.boundary_coef_[0]
+            nodes[-1] += field.boundary_coef_[1]
+        pairwise = PairwiseModel(lattice((5,)), nodes, [field.edge_coef_.reshape(3, 3)])
+        score = add_plain_run_scores(SegmentModel(pairwise, field.duration_coef_), x, field)
+        scores = np.array([score(labels) for labels in labelings])
+        log_z = logsumexp(scores)
+        expected = [[np.exp(scores[labelings[:, s] == k] - log_z).sum() for k in range(3)] for s in range(5)]
+        assert_allclose(field.predict_proba([x])[0], expected, atol=1e-9)
+        assert_allclose(copied.predict_proba([x])[0], expected, atol=1e-9)
+        assert field.log_likelihood([x], [labelings[7]]).values[0] == pytest.approx(scores[7] - log_z)
+
+
+@pytest.mark.parametrize("features", FEATURES, ids=["mean", "ends", "dense", "sparse", "all"])
+@pytest.mark.parametrize("is_partial", [False, True])
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_gradient_with_run_features(features, is_partial, scale):
+    rng = np.random.default_rng(0)
+    data = [rng.normal(size=(n, 2)) for n in (5, 1, 7)]
+    y = [rng.integers(3, size=len(x)) for x in data]
+    encoded = encode_X(data, edge_features="constant")
+    if is_partial:
+        y[0][1:3] = -1
+    labels = encode_y(y, encoded, missing_label=-1, classes=range(3)).labels
+    segments = Segments(4, features=features)
+    prepare = segments.feature_kinds.added_to(tie_constant_edges, has_boundaries=False)
+    batches = make_batches(encoded, labels, np.array([1.0, 2.0, 0.5]), prepare=prepare)
+    linear = LinearPotentials(2, 3, make_pairwise_form("full", 3))
+    potentials = SegmentPotentials(linear, segments, segments.feature_kinds.count(encoded))
+    risk = EmpiricalRisk(Likelihood(SegmentInference()), potentials, batches)
+    coef = scale * rng.normal(size=potentials.n_coef)
+    # At large scores, one labeling has all the probability, and the value is linear around the weights.
+    numeric = five_point(lambda w: risk.value_grad(w).value, coef)
+    assert_allclose(risk.value_grad(coef).gradient, numeric, atol=1e-6 if scale == 1 else 1e-4)
+
+
+def trends(n, seed):
+    """Return noisy values that rise in runs of label 0, fall in runs of label 1, and stay the same in those of 2."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n):
+        labels = (rng.integers(3) + np.cumsum(rng.integers(1, 3, size=7))) % 3
+        sizes = rng.integers(4, 9, size=7)
+        parts = [{0: 1, 1: -1, 2: 0}[k] * np.linspace(-1, 1, size) for k, size in zip(labels, sizes, strict=True)]
+        y.append(np.repeat(labels, sizes))
+        X.append((np.concatenate(parts) + rng.normal(scale=0.3, size=sizes.sum()))[:, np.newaxis])
+    return X, y
+
+
+@pytest.mark.parametrize("features", ["ends", shape_of_runs], ids=["ends", "dense"])
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_run_features_help(kind, features):
+    (values, labels), test = trends(30, 0), trends(30, 1)
+    field = kind(pairwise=with_segments(10, features=features)).fit(values, labels)
+    plain = kind(pairwise=with_segments(10)).fit(values, labels)
+    assert field.score(*test) > plain.score(*test) + 0.1
+    assert field.segment_coef_.shape == (3, 2 if features == "ends" else 3)
+    assert plain.segment_coef_ is None
+
+
+def test_forms_of_input_agree_with_run_features():
+    options = {"pairwise": with_segments(6, min_duration=2, features=["mean", "ends", shape_of_runs]), "tol": 1e-5}
+    few, y = [x[:30] for x in X[:12]], [labels[:30] for labels in Y[:12]]
+    dense = TRWCRF(**options, warm_start=True).fit(few, y)
+    inputs = {
+        "array": (np.stack(few), np.stack(y)),
+        "sparse": ([sp.csr_matrix(x) for x in few], y),
+        "examples": ([Example(x, np.column_stack([np.arange(29), np.arange(1, 30)])) for x in few], y),
+        "shards": (Shards.from_arrays([(few[:5], y[:5]), (few[5:], y[5:])]), None),
+        "single precision": ([x.astype(np.float32) for x in few], y),
+    }
+    for name, (given, labels) in inputs.items():
+        field = TRWCRF(**options, edge_features="constant").fit(given, labels)
+        assert_allclose(field.segment_coef_, dense.segment_coef_, atol=5e-3, err_msg=name)
+    weight = [2, 1] * 6
+    once = TRWCRF(**options).fit(few, y, sample_weight=weight)
+    twice = TRWCRF(**options).fit(few + few[::2], y + y[::2])
+    assert_allclose(once.segment_coef_, twice.segment_coef_, atol=5e-3)
+    online = TRWCRF(**options).partial_fit(few, y, classes=range(3))
+    assert online.partial_fit(few, y).segment_coef_.shape == (3, 12)
+    partial = [np.where(np.arange(30) % 5 == 0, -1, labels) for labels in y]
+    for kind in CLASSIFIERS:
+        assert kind(**options | {"tol": 0.01}, missing_label=-1).fit(few, partial).score(few, y) > 0.6
+    n_iter = dense.n_iter_
+    assert dense.fit(few, y).n_iter_ < n_iter
+
+
+@pytest.mark.parametrize("solver", ["frank_wolfe", "bmrm", "one_slack", "cutting_plane"])
+def test_solvers_of_margins_agree_with_run_features(solver):
+    few, labels = [x[:15] for x in X[:6]], [y[:15] for y in Y[:6]]
+    segments = with_segments(4, features=["mean", "ends", shape_of_runs])
+    options = {"pairwise": segments, "C": 0.01, "tol": 1e-3, "max_iter": 3000, "random_state": 0}
+    exact = M3NClassifier(**options, solver="bmrm").fit(few, labels)
+    field = M3NClassifier(**options, solver=solver).fit(few, labels)
+    assert_allclose(field.loss_curve_[-1], exact.loss_curve_[-1], rtol=0.01)
+    assert_allclose(field.segment_coef_, exact.segment_coef_, atol=0.03)
+
+
+def test_wrong_run_features():
+    def fit(features, n_durations=4):
+        return TRWCRF(pairwise=with_segments(n_durations, features=features)).fit(X, Y)
+
+    for wrong in ("median", ["mean", "x"], [3]):
+        with pytest.raises(ValueError, match="features of segments must be 'mean', 'ends' or callables, got"):
+            fit(wrong)
+    with pytest.raises(ValueError, match="need a max_duration of at least 2, got 1"):
+        fit(shape_of_runs, 1)
+    with pytest.raises(ValueError, match=r"must return an array of shape \(n_runs, n_features\), with n_runs = 1"):
+        fit(lambda x, first, last: np.zeros(len(first)))
+    with pytest.raises(ValueError, match="must return finite numbers, found NaN or infinity"):
+        fit(lambda x, first, last: np.full((len(first), 1), np.nan))
+    assert fit("mean", 1).segment_coef_.shape == (3, 3)

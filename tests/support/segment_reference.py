@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf.graphs import build_disjoint_union, lattice
-from sklearn_crf.models import PairwiseModel, SegmentModel
+from sklearn_crf.models import PairwiseModel, SegmentModel, SegmentStatistics
 
 
 def random_segments(
@@ -22,6 +22,7 @@ def random_segments(
     n_edge_features=None,
     n_edge_types=1,
     min_duration=1,
+    scores_runs=False,
 ):
     """Return a segment model of chains with random scores, a fraction of which are -inf."""
     rng = np.random.default_rng(seed)
@@ -42,7 +43,10 @@ def random_segments(
         edge_weight=weight,
     )
     types = rng.integers(n_types, size=len(sizes))
-    return SegmentModel(pairwise, scores(n_types, n_states, n_durations), types, min_duration)
+    durations = scores(n_types, n_states, n_durations)
+    n = graph.n_nodes
+    ends, spans = (scores(2, n, n_states), scores(n, n_durations - 1, n_states)) if scores_runs else (None, None)
+    return SegmentModel(pairwise, durations, types, min_duration, ends, spans)
 
 
 def score_of(model, labels):
@@ -54,35 +58,46 @@ def score_of(model, labels):
         total += float(model.unary[s, label])
     for e, (i, j) in enumerate(model.graph.edges.tolist()):
         total += float(weight[e] @ tables[model.pairwise.edge_type[e], :, labels[i], labels[j]])
-    for kind, label, length, is_inside in runs_of_all(model, labels):
+    for kind, label, first, length, is_inside in runs_of_all(model, labels):
         if is_inside and length < model.min_duration:
             return -np.inf
         total += float(model.durations[kind, label, min(length, model.durations.shape[2]) - 1])
+        if len(model.ends):
+            total += float(model.ends[0, first, label]) + float(model.ends[1, first + length - 1, label])
+        if length <= model.spans.shape[1]:
+            total += float(model.spans[first, length - 1, label])
     return total
 
 
 def runs_of_all(model, labels):
-    """Yield the table of durations, the label and the number of nodes of every run, and whether it touches no end."""
+    """Yield the table of durations, label, first node and length of every run, and whether it touches no end."""
     ptr = model.graph.chain_ptr
     for kind, start, stop in zip(model.duration_type, ptr[:-1], ptr[1:], strict=True):
         lengths = [(label, len(list(run))) for label, run in groupby(labels[start:stop])]
         for k, (label, length) in enumerate(lengths):
-            yield kind, label, length, 0 < k < len(lengths) - 1
+            yield kind, label, start, length, 0 < k < len(lengths) - 1
+            start += length
 
 
 def enumerated(model):
-    """Return the labelings, their scores, log Z, and the marginals of nodes, tables and durations."""
+    """Return the labelings, their scores, log Z, and the marginals as SegmentStatistics."""
     labelings = np.array(list(product(range(model.n_columns), repeat=model.n_nodes)))
     scores = np.array([score_of(model, labels) for labels in labelings])
     log_z = logsumexp(scores)
-    unary, durations = np.zeros(model.unary.shape), np.zeros(model.durations.shape)
-    tables, weight = np.zeros(model.tables.shape), model.pairwise.edge_weight
+    names = SegmentStatistics._fields
+    unary, tables, durations, ends, spans = (np.zeros(getattr(model, name).shape) for name in names)
+    weight = model.pairwise.edge_weight
     weight = np.ones((model.graph.n_edges, 1)) if weight is None else weight
     shares = np.exp(scores - log_z) if log_z > -np.inf else np.zeros(len(scores))
     for labels, p in zip(labelings, shares, strict=True):
         unary[np.arange(len(labels)), labels] += p
         for e, (i, j) in enumerate(model.graph.edges.tolist()):
             tables[model.pairwise.edge_type[e], :, labels[i], labels[j]] += p * weight[e]
-        for kind, label, length, _ in runs_of_all(model, labels):
+        for kind, label, first, length, _ in runs_of_all(model, labels):
             durations[kind, label, min(length, durations.shape[2]) - 1] += p
-    return labelings, scores, log_z, unary, tables, durations
+            if len(ends):
+                ends[0, first, label] += p
+                ends[1, first + length - 1, label] += p
+            if length <= spans.shape[1]:
+                spans[first, length - 1, label] += p
+    return labelings, scores, log_z, SegmentStatistics(unary, tables, durations, ends, spans)

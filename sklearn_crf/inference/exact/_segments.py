@@ -13,15 +13,16 @@ from sklearn_crf.models import SegmentModel, SegmentStatistics, score
 
 
 class SegmentInference(Inference):
-    r"""Exact inference on chains that score the durations of runs (semi-Markov chains).
+    r"""Exact inference on chains that score the durations and other properties of runs (semi-Markov chains).
 
     .. math::
         \beta_s(k) = \sum_{e \ge s} \exp\Bigl( \sum_{t = s}^{e} u_t(k) + \sum_{t = s + 1}^{e} \theta_t(k, k)
-            + \delta_{k, \min(e - s + 1, D)} \Bigr) \sum_{l \ne k} \exp(\theta_{e + 1}(k, l)) \, \beta_{e + 1}(l)
+            + \delta_{s, e, k} \Bigr) \sum_{l \ne k} \exp(\theta_{e + 1}(k, l)) \, \beta_{e + 1}(l)
 
     :math:`\beta_s(k)` sums over all labelings of the nodes from s on in which a run of label k begins at s, with a
-    maximum in place of the sum for the best labeling. The runs that are still open are kept by their durations up to D,
-    so a node takes O(K (K + D)) time. Memory is O(K) for each node, plus O(K D). All sums are log-sum-exp.
+    maximum in place of the sum for the best labeling. :math:`\delta_{s, e, k}` is the score of the run itself. The runs
+    that are still open are kept by their durations up to D, so a node takes O(K (K + D)) time. Memory is O(K) for each
+    node, plus O(K D). All sums are log-sum-exp.
 
     Source: S. Sarawagi, W. Cohen. Semi-Markov conditional random fields for information extraction. NIPS 2004.
     """
@@ -42,10 +43,11 @@ class SegmentInference(Inference):
         n_sums = model.tables.size + model.durations.size
         fields = _gather_kernel_arrays(model, n_sums)
         sums = np.zeros((max(len(fields[-1]) - 1, 1), n_sums))
-        self._call(segment_marginals, model, fields, unary, terms, sums, n_threads)
+        ends, spans = np.empty_like(model.ends), np.zeros_like(model.spans)
+        self._call(segment_marginals, model, fields, unary, ends, spans, terms, sums, n_threads)
         tables, durations = np.split(sums[0], [model.tables.size])
         statistics = SegmentStatistics(
-            unary, tables.reshape(model.tables.shape), durations.reshape(model.durations.shape)
+            unary, tables.reshape(model.tables.shape), durations.reshape(model.durations.shape), ends, spans
         )
         return Marginals(unary, statistics, float(terms.sum()), terms, bound="exact", n_iter=1)
 
@@ -83,6 +85,8 @@ def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:
         weight,
         model.durations.astype(np.float64, copy=False),
         model.duration_type,
+        model.ends,
+        model.spans,
         model.min_duration,
         np.unique(np.searchsorted(ptr, wanted)).astype(np.int64, copy=False),
     )

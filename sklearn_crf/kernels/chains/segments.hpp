@@ -30,6 +30,8 @@ struct SegmentChains {
     const Real* edge_weight;  // (E, R), or null for ones
     const double* durations;  // (S, K, D) scores of runs of 1, 2, ... nodes; the last also holds for all longer runs
     const i32* duration_type;  // (n_chains,)
+    const Real* ends;  // (2, N, K) scores of the first and of the last node of runs, or null
+    const Real* spans;  // (N, D - 1, K) scores of the runs of 1, 2, ... nodes that begin at each node, or null
     i64 least;  // runs of fewer nodes are forbidden, except at the ends of a chain, where runs may be cut off
     const i64* blocks;  // (n_blocks + 1,) first chain of each block of work
     i64 n_blocks;
@@ -64,6 +66,13 @@ public:
 
     double own(i64 s, i64 a) const { return double(c.unary[(first + s) * K + a]); }
 
+    double begins(i64 s, i64 a) const { return c.ends ? double(c.ends[(first + s) * K + a]) : 0.0; }
+    double ends(i64 s, i64 a) const { return c.ends ? double(c.ends[(c.ptr[c.n_chains] + first + s) * K + a]) : 0.0; }
+
+    // Scores by label of a run of d < D nodes that begins at node s.
+    const Real* span(i64 s, i64 d) const { return c.spans + ((first + s) * (c.n_durations - 1) + d - 1) * K; }
+    bool has_spans() const { return c.spans != nullptr; }
+
     i64 edge(i64 s) const { return first_edge + s - 1; }
 
     // The table of the edge that leads to node s.
@@ -94,6 +103,7 @@ public:
     const i64 K, D, L, W, V;  // L: slots of the ring; W, V: slots and states padded to whole vectors
     std::vector<double> weight, total;  // (K, W) share of each open run in the sum of a state, times the sum (K,)
     std::vector<double> leaving, leaving_total;  // (K, V) the same for the state before a new run; (K,)
+    std::vector<double> more;  // (K, W) scores of the open runs themselves, besides those of their durations; or empty
     std::vector<i64> begun, source;  // (K,) for maxima: step at which the best run began; best state before
 
     OpenRuns(i64 n_states, i64 n_durations, i64 least)
@@ -118,6 +128,21 @@ public:
     // Number of nodes of the runs at a place of the window.
     i64 duration_at(i64 m) const { return 1 + (2 * L - m) % L; }
 
+    // Place in a row of the run of d <= i + 1 nodes at step i; d is less than D.
+    i64 place(i64 i, i64 d) const { return d == i + 1 ? D : (i - d + 1) % L; }
+
+    // Sets the scores of the open runs of a chain that end (or, in reverse, begin) at node s, which is step i.
+    template <bool is_forward, class Chain>
+    void read_spans(const Chain& chain, i64 i, i64 s) {
+        if (!chain.has_spans()) return more.clear();
+        if (!i) more.assign(K * W, 0.0);
+        for (i64 d = 1; d <= std::min(i + 1, L); ++d) {
+            const auto* scores = chain.span(is_forward ? s - d + 1 : s, d);
+            for (i64 a = 0, j = place(i, d); a < K; ++a) more[a * W + j] = double(scores[a]);
+        }
+        for (i64 a = 0; a < K && i >= L; ++a) more[a * W + D] = 0;
+    }
+
     // Extends all open runs to the next node and opens new ones. Returns the scores of runs that end at this node.
     // within: (K,) score of an extension; begin: (K,) score of a run that begins here; own: (K,) score of the node
     void step(i64 i, bool is_end, const double* within, const double* begin, const double* own, double* out) {
@@ -132,6 +157,7 @@ public:
             x[L] = row[L] + durations[a * D + L];
             x[D] = row[D] + durations[a * D + std::min(i, L)];
             for (i64 j = D + 1; j < W; ++j) x[j] = -kInfinity;
+            for (i64 j = 0; j <= D && !more.empty(); ++j) x[j] += more[a * W + j];
         }
         if constexpr (is_max) {
             for (i64 a = 0; a < K; ++a) {
@@ -227,12 +253,12 @@ class RestOfChain {
 public:
     std::vector<double> begin, after, constant;  // (n, K) from a run that begins at a node; (n, K) after a run; (n,)
     std::vector<i32> end, next;  // (n, K) for maxima: end of the best run that begins here; best state after a run
-    std::vector<double> own, within;  // (V,) scores of a node
+    std::vector<double> own, within, opening;  // (V,) scores of a node, in a run that goes on, and in a new run
     OpenRuns<is_max>& runs;
 
     RestOfChain(i64 longest, OpenRuns<is_max>& runs)
         : begin(longest * runs.K), after(longest * runs.K), constant(longest), end(is_max ? longest * runs.K : 0),
-          next(end.size()), own(runs.V), within(runs.V), runs(runs), K(runs.K) {}
+          next(end.size()), own(runs.V), within(runs.V), opening(runs.V), runs(runs), K(runs.K) {}
 
     // Returns the score of the whole chain besides the constants; -inf if every labeling is forbidden.
     double run(SegmentChain<Real>& chain, const double* durations) {
@@ -242,6 +268,7 @@ public:
             const i64 s = n - 1 - i;
             double *here = begin.data() + s * K, *left = after.data() + s * K;
             for (i64 a = 0; a < K; ++a) own[a] = chain.own(s, a);
+            for (i64 a = 0; a < K; ++a) opening[a] = own[a] + chain.ends(s, a);
             if (i) {
                 const double* table = chain.table(s + 1);
                 runs.leave(here + K, table, 1, K, left);
@@ -249,7 +276,9 @@ public:
             } else {
                 std::fill_n(left, K, 0.0);
             }
-            runs.step(i, !s, within.data(), left, own.data(), here);
+            runs.template read_spans<false>(chain, i, s);
+            runs.step(i, !s, within.data(), left, opening.data(), here);
+            for (i64 a = 0; a < K; ++a) here[a] += chain.begins(s, a);
             subtract_constant(s, here);
             if constexpr (is_max)
                 for (i64 a = 0; a < K; ++a) {
@@ -276,13 +305,15 @@ private:
     }
 };
 
-// Marginals of the nodes, and expected counts of pairs of states and of durations.
+// Marginals of the nodes and of runs, and expected counts of pairs of states and of durations.
 template <class Real>
 class SegmentMarginals {
 public:
-    // posterior: (N, K); terms: (N,) of log Z; sums: (n_blocks, n_sums) tables (T, R, K, K), then durations (S, K, D)
-    SegmentMarginals(const SegmentChains<Real>& chains, Real* posterior, double* terms, double* sums, i64 n_types)
-        : c(chains), posterior(posterior), terms(terms), sums(sums), n_types(n_types) {}
+    // posterior: (N, K); ends: as of the chains, or null; spans: as of the chains, zeros when called, or null
+    // terms: (N,) of log Z; sums: (n_blocks, n_sums) tables (T, R, K, K), then durations (S, K, D)
+    SegmentMarginals(const SegmentChains<Real>& chains, Real* posterior, Real* ends, Real* spans, double* terms,
+                     double* sums, i64 n_types)
+        : c(chains), posterior(posterior), of_ends(ends), of_spans(spans), terms(terms), sums(sums), n_types(n_types) {}
 
     i64 n_tables() const { return c.n_tables * c.n_features * c.n_states * c.n_states; }
     i64 n_sums() const { return n_tables() + n_types * c.n_states * c.n_durations; }
@@ -297,7 +328,7 @@ public:
 
 private:
     const SegmentChains<Real>& c;
-    Real* const posterior;
+    Real *const posterior, *const of_ends, *const of_spans;
     double *const terms, *const sums;
     const i64 n_types;
 
@@ -328,7 +359,10 @@ private:
                 runs.leave(ended.data(), table, K, 1, begin.data());
                 for (i64 a = 0; a < K; ++a) rest.within[a] = rest.own[a] + table[a * K + a];
             }
-            runs.step(s, s == chain.n_nodes - 1, rest.within.data(), begin.data(), rest.own.data(), ended.data());
+            for (i64 a = 0; a < K; ++a) rest.opening[a] = rest.own[a] + chain.begins(s, a);
+            runs.template read_spans<true>(chain, s, s);
+            runs.step(s, s == chain.n_nodes - 1, rest.within.data(), begin.data(), rest.opening.data(), ended.data());
+            for (i64 a = 0; a < K; ++a) ended[a] += chain.ends(s, a);
             for (i64 a = 0; a < V; ++a) {
                 begins[a] = a < K ? begin[a] + rest.begin[s * K + a] - log_z : -kInfinity;
                 ends[a] = a < K ? ended[a] + rest.after[s * K + a] - log_z : -kInfinity;
@@ -341,6 +375,10 @@ private:
                 present[a] += begins[a];
                 posterior[(first + s) * K + a] = Real(present[a]);
                 present[a] = std::max(present[a] - ends[a], 0.0);
+                if (of_ends) {
+                    of_ends[(first + s) * K + a] = Real(begins[a]);
+                    of_ends[(c.ptr[c.n_chains] + first + s) * K + a] = Real(ends[a]);
+                }
                 if (!(ends[a] > 0)) continue;
                 const double* weight = runs.weight.data() + a * W;
                 const double share = ends[a] / runs.total[a];
@@ -348,6 +386,8 @@ private:
                 for (i64 j = 0; j < L; ++j) row[j] += share * weight[j];
                 durations[a * runs.D + L] += share * weight[L];
                 durations[a * runs.D + std::min(s, L)] += share * weight[runs.D];
+                for (i64 d = 1; d <= std::min(s + 1, L) && of_spans; ++d)
+                    of_spans[((first + s - d + 1) * L + d - 1) * K + a] = Real(share * weight[runs.place(s, d)]);
             }
             terms[first + s] = rest.constant[s];
         }
@@ -420,14 +460,17 @@ template <class Real>
 i64 draw_end(SegmentChain<Real>& chain, const double* durations, i64 least, const RestOfChain<Real, false>& rest, i64 s,
              i64 label, double uniform) {
     const i64 K = rest.runs.K, D = rest.runs.D;
-    double score = -rest.begin[s * K + label], before = 0;
+    double score = chain.begins(s, label) - rest.begin[s * K + label], before = 0;
     i64 last = s;
     for (i64 end = s; end < chain.n_nodes; ++end) {
         score += chain.own(end, label) - rest.constant[end];
         if (end > s) score += chain.table(end)[label * K + label];
         if (score == -kInfinity) break;
         if (s && end < chain.n_nodes - 1 && end - s + 1 < least) continue;
-        const double share = std::exp(score + durations[std::min(end - s, D - 1)] + rest.after[end * K + label]);
+        const i64 d = end - s + 1;
+        const double of_run = durations[std::min(d, D) - 1] + chain.ends(end, label)
+            + (d < D && chain.has_spans() ? double(chain.span(s, d)[label]) : 0.0);
+        const double share = std::exp(score + of_run + rest.after[end * K + label]);
         if (!(share > 0)) continue;
         last = end;
         before += share;

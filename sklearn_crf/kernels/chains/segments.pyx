@@ -17,12 +17,14 @@ cdef extern from "segments.hpp" namespace "crf" nogil:
         const Real* edge_weight
         const double* durations
         const int32_t* duration_type
+        const Real* ends
+        const Real* spans
         int64_t least
         const int64_t* blocks
         int64_t n_blocks
 
     cdef cppclass SegmentMarginals[Real]:
-        SegmentMarginals(const SegmentChains[Real]&, Real*, double*, double*, int64_t)
+        SegmentMarginals(const SegmentChains[Real]&, Real*, Real*, Real*, double*, double*, int64_t)
         int64_t run(const Threads&) except +*
 
     int64_t best_segments[Real](const SegmentChains[Real]&, const Threads&, int32_t*) except +*
@@ -40,8 +42,10 @@ cdef SegmentChains[floating] chains_of(const floating[:, ::1] unary, tuple field
         const floating[:, ::1] edge_weight = fields[3]  # (E, R), or no rows for ones
         const double[:, :, ::1] durations = fields[4]  # (S, K, D) scores of runs, the last for all longer runs
         const int32_t[::1] duration_type = fields[5]  # (n_chains,)
-        int64_t least = fields[6]  # least duration of runs that do not touch an end of their chain
-        const int64_t[::1] blocks = fields[7]  # (n_blocks + 1,) first chain of each block
+        const floating[:, :, ::1] ends = fields[6]  # (2, N, K) scores of the first and last nodes of runs, or (0, N, K)
+        const floating[:, :, ::1] spans = fields[7]  # (N, D - 1, K) scores of single runs, or (N, 0, K)
+        int64_t least = fields[8]  # least duration of runs that do not touch an end of their chain
+        const int64_t[::1] blocks = fields[9]  # (n_blocks + 1,) first chain of each block
         SegmentChains[floating] made
     made.n_chains, made.ptr = ptr.shape[0] - 1, &ptr[0]
     made.n_states, made.n_durations = unary.shape[1], durations.shape[2]
@@ -51,6 +55,8 @@ cdef SegmentChains[floating] chains_of(const floating[:, ::1] unary, tuple field
     made.edge_type = &edge_type[0] if edge_type.shape[0] else NULL
     made.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] else NULL
     made.durations, made.duration_type = &durations[0, 0, 0], &duration_type[0]
+    made.ends = &ends[0, 0, 0] if ends.shape[0] else NULL
+    made.spans = &spans[0, 0, 0] if spans.shape[1] else NULL
     made.least, made.blocks, made.n_blocks = least, &blocks[0], blocks.shape[0] - 1
     return made
 
@@ -59,6 +65,8 @@ def segment_marginals(
     const floating[:, ::1] unary,  # IN (N, K), N > 0
     tuple fields,  # IN the arrays of chains_of
     floating[:, ::1] posterior,  # OUT (N, K)
+    floating[:, :, ::1] ends,  # OUT (2, N, K) probabilities that a run begins, or ends, at a node; or (0, N, K)
+    floating[:, :, ::1] spans,  # IN/OUT (N, D - 1, K) zeros; probabilities of single runs; or (N, 0, K)
     double[::1] terms,  # OUT (N,) terms of log Z
     double[:, ::1] sums,  # OUT (n_blocks, T R K K + S K D); the first row has the expected counts
     int n_threads,
@@ -70,7 +78,13 @@ def segment_marginals(
         int64_t failed, n_duration_types = len(fields[4])
     with nogil:
         failed = SegmentMarginals[floating](
-            chains, &posterior[0, 0], &terms[0], &sums[0, 0], n_duration_types
+            chains,
+            &posterior[0, 0],
+            &ends[0, 0, 0] if ends.shape[0] else NULL,
+            &spans[0, 0, 0] if spans.shape[1] else NULL,
+            &terms[0],
+            &sums[0, 0],
+            n_duration_types,
         ).run(threads)
     return failed
 

@@ -111,7 +111,8 @@ def apply_temperature(model, temperature):
     scale = model.dtype.type(1 / temperature)
     if isinstance(model, SegmentModel):
         pairwise = apply_temperature(model.pairwise, temperature)
-        return replace(model, pairwise=pairwise, durations=model.durations * scale)
+        of_runs = {name: getattr(model, name) * scale for name in ("durations", "ends", "spans")}
+        return replace(model, pairwise=pairwise, **of_runs)
     if isinstance(model, FactorGraph):
         return replace(model, log_table=model.log_table * scale, table_default=model.table_default * scale)
     return replace(model, unary=model.unary * scale, tables=model.tables * scale)

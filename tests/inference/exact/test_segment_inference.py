@@ -29,7 +29,16 @@ LAYOUTS = [
     {"n_edge_features": 2},
     {"n_edge_types": 2, "n_types": 2},
     {"n_edge_features": 3, "n_edge_types": 2},
+    {"scores_runs": True},
+    {"scores_runs": True, "min_duration": 2, "n_types": 2, "n_edge_features": 2},
 ]
+
+
+def assert_statistics(found, expected, tol):
+    for name, ours, theirs in zip(found._fields, found, expected, strict=True):
+        # Statistics of nodes and of single runs have the precision of the model.
+        of_nodes = name in ("unary", "ends", "spans")
+        assert_allclose(ours, theirs, atol=tol if of_nodes else 1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -40,15 +49,13 @@ def test_results_equal_enumeration(shape, scale, dtype, layout):
     if layout.get("min_duration", 1) > shape[2]:
         layout = {}
     model = random_segments(*shape, scale=scale, dtype=dtype, seed=3, **layout)
-    _, scores, log_z, unary, tables, durations = enumerated(model)
+    _, scores, log_z, expected = enumerated(model)
     tol = 1e-9 if dtype == np.float64 else 1e-6
     found = SegmentInference().marginals(model)
     assert found.unary.dtype == dtype
     assert found.bound == "exact"
     assert found.log_z == pytest.approx(log_z, rel=1e-12, abs=1e-10)
-    assert_allclose(found.unary, unary, atol=tol)
-    assert_allclose(found.tables, tables, atol=1e-9)
-    assert_allclose(found.statistics.durations, durations, atol=1e-9)
+    assert_statistics(found.statistics, expected, tol)
     best = SegmentInference().map(model)
     assert best.score == pytest.approx(scores.max(), rel=1e-12, abs=1e-10)
     assert best.certified
@@ -59,8 +66,9 @@ def test_results_equal_enumeration(shape, scale, dtype, layout):
 @pytest.mark.parametrize("scale", [1, 1000])
 def test_forbidden_scores(scale, seed):
     least = 1 + seed % 3
-    model = random_segments((5, 2), 3, 3, scale=scale, seed=seed, forbidden=0.25, min_duration=least)
-    _, scores, log_z, unary, tables, durations = enumerated(model)
+    options = {"min_duration": least, "forbidden": 0.1 if seed % 2 else 0.25, "scores_runs": bool(seed % 2)}
+    model = random_segments((5, 2), 3, 3, scale=scale, seed=seed, **options)
+    _, scores, log_z, expected = enumerated(model)
     if np.isneginf(scores).all():
         with pytest.raises(ValueError, match="infeasible"):
             SegmentInference().marginals(model)
@@ -71,9 +79,7 @@ def test_forbidden_scores(scale, seed):
         return
     found = SegmentInference().marginals(model)
     assert found.log_z == pytest.approx(log_z, rel=1e-12, abs=1e-10)
-    assert_allclose(found.unary, unary, atol=1e-9)
-    assert_allclose(found.tables, tables, atol=1e-9)
-    assert_allclose(found.statistics.durations, durations, atol=1e-9)
+    assert_statistics(found.statistics, expected, 1e-9)
     assert SegmentInference().map(model).score == pytest.approx(scores.max(), rel=1e-12)
     drawn = SegmentInference().sample(model, 50, random_state=seed)
     assert all(score(model, labels) > -np.inf for labels in drawn)
@@ -96,17 +102,17 @@ def test_marginals_are_derivatives(layout):
     found = SegmentInference().marginals(model).statistics
 
     def log_z(**fields):
-        durations = fields.pop("durations", model.durations)
-        moved = replace(model, pairwise=replace(model.pairwise, **fields), durations=durations)
+        of_runs = {name: fields.pop(name, getattr(model, name)) for name in ("durations", "ends", "spans")}
+        moved = replace(model, pairwise=replace(model.pairwise, **fields), **of_runs)
         return SegmentInference().marginals(moved).log_z
 
-    assert_allclose(found.unary, five_point(lambda x: log_z(unary=x), model.unary), atol=1e-8)
-    assert_allclose(found.tables, five_point(lambda x: log_z(tables=x), model.tables), atol=1e-8)
-    assert_allclose(found.durations, five_point(lambda x: log_z(durations=x), model.durations), atol=1e-8)
+    for name, values in found._asdict().items():
+        numeric = five_point(lambda x, name=name: log_z(**{name: x}), getattr(model, name))
+        assert_allclose(values, numeric, atol=1e-8, err_msg=name)
 
 
 def test_labelings_and_their_statistics():
-    model = random_segments((5, 3), 3, 3, seed=2, n_types=2, n_edge_features=2)
+    model = random_segments((5, 3), 3, 3, seed=2, n_types=2, n_edge_features=2, scores_runs=True)
     rng = np.random.default_rng(0)
     for labels in rng.integers(3, size=(20, 8)):
         assert score(model, labels) == pytest.approx(score_of(model, labels))
@@ -124,6 +130,8 @@ def test_labelings_and_their_statistics():
             ),
             model.durations,
             model.duration_type[:1],
+            ends=model.ends[:, :5],
+            spans=model.spans[:5],
         )
         assert parts[:5].sum() == pytest.approx(score(first, labels[:5]))
 
@@ -181,17 +189,20 @@ def test_largest_duration_is_had_by_one_more_column():
 
 
 def test_samples_have_the_marginals():
-    model = random_segments((4, 3), 3, 3, scale=0.7, seed=6, n_types=2, n_edge_features=2)
+    model = random_segments((4, 3), 3, 3, scale=0.7, seed=6, n_types=2, n_edge_features=2, scores_runs=True)
     found = SegmentInference().marginals(model)
     drawn = SegmentInference().sample(model, 40_000, random_state=0)
     assert_allclose((drawn[..., None] == np.arange(3)).mean(axis=0), found.unary, atol=0.012)
-    counts = sum(compute_labeling_statistics(model, labels).durations for labels in drawn[:8000]) / 8000
-    assert_allclose(counts, found.statistics.durations, atol=0.03)
+    counted = [compute_labeling_statistics(model, labels) for labels in drawn[:8000]]
+    for name in ("durations", "ends", "spans"):
+        mean = sum(getattr(own, name) for own in counted) / 8000
+        assert_allclose(mean, getattr(found.statistics, name), atol=0.03, err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_same_bits_for_any_number_of_threads(dtype):
-    model = random_segments((900, 1, 3000, 40, 500, 700, 2000), 3, 6, seed=1, dtype=dtype, n_types=2)
+    sizes = 900, 1, 3000, 40, 500, 700, 2000
+    model = random_segments(sizes, 3, 6, seed=1, dtype=dtype, n_types=2, scores_runs=True)
     first, *others = (SegmentInference().marginals(model, n_threads=n) for n in (1, 2, 5))
     for other in others:
         assert other.log_z == first.log_z
@@ -203,7 +214,8 @@ def test_same_bits_for_any_number_of_threads(dtype):
     alone = []
     for start, stop, kind in zip(*(model.graph.chain_ptr[k : k + 7] for k in (0, 1)), model.duration_type, strict=True):
         chain = PairwiseModel(lattice((stop - start,)), model.unary[start:stop], model.tables)
-        alone.append(SegmentInference().marginals(SegmentModel(chain, model.durations[kind])).log_z)
+        own = {"ends": model.ends[:, start:stop], "spans": model.spans[start:stop]}
+        alone.append(SegmentInference().marginals(SegmentModel(chain, model.durations[kind], **own)).log_z)
     assert first.log_z == pytest.approx(sum(alone), rel=1e-13)
 
 
