@@ -12,7 +12,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel
 
 # Tolerance for rounding errors of repeated sums, relative to the sum of the largest scores of all factors.
 # The rounding errors of tight bounds are less than 1 % of this tolerance.
-_ROUNDING = 256 * np.finfo(np.float64).eps
+ROUNDING = 256 * np.finfo(np.float64).eps
 
 
 # Steps must be larger than this multiple of the rounding errors.
@@ -65,7 +65,7 @@ class Proof:
         total = 0.0
         for scores, starts, counts in self.groups():
             total += float(counts @ np.maximum.reduceat(np.where(np.isfinite(scores), np.abs(scores), 0.0), starts))
-        return _ROUNDING * total
+        return ROUNDING * total
 
     @cached_property
     @np.errstate(over="ignore")  # ratios to the smallest floating-point numbers may overflow

@@ -12,6 +12,7 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, limit_blas_threads, make_ordered_map
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
 from sklearn_crf.inference._base import Inference, at_least, convergence_left_to_caller
+from sklearn_crf.inference._proofs import ROUNDING
 from sklearn_crf.inference.bounds import _tuning
 from sklearn_crf.inference.bounds._shared_bound import NodeShares, marginals_from_pairs
 from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
@@ -110,7 +111,9 @@ def _average(scores: NodeShares, x: np.ndarray, n_iter: int, trace: np.ndarray) 
     of_trees, tables, log_z_terms = scores.marginals(x)
     unary, pairs = scores.means.average_over_nodes(of_trees), scores.means.average_over_edges(tables)
     differences = np.abs(of_trees - unary).max(), np.abs(tables - pairs[scores.edge]).max(initial=0.0)
-    terms = scores.weights @ log_z_terms
+    # Deviations grow without limit if trees must rule out states together. They then cancel with large rounding errors.
+    rounding = ROUNDING * (scores.scale @ np.abs(x.reshape(scores.shape)).max(axis=2))
+    terms = scores.weights @ log_z_terms + rounding
     return Tight(scores, x, unary, pairs, terms, float(max(differences)), n_iter, np.array(trace))
 
 

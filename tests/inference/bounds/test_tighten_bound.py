@@ -45,6 +45,26 @@ def test_bound_holds_after_any_number_of_iterations(model):
             assert_allclose(found.unary.sum(axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize("solver", ["spg", "pqn"])
+def test_bounds_hold_if_trees_only_forbid_states_together(solver):
+    # The deviations of the trees reach 1e10, so that their sum loses six digits.
+    found = []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        graph = lattice((2, 3))
+        unary, tables = 300 * rng.normal(size=(6, 2)), 300 * rng.normal(size=(7, 2, 2))
+        labels = rng.integers(2, size=6)
+        forbidden = rng.random(tables.shape) < 0.5
+        forbidden[(np.arange(7), *labels[graph.edges].T)] = False
+        tables[forbidden] = -np.inf
+        model = PairwiseModel(graph, unary, tables, np.arange(7))
+        with convergence_left_to_caller():
+            result = TightenBound(solver=solver).marginals(model)
+        found.append(np.abs(result.state.scores).max())
+        assert result.log_z >= BruteForce().marginals(model).log_z - 1e-9
+    assert max(found) > 1e9
+
+
 def test_bridges():
     for seed in range(10):
         model = random_model(PENDANT, 2, "untied", scale=2.0, seed=seed)
