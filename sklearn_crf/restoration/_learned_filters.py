@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals
+from sklearn_crf._own_methods import require_numbers
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, open_progress_reporter
 from sklearn_crf._threads import count_threads, map_coarse
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
@@ -133,7 +134,9 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     """
 
     __getstate__ = get_versioned_state
-    __setstate__ = restore_versioned_state
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, _check_fitted_arrays)
 
     _parameter_constraints: ClassVar[dict] = {
         "corruption": [callable, None],
@@ -328,6 +331,18 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         """
         truth, found, weight = gather_scored_pixels(y, self.predict(X), sample_weight, is_unknown)
         return float(r2_score(truth, found, sample_weight=weight))
+
+
+def _check_fitted_arrays(model):
+    """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
+    if not hasattr(model, "filters_"):
+        return
+    require_numbers("filters_", model.filters_, (None,) * 4)
+    require_numbers("weights_", model.weights_, (*model.filters_.shape[:2], None))
+    require_numbers("pull_", model.pull_, model.filters_.shape[:1])
+    require_numbers("unit_", np.asarray(model.unit_), ())
+    require_numbers("target_range_", model.target_range_, (2,))
+    require_numbers("channel_range_", model.channel_range_, (None, 2))
 
 
 def restore_planes(filters: LearnedFilters, planes: list, units: list) -> list:

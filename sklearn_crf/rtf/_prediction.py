@@ -48,6 +48,7 @@ def _check_numbers(estimator):
     # Fields of classes have no range of targets, and some fields use the units of the images.
     shapes = {
         "target_range_": (2,),
+        "target_mean_": (estimator.precisions_[0].shape[1],),
         "channel_centre_": (n_channels,),
         "channel_scale_": (n_channels,),
         "channel_range_": (n_channels, 2),
@@ -55,6 +56,7 @@ def _check_numbers(estimator):
     for name, shape in shapes.items():
         if getattr(estimator, name, None) is not None:
             require_numbers(name, getattr(estimator, name), shape)
+    require_numbers("target_scale_", np.asarray(estimator.target_scale_), ())
 
 
 def _check_offsets(offsets, n_pairs):

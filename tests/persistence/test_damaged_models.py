@@ -14,12 +14,13 @@ from sklearn_crf import (
     DenseCRF,
     DRFClassifier,
     Example,
+    LearnedFilters,
     MultiConditionalMFA,
     RegressionTreeField,
     RegressionTreeFieldClassifier,
 )
 from sklearn_crf.potentials import PairwiseTables, Segments
-from sklearn_crf.rtf import Splits
+from sklearn_crf.rtf import GaussianNoise, Splits
 
 
 @pytest.fixture(scope="module")
@@ -164,14 +165,20 @@ def fit_dense():
     return DenseCRF(max_iter=2, image_channels=1).fit(X, y[:, np.newaxis])
 
 
+def fit_filters():
+    y = np.kron(np.random.default_rng(0).random((4, 4, 4)), np.ones((1, 4, 4)))
+    return LearnedFilters(GaussianNoise(0.1), n_stages=1, filter_size=3, max_iter=2, random_state=0).fit(y)
+
+
 WEIGHTS = {
+    fit_filters: ("filters_", "weights_", "pull_", "target_range_", "channel_range_"),
     fit_chains: ("classes_", "coef_", "intercept_", "edge_coef_", "boundary_coef_"),
     fit_binary_images: ("classes_", "coef_", "intercept_", "edge_coef_", "decision_weight_"),
     fit_sparse: ("classes_", "coef_", "intercept_", "edge_coef_"),
     fit_segments: ("classes_", "coef_", "intercept_", "edge_coef_", "duration_coef_"),
     fit_factors: ("classes_", "coef_", "intercept_", "edge_coef_"),
     fit_mixture: ("classes_", "class_prior_", "weights_", "means_", "loadings_", "noise_variance_"),
-    fit_tree_classifier: ("classes_", "channel_centre_", "channel_scale_", "channel_range_"),
+    fit_tree_classifier: ("classes_", "target_mean_", "channel_centre_", "channel_scale_", "channel_range_"),
     fit_dense: ("classes_", "compatibility_"),
 }
 
