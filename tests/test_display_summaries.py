@@ -91,3 +91,18 @@ def test_entropy(field):
         MarginalEntropyDisplay.from_estimator(field, X)
     with pytest.raises(ValueError, match="one image"):
         MarginalEntropyDisplay.from_predictions(field.predict_proba(X))
+
+
+def test_pairs_of_labels_predicted_too_often():
+    y_true = [np.array([["a", "a"], ["a", "b"]])]
+    y_pred = [np.array([["a", "b"], ["a", "b"]])]
+    shown = PairwiseTablesDisplay.from_predictions(y_true, y_pred)
+    # Of four edges, true: a-a twice, a-b twice. Predicted: a-a once, b-b once, a-b twice.
+    np.testing.assert_array_equal(shown.tables, [[[-25, 0], [0, 25]]])
+    assert shown.classes.tolist() == ["a", "b"]
+    one = PairwiseTablesDisplay.from_predictions([y_true[0].ravel()], [y_pred[0].ravel()], edges=[[[1, 3]]])
+    np.testing.assert_array_equal(one.tables, [[[0, -100], [0, 100]]])
+    with pytest.raises(ValueError, match="labels of the same shapes"):
+        PairwiseTablesDisplay.from_predictions(y_true, [np.array(["a"])])
+    with pytest.raises(ValueError, match="needs edges of each example"):
+        PairwiseTablesDisplay.from_predictions([np.array(["a"])], [np.array(["a"])])

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn_crf.display._field import get_final_estimator
 from sklearn_crf.display._matplotlib import require_pyplot
 from sklearn_crf.estimators._fitted_field import FittedField
+from sklearn_crf.graphs import lattice
 from sklearn_crf.inspection import top_features
 from sklearn_crf.metrics import flatten_nodes
 from sklearn_crf.model_selection import coupling_audit
@@ -17,9 +18,9 @@ from sklearn_crf.model_selection import coupling_audit
 
 @dataclass(eq=False, repr=False)
 class PairwiseTablesDisplay:
-    """Learned pairwise tables as coloured matrices.
+    """Learned pairwise tables, or errors of the labels of neighbours, as coloured matrices.
 
-    Create displays with :meth:`from_estimator`; the constructor only stores its arguments.
+    Create displays with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores its arguments.
 
     Parameters
     ----------
@@ -29,6 +30,8 @@ class PairwiseTablesDisplay:
         Labels.
     titles : list of str
         Title of each table.
+    unit : str, default="score"
+        Label of the colour bar.
 
     Attributes
     ----------
@@ -50,6 +53,7 @@ class PairwiseTablesDisplay:
     tables: np.ndarray
     classes: np.ndarray
     titles: list[str]
+    unit: str = "score"
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, edge_feature: int = 0, axes: Any = None) -> "PairwiseTablesDisplay":
@@ -83,6 +87,53 @@ class PairwiseTablesDisplay:
         titles = ["edges"] if len(tables) == 1 else [f"edges of type {t}" for t in range(len(tables))]
         return cls(tables, classes, titles).plot(axes=axes)
 
+    @classmethod
+    def from_predictions(
+        cls, y_true: Sequence, y_pred: Sequence, *, edges: Sequence | None = None, axes: Any = None
+    ) -> "PairwiseTablesDisplay":
+        r"""Draw how much more often pairs of labels are predicted on edges than they are true.
+
+        .. math::
+            d_{ab} = \frac{100}{|E|} \sum_{(i, j) \in E} [\hat y_i = a, \hat y_j = b] - [y_i = a, y_j = b]
+
+        A positive value off the diagonal means that neighbours are predicted to have these unequal labels too often.
+
+        Parameters
+        ----------
+        y_true, y_pred : sequence of array-like
+            True and predicted labels of each example, without missing labels.
+        edges : sequence of array-like of shape (E, 2), optional
+            Edges of each example. None joins the neighbours on the axes of lattices.
+        axes : ndarray of matplotlib Axes, optional
+            An array of one Axes.
+
+        Returns
+        -------
+        PairwiseTablesDisplay
+
+        Raises
+        ------
+        ValueError
+            If shapes differ, or there are no edges.
+        """
+        true, predicted = [[np.asarray(y) for y in labels] for labels in (y_true, y_pred)]
+        if [y.shape for y in true] != [y.shape for y in predicted]:
+            raise ValueError("y_true and y_pred must have labels of the same shapes.")
+        if edges is None:
+            edges = [lattice(y.shape).edges for y in true]
+        ends = [np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in edges]
+        if len(ends) != len(true) or not any(map(len, ends)):
+            raise ValueError("PairwiseTablesDisplay needs edges of each example, and at least one edge.")
+        classes = np.unique(np.concatenate([y.ravel() for y in true + predicted]))
+        counts = []
+        for labels in (predicted, true):
+            pairs = np.concatenate([y.ravel()[e] for y, e in zip(labels, ends, strict=True)])
+            first, second = np.searchsorted(classes, pairs).T
+            counts.append(np.bincount(first * len(classes) + second, minlength=len(classes) ** 2))
+        table = 100.0 * (counts[0] - counts[1]) / counts[1].sum()
+        table = table.reshape(1, len(classes), len(classes))
+        return cls(table, classes, ["predicted minus true"], "% of edges").plot(axes=axes)
+
     def plot(self, *, axes: Any = None) -> "PairwiseTablesDisplay":
         """Draw the tables.
 
@@ -103,7 +154,7 @@ class PairwiseTablesDisplay:
             ax.set(title=title, xlabel="second node", ylabel="first node")
             ax.set_xticks(range(len(self.classes)), self.classes, rotation=90)
             ax.set_yticks(range(len(self.classes)), self.classes)
-        axes[0].figure.colorbar(picture, ax=list(axes), label="score")
+        axes[0].figure.colorbar(picture, ax=list(axes), label=self.unit)
         self.axes_, self.figure_ = axes, axes[0].figure
         return self
 
