@@ -96,7 +96,7 @@ def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> 
         raise ValueError(f"{name} must be finite, found NaN or infinity.")
 
 
-def _fits(found, shape):
+def _fits(found: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
     return len(found) == len(shape) and all(length in (own, None) for own, length in zip(found, shape, strict=True))
 
 

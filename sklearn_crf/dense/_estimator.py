@@ -487,7 +487,7 @@ def _object_of(option, kinds):
     return None if kind is None else kind()
 
 
-def _check_fitted_arrays(field):
+def _check_fitted_arrays(field: Any) -> None:
     """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
     if not hasattr(field, "compatibility_"):
         return

@@ -79,7 +79,7 @@ def build_fitted_attributes(params, data, family, choice):
     }
 
 
-def _check_fitted_arrays(mixture):
+def _check_fitted_arrays(mixture: Any) -> None:
     """Raise ValueError unless the fitted attributes are numbers of consistent shapes."""
     if not hasattr(mixture, "means_"):
         return

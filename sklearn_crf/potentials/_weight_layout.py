@@ -167,7 +167,7 @@ class WeightLayout(NamedTuple):
         return potentials.pack(coef, intercept, edge_coef)
 
 
-def check_fitted_weights(field):
+def check_fitted_weights(field: Any) -> None:
     """Raise ValueError unless the fitted attributes of a field are weights of consistent shapes."""
     if not hasattr(field, "coef_"):
         return

@@ -333,7 +333,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return float(r2_score(truth, found, sample_weight=weight))
 
 
-def _check_fitted_arrays(model):
+def _check_fitted_arrays(model: Any) -> None:
     """Raise ValueError unless the fitted attributes are finite numbers of consistent shapes."""
     if not hasattr(model, "filters_"):
         return

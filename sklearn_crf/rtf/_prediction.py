@@ -37,7 +37,7 @@ def check_saved_trees(estimator):
         _check_tree(tree, estimator.weights_[0].shape[2] - 1)
 
 
-def _check_numbers(estimator):
+def _check_numbers(estimator: Any) -> None:
     """Raise ValueError unless weights of leaves, units of channels and the range of targets are finite numbers."""
     if hasattr(estimator, "classes_"):
         require_classes(estimator.classes_)
