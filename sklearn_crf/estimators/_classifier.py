@@ -31,15 +31,15 @@ from sklearn_crf.inference import (
     AutoMap,
     Inference,
     TreeBestLabelings,
-    TreeInference,
     choose_able_inference,
     compute_conditional_scores,
 )
 from sklearn_crf.inference._results import LogLikelihood
-from sklearn_crf.inference.automatic._cost import Budget
+from sklearn_crf.inference.automatic._cost import Budget, choose_recursion
+from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.learning import find_learning_class, given
 from sklearn_crf.metrics import entities, find_continuations
-from sklearn_crf.models import FactorGraph, PairwiseModel, compute_score_terms, expand_edge_tables
+from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, compute_score_terms, expand_edge_tables
 
 _Method = TypeVar("_Method", bound=Callable)
 
@@ -261,7 +261,8 @@ class FieldClassifier(TrainableField):
         def run(batch, n_threads):
             require_no_factors(batch, "predict_topk")
             with batch.named_in_errors():
-                return inference.best(given(potentials.model(weights, batch.example), batch.labels))
+                model = given(potentials.model(weights, batch.example), batch.labels)
+                return SegmentInference().best(model, k) if isinstance(model, SegmentModel) else inference.best(model)
 
         with limit_blas_threads():
             found = map_coarse(run, batches, self.n_jobs)
@@ -406,7 +407,7 @@ class FieldClassifier(TrainableField):
         def run(batch, n_threads):
             require_no_factors(batch, "predict_edge_proba")
             model = labeler.model(potentials, weights, batch)
-            chosen = TreeInference() if model.graph.is_forest else asked
+            chosen = choose_recursion(model) or asked
             with batch.named_in_errors():
                 if hasattr(chosen, "edge_marginals"):
                     return chosen.edge_marginals(model, n_threads=n_threads)

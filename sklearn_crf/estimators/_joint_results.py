@@ -9,9 +9,13 @@ import numpy as np
 
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._threads import map_coarse
+from sklearn_crf.encoding import Batch
+from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.models import clamped, compute_score_terms, score
+from sklearn_crf.inference._results import Refuted
+from sklearn_crf.inference.exact._segments import SegmentInference
+from sklearn_crf.models import PairwiseModel, SegmentModel, clamped, compute_score_terms, expand_edge_tables, score
 
 
 class Certificates(NamedTuple):
@@ -105,6 +109,8 @@ def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_thread
     """
     # kinds, goes_on: see :func:`~sklearn_crf.metrics.continuations`
     # spans: one list of (kind, start, stop) for each chain of the batch
+    if isinstance(model, SegmentModel):
+        return _weigh_entities_by_runs(batch, model, kinds, goes_on, spans, n_threads)
     inference = TreeInference()
     nodes = inference.marginals(model, n_threads=n_threads).unary.astype(np.float64)
     edges = inference.edge_marginals(model, n_threads=n_threads).astype(np.float64)
@@ -114,6 +120,31 @@ def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_thread
         chain = nodes[a:b], edges[a - number : b - number - 1]
         of_chain = ((*span, _probability(*chain, kinds == span[0], goes_on, *span[1:])) for span in own)
         found.append([EntityProbability(*each) for each in of_chain])
+    return found
+
+
+def _weigh_entities_by_runs(
+    batch: Batch, model: SegmentModel, kinds: np.ndarray, goes_on: np.ndarray, spans: Sequence, n_threads: int
+) -> list[list]:
+    """Return the result of :func:`entity_probabilities` for segments, as the share of the allowed labelings in Z."""
+    terms = SegmentInference().marginals(model, n_threads=n_threads).log_z_terms
+    tables, found = expand_edge_tables(model.pairwise).tables, list[list]()
+    for number, (own, (a, b)) in enumerate(zip(spans, pairwise(batch.node_ptr.tolist()), strict=True)):
+        found.append([])
+        for kind, start, stop in own:
+            unary, of_edges = model.unary[a:b].copy(), np.zeros((max(b - a - 1, 1), *tables.shape[1:]), model.dtype)
+            of_edges[: b - a - 1] = tables[a - number : b - number - 1]
+            unary[start, kinds != kind] = -np.inf
+            for e in range(max(start - 1, 0), min(stop, b - a - 1)):
+                of_edges[e, 0][goes_on if e in (start - 1, stop - 1) else ~goes_on] = -np.inf
+            part = PairwiseModel(lattice((b - a,)), unary, of_edges, edge_type=np.arange(b - a - 1))
+            own_type = model.duration_type[number : number + 1]
+            of_runs = model.durations, own_type, model.min_duration, model.ends[:, a:b], model.spans[a:b]
+            try:
+                log_z = SegmentInference().marginals(SegmentModel(part, *of_runs)).log_z
+            except Refuted:
+                log_z = -np.inf
+            found[-1].append(EntityProbability(kind, start, stop, float(np.exp(log_z - terms[a:b].sum()))))
     return found
 
 

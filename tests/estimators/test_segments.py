@@ -18,6 +18,7 @@ from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClass
 from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference.exact._segments import SegmentInference
+from sklearn_crf.metrics import entities
 from sklearn_crf.models import PairwiseModel, SegmentModel
 from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SoftmaxMargin
 from sklearn_crf.potentials import LinearPotentials, PairwiseTables, SegmentPotentials, Segments, make_pairwise_form
@@ -231,14 +232,35 @@ def test_errors():
 
 def test_methods_without_segments_say_so():
     field = TRWCRF(pairwise=with_segments(4)).fit(X, Y)
-    for method in ("predict_topk", "predict_edge_proba", "decision_function"):
-        with pytest.raises((TypeError, ValueError), match=r"SegmentModel|segments"):
-            getattr(field, method)(X_TEST)
+    with pytest.raises(TypeError, match="segments"):
+        field.decision_function(X_TEST)
     energies = field.energy(X_TEST[:2], Y_TEST[:2])
     models = field.models(X_TEST[:2])
     assert_allclose(energies, [-score_of(model, y) for model, y in zip(models, Y_TEST, strict=False)])
     certified = field.certify(X_TEST[:1])
     assert certified is not None
+
+
+def test_joint_results_equal_enumeration():
+    names = np.array(["B-x", "I-x", "O"])
+    tables = PairwiseTables("full", segments=Segments(3, features=["mean", "ends"]), forbidden="IOB2")
+    rng = np.random.default_rng(0)
+    data = [rng.normal(size=(6, 2)) for _ in range(8)]
+    y = [np.array(["B-x", "I-x", "I-x", "O", "B-x", "O"]) if k % 2 else np.repeat("O", 6) for k in range(8)]
+    field = TRWCRF(pairwise=tables, C=0.1).fit(data, y)
+    model = field.models(data[:1])[0]
+    labelings, scores, log_z, _ = enumerated(model)
+    labels, best = field.predict_topk(data[:1], k=4)
+    assert_allclose(best[0], np.sort(scores)[::-1][:4])
+    assert labels[0].shape == (4, 6)
+    p = np.exp(scores - log_z)
+    pairs = [[p[(labelings[:, 2] == a) & (labelings[:, 3] == b)].sum() for b in range(3)] for a in range(3)]
+    assert_allclose(field.predict_edge_proba(data[:1])[0][2], pairs, atol=1e-9)
+    spans = [("x", 0, 3), ("x", 0, 1), ("x", 2, 6), ("x", 5, 6)]
+    found = field.predict_entity_proba(data[:2], spans=[spans, spans[:1]])
+    text = [entities(names[own].tolist()) for own in labelings]
+    expected = [sum(q for own, q in zip(text, p, strict=True) if span in own) for span in spans]
+    assert_allclose([each.probability for each in found[0]], expected, atol=1e-9)
 
 
 def test_temperature_divides_durations():

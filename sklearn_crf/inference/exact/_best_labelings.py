@@ -117,15 +117,15 @@ def _collect(model, m):
         table = model.edge_tables(slice(half_edge >> 1, (half_edge >> 1) + 1))[0]
         # Side 0 means that the child is the first node of the edge, whose states are the rows of the table.
         table = table if half_edge & 1 else table.T
-        reached, of_child = _largest((table[:, :, None] + lists[s]).reshape(len(table), -1), m)
-        joined, place = _largest((lists[parent][:, :, None] + reached[:, None, :]).reshape(len(table), -1), m)
+        reached, of_child = find_largest((table[:, :, None] + lists[s]).reshape(len(table), -1), m)
+        joined, place = find_largest((lists[parent][:, :, None] + reached[:, None, :]).reshape(len(table), -1), m)
         lists[parent] = joined
         of_child = np.take_along_axis(of_child, place % m, axis=1)
         steps[parent].append((int(s), place // m, of_child))
     return lists, steps, roots
 
 
-def _largest(values: np.ndarray, m: int) -> tuple:
+def find_largest(values: np.ndarray, m: int) -> tuple:
     """Return the m largest values of each row in descending order, and their positions; short rows end with -inf."""
     if values.shape[1] < m:
         values = np.pad(values, ((0, 0), (0, m - values.shape[1])), constant_values=-np.inf)
@@ -137,8 +137,8 @@ def _join_roots(lists, m):
     """Return the scores of the best combinations of all trees, and the positions in the roots' flat lists."""
     scores, places = np.zeros(1), np.zeros((1, 0), dtype=np.intp)
     for values in lists:
-        flat, own = _largest(values.reshape(1, -1), m)
-        joined, place = _largest((scores[:, None] + flat).reshape(1, -1), m)
+        flat, own = find_largest(values.reshape(1, -1), m)
+        joined, place = find_largest((scores[:, None] + flat).reshape(1, -1), m)
         kept = joined[0] > -np.inf
         before, new = np.divmod(place[0][kept], m)
         scores, places = joined[0][kept], np.column_stack((places[before], own[0][new]))

@@ -1,15 +1,19 @@
 """Exact inference on chains that score the durations of runs."""
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling, Marginals, Refuted
 from sklearn_crf.inference.exact import _tuning
+from sklearn_crf.inference.exact._best_labelings import BestLabelings, find_largest
 from sklearn_crf.kernels.chains.segments import best_labels, sample_labels, segment_marginals
-from sklearn_crf.models import SegmentModel, SegmentStatistics, score
+from sklearn_crf.models import SegmentModel, SegmentStatistics, expand_edge_tables, score
 
 
 class SegmentInference(Inference):
@@ -62,6 +66,25 @@ class SegmentInference(Inference):
             self._call(sample_labels, model, fields, rng.random_sample(drawn.shape), drawn, n_threads)
         return labels
 
+    def edge_marginals(self, model: SegmentModel, *, n_threads: int = 1) -> np.ndarray:
+        """Compute the joint marginals of the two ends of every edge, (E, K, K)."""
+        apart = replace(model, pairwise=expand_edge_tables(model.pairwise))
+        return self.marginals(apart, n_threads=n_threads).tables[:, 0]
+
+    def best(self, model: SegmentModel, m: int) -> BestLabelings:
+        """Find the m best labelings."""
+        scores, labels = np.zeros(1), np.zeros((1, 0), dtype=np.int32)
+        for number, (first, stop) in enumerate(pairwise(model.chain_ptr.tolist())):
+            own = _find_best_of_chain(model, number, min(m, model.n_columns ** min(stop - first, 32)))
+            if not len(own.scores):
+                raise Refuted(list(range(first, stop)))
+            joined, places = find_largest((scores[:, np.newaxis] + own.scores).reshape(1, -1), m)
+            places = places[0][joined[0] > -np.inf]
+            scores = joined[0][joined[0] > -np.inf]
+            before, new = np.divmod(places, len(own.scores))
+            labels = np.concatenate((labels[before], own.labels[new]), axis=1)
+        return BestLabelings(labels, scores)
+
     def _call(self, kernel: Any, model: SegmentModel, fields: tuple, *arguments: Any) -> None:
         """Call a kernel; raise the error for a chain whose labelings are all forbidden."""
         if not model.n_nodes:
@@ -90,3 +113,74 @@ def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:
         model.min_duration,
         np.unique(np.searchsorted(ptr, wanted)).astype(np.int64, copy=False),
     )
+
+
+class _EndingRuns(NamedTuple):
+    """Best labelings of the nodes up to some node, for each label of its run."""
+
+    scores: np.ndarray  # (K, m), in descending order
+    start: np.ndarray  # (K, m), first node of the last run
+    rank: np.ndarray  # (K, m), rank of the labeling before this run among those after which a run of the label begins
+
+
+def _find_best_of_chain(model: SegmentModel, number: int, m: int) -> BestLabelings:
+    """Find the m best labelings of one chain by lists of the m best scores in place of maxima."""
+    first, stop = model.chain_ptr[number : number + 2].tolist()
+    n_classes, n_short = model.n_columns, model.durations.shape[2] - 1
+    durations = model.durations[model.duration_type[number]].astype(np.float64)
+    ranks = np.tile(np.arange(m), (n_classes, 1))
+    # Open runs: for each number of nodes below D, and one list for all longer runs
+    runs = np.full((n_short, n_classes, m), -np.inf)
+    tail = _EndingRuns(np.full((n_classes, m), -np.inf), np.zeros_like(ranks), ranks)
+    begin = np.where(np.arange(m) == 0, 0.0, np.full((n_classes, 1), -np.inf))
+    ended: list[_EndingRuns] = []
+    sources: list[np.ndarray] = []
+    for i, s in enumerate(range(first, stop)):
+        checkpoint()
+        own, within = model.unary[s].astype(np.float64), np.zeros((n_classes, 1))
+        if i:
+            table = model.pairwise.edge_tables(slice(s - 1 - number, s - number))[0].astype(np.float64)
+            within = (own + np.diagonal(table))[:, np.newaxis]
+            leaving = np.where(np.eye(n_classes, dtype=bool), -np.inf, table).T
+            begin, source = find_largest((leaving[:, :, np.newaxis] + ended[-1].scores).reshape(n_classes, -1), m)
+            sources.append(source)
+        fresh = begin + (own + (model.ends[0, s] if len(model.ends) else 0.0))[:, np.newaxis]
+        grown = np.concatenate((fresh[np.newaxis], runs + within))
+        tail = _extend_tail(tail, within, grown[-1], i - n_short, ranks)
+        runs = grown[:-1]
+        scores = np.concatenate((runs, tail.scores[np.newaxis])) + durations.T[:, :, np.newaxis]
+        for d in range(1, min(i + 1, model.spans.shape[1]) + 1):
+            scores[d - 1] += model.spans[s - d + 1, d - 1][:, np.newaxis]
+        # Runs at the ends of a chain may be shorter.
+        is_short = (np.arange(1, n_short + 2) < model.min_duration) & (np.arange(1, n_short + 2) <= i) & (s < stop - 1)
+        scores[is_short] = -np.inf
+        best, place = find_largest(scores.swapaxes(0, 1).reshape(n_classes, -1), m)
+        length, rank = np.divmod(place, m)
+        start, is_long = i - length, length == n_short
+        start = np.where(is_long, np.take_along_axis(tail.start, rank, 1), start)
+        rank = np.where(is_long, np.take_along_axis(tail.rank, rank, 1), rank)
+        ended.append(_EndingRuns(best + (model.ends[1, s][:, np.newaxis] if len(model.ends) else 0.0), start, rank))
+    best, place = find_largest(ended[-1].scores.reshape(1, -1), m)
+    found = place[0][best[0] > -np.inf]
+    labels = [_read_back_runs(ended, sources, *divmod(int(each), m)) for each in found]
+    return BestLabelings(np.array(labels, dtype=np.int32).reshape(len(found), stop - first), best[0][: len(found)])
+
+
+def _extend_tail(tail: _EndingRuns, within: np.ndarray, new: np.ndarray, start: int, ranks: np.ndarray) -> _EndingRuns:
+    """Extend all runs of at least D nodes by a node, and add the runs that have just reached D nodes."""
+    m = new.shape[1]
+    scores, place = find_largest(np.concatenate((tail.scores + within, new), axis=1), m)
+    parts = ((tail.start, np.full_like(ranks, start)), (tail.rank, ranks))
+    return _EndingRuns(scores, *(np.take_along_axis(np.concatenate(part, axis=1), place, 1) for part in parts))
+
+
+def _read_back_runs(ended: list, sources: list, label: int, rank: int) -> np.ndarray:
+    """Return the labels of a chain, given the label of its last run and the rank of the labeling."""
+    labels, stop = np.empty(len(ended), dtype=np.int32), len(ended)
+    while stop:
+        start, own_rank = (int(each[label, rank]) for each in (ended[stop - 1].start, ended[stop - 1].rank))
+        labels[start:stop] = label
+        if start:
+            label, rank = divmod(int(sources[start - 1][label, own_rank]), ended[0].scores.shape[1])
+        stop = start
+    return labels

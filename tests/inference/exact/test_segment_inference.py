@@ -246,6 +246,30 @@ def test_read_only_scores_and_known_labels():
     assert_array_equal(found.unary[1], [0, 0, 1])
 
 
+@pytest.mark.parametrize("layout", [{}, *LAYOUTS[1:2], *LAYOUTS[-1:], {"forbidden": 0.2, "scores_runs": True}])
+@pytest.mark.parametrize("shape", SHAPES[:2] + SHAPES[5:], ids=str)
+def test_best_labelings_and_edges_equal_enumeration(shape, layout):
+    if layout.get("min_duration", 1) > shape[2]:
+        layout = {}
+    model = random_segments(*shape, seed=7, **layout)
+    labelings, scores, log_z, _ = enumerated(model)
+    allowed = np.sort(scores[scores > -np.inf])[::-1]
+    if not len(allowed):
+        with pytest.raises(ValueError, match="infeasible"):
+            SegmentInference().best(model, 3)
+        return
+    for m in (1, 7, 10_000):
+        found = SegmentInference().best(model, m)
+        assert_allclose(found.scores, allowed[:m], atol=1e-9)
+        assert len(np.unique(found.labels, axis=0)) == len(found.labels)
+        assert_allclose([score_of(model, labels) for labels in found.labels], found.scores, atol=1e-9)
+    pairs = np.zeros((model.graph.n_edges, *model.tables.shape[2:]))
+    for labels, p in zip(labelings, np.exp(scores - log_z), strict=True):
+        tail, head = labels[model.graph.edges.T]
+        pairs[np.arange(len(pairs)), tail, head] += p
+    assert_allclose(SegmentInference().edge_marginals(model), pairs, atol=1e-9)
+
+
 def test_automatic_choices_take_segments():
     model = random_segments((6, 4), 3, 3, seed=9)
     assert isinstance(exact_inference(model), SegmentInference)
