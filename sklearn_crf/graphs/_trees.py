@@ -90,7 +90,7 @@ class SpanningTrees(ChecksPickles):
         _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
         weights = np.bincount(inverse.ravel(), weights=self.weights)
         order = np.argsort(first)
-        return SpanningTrees.trusted(self.graph, self.trees[first[order]], weights[order])
+        return self.trusted(self.graph, self.trees[first[order]], weights[order])
 
     def stepped(self, tree: ArrayLike, step: float) -> "SpanningTrees":
         """Return a mixture of this distribution, with weight ``1 - step``, and a new tree, with weight ``step``.
@@ -105,8 +105,8 @@ class SpanningTrees(ChecksPickles):
         trees = np.concatenate((self.trees, tree[None]))
         weights = np.append(self.weights * (1 - step), step)
         if np.all(self.weights == self.weights[0]) and np.isclose(step, 1 / len(trees), rtol=1e-12):
-            return SpanningTrees(self.graph, trees)
-        return SpanningTrees(self.graph, trees, weights)
+            return type(self)(self.graph, trees)
+        return type(self)(self.graph, trees, weights)
 
 
 def _check_spanning(graph, tree, t):

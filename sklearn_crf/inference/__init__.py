@@ -12,15 +12,21 @@ from sklearn_crf.inference.automatic._names import (
     choose_labeling_rule,
     resolve_inference,
 )
+from sklearn_crf.inference.bounds._couplings import best_coupling_statistics, best_couplings
 from sklearn_crf.inference.bounds._edge_entropy import (
     EdgeEntropyBP,
-    best_couplings,
     edge_shared_bound,
     nodes_of_edge_shares,
     optimise_edge_shares,
 )
-from sklearn_crf.inference.bounds._shared_bound import SharedBound, compute_shared_bound, list_share_nodes
-from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound, mutual_information
+from sklearn_crf.inference.bounds._factor_parts import FactorParts, choose_component_forests, divide_scores
+from sklearn_crf.inference.bounds._shared_bound import SharedBound, mutual_information
+from sklearn_crf.inference.bounds._tighten_bound import (
+    TightenBound,
+    TightenedBound,
+    compute_consistent_statistics,
+    tighten_with_information,
+)
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import fuse_labelings
 from sklearn_crf.inference.cuts._graph_cut import CutState, GraphCut

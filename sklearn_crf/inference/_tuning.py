@@ -67,3 +67,6 @@ PATIENCE = 10
 # With a smaller ratio, offsets are subtracted needlessly.
 # With a larger ratio, rounding hides differences of labelings (benchmarks/quality/random_models.py).
 FAR_FROM_ZERO = 1e6
+
+# Minimum number of sets of factors without cycles: more sets make the probabilities of factors more even.
+FEWEST_FORESTS = 16

@@ -20,6 +20,7 @@ from sklearn_crf.learning._training import TrainingRecord, TrainingRun
 from sklearn_crf.objectives import (
     DualBlock,
     EmpiricalRisk,
+    JointHingeRisk,
     PlaneOracle,
     RelaxedHinge,
     ShardedRisk,
@@ -258,6 +259,7 @@ class MarginSetting(NamedTuple):
     solver: PlaneSolver | LBFGS | None  # Solver, or None for the problem "dual", which has its own steps
     scale: np.ndarray  # (n_coef,): solvers use and penalise the weights divided by this scale
     lower_bounded: np.ndarray  # (n_coef,) bool: weights that must not be negative
+    share_penalty: float = 0.0  # Penalty of squared shares per C, for the problem "joint_planes"
 
 
 @dataclass(eq=False)
@@ -321,7 +323,7 @@ class MarginRecord(TrainingRecord):
 def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: TrainingRun) -> MarginRecord:
     """Minimise half the squared norm of the weights plus C times the sum of the structured hinge losses."""
     # start: (n_coef,), initial weights of the bundle method; block-wise solvers start at zero
-    train = _train_by_planes if setting.problem in ("planes", "dual") else _train_smoothed
+    train = _TRAIN.get(setting.problem, _train_by_planes)
     with open_progress_reporter(run.verbose, run.max_iter, _get_solver_name(setting)) as show:
         return train(risk, start, setting, run, show)
 
@@ -389,6 +391,35 @@ def _train_by_planes(risk, start, setting, run, show):
     record.n_inference_calls = oracle.n_inference_calls
     record.calls_curve = np.array(record.calls)[found.get("checks", np.arange(1, found.nit + 1)) - 1]
     return record
+
+
+def _train_joint_planes(risk, start, setting, run, show):
+    """Minimise maxima of parts over weights and shares by the bundle method, with a small penalty on the shares."""
+    joint = JointHingeRisk(risk, setting.entropy)
+    n_weights, n_others = len(start), joint.potentials.n_coef - len(start)
+    scale = np.concatenate((setting.scale, np.full(n_others, 1 / np.sqrt(setting.share_penalty * run.C))))
+    bounded = np.concatenate((setting.lower_bounded, np.zeros(n_others, dtype=bool)))
+    record = MarginRecord(risk.path)
+
+    def value_grad(x):
+        found = joint.value_grad(scale * x)
+        return run.C * found.value, run.C * scale * found.gradient
+
+    def callback(point):
+        record.visit(point, risk.n_examples * joint.n_passes)
+        show(record.summary)
+        return run.on_iteration((scale * point.x)[:n_weights])
+
+    x0 = np.concatenate((start / setting.scale, np.zeros(n_others)))
+    limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
+    record.found = found = bmrm(value_grad, x0, floor=0.0, lower_bounded=bounded, **limits)
+    record.coef, record.gap = (scale * found.x)[:n_weights], found.gap
+    record.calls_curve = np.array(record.calls)
+    record.n_inference_calls = risk.n_examples * joint.n_passes
+    return record
+
+
+_TRAIN = {"smoothed": _train_smoothed, "joint": _train_smoothed, "joint_planes": _train_joint_planes}
 
 
 def _build_oracle(risk, setting, run, map_in_threads):

@@ -114,7 +114,7 @@ class MarginLearning(Learning):
     }
     _returns: ClassVar[dict] = {**Learning._returns, "hinge": must_be(Objective)}
     name = "margin"
-    why_not: ClassVar[dict[str, str]] = {"factors": "its inner problem is defined on nodes and edges"}
+    takes_factors = True
     takes_bounds = True
     early_stopping = False
     has_distribution = False
@@ -128,6 +128,7 @@ class MarginLearning(Learning):
     problem = "smoothed"
     needs_fractional = True
     entropy = "trw"
+    share_penalty = 0.0
     cost: Any = "hamming"
     intercept_scaling: float = 1.0
     max_rounds: int = 10
@@ -269,14 +270,15 @@ class MarginLearning(Learning):
 
     def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> MarginRecord:
         # Without edges, there are no node scores to share among edges.
-        problem = self.problem if self.problem != "joint" or data.encoded.n_edges else "smoothed"
+        has_parts = data.encoded.n_edges or plan.facts.have_factors
         setting = MarginSetting(
-            problem="planes" if self.by_planes else problem,
+            problem=self._choose_problem(bool(has_parts)),
             entropy=self.entropy,
             inference=plan.training_inference.inference,
             solver=plan.solver,
             scale=self._scale(risk, run, isinstance(plan.solver, FrankWolfe)),
             lower_bounded=plan.bounded(risk.potentials),
+            share_penalty=self.share_penalty,
         )
         start = make_start("zeros")
         if risk.has_unlabelled:
@@ -296,6 +298,10 @@ class MarginLearning(Learning):
             # At the automatic tolerance, predicted labels are good, but the weights may be far from the optimum.
             record.require_gap(_TOL, f"STOP: duality gap within {_ROUGH_TOL:.0%} of the objective")
         return record
+
+    def _choose_problem(self, has_parts: bool) -> str:
+        """Return the problem to solve, for examples with or without edges and factors."""
+        return "planes" if self.by_planes else self.problem
 
     def _scale(self, risk, run, by_examples):
         """Return the scales of the weights that turn the uniform penalty of solvers into the penalty of each weight."""
@@ -339,8 +345,6 @@ class MaxMargin(MarginLearning):
     }
     name = "max_margin"
     takes_segments = True
-    takes_factors = True
-    why_not: ClassVar[dict[str, str]] = {}
     needs_fractional = False
     rescaling: str = "margin"
 
@@ -547,9 +551,22 @@ class ReparameterizedMargin(SmoothedMargin):
 
 @options
 class JointMargin(SmoothedMargin):
-    """Smoothed max-margin learning as one problem over weights and shares of scores, without an inner problem.
+    r"""Max-margin learning as one problem over weights and shares of scores, without an inner problem.
 
-    Source: Jancsary 2012, M3N recipe 4.
+    Source: Jancsary 2012, M3N recipe 4. With ``temperature=0`` the losses are maxima and not smooth. The bundle method
+    then minimises
+
+    .. math::
+        \tfrac12 \lVert w \rVert^2 + \tfrac{C \gamma}{2} \lVert \lambda \rVert^2 + C \sum_i \Bigl(
+            \sum_P c_P \max_y \bigl[ \theta_i(P) + \Delta_{y_i} \bigr](y) - \mathrm{score}(y_i) \Bigr)
+
+    with a small penalty on the shares (Eq. 186). The duality gap is that of this problem.
+
+    Parameters
+    ----------
+    share_penalty : float, default=0.001
+        Penalty :math:`\gamma` of squared shares if the temperature is zero. With a smaller penalty, the result is
+        nearer to that of :class:`RelaxedMargin`, and takes more iterations.
 
     Examples
     --------
@@ -568,11 +585,28 @@ class JointMargin(SmoothedMargin):
     _parameter_constraints: ClassVar[dict] = {
         **SmoothedMargin._parameter_constraints,
         "entropy": [StrOptions({"trw", "trivial"})],
+        "temperature": [Interval(Real, 0, None, closed="left")],
+        "share_penalty": [Interval(Real, 0, None, closed="neither")],
     }
     name = "joint_margin"
     visits_examples = True
     problem = "joint"
     likelihood = JointRelaxation
+    share_penalty: float = 1e-3
+
+    @property
+    def is_smooth(self) -> bool:  # type: ignore[override]
+        return self.temperature > 0
+
+    def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
+        if not self.is_smooth:
+            return StructuredHinge(inference, cost)
+        return super().hinge(inference, cost, facts, single_nodes)
+
+    def _choose_problem(self, has_parts: bool) -> str:
+        if not self.is_smooth:
+            return "joint_planes"
+        return self.problem if has_parts else "smoothed"
 
 
 class OwnMargin(MaxMargin):

@@ -151,18 +151,16 @@ class Relaxation(SmoothLearning):
             if facts.have_factors or not isinstance(self.entropy, str):
                 return NormProductBP(self.entropy, **self._limits)
             return EdgeEntropyBP(entropy=self.entropy, **self._limits)
-        if not facts.have_factors:
-            return self._make_tree_reweighted()
-        if not facts.have_cycles:
-            # On forests, the tree-reweighted entropy equals the Bethe entropy, even for factors of more than two nodes.
-            return NormProductBP("bethe", **self._limits)
-        return NormProductBP("trw", edge_probabilities="covering", **self._limits)
+        return self._make_tree_reweighted(facts)
 
     @property
     def _is_tree_reweighted(self):
         return isinstance(self.entropy, str) and self.entropy == "trw"
 
-    def _make_tree_reweighted(self):
+    def _make_tree_reweighted(self, facts):
+        if facts.have_factors:
+            # On forests, two sweeps suffice, because the tree-reweighted entropy equals the Bethe entropy.
+            return NormProductBP("trw", edge_probabilities="covering", **self._limits)
         return MarginalsWithFallback(TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits))
 
     @property
@@ -200,19 +198,15 @@ class Reparameterization(Relaxation):
     """
 
     name = "reparameterization"
-    takes_factors = False
-    why_not: ClassVar[dict[str, str]] = {"factors": "it shares scores out among spanning trees of edges"}
     cyclic_nodes = 1
 
-    def _make_tree_reweighted(self):
+    def _make_tree_reweighted(self, facts):
         return TightenBound(**self._limits)
 
 
 class OneProblem(Relaxation):
     """Base of the relaxations that solve one problem over the weights and the variables of the inner problem."""
 
-    takes_factors = False
-    why_not: ClassVar[dict[str, str]] = {"factors": "its unknowns belong to edges and their spanning trees"}
     _follows_gradient = False
 
     def check_shards(self, solver: Any) -> None:

@@ -8,6 +8,7 @@ from scipy.special import entr
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.inference import CountingNumbers
+from sklearn_crf.models import FactorStatistics
 from sklearn_crf.objectives import JointRisk
 from sklearn_crf.optimize import minimize_lbfgs
 
@@ -140,11 +141,22 @@ def _bound_entropy(risk, entropy, coef):
     def of_batch(i, n_threads):
         batch = risk.batches[i]
         part = plain.oracle(i, coef, n_threads=n_threads, pulls_back=False)
-        share = part.statistics.unary.astype(np.float64)
+        share = _read_node_statistics(batch.example, part.statistics, risk.potentials.n_classes)
         share[np.arange(len(share)), batch.labels] += 1.0
         return float(_compute_node_entropy_weights(batch, entropy) @ entr(np.clip(share, 0.0, 1.0)).sum(axis=1))
 
     return sum(map_tasks(of_batch, range(len(risk.batches)), risk.n_jobs))
+
+
+def _read_node_statistics(example, statistics, n_classes):
+    """Return the statistics of the states of nodes, (N, K) float64."""
+    if isinstance(statistics, FactorStatistics):
+        # The first factors of a factor graph are those of single nodes.
+        n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
+        found = np.zeros((example.n_nodes, n_classes))
+        found[np.arange(n_classes) < n_states[:, None]] = statistics.log_table[: n_states.sum()]
+        return found
+    return statistics.unary.astype(np.float64)
 
 
 def _compute_largest_entropy(risk, entropy):
@@ -161,10 +173,21 @@ def _compute_largest_entropy(risk, entropy):
 def _compute_node_entropy_weights(batch, entropy):
     """Return the factor of each node's entropy in an upper bound on the total entropy.
 
-    The entropy of an edge is at most the sum of the entropies of its two nodes.
+    The entropy of an edge or factor is at most the sum of the entropies of its nodes.
     """
     weight = np.ones(len(batch.members)) if batch.weight is None else batch.weight
-    of_nodes, degree = np.repeat(weight, np.diff(batch.node_ptr)), batch.example.graph.degree
+    of_nodes, degree = np.repeat(weight, np.diff(batch.node_ptr)), _count_factors_of_nodes(batch.example)
     if isinstance(entropy, CountingNumbers):
         return of_nodes * (entropy.node + entropy.factor * degree)
     return of_nodes * {"trw": 1, "trivial": np.maximum(degree, 1), "factors": 1 + degree}[entropy]
+
+
+def _count_factors_of_nodes(example):
+    """Return the number of edges and larger factors of each node."""
+    counts = example.graph.degree.astype(np.int64)
+    scopes = [found.scope for found in example.factors.values()]
+    scopes += [np.asarray(list(scope), dtype=np.int64)[np.newaxis] for scope, _ in example.fixed_factors]
+    for scope in scopes:
+        if scope.shape[1] > 1:
+            counts += np.bincount(scope.ravel(), minlength=len(counts))
+    return counts

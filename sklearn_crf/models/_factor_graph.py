@@ -400,6 +400,13 @@ class FactorGraph(ChecksPickles):
         return dense
 
 
+def replace_scores(model: FactorGraph, log_table: np.ndarray, table_default: np.ndarray) -> FactorGraph:
+    """Return a factor graph with other scores of the same shapes, without checks."""
+    graph = FactorGraph.__new__(FactorGraph)
+    graph.__dict__.update(model.__dict__, log_table=log_table, table_default=table_default)
+    return graph
+
+
 def build_trusted_factor_graph(
     n_states: np.ndarray,
     scope: np.ndarray,

@@ -12,6 +12,7 @@ from sklearn_crf.objectives.likelihood._discrete import ContrastiveDivergence, M
 from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
 from sklearn_crf.objectives.likelihood._joint_risk import (
     EdgeProbabilityRisk,
+    JointHingeRisk,
     JointRisk,
     RiskLessObserved,
     Tangent,

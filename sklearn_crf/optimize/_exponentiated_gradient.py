@@ -99,7 +99,7 @@ class _DualMarginals:
         return sum(self.gains) - 0.5 * float(self.x @ self.x)
 
     def _gain(self, block, marginals, entropy):
-        return block.weight * (self.temperature * entropy + float(block.costs @ marginals))
+        return block.weight * (self.temperature * entropy + float(block.costs @ (marginals - block.truth)))
 
     def step(self, i):
         """Change the parameters of a block by a step that raises the dual."""

@@ -74,6 +74,12 @@ class ExtendedPotentials:
         """Split node features into ranges with about equal numbers of entries."""
         return self.pairwise.split_shared_ranges(examples)
 
+    def find_touched_weights(self, example: Any) -> np.ndarray:
+        """Return the indices of the weights on which the model of an example depends."""
+        n_pairwise = self.pairwise.n_coef
+        of_pairwise = np.arange(n_pairwise)[self.pairwise.find_touched_weights(example)]
+        return np.concatenate((of_pairwise, np.arange(n_pairwise, self.n_coef)))
+
     def pullback(self, example: Any, statistics: Any) -> np.ndarray:
         """Return the derivatives by the weights, given the derivatives by the scores of the model."""
         # returns: (n_coef,), float64

@@ -366,13 +366,41 @@ def test_bad_input(fitted):
         trw_crf(classes=[0, 1, 2]).fit([mixed], [np.array([0, 2, 1])])
 
 
-@pytest.mark.parametrize(
-    "learning", ["joint_relaxation", "dual_relaxation", "reparameterization", "edge_probabilities", "mean_field"]
-)
+@pytest.mark.parametrize("learning", ["mean_field", "shared_pieces", "contrastive", "truncated"])
 def test_learnings_for_edges_alone(learning):
     X, y = factor_examples(2)
     with pytest.raises(ValueError, match=f"learning='{learning}' supports only nodes and edges.*use 'exact'"):
         trw_crf(learning=learning, fit_intercept=False).fit(X, y)
+
+
+@pytest.mark.parametrize("entropy", ["trw", "trivial", "factors"])
+def test_learnings_of_one_relaxation_agree(entropy):
+    X, y = factor_examples(2, fixed=True)
+    names = ["relaxation", "joint_relaxation"] + ["reparameterization", "dual_relaxation"] * (entropy == "trw")
+    options = TIGHT | {"inner_tol": 1e-8, "tol": 1e-6, "C": 0.5, "entropy": entropy, "fit_intercept": False}
+    models = [trw_crf(learning=name, **options).fit(X, y, sample_weight=[1.0, 2.5]) for name in names]
+    for other in models[1:]:
+        assert other.converged_
+        assert_allclose(other.loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-6)
+        assert_allclose(other.factor_coef_["triple"], models[0].factor_coef_["triple"], atol=2e-4)
+
+
+def test_probabilities_of_factors_learned_with_the_weights_are_tighter():
+    X, y = factor_examples(2)
+    options = {"fit_intercept": False, "tol": 1e-4, "inner_tol": 1e-6}
+    fixed, learned = (trw_crf(learning=name, **options).fit(X, y) for name in ("relaxation", "edge_probabilities"))
+    exact = trw_crf(learning="exact", fit_intercept=False, tol=1e-6).fit(X, y)
+    assert learned.converged_
+    assert exact.loss_curve_[-1] < learned.loss_curve_[-1] < fixed.loss_curve_[-1] - 1e-3
+
+
+@pytest.mark.parametrize("learning", ["joint_relaxation", "reparameterization"])
+def test_relaxations_of_partly_labelled_factors(learning):
+    X, y = factor_examples(3)
+    y = [np.where(np.arange(len(own)) == i, -1, own) for i, own in enumerate(y)]
+    options = {"missing_label": -1, "fit_intercept": False, "tol": 1e-5, "inner_tol": 1e-8}
+    models = [trw_crf(learning=name, **options).fit(X, y) for name in ("relaxation", learning)]
+    assert_allclose(models[1].loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

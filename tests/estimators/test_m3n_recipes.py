@@ -5,11 +5,14 @@ import warnings
 import numpy as np
 import pytest
 from built_fields import m3n_classifier
+from factor_examples import factor_examples
+from factor_strategies import random_factor_graph
 from field_data import chains
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_strategies import random_model
 from numpy.testing import assert_allclose, assert_array_equal
+from relaxed_problems import graphs
 from scipy.optimize import linprog
 from sklearn.exceptions import ConvergenceWarning
 
@@ -24,6 +27,7 @@ from sklearn_crf.inference import (
     IncMP,
     LinearProgram,
     LoopyBP,
+    best_coupling_statistics,
     best_couplings,
 )
 from sklearn_crf.learning import JointMargin, SmoothedMargin
@@ -332,3 +336,32 @@ def test_weighted_cost_is_balanced_classes():
 def test_bad_combinations(options, message):
     with pytest.raises(ValueError, match=message):
         m3n_classifier(**options).fit(*frustrated())
+
+
+# Factors of more than two nodes, and recipe 4 without temperature ---------------------------------------------------
+
+
+@pytest.mark.parametrize("has_factors", [True, False])
+def test_maxima_of_parts_approach_the_linear_relaxation(has_factors):
+    X, y = factor_examples(3, n_classes=2, longest=4, fixed=True) if has_factors else graphs(n=3)
+    options = {"pairwise": "auto", "connectivity": 1, "C": 0.3}
+    relaxed = fitted(X, y, learning="relaxed_margin", inference=LinearProgram(), solver="bmrm", tol=1e-7, **options)
+    values = []
+    for share_penalty in (1e-2, 1e-4):
+        learning = JointMargin(temperature=0, share_penalty=share_penalty)
+        found = fitted(X, y, learning=learning, tol=1e-6, **options)
+        assert found.converged_
+        values.append(found.loss_curve_[-1])
+    least = relaxed.loss_curve_[-1]
+    assert least - 1e-6 <= values[1] <= values[0]
+    assert_allclose(values[1], least, rtol=1e-3)
+
+
+def test_couplings_of_factors_solve_their_linear_programme():
+    model = random_factor_graph(6, 9, 4, 3, seed=1)
+    found = LinearProgram().map(model)
+    statistics, terms = best_coupling_statistics(model, found.fractional)
+    assert found.fractional.max(axis=1).min() < 0.99
+    assert_allclose(terms.sum(), found.bound, atol=1e-6)
+    default = np.where(statistics.table_default > 0, model.table_default, 0.0)
+    assert_allclose(statistics.log_table @ model.log_table + statistics.table_default @ default, terms.sum(), atol=1e-9)

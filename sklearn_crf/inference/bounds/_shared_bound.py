@@ -1,12 +1,17 @@
 """Tree-reweighted bound for given shares of the scores among trees, for training that optimises the shares."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import xlogy
 
 from sklearn_crf._threads import checkpoint, run_alone
+from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
 from sklearn_crf.inference import _field
+from sklearn_crf.inference._proofs import ROUNDING
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
 from sklearn_crf.inference.bounds._tree_scores import TreeMeans, group_trees
@@ -17,6 +22,14 @@ from sklearn_crf.models import PairwiseModel, Statistics
 
 # Logarithm that replaces the logarithm of a zero message, because starts must be finite.
 _LEAST_LOG_MESSAGE = -50.0
+
+
+class Averages(NamedTuple):
+    """Means over trees, and their largest difference from the marginals of a tree."""
+
+    marginals: Marginals  # with the bound as ``log_z``
+    disagreement: float
+    information: Callable[[], np.ndarray]  # computes the negative derivative of the bound by each edge probability
 
 
 class _Group(NamedTuple):
@@ -50,7 +63,8 @@ class NodeShares:
     # mapped: a function from :func:`~sklearn_crf._threads.make_ordered_map`
 
     def __init__(self, model, trees, mapped):
-        self.graph, self.trees, self.mapped, self.weights = model.graph, trees, mapped, trees.weights
+        self.model, self.graph, self.trees, self.mapped = model, model.graph, trees, mapped
+        self.weights = trees.weights
         self.edge = np.nonzero(trees.trees)[1]
         self.probabilities = trees.edge_probabilities
         self.unary = model.unary.astype(np.float64)
@@ -60,7 +74,7 @@ class NodeShares:
         try:
             self.groups = list(self._make_groups(model))
         except ValueError as error:
-            raise _make_infeasible_error() from error
+            raise make_infeasible_error() from error
 
     def _make_groups(self, model):
         weight = np.ones((1, 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
@@ -97,6 +111,25 @@ class NodeShares:
         for part, scale in zip(values, self.scale, strict=True):
             part -= scale * mean
         return values
+
+    def average(self, x: np.ndarray) -> "Averages":
+        """Return means over trees, which are the derivatives of the bound whether or not the trees agree."""
+        # The sum of log-partitions is a bound only if the scores of the trees add up to the model's scores.
+        x = self.project(x)
+        of_trees, tables, log_z_terms = self.marginals(x)
+        unary, pairs = self.means.average_over_nodes(of_trees), self.means.average_over_edges(tables)
+        apart = max(np.abs(of_trees - unary).max(), np.abs(tables - pairs[self.edge]).max(initial=0.0))
+        terms = self.weights @ log_z_terms + bound_rounding(self, x)
+        marginals = marginals_from_pairs(self.model, unary, pairs, terms)
+        return Averages(marginals, float(apart), partial(mutual_information, pairs))
+
+    def find_steepest_tree(self, information: np.ndarray) -> np.ndarray:
+        """Return the tree with the most information, towards which the bound decreases fastest."""
+        return minimum_spanning_tree(self.graph, -information)
+
+    def on(self, trees: SpanningTrees) -> "NodeShares":
+        """Return the scores of other trees."""
+        return NodeShares(self.model, trees, self.mapped)
 
     def from_messages(self, messages):
         """Convert tree-reweighted messages to a vector; a fixed point of the messages gives the minimum."""
@@ -145,17 +178,23 @@ class NodeShares:
             messages = send_exact_messages(group.model.graph, field)
             beliefs, log_z_terms = _field.compute_beliefs(field, messages, run_alone)
         except ValueError as error:
-            raise _make_infeasible_error() from error
+            raise make_infeasible_error() from error
         log_z_terms += shift
         if edge_log_normalisers(field, messages, beliefs, group.row_totals, log_z_terms, field.workspace()) >= 0:
-            raise _make_infeasible_error()
+            raise make_infeasible_error()
         if field.semiring != _field.SUM_PROBABILITY:
             np.exp(beliefs, out=beliefs)
         beliefs = beliefs[:, : self.shape[2]]
         return field, messages, beliefs, log_z_terms.reshape(group.last - group.first, -1)
 
 
-def _make_infeasible_error():
+def bound_rounding(scores, x):
+    """Return for each node the largest rounding error of the sum of its scores over trees, (N,)."""
+    # Deviations grow without limit if trees must rule out states together. They then cancel with large rounding errors.
+    return ROUNDING * (scores.scale @ np.abs(x.reshape(scores.shape)).max(axis=2))
+
+
+def make_infeasible_error():
     """Return the error for trees without a labeling. The error names no node: trees number nodes differently."""
     return ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.")
 
@@ -195,3 +234,16 @@ def compute_shared_bound(model, shares, mapped=map):
     marginals = marginals_from_pairs(model, scores.means.average_over_nodes(unary), pairs, scores.weights @ log_z_terms)
     # The adjoint of a projection is the projection itself.
     return SharedBound(marginals, scores.project((unary * scores.scale[:, None, None]).ravel()))
+
+
+def mutual_information(pairs):
+    r"""Compute the mutual information of the two ends of each edge.
+
+    .. math:: I(\tau_e) = \sum_{a, b} \tau_e(a, b) \log \frac{\tau_e(a, b)}{\tau_e(a) \, \tau_e(b)}
+    """
+    # pairs: (E, K, K); returns: (E,)
+    if np.ndim(pairs) != 3:
+        raise ValueError(f"pairs must contain joint marginals of edges, of shape (E, K, K), got {np.shape(pairs)}.")
+    ends = pairs.sum(axis=2), pairs.sum(axis=1)
+    entropies = [-xlogy(p, p).sum(axis=1) for p in ends]
+    return np.maximum(entropies[0] + entropies[1] + xlogy(pairs, pairs).sum(axis=(1, 2)), 0.0)

@@ -5,19 +5,21 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import xlogy
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, limit_blas_threads, make_ordered_map
-from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
+from sklearn_crf.graphs import SpanningTrees
 from sklearn_crf.inference._base import Inference, at_least, convergence_left_to_caller
-from sklearn_crf.inference._proofs import ROUNDING
 from sklearn_crf.inference.bounds import _tuning
-from sklearn_crf.inference.bounds._shared_bound import NodeShares, marginals_from_pairs
+from sklearn_crf.inference.bounds._factor_parts import FactorForests, FactorShares
+from sklearn_crf.inference.bounds._shared_bound import Averages, NodeShares
 from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing, propagate_messages
+from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
+from sklearn_crf.inference.messages._norm_product import NormProductBP
+from sklearn_crf.models import FactorGraph, PairwiseModel
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 
 SOLVERS: dict[str, Callable[..., Any]] = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}
@@ -26,18 +28,20 @@ SOLVERS: dict[str, Callable[..., Any]] = {"spg": minimize_spg, "pqn": partial(mi
 class Tight(NamedTuple):
     """Result of the minimisation of the bound for given trees."""
 
-    scores: NodeShares
+    scores: NodeShares | FactorShares
     x: np.ndarray
-    unary: np.ndarray  # (N, K), mean over trees
-    pairs: np.ndarray  # (E, K, K), mean over trees
-    log_z_terms: np.ndarray  # (N,)
-    disagreement: float
+    means: Averages
     n_iter: int
     trace: np.ndarray  # (n_iter + 1,), the bound at the start and after each iteration
 
     @property
     def bound(self) -> float:
-        return float(self.log_z_terms.sum())
+        assert self.means.marginals.log_z is not None, "a bound is a log-partition"
+        return self.means.marginals.log_z
+
+    @property
+    def disagreement(self) -> float:
+        return self.means.disagreement
 
 
 class Tightening:
@@ -51,13 +55,15 @@ class Tightening:
         self.start_sweeps, self.n_threads = start_sweeps, n_threads
         self.messages = None
 
-    def scores(self, trees: SpanningTrees) -> NodeShares:
+    def scores(self, trees: SpanningTrees) -> NodeShares | FactorShares:
         """Return the scores of given trees, which the minimisation changes."""
+        if isinstance(self.model, FactorGraph):
+            return FactorShares(self.model, trees)
         return NodeShares(self.model, trees, self.mapped)
 
-    def _choose_better_start(self, scores: NodeShares, start: np.ndarray) -> np.ndarray:
+    def _choose_better_start(self, scores: NodeShares | FactorShares, start: np.ndarray) -> np.ndarray:
         """Return the result of message passing, warm-started from earlier trees, if it is better than a known start."""
-        if self.start_sweeps == 0:
+        if self.start_sweeps == 0 or isinstance(scores, FactorShares):
             return start
         best, best_value = start, scores.value_grad(start)[0]
         damping, value, n_left, converged = 0.0, best_value, self.start_sweeps, False
@@ -79,7 +85,7 @@ class Tightening:
             converged = converged or np.abs(gradient).max() <= self.tol * scores.scale.min()
         return best
 
-    def tighten(self, scores: NodeShares, start: np.ndarray) -> Tight:
+    def tighten(self, scores: NodeShares | FactorShares, start: np.ndarray) -> Tight:
         """Minimise the bound from a starting point until the marginals of all trees agree."""
         x, n_iter, trace = self._choose_better_start(scores, scores.project(start)), 0, np.zeros(0)
         tol = self.tol * scores.scale.min()
@@ -95,26 +101,14 @@ class Tightening:
             )
             x, n_iter = found.x, n_iter + found.nit
             trace = np.concatenate((trace[:-1], found.loss_curve))
-            tight = _average(scores, x, n_iter, trace)
+            x = scores.project(x)
+            tight = Tight(scores, x, scores.average(x), n_iter, np.array(trace))
             # If the gradient is exactly zero, a smaller tolerance does not help.
             is_at_end = not found.success or n_iter >= self.max_iter or found.residual == 0
             if tight.disagreement <= self.tol or is_at_end:
                 return tight
             # Nodes agree within the tolerance, but a pair of nodes still differs by more.
             tol *= 0.5 * self.tol / tight.disagreement
-
-
-def _average(scores: NodeShares, x: np.ndarray, n_iter: int, trace: np.ndarray) -> Tight:
-    """Average over trees; the means are the derivatives of the bound whether or not the trees agree."""
-    # The sum of log-partitions is a bound only if the scores of the trees add up to the model's scores.
-    x = scores.project(x)
-    of_trees, tables, log_z_terms = scores.marginals(x)
-    unary, pairs = scores.means.average_over_nodes(of_trees), scores.means.average_over_edges(tables)
-    differences = np.abs(of_trees - unary).max(), np.abs(tables - pairs[scores.edge]).max(initial=0.0)
-    # Deviations grow without limit if trees must rule out states together. They then cancel with large rounding errors.
-    rounding = ROUNDING * (scores.scale @ np.abs(x.reshape(scores.shape)).max(axis=2))
-    terms = scores.weights @ log_z_terms + rounding
-    return Tight(scores, x, unary, pairs, terms, float(max(differences)), n_iter, np.array(trace))
 
 
 class Chosen(NamedTuple):
@@ -174,22 +168,9 @@ def _find_steepest_tree(tight):
 
     The derivative of the bound by the probability of an edge is the negative mutual information of the edge's ends.
     """
-    information = mutual_information(tight.pairs)
-    tree = minimum_spanning_tree(tight.scores.graph, -information)
-    return tree, float(information @ (tree - tight.scores.probabilities))
-
-
-def mutual_information(pairs):
-    r"""Compute the mutual information of the two ends of each edge.
-
-    .. math:: I(\tau_e) = \sum_{a, b} \tau_e(a, b) \log \frac{\tau_e(a, b)}{\tau_e(a) \, \tau_e(b)}
-    """
-    # pairs: (E, K, K); returns: (E,)
-    if np.ndim(pairs) != 3:
-        raise ValueError(f"pairs must contain joint marginals of edges, of shape (E, K, K), got {np.shape(pairs)}.")
-    ends = pairs.sum(axis=2), pairs.sum(axis=1)
-    entropies = [-xlogy(p, p).sum(axis=1) for p in ends]
-    return np.maximum(entropies[0] + entropies[1] + xlogy(pairs, pairs).sum(axis=(1, 2)), 0.0)
+    information = tight.means.information()
+    tree = tight.scores.find_steepest_tree(information)
+    return tree, float(information @ (tree - tight.scores.trees.edge_probabilities))
 
 
 def stepped(tightening, tight, tree, step):
@@ -199,7 +180,7 @@ def stepped(tightening, tight, tree, step):
     """
     before = tight.scores
     trees = before.trees.stepped(tree, step).merged()
-    scores = tightening.scores(trees)
+    scores = before.on(trees)
     start = np.zeros(scores.shape)
     kept = slice(before.trees.n_trees)
     share = (1 - step) * before.weights / trees.weights[kept] * scores.scale[kept] / before.scale
@@ -232,20 +213,24 @@ class TightenBound(Inference):
     of the bound at the final scores of the trees. ``disagreement`` in the ``state`` of a result tells how far the trees
     are from equal marginals.
 
+    In a factor graph, maximal sets of factors without cycles take the place of trees.
+
     Parameters
     ----------
     trees : {"minimal", "uniform", "snakes", "optimal"}, int, SpanningTrees or list of array-like, default="minimal"
         ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many trees as make the edge probabilities even,
         which usually gives a tighter bound. ``"snakes"``: four paths that run back and forth, on lattices with axis
         neighbours. ``"optimal"``: the trees and probabilities that give the tightest bound. An int: this number of
-        trees. Or the trees themselves, for instance as a list with the indices of the edges of each tree.
+        trees. Or the trees themselves, for instance as a list with the indices of the edges of each tree. In a factor
+        graph, ``"optimal"`` adds sets that are grown greedily, and ``"snakes"`` is not supported.
     solver : {"spg", "pqn"}, default="spg"
         Spectral projected gradient, or projected quasi-Newton. The latter never raises the bound, but takes more time
         between evaluations.
     start_sweeps : int, default=0
-        Maximum number of sweeps of tree-reweighted message passing to compute the start. The result of the sweeps is
-        used if it is better than even shares, ``init``, or the result for earlier trees. Sweeps are damped once the
-        bound no longer decreases, and end when the trees agree. A few hundred sweeps save most iterations.
+        Maximum number of sweeps of tree-reweighted message passing to compute the start, if the model is pairwise. The
+        result of the sweeps is used if it is better than even shares, ``init``, or the result for earlier trees. Sweeps
+        are damped once the bound no longer decreases, and end when the trees agree. A few hundred sweeps save most
+        iterations.
     max_iter : int, default=500
         Maximum number of iterations for each distribution over trees.
     tol : float, default=1e-4
@@ -300,6 +285,7 @@ class TightenBound(Inference):
     """
 
     tasks = frozenset({"marginals"})
+    takes = (PairwiseModel, FactorGraph)
     _starts_from: ClassVar[tuple[type, ...]] = (TightenedBound,)
     exact_on = "forest"
     convex = True
@@ -315,27 +301,26 @@ class TightenBound(Inference):
     random_state: int | np.random.RandomState | None = 0
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        if model.graph.is_forest:
+        if isinstance(model, FactorGraph):
+            if is_forest_of_factors(model):
+                return NormProductBP("bethe")._marginals(model)
+        elif model.graph.is_forest:
             return TreeInference()._marginals(model, n_threads=n_threads)
         # BLAS threads for inner products would take ten times as long as sum-product on a busy machine.
         mapped = make_ordered_map(n_threads)
         with limit_blas_threads():
             tightening = Tightening(model, mapped, self.solver, self.start_sweeps, self.max_iter, self.tol, n_threads)
             if isinstance(self.trees, str) and self.trees == "optimal":
-                trees = choose_spanning_trees(model.graph, "minimal", self.random_state) if init is None else init.trees
+                trees = self._choose_trees(model, "minimal") if init is None else init.trees
                 start = _start(tightening.scores(trees), trees, init)
                 found = choose_trees(tightening, trees, start, self.outer_iter, self.outer_step)
             else:
-                trees = choose_spanning_trees(model.graph, self.trees, self.random_state)
+                trees = self._choose_trees(model, self.trees)
                 scores = tightening.scores(trees)
                 tight = tightening.tighten(scores, _start(scores, trees, init))
                 found = Chosen(tight, tight.n_iter, tight.disagreement <= self.tol, tight.trace, 0.0)
         best = found.best
-        result = marginals_from_pairs(
-            model,
-            best.unary,
-            best.pairs,
-            best.log_z_terms,
+        result = best.means.marginals._replace(
             n_iter=found.n_iter,
             converged=found.converged,
             state=TightenedBound(best.scores.trees, best.x, best.disagreement, found.bounds),
@@ -343,6 +328,11 @@ class TightenBound(Inference):
         if not result.converged:
             warn_unconverged(self._explain_unconverged(found))
         return result
+
+    def _choose_trees(self, model, rule):
+        if isinstance(model, FactorGraph):
+            return FactorForests.of(model, rule)
+        return choose_spanning_trees(model.graph, rule, self.random_state)
 
     def _explain_unconverged(self, found: Chosen) -> str:
         disagreement = found.best.disagreement
@@ -367,3 +357,43 @@ def _start(scores, trees, init):
     if not same or init.scores.shape != (scores.size,):
         raise ValueError("init must come from a model with the same graph, number of states and trees.")
     return init.scores
+
+
+def compute_consistent_statistics(model: FactorGraph, init: TightenedBound | None = None) -> tuple:
+    """Return statistics of consistent marginals near the marginals of a factor graph, and a state for the next call.
+
+    The statistics are None if the marginals found use forbidden joint states.
+    """
+    if is_forest_of_factors(model):
+        return NormProductBP("bethe").marginals_for_learning(model).statistics, None
+    state = TightenBound().marginals_for_learning(model, init=init).state
+    found = FactorShares(model, state.trees).parts.feasible(model, state.scores)
+    return (None if found is None else found[0]), state
+
+
+def tighten_with_information(
+    model: FactorGraph, trees: FactorForests, init: TightenedBound | None, **limits: Any
+) -> tuple:
+    """Return the marginals for a distribution over sets of factors, and the information of each factor.
+
+    ``init`` may come from another distribution, whose scores are then kept for the sets that remain.
+    """
+    if init is not None:
+        init = init._replace(trees=trees, scores=_carry_scores(init, trees))
+    if is_forest_of_factors(model):
+        # Every set then holds all factors, whose probabilities are one.
+        return NormProductBP("bethe").marginals_for_learning(model), np.zeros(np.count_nonzero(model.arity >= 2))
+    found = TightenBound(trees, **limits).marginals_for_learning(model, init=init)
+    return found, FactorShares(model, trees).average(found.state.scores).information()
+
+
+def _carry_scores(init, trees):
+    """Return the scores of an earlier distribution over sets of factors for another distribution."""
+    former = init.scores.reshape(init.trees.n_trees, -1)
+    place = {row.tobytes(): k for k, row in enumerate(init.trees.trees)}
+    scores = np.zeros((trees.n_trees, former.shape[1]))
+    for k, row in enumerate(trees.trees):
+        if row.tobytes() in place:
+            t = place[row.tobytes()]
+            scores[k] = former[t] * np.sqrt(trees.weights[k] / init.trees.weights[t])
+    return scores.ravel()

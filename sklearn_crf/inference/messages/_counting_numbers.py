@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from sklearn_crf.graphs import Graph
+from sklearn_crf.inference._factor_forests import choose_factor_forests
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 
@@ -112,43 +113,19 @@ def _check_numbers(layered, node, factor):
 def _compute_tree_probabilities(layered, edge_probabilities):
     """Return the probability of each factor to be in a spanning tree of the graph whose edges are the factors."""
     model, layers = layered.model, layered.layers
-    if layers.arity.max(initial=0) > 2:
-        return _compute_forest_probabilities(layered)
-    edges = model.scope[model.scope_ptr[layered.factors][:, None] + np.arange(2)]
-    if len(np.unique(np.sort(edges, axis=1), axis=0)) < len(edges):
-        if isinstance(edge_probabilities, str) and edge_probabilities in ("auto", "covering"):
-            return _compute_forest_probabilities(layered)
+    if layers.arity.max(initial=0) <= 2:
+        edges = model.scope[model.scope_ptr[layered.factors][:, None] + np.arange(2)]
+        if len(np.unique(np.sort(edges, axis=1), axis=0)) == len(edges):
+            graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph
+            return choose_edge_probabilities(graph, edge_probabilities)
+    rules = {"auto": "uniform", "uniform": "uniform", "covering": "minimal"}
+    if not isinstance(edge_probabilities, str) or edge_probabilities not in rules:
         raise ValueError(
-            'edge_probabilities other than "auto" and "covering" need at most one factor for each pair of nodes: use '
-            "pairwise_model_of to add up factors of the same pair."
+            'edge_probabilities must be "auto", "uniform" or "covering" for factors of more than two nodes, or several '
+            f"factors on one pair of nodes, got {edge_probabilities!r}. pairwise_model_of adds up factors of the same "
+            "pair."
         )
-    graph = Graph(model.n_nodes, edges) if layered.graph is None else layered.graph
-    return choose_edge_probabilities(graph, edge_probabilities)
-
-
-def _compute_forest_probabilities(layered):
-    """Return the fraction of maximal acyclic sets that contain each factor; sets prefer factors in few other sets."""
-    model = layered.model
-    scopes = [model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist() for f in layered.factors]
-    counts, n_forests = np.zeros(len(scopes), dtype=np.int64), 0
-    while n_forests < _tuning.FEWEST_FORESTS or not counts.all():
-        parent = list(range(model.n_nodes))
-        for f in np.argsort(counts, kind="stable").tolist():
-            roots = {_find_root(parent, node) for node in scopes[f]}
-            if len(roots) == len(scopes[f]):
-                first = roots.pop()
-                for root in roots:
-                    parent[root] = first
-                counts[f] += 1
-        n_forests += 1
-    return counts / n_forests
-
-
-def _find_root(parent, node):
-    while parent[node] != node:
-        parent[node] = parent[parent[node]]
-        node = parent[node]
-    return node
+    return choose_factor_forests(model, layered.factors, rules[edge_probabilities]).mean(axis=0)
 
 
 def split_counting_numbers(layered, node, factor):

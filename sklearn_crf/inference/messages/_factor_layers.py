@@ -1,5 +1,6 @@
 """Factor graphs prepared for messages: scopes in the order of nodes, tables as paths through layers."""
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -108,26 +109,20 @@ class LayeredModel:
         ends = np.flatnonzero(np.append(numbers[1:] != numbers[:-1], len(numbers) > 0)) + 1
         self.components = np.stack((np.append(0, ends)[:-1], ends), axis=1).astype(np.int32)
         place = np.argsort(self.order)
-        single = np.flatnonzero(arity == 1)
-        self._unary = single, model.scope[model.scope_ptr[single]]
-        self._empty = np.flatnonzero(arity == 0)
-        self.constant = float(model.factor_scores(self._empty, np.zeros((len(self._empty), 0), dtype=int)).sum())
+        self._small = SmallFactors(model)
+        self.constant = self._small.constant(model)
         self.layers, self._leaf_cell = _build_layers(model, place)
-        self.node_scores = self._node_scores()[self.order]
+        self.node_scores = self._small.node_scores(model, self.layers.n_columns)[self.order]
 
-    def _node_scores(self) -> np.ndarray:
-        model = self.model
-        scores = np.where(np.arange(self.layers.n_columns) < model.n_states[:, None], 0.0, -np.inf)
-        for factors, nodes, a in self._iterate_states():
-            np.add.at(scores[:, a], nodes, model.factor_scores(factors, np.full((len(nodes), 1), a)))
-        return scores
-
-    def _iterate_states(self):
-        """Yield for each state the single-node factors of nodes that can have it, these nodes, and the state."""
-        factors, nodes = self._unary
-        for a in range(self.model.n_columns):
-            has = self.model.n_states[nodes] > a
-            yield factors[has], nodes[has], a
+    def rescored(self, model, node_scores):
+        """Return a copy for a model that only differs in its scores; ``node_scores`` replace all scores of nodes."""
+        # node_scores: (N, K), -inf beyond the states of a node
+        other = copy.copy(self)
+        other.source = other.model = model
+        other.layers = self.layers._replace(leaf=_read_leaves(model, self._leaf_cell))
+        other.node_scores = np.full((model.n_nodes, self.layers.n_columns), -np.inf)
+        other.node_scores[:, : model.n_columns] = node_scores[self.order]
+        return other
 
     def reorder_by_node(self, values: np.ndarray) -> np.ndarray:
         """Convert rows by position to rows by node of the model, without padded states."""
@@ -150,12 +145,46 @@ class LayeredModel:
         stored = self._leaf_cell >= 0
         np.add.at(log_table, self._leaf_cell[stored], leaves[stored])
         np.add.at(table_default, -1 - self._leaf_cell[~stored], leaves[~stored])
-        for factors, nodes, a in self._iterate_states():
-            cells = model.cells(factors, np.full((len(nodes), 1), a))
-            add_cells(model, factors, cells, unary[nodes, a].astype(np.float64), log_table, table_default)
-        cells = model.cells(self._empty, np.zeros((len(self._empty), 0), dtype=int))
-        add_cells(model, self._empty, cells, None, log_table, table_default)
+        self._small.add_statistics(model, unary, log_table, table_default)
         return FactorStatistics(log_table, table_default)
+
+
+class SmallFactors:
+    """Places of the scores of factors with one node, and with none, in the tables of a factor graph."""
+
+    def __init__(self, model):
+        empty, single = (np.flatnonzero(model.arity == n) for n in (0, 1))
+        nodes = model.scope[model.scope_ptr[single]]
+        row = np.repeat(np.arange(len(single)), model.n_states[nodes])
+        state = np.arange(len(row)) - offsets_from_lengths(model.n_states[nodes])[row]
+        self._n_states, self._node, self._state = model.n_states, nodes[row], state
+        self._of_nodes = single[row], model.cells(single[row], state[:, None])
+        self._of_none = empty, model.cells(empty, np.zeros((len(empty), 0), dtype=np.int64))
+
+    def constant(self, model) -> float:
+        """Return the sum of the scores of factors without nodes."""
+        return float(_read_cells(model, *self._of_none).sum())
+
+    def node_scores(self, model, n_columns) -> np.ndarray:
+        """Return the sums of the scores of single-node factors, -inf beyond the states of a node."""
+        # returns: (N, n_columns)
+        scores = np.where(np.arange(n_columns) < self._n_states[:, None], 0.0, -np.inf)
+        np.add.at(scores, (self._node, self._state), _read_cells(model, *self._of_nodes))
+        return scores
+
+    def add_statistics(self, model, unary, log_table, table_default) -> None:
+        """Add the derivatives by the scores of these factors to statistics, in place, given marginals of nodes."""
+        # unary: (N, K)
+        marginals = unary[self._node, self._state].astype(np.float64)
+        add_cells(model, *self._of_nodes, marginals, log_table, table_default)
+        add_cells(model, *self._of_none, None, log_table, table_default)
+
+
+def _read_cells(model, factors, cells):
+    """Return the scores of factors at the given cells, negative for the default score."""
+    scores = model.table_default[model.table_id[factors]].astype(np.float64)
+    scores[cells >= 0] = model.log_table[cells[cells >= 0]]
+    return scores
 
 
 def is_forest_of_factors(model):
@@ -276,10 +305,6 @@ def _build_layers(model: FactorGraph, place: np.ndarray) -> tuple:
     n_nodes = model.n_nodes
     n_states = np.empty(n_nodes, dtype=np.int32)
     n_states[place] = model.n_states
-    scores = np.empty(len(leaf_cell))
-    stored = leaf_cell >= 0
-    scores[stored] = model.log_table[leaf_cell[stored]]
-    scores[~stored] = model.table_default[-1 - leaf_cell[~stored]]
     layers = FactorLayers(
         maximum=False,
         n_columns=max(model.n_columns, 2),
@@ -295,13 +320,22 @@ def _build_layers(model: FactorGraph, place: np.ndarray) -> tuple:
         kind=np.array(tables.kind, dtype=np.int8),
         counted=np.array(tables.counted, dtype=np.int32),
         leaf_ptr=offsets_from_lengths([len(cell) for cell in tables.leaf_cell]),
-        leaf=scores,
+        leaf=_read_leaves(model, leaf_cell),
         leaf_weight=np.zeros(0),
         leaf_shift=np.zeros(0),
         child_ptr=_concatenate(child_ptr, np.int64),
         child=_concatenate(tables.child, np.int32),
     )
     return layers, leaf_cell
+
+
+def _read_leaves(model, leaf_cell):
+    """Return the scores of leaves, given the table cells of :func:`_build_layers`."""
+    scores = np.empty(len(leaf_cell))
+    stored = leaf_cell >= 0
+    scores[stored] = model.log_table[leaf_cell[stored]]
+    scores[~stored] = model.table_default[-1 - leaf_cell[~stored]]
+    return scores
 
 
 def _positions(model, tables, ids, number, shape):

@@ -46,8 +46,9 @@ class NormProductBP(Inference):
         bound can be far above the log-partition. ``"factors"``: additionally one for every node, the trivial entropy of
         a graph with a factor at each node (Jancsary 2012, Eq. 127 and 158); its bound is even looser. ``"bethe"``:
         convex on forests only, where it is exact.
-    edge_probabilities : {"auto", "uniform"} or array-like of shape (E,), default="auto"
-        Edge probabilities of ``"trw"`` if no factor has more than two nodes, as in :class:`TRWMessagePassing`.
+    edge_probabilities : {"auto", "uniform", "covering"} or array-like of shape (E,), default="auto"
+        Edge probabilities of ``"trw"``, as in :class:`TRWMessagePassing`. If a factor has more than two nodes, they are
+        the fractions of sets of factors without cycles: of few sets ("covering") or of many.
     temperature : float, default=1.0
         T of :meth:`marginals`, positive. Marginals are computed for the scores divided by T, and ``log_z`` is T times
         the value for these scores.

@@ -8,8 +8,7 @@
 MOST_JOINED = 2048
 
 # Fraction of an entropy that counts as zero, because messages would stop changing before convergence.
-# Minimum number of forests from which the shares of factors are counted: more forests make the shares more even.
-LEAST_SHARE, FEWEST_FORESTS = 1e-7, 16
+LEAST_SHARE = 1e-7
 
 # Number of sweeps whose changes are combined, and number of sweeps between extrapolations.
 # Longer combinations save fewer sweeps than they cost. Tuned on a photograph and on grids with two to five states.

@@ -5,9 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf.inference import convergence_left_to_caller
-from sklearn_crf.models import Statistics, compute_labeling_statistics, expand_edge_tables
-from sklearn_crf.objectives._base import Objective, clamp_known_labels
+from sklearn_crf.inference import compute_consistent_statistics, convergence_left_to_caller
+from sklearn_crf.models import (
+    FactorGraph,
+    FactorStatistics,
+    Statistics,
+    compute_labeling_statistics,
+    expand_edge_tables,
+    replace_scores,
+)
+from sklearn_crf.objectives._base import clamp_known_labels
 
 # Initial score of the label of each node, relative to the other states of the node
 _FIRST_SCORE = 10.0
@@ -78,12 +85,13 @@ class DualBlock:
         self.weight, self.n = weight, risk.potentials.n_coef
         self.touched = self._potentials.find_touched_weights(batch.example)
         self._scale = np.broadcast_to(scale, self.n)
-        # With zero weights, scores are 0, or -inf for forbidden states.
-        self._model = self._potentials.model(np.zeros(self.n), batch.example)
+        self._batch, self._objective = batch, objective
+        # With zero weights, scores are costs, scores of fixed factors, or -inf for forbidden states.
+        self._model = self._build_augmented_model(np.zeros(self.n))
         self._allowed = np.isfinite(_flatten_parameters(self._model))
-        self.truth = _flatten_parameters(self._compute_true_statistics(batch, objective))
-        augmented = objective.augmented(self._model, batch.labels, batch.node_weight)
-        self.costs = np.where(self._allowed, _flatten_parameters(augmented) * self._temperature, 0.0)
+        self.truth = _flatten_parameters(self._compute_true_statistics(batch))[: len(self._allowed)]
+        self.costs = self.scores(np.zeros(self.n))
+        self._tightened = None
 
     @classmethod
     def of_risk(cls, risk, C, start, scale):
@@ -103,12 +111,14 @@ class DualBlock:
         weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
         return [cls(risk, i, C * weight, start, scale) for i, weight in enumerate(weights) if weight > 0]
 
-    def _compute_true_statistics(self, batch: Any, objective: Objective) -> Statistics:
+    def _build_augmented_model(self, x):
+        """Return the model on which inference runs at a point x."""
+        model = self._potentials.model(self._scale * x, self._example)
+        return self._objective.augmented(model, self._batch.labels, self._batch.node_weight)
+
+    def _compute_true_statistics(self, batch: Any) -> Statistics | FactorStatistics:
         """Return the statistics of the labels; missing labels are replaced by marginals at the first weights."""
-        model = objective.augmented(
-            self._potentials.model(self._scale * self._first, batch.example), batch.labels, batch.node_weight
-        )
-        observed = clamp_known_labels(model, batch.labels)
+        observed = clamp_known_labels(self._build_augmented_model(self._first), batch.labels)
         if observed is None:
             return compute_labeling_statistics(self._model, batch.labels)
         with convergence_left_to_caller(), batch.named_in_errors():
@@ -125,8 +135,16 @@ class DualBlock:
             return self.scores(self._first) / self._temperature
         # Parameters made from the labels belong to weights near zero.
         # Uniform marginals may belong to weights that are far larger than the best weights.
-        n = self._model.unary.size
-        return np.concatenate((_FIRST_SCORE * self.truth[:n], np.zeros(len(self.truth) - n)))
+        return np.where(self._belongs_to_nodes(), _FIRST_SCORE * self.truth, 0.0)
+
+    def _belongs_to_nodes(self):
+        """Return a mask of the parameters of single nodes."""
+        model = self._model
+        if isinstance(model, FactorGraph):
+            is_single = np.zeros(model.n_tables, dtype=bool)
+            is_single[model.table_id[model.arity == 1]] = True
+            return np.concatenate((np.repeat(is_single, np.diff(model.table_ptr)), is_single))
+        return np.arange(len(self.truth)) < model.unary.size
 
     def scores(self, x):
         """Return the scores at a point x, plus the costs of wrong states.
@@ -140,8 +158,8 @@ class DualBlock:
         ndarray, float64
             Scores as a vector, with 0 for forbidden states.
         """
-        scores = _flatten_parameters(self._potentials.model(self._scale * x, self._example))
-        return np.where(self._allowed, scores, 0.0) + self.costs
+        scores = _flatten_parameters(self._build_augmented_model(x))
+        return np.where(self._allowed, self._temperature * scores, 0.0)
 
     def forward(self, parameters):
         """Compute the marginals that belong to parameters, and the entropy of the marginals.
@@ -176,6 +194,10 @@ class DualBlock:
             Marginals, which are equal to the result of :meth:`forward` on graphs without cycles.
         """
         model = self._model_at(parameters)
+        if isinstance(model, FactorGraph):
+            with convergence_left_to_caller():
+                found, self._tightened = compute_consistent_statistics(model, self._tightened)
+            return self.truth if found is None else _flatten_parameters(found)
         if model.graph.is_forest:
             return self.forward(parameters)[0]
         weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
@@ -209,7 +231,7 @@ class DualBlock:
         x, gain = np.zeros(blocks[0].n), 0.0
         for block, own in zip(blocks, parameters, strict=True):
             marginals = block.feasible(own)
-            gain += block.weight * float(block.costs @ marginals)
+            gain += block.weight * float(block.costs @ (marginals - block.truth))
             x[block.touched] += block.weight * block.pullback(block.truth - marginals)
         return gain - 0.5 * float(x @ x)
 
@@ -225,14 +247,24 @@ class DualBlock:
         ndarray, float64
             Parameters; the largest of each node and of each table is zero.
         """
-        unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
-        highest = np.concatenate(
+        parameters = np.where(self._allowed, parameters, -np.inf)
+        highest = self._find_highest(*self._parts(parameters))
+        return np.where(self._allowed, np.maximum(parameters - np.nan_to_num(highest), _LOWEST_SCORE), 0.0)
+
+    def _find_highest(self, first, second):
+        """Return for each parameter the largest parameter of its node or table."""
+        model = self._model
+        if isinstance(model, FactorGraph):
+            table = np.repeat(np.arange(model.n_tables), np.diff(model.table_ptr))
+            highest = second.copy()
+            np.maximum.at(highest, table, first)
+            return np.concatenate((highest[table], highest))
+        return np.concatenate(
             [
                 np.ravel(np.broadcast_to(part.max(axis=axes, keepdims=True), part.shape))
-                for part, axes in ((unary, -1), (tables, (-2, -1)))
+                for part, axes in ((first, -1), (second, (-2, -1)))
             ]
         )
-        return np.where(self._allowed, np.maximum(parameters - np.nan_to_num(highest), _LOWEST_SCORE), 0.0)
 
     def pullback(self, marginals):
         """Return the scaled derivative by the weights on which the batch depends, given marginals.
@@ -245,16 +277,20 @@ class DualBlock:
         -------
         ndarray, float64
         """
-        pulled = self._potentials.pullback(self._example, Statistics(*self._parts(marginals)))
+        kind = FactorStatistics if isinstance(self._model, FactorGraph) else Statistics
+        pulled = self._potentials.pullback(self._example, kind(*self._parts(marginals)))
         return (self._scale * pulled)[self.touched]
 
     def _model_at(self, parameters):
-        unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
-        return replace(self._model, unary=unary, tables=tables)
+        parts = self._parts(np.where(self._allowed, parameters, -np.inf))
+        if isinstance(self._model, FactorGraph):
+            return replace_scores(self._model, *parts)
+        return replace(self._model, unary=parts[0], tables=parts[1])
 
     def _parts(self, vector):
-        n = self._model.unary.size
-        return vector[:n].reshape(self._model.unary.shape), vector[n:].reshape(self._model.tables.shape)
+        shapes = [part.shape for part in _list_fields(self._model)]
+        n = int(np.prod(shapes[0]))
+        return vector[:n].reshape(shapes[0]), vector[n:].reshape(shapes[1])
 
 
 def fit_pairs(pairs, first, second):
@@ -276,5 +312,12 @@ def fit_pairs(pairs, first, second):
 
 
 def _flatten_parameters(values):
-    """Join unary values and tables into one vector."""
-    return np.concatenate([np.ravel(part).astype(np.float64) for part in (values.unary, values.tables)])
+    """Join the scores of a model, or statistics, into one vector."""
+    return np.concatenate([np.ravel(part).astype(np.float64) for part in _list_fields(values)])
+
+
+def _list_fields(values):
+    """Return the arrays of scores of a model, or of statistics."""
+    if isinstance(values, FactorGraph | FactorStatistics):
+        return values.log_table, values.table_default
+    return values.unary, values.tables

@@ -2,24 +2,31 @@
 
 import copy
 from collections.abc import Sequence
-from functools import partial
+from typing import Any
 
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.graphs import ComponentTrees
 from sklearn_crf.inference import (
+    FactorParts,
     NormProductBP,
     TRWMessagePassing,
-    compute_shared_bound,
+    choose_component_forests,
     convergence_left_to_caller,
-    edge_shared_bound,
-    list_share_nodes,
+    divide_scores,
     mutual_information,
-    nodes_of_edge_shares,
+    tighten_with_information,
 )
-from sklearn_crf.models import expand_edge_tables
-from sklearn_crf.objectives._base import Objective
+from sklearn_crf.models import (
+    FactorGraph,
+    Statistics,
+    compute_labeling_statistics,
+    compute_score_terms,
+    convert_to_pairwise_statistics,
+    expand_edge_tables,
+    factor_graph_of,
+)
+from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives._risk import (
     EmpiricalRisk,
     RiskValue,
@@ -73,12 +80,12 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
 
     def _lay_out(self, sizes):
         """Assign a range of the flat vector to the unknowns of every batch."""
-        self._bounds = self._weights.n_coef + np.cumsum([0, *sizes])
-        self.potentials = WeightsAndOthers(self._weights, int(self._bounds[-1]))
+        self._ends = self._weights.n_coef + np.cumsum([0, *sizes])
+        self.potentials = WeightsAndOthers(self._weights, int(self._ends[-1]))
 
     def _get_part_slice(self, i):
         """Return the slice of the flat vector that holds the unknowns of batch i."""
-        return slice(self._bounds[i], self._bounds[i + 1])
+        return slice(self._ends[i], self._ends[i + 1])
 
     def _evaluate(self, coef: np.ndarray, members: Sequence[int] | None) -> RiskValue:
         members = range(len(self.batches)) if members is None else members
@@ -88,6 +95,12 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
             gradient[:n_weights] += self._weights.pullback(self.batches[i].example, part.statistics)
             gradient[self._get_part_slice(i)] = of_others
         return total_of([part for part, _ in found], gradient)
+
+    def build_model(self, i: int, coef: np.ndarray) -> tuple:
+        """Return the model of batch i on which inference runs, and its tables by weight."""
+        batch = self.batches[i]
+        model, by_weight = self.build_model_by_weight(i, coef)
+        return self.objective.augmented(model, batch.labels, batch.node_weight), by_weight
 
     def _loss(self, i: int, coef: np.ndarray, n_threads: int) -> tuple[RiskValue, np.ndarray]:
         """Return the weighted loss of batch i and its derivative by the unknowns of the batch."""
@@ -143,24 +156,62 @@ class JointRisk(RiskOfWeightsAndOthers):
 
     def __init__(self, risk, entropy="trw", observed=None):
         super().__init__(risk, observed)
-        weights = risk.potentials
-        start = np.zeros(weights.n_coef)
-        nodes, self._bound = list_share_nodes, compute_shared_bound
-        if entropy != "trw":
-            nodes, self._bound = nodes_of_edge_shares, partial(edge_shared_bound, entropy=entropy)
+        start = np.zeros(risk.potentials.n_coef)
+        models = [self.build_model(i, start)[0] for i in range(len(risk.batches))]
+        nodes, self._bounds = zip(*(divide_scores(model, entropy) for model in models), strict=True)
         self._weight_of_shares = [
-            expand_weights_to_nodes(batch)[nodes(weights.model(start, batch.example))] for batch in risk.batches
+            expand_weights_to_nodes(batch)[of_batch] for batch, of_batch in zip(risk.batches, nodes, strict=True)
         ]
         self._lay_out(map(len, self._weight_of_shares))
 
     def _loss(self, i, coef, n_threads):
         batch, objective = self.batches[i], self.objective
-        model, by_weight = self.build_model_by_weight(i, coef)
-        model = objective.augmented(model, batch.labels, batch.node_weight)
-        found = self._bound(model, coef[self._get_part_slice(i)])
+        model, by_weight = self.build_model(i, coef)
+        found = self._bounds[i](model, coef[self._get_part_slice(i)])
         loss = compute_bound_loss(model, batch.labels, found.marginals, objective.temperature)
         gradient = objective.temperature * found.gradient * self._weight_of_shares[i]
         return weighted_loss(batch, loss, by_weight), gradient
+
+
+class JointHingeRisk(RiskOfWeightsAndOthers):
+    r"""Sum over examples of maxima of parts for given shares, minus the score of the labels.
+
+    .. math::
+        R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_P c_P \max_y \bigl[ \theta_i(P) + \Delta_{y_i} \bigr](y)
+            - \mathrm{score}(y_i) \Bigr)
+
+    The risk is jointly convex in the weights and the shares, and not smooth. The minimum over the shares is the risk of
+    :class:`RelaxedHinge`. Every model is treated as a factor graph.
+
+    Source: Jancsary 2012, M3N recipe 4.
+    """
+
+    def __init__(self, risk, entropy="trw"):
+        super().__init__(risk)
+        start = np.zeros(risk.potentials.n_coef)
+        models = [factor_graph_of(self.build_model(i, start)[0]) for i in range(len(risk.batches))]
+        self._parts = [FactorParts.of(model, entropy) for model in models]
+        self._weight_of_shares = [
+            expand_weights_to_nodes(batch)[parts.share_nodes]
+            for batch, parts in zip(risk.batches, self._parts, strict=True)
+        ]
+        self._lay_out(map(len, self._weight_of_shares))
+
+    def _loss(self, i, coef, n_threads):
+        batch, parts = self.batches[i], self._parts[i]
+        model, by_weight = self.build_model(i, coef)
+        terms, found, slope, mean = parts.best_value(
+            factor_graph_of(model), parts.project(coef[self._get_part_slice(i)])
+        )
+        statistics: Any = found
+        if not isinstance(model, FactorGraph):
+            statistics = Statistics(mean, convert_to_pairwise_statistics(model, found.log_table))
+        loss = Loss(
+            statistics=statistics.minus(compute_labeling_statistics(model, batch.labels)),
+            terms=terms - compute_score_terms(model, batch.labels),
+            predicted=np.argmax(mean, axis=1).astype(np.int32),
+        )
+        return weighted_loss(batch, loss, by_weight), slope * self._weight_of_shares[i]
 
 
 class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
@@ -169,6 +220,9 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
     .. math::
         R(w, \rho) = \sum_i \omega_i \Bigl( \max_{\tau \in L} \langle \theta_i, \tau \rangle + \sum_s H(\tau_s)
             - \sum_e \nu_{ie} I(\tau_e) - \mathrm{score}(y_i) \Bigr), \qquad \nu_i = \sum_T \rho_i(T) \, [e \in T]
+
+    In a factor graph, sets of factors without cycles take the place of trees. The set with the most information is hard
+    to find, so sets are grown greedily from the factors with the most information.
 
     The risk is jointly convex in the weights and the distributions over trees, as the bound is a maximum of functions
     that are linear in both. The derivative of the bound by the probability of an edge is the negative mutual
@@ -219,7 +273,13 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
     def __init__(self, risk, max_iter=2000, tol=1e-6, observed=None):
         super().__init__(risk, observed)
         self._limits = {"max_iter": max_iter, "tol": tol}
-        self._set_trees([ComponentTrees.covering(batch.example.graph) for batch in risk.batches])
+        start = np.zeros(risk.potentials.n_coef)
+        models = [self.build_model(i, start)[0] for i in range(len(risk.batches))]
+        self._edge_weights = [
+            _get_example_weight(batch) if isinstance(model, FactorGraph) else expand_weights_to_edges(batch)
+            for batch, model in zip(risk.batches, models, strict=True)
+        ]
+        self._set_trees([choose_component_forests(model) for model in models])
 
     def _set_trees(self, trees):
         self.trees = trees
@@ -278,8 +338,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return risk, np.concatenate([coef[: self._weights.n_coef], *weights]), max(gaps)
 
     def _grow(self, i, coef, n_threads):
-        batch = self.batches[i]
-        gain = self._solve(i, coef, n_threads)[1] * expand_weights_to_edges(batch)
+        gain = self._solve(i, coef, n_threads)[1] * self._edge_weights[i]
         trees, weights, lacking = self.trees[i].grown(coef[self._get_part_slice(i)], gain)
         return trees, weights, self.objective.temperature * float(lacking.max(initial=0.0))
 
@@ -287,17 +346,22 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         batch, temperature = self.batches[i], self.objective.temperature
         free, information, (model, by_weight) = self._solve(i, coef, n_threads)
         loss = compute_bound_loss(model, batch.labels, free, temperature)
-        of_trees = self.trees[i].gradient(information * expand_weights_to_edges(batch))
+        of_trees = self.trees[i].gradient(information * self._edge_weights[i])
         return weighted_loss(batch, loss, by_weight), -temperature * of_trees
 
     def _solve(self, i, coef, n_threads=1):
-        """Return the marginals, the mutual information (E,) of edges and the model of a batch at the given weights."""
+        """Return the marginals, the information of edges or factors, and the model of a batch at the given weights."""
         batch = self.batches[i]
-        model, by_weight = self.build_model_by_weight(i, coef)
-        model = self.objective.augmented(model, batch.labels, batch.node_weight)
-        probabilities = self.trees[i].edge_probabilities(coef[self._get_part_slice(i)])
-        inference = TRWMessagePassing(probabilities, **self._limits)
+        model, by_weight = self.build_model(i, coef)
+        weights = coef[self._get_part_slice(i)]
         with convergence_left_to_caller(), batch.named_in_errors():
+            if isinstance(model, FactorGraph):
+                trees = self.trees[i].build_forests(weights)
+                free, information = tighten_with_information(model, trees, self.carried[i], **self._limits)
+                self.carried[i] = free.state
+                return free, information, (model, by_weight)
+            probabilities = self.trees[i].edge_probabilities(weights)
+            inference = TRWMessagePassing(probabilities, **self._limits)
             free = inference.marginals_for_learning(model, init=self.carried[i], n_threads=n_threads)
             if free.converged:
                 self.carried[i] = free.state
@@ -311,6 +375,11 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         untied = expand_edge_tables(model)
         inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
         return inference.marginals(model), inference.marginals(untied).tables[:, 0]
+
+
+def _get_example_weight(batch):
+    """Return the weight of the only example of a batch."""
+    return 1.0 if batch.weight is None else float(batch.weight[0])
 
 
 class WeightsAndOthers:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from sklearn_crf.inference import best_couplings
-from sklearn_crf.models import Statistics, check_labels, compute_labeling_statistics, compute_score_terms
+from sklearn_crf.inference import best_coupling_statistics
+from sklearn_crf.models import check_labels, compute_labeling_statistics, compute_score_terms
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives.likelihood._discrete import SaddlePoint
 from sklearn_crf.objectives.margin._costs import complete_labels, loss_augmented
@@ -190,17 +190,8 @@ class RelaxedHinge(StructuredHinge):
         else:
             share = np.maximum(found.fractional, 0.0)
             share /= share.sum(axis=1, keepdims=True)
-            joint = best_couplings(model, share)
-            tables = np.zeros(model.tables.shape)
-            weight = np.ones((len(joint), 1)) if model.edge_weight is None else model.edge_weight
-            for kind in range(len(tables)):
-                own = model.edge_type == kind
-                tables[kind] = np.einsum("er,eab->rab", weight[own], joint[own])
-            statistics = Statistics(share, tables)
-            scores = np.sum(share * np.where(share > 0, model.unary, 0.0), axis=1)
-            edges = np.einsum("eab,eab->e", joint, model.edge_tables())
-            scores += np.bincount(model.graph.edges[:, 0], edges, minlength=len(scores))
-            cost = np.sum(share * self.cost.T[labels], axis=1)
+            statistics, scores = best_coupling_statistics(model, share)
+            cost = np.sum(share * self.cost.T[labels][:, : share.shape[1]], axis=1)
         return statistics, cost if node_weight is None else cost * node_weight, scores, found
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):

@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, SpanningTrees, covering_trees, lattice
 from sklearn_crf.inference import BruteForce, TightenBound, TRWMessagePassing, convergence_left_to_caller
-from sklearn_crf.inference.bounds._shared_bound import NodeShares
-from sklearn_crf.inference.bounds._tighten_bound import SOLVERS, mutual_information
+from sklearn_crf.inference.bounds._shared_bound import NodeShares, mutual_information
+from sklearn_crf.inference.bounds._tighten_bound import SOLVERS
 from sklearn_crf.models import PairwiseModel, score
 
 PENDANT = Graph(6, [[0, 1], [2, 1], [2, 0], [2, 3], [4, 3], [5, 4]])

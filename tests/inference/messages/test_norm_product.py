@@ -301,8 +301,8 @@ def test_errors():
     ):
         with pytest.raises(ValueError, match=message):
             NormProductBP(**params).marginals(model)
-    with pytest.raises(ValueError, match="at most one factor for each pair"):
-        NormProductBP("trw", "uniform").marginals(
+    with pytest.raises(ValueError, match="pairwise_model_of adds up factors"):
+        NormProductBP("trw", "chains").marginals(
             FactorGraph.from_factors([2] * 2, [((0, 1), np.eye(2)), ((1, 0), np.zeros((2, 2)))])
         )
 

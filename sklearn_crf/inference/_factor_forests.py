@@ -1,0 +1,91 @@
+"""Sets of factors without cycles, which take the place of the spanning trees of a graph."""
+
+import numpy as np
+
+from sklearn_crf.inference import _tuning
+
+
+def choose_factor_forests(model, factors, rule):
+    """Return maximal sets of factors without cycles that cover all factors; sets prefer factors in few other sets.
+
+    A set has no cycles if the bipartite graph of its nodes and factors has none.
+    """
+    # factors: (F,), indices of factors with at least two nodes
+    # rule: "minimal", "uniform", a number of sets, or a list with the factor indices of each set
+    # returns: (n_sets, F) of bool
+    if isinstance(rule, list | tuple):
+        return _check_forests(model, factors, rule)
+    if isinstance(rule, bool) or not (rule in ("minimal", "uniform") or isinstance(rule, int | np.integer)):
+        raise ValueError(
+            'trees of a factor graph must be "minimal", "uniform", "optimal", a number of sets of factors, or a list '
+            f"with the factor indices of each set, got {rule!r}."
+        )
+    scopes = _list_scopes(model, factors)
+    counts, forests = np.zeros(len(scopes), dtype=np.int64), []
+    fewest = {"minimal": 1, "uniform": _tuning.FEWEST_FORESTS}.get(rule, rule)
+    while len(forests) < fewest or not (counts.all() or len(forests) == rule):
+        forests.append(_grow_forest(model.n_nodes, scopes, np.argsort(counts, kind="stable")))
+        counts += forests[-1]
+    if not counts.all():
+        raise ValueError(
+            f"{rule} sets of factors without cycles leave {np.count_nonzero(counts == 0)} of {len(counts)} factors "
+            'uncovered: "minimal" covers all factors with few sets.'
+        )
+    return np.array(forests)
+
+
+def find_steepest_forest(model, factors, gain):
+    """Return a set of factors without cycles and with a large total gain, which is the largest one for edges."""
+    # gain: (F,); returns: (F,) of bool
+    # A factor of n nodes uses as much of a set as a tree of n - 1 edges.
+    order = np.argsort(-gain / (model.arity[factors] - 1), kind="stable")
+    return _grow_forest(model.n_nodes, _list_scopes(model, factors), order)
+
+
+def _list_scopes(model, factors):
+    return [model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist() for f in factors]
+
+
+def _grow_forest(n_nodes, scopes, order):
+    """Return the set of factors that joins factors in the given order, except for factors that close a cycle."""
+    parent, chosen = list(range(n_nodes)), np.zeros(len(scopes), dtype=bool)
+    for f in order.tolist():
+        chosen[f] = _join(parent, scopes[f])
+    return chosen
+
+
+def _join(parent, scope):
+    """Join the trees of the nodes in a scope; return False, and join nothing, if two nodes are in one tree."""
+    roots = {_find_root(parent, node) for node in scope}
+    if len(roots) < len(scope):
+        return False
+    first = roots.pop()
+    for root in roots:
+        parent[root] = first
+    return True
+
+
+def _find_root(parent, node):
+    while parent[node] != node:
+        parent[node] = parent[parent[node]]
+        node = parent[node]
+    return node
+
+
+def _check_forests(model, factors, rule):
+    """Return given sets of factors, after checking that they have no cycles and cover all factors."""
+    scopes, place = _list_scopes(model, factors), {f: k for k, f in enumerate(factors.tolist())}
+    forests = np.zeros((len(rule), len(scopes)), dtype=bool)
+    for k, given in enumerate(rule):
+        parent = list(range(model.n_nodes))
+        for f in np.asarray(given, dtype=np.int64).tolist():
+            if f not in place:
+                raise ValueError(f"trees[{k}] has factor {f}, which is not a factor of at least two nodes.")
+            if not _join(parent, scopes[place[f]]):
+                raise ValueError(f"trees[{k}] has a cycle through factor {f}.")
+            forests[k, place[f]] = True
+    missing = np.flatnonzero(~forests.any(axis=0))
+    if len(missing):
+        first = factors[missing[0]]
+        raise ValueError(f"trees leave {len(missing)} factors uncovered, of which the first is factor {first}.")
+    return forests

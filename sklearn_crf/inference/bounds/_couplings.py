@@ -1,0 +1,128 @@
+"""Joint marginals of edges and factors with the highest score, for given marginals of nodes."""
+
+from itertools import product
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import linprog
+
+from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, add_cells
+
+# States with smaller marginals count as unused.
+_UNUSED = 1e-9
+
+# Maximum number of joint states of the used states of a factor.
+_MOST_CELLS = 2**16
+
+
+def best_coupling_statistics(
+    model: PairwiseModel | FactorGraph, fractional: np.ndarray
+) -> tuple[Statistics | FactorStatistics, np.ndarray]:
+    r"""Return the statistics of the best point of the local polytope with given marginals of nodes, and score terms.
+
+    .. math::
+        \max_{\tau_F \ge 0} \; \langle \theta_F, \tau_F \rangle, \qquad
+        \sum_{y_F \sim y_s} \tau_F(y_F) = \tau_s(y_s) \ \text{ for each node } s \in F
+
+    A factor counts for its first node in the terms.
+    """
+    # fractional: (N, K), float64; returns terms: (N,), float64
+    if isinstance(model, FactorGraph):
+        return _couple_factors(model, fractional)
+    joint = best_couplings(model, fractional)
+    tables = np.zeros(model.tables.shape)
+    weight = np.ones((len(joint), 1)) if model.edge_weight is None else model.edge_weight
+    for kind in range(len(tables)):
+        own = model.edge_type == kind
+        tables[kind] = np.einsum("er,eab->rab", weight[own], joint[own])
+    scores = np.sum(fractional * np.where(fractional > 0, model.unary, 0.0), axis=1)
+    edges = np.einsum("eab,eab->e", joint, model.edge_tables())
+    scores += np.bincount(model.graph.edges[:, 0], edges, minlength=len(scores))
+    return Statistics(fractional, tables), scores
+
+
+def _couple_factors(model, fractional):
+    log_table, default, terms = np.zeros(model.log_table.size), np.zeros(model.n_tables), np.zeros(model.n_nodes)
+    used = [np.flatnonzero(row > _UNUSED) for row in fractional]
+    for f in range(model.n_factors):
+        scope = model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]
+        n_cells = np.prod([len(used[node]) for node in scope], dtype=np.float64)
+        if n_cells > _MOST_CELLS:
+            raise ValueError(
+                f"factor {f} has {n_cells:.3g} joint states with positive marginals, more than {_MOST_CELLS}: use "
+                "learning='max_margin', whose labelings are not fractional."
+            )
+        cells = list(product(*(used[node] for node in scope)))
+        states = np.array(cells, dtype=np.int64).reshape(len(cells), len(scope))
+        factors = np.full(len(states), f)
+        scores = model.factor_scores(factors, states)
+        marginals = [fractional[node, used[node]] / fractional[node, used[node]].sum() for node in scope]
+        joint = _couple_factor(states, [used[node] for node in scope], marginals, scores)
+        add_cells(model, factors, model.cells(factors, states), joint, log_table, default)
+        terms[scope[0] if len(scope) else 0] += float(joint @ np.where(joint > 0, scores, 0.0))
+    return FactorStatistics(log_table, default), terms
+
+
+def _couple_factor(states, used, marginals, scores):
+    """Return the best probabilities of the joint states of one factor, given the marginals of its nodes."""
+    # states: (n_cells, arity); used, marginals: used states of each node, and their probabilities
+    if sum(len(own) > 1 for own in used) <= 1:
+        joint = np.ones(len(states))
+        for column, own, probabilities in zip(states.T, used, marginals, strict=True):
+            joint *= probabilities[np.searchsorted(own, column)]
+        return joint
+    rows = [(column == state).astype(np.float64) for column, own in zip(states.T, used, strict=True) for state in own]
+    allowed = scores > -np.inf
+    found = linprog(
+        -np.where(allowed, scores, 0.0),
+        A_eq=np.array(rows),
+        b_eq=np.concatenate(marginals),
+        bounds=np.column_stack((np.zeros(len(states)), np.where(allowed, 1.0, 0.0))),
+        method="highs",
+    )
+    if found.status != 0:
+        raise RuntimeError(f"linprog found no marginals of a factor: {found.message}")
+    return np.maximum(found.x, 0.0)
+
+
+def best_couplings(model, fractional):
+    r"""Return the joint marginals of edges with the highest score, for given marginals of nodes.
+
+    .. math::
+        \max_{\tau_{st} \ge 0} \; \langle \theta_{st}, \tau_{st} \rangle, \qquad
+        \sum_b \tau_{st}(a, b) = \tau_s(a), \quad \sum_a \tau_{st}(a, b) = \tau_t(b)
+
+    Edges at a decided node have only one solution, and edges between nodes of two states have two extreme solutions.
+    All other edges are solved by one linear program.
+    """
+    # fractional: (N, K), float64; returns: (E, K, K), float64
+    tail, head = fractional[model.graph.edges[:, 0]], fractional[model.graph.edges[:, 1]]
+    joint = tail[:, :, None] * head[:, None, :]
+    free = np.flatnonzero(((tail > _UNUSED).sum(axis=1) > 1) & ((head > _UNUSED).sum(axis=1) > 1))
+    if len(free):
+        solve = _bound_of_two_states if model.n_columns == 2 else _bound_of_more_states
+        joint[free] = solve(model.edge_tables(free).astype(np.float64), tail[free], head[free])
+    return joint
+
+
+def _bound_of_two_states(tables, tail, head):
+    gain = tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]
+    together = np.where(gain > 0, np.minimum(tail[:, 1], head[:, 1]), np.maximum(tail[:, 1] - head[:, 0], 0.0))
+    cells = tail[:, 0] - head[:, 1] + together, head[:, 1] - together, tail[:, 1] - together, together
+    return np.maximum(np.stack(cells, axis=1), 0.0).reshape(-1, 2, 2)
+
+
+def _bound_of_more_states(tables, tail, head):
+    n_edges, n_columns = tail.shape
+    # The last row of each edge is redundant; including it could make the program infeasible by rounding.
+    cell = np.arange(n_edges * n_columns**2)
+    edge, a, b = np.unravel_index(cell, tables.shape)
+    kept = b < n_columns - 1
+    rows = np.concatenate((edge * n_columns + a, n_edges * n_columns + (edge * (n_columns - 1) + b)[kept]))
+    columns = np.concatenate((cell, cell[kept]))
+    right = np.concatenate((tail.ravel(), head[:, :-1].ravel()))
+    sums = sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(right), len(cell)))
+    found = linprog(-tables.ravel(), A_eq=sums, b_eq=right, bounds=(0, None), method="highs")
+    if found.status != 0:
+        raise RuntimeError(f"linprog found no marginals of edges: {found.message}")
+    return np.maximum(found.x, 0.0).reshape(tables.shape)
