@@ -1,7 +1,7 @@
 """Test the automatic choices on 35 difficult families with fresh seeds, against the truth and toulbar2.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/auto_limits.py [--models 2] [--seed 123]
-        [--tasks marginals labelings lengths files] [--families ...] [--toulbar2 2 10 60]
+        [--tasks marginals labelings lengths files] [--families ...] [--toulbar2 2 10 60 | --toulbar2]
 
 Families are those of ``support/hard_families.py``. Every run draws new models and prints its seed, which ``--seed``
 repeats. ``files`` are the models of the UAI 2014 competition in the data folder.
@@ -11,7 +11,8 @@ exact; else the mean error beside elimination where 8 GB hold it, and whether th
 bound and seconds of ``AutoMap``, and the score of toulbar2 after each of the seconds given; "worse" counts models on
 which ``AutoMap`` is below toulbar2 after ten times as long, or the longest time that it had. Lengths: accuracy of a
 default ``TRWCRF`` on sequences of two rows, which messages once took from 2,000 nodes on. Seconds are those of the
-processor. About ten minutes without toulbar2, which takes the seconds that it is given on what it does not prove.
+processor. About ten minutes without toulbar2, which takes the seconds that it is given on what it does not prove, 2 and
+10 by default. ``--toulbar2`` without seconds leaves it out, as does an environment without pytoulbar2.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from pathlib import Path
 import _path  # noqa: F401  finds the support package
 import numpy as np
 from support.hard_families import LABELED, SUMMED
+from support.toulbar2 import is_installed, solve
 
 from sklearn_crf import TRWCRF
 from sklearn_crf.datasets import read_evidence, read_uai
@@ -73,8 +75,6 @@ def labeled(name, model, limits):
     line = f"{name:<26}{found.score:12.6g} <={found.bound:12.6g}{seconds:7.2f} s"
     rivals = []
     for limit in limits:
-        from support.toulbar2 import solve
-
         labels, proven, used = solve(model, limit)
         value = -np.inf if labels is None else score(model, labels)
         line += f"  toulbar2 {value:.6g}{' proven' if proven else ''} {used:.1f} s"
@@ -120,8 +120,9 @@ def main():
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--tasks", nargs="*", default=["marginals", "labelings", "lengths"])
     parser.add_argument("--families", nargs="*")
-    parser.add_argument("--toulbar2", nargs="*", type=int, default=[], metavar="SECONDS")
+    parser.add_argument("--toulbar2", nargs="*", type=int, default=[2, 10], metavar="SECONDS")
     options = parser.parse_args()
+    options.toulbar2 = options.toulbar2 if options.toulbar2 and is_installed() else []
     print(f"--seed {options.seed}")
 
     def drawn(families):

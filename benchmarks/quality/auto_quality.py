@@ -1,7 +1,7 @@
 """Compare the automatic choices with all algorithms and toulbar2 on 215 models of 27 kinds.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/auto_quality.py [--models 3] [--kinds chain horses] \
-        [--toulbar2 30]
+        [--toulbar2 10]
         [--tasks labelings marginals] [--results found.json] [--known docs/results/auto_quality/known.json]
         [--tables docs/results/auto_quality]
 
@@ -12,11 +12,11 @@ ones remain.
 For labelings, every other algorithm that takes the model gets about a third of the time of the processor that
 ``AutoMap`` took, by as many iterations as fit in; ICM gets five restarts whatever they take. Where ``AutoMap`` has no
 proof, ``ClusterTightening`` bounds the best score, and where the labeling does not reach that bound, toulbar2 gets
-``--toulbar2`` seconds of the processor; 0 leaves it out. Per kind: how many labelings ``AutoMap`` proves optimal, how
-many are, by whatever proof, on how many models ``AutoMap`` is below one of the others, the worst of what it lacks to
-the best score of all (per cent of it), the mean of what the best of our other algorithms lacks to ``AutoMap``, on how
-many models toulbar2 ran and on how many it found labels, the least and the most of what these lack to ``AutoMap``
-(negative where they are ahead), and milliseconds.
+``--toulbar2`` seconds of the processor; 0 leaves it out, as does an environment without pytoulbar2. Per kind: how many
+labelings ``AutoMap`` proves optimal, how many are, by whatever proof, on how many models ``AutoMap`` is below one of
+the others, the worst of what it lacks to the best score of all (per cent of it), the mean of what the best of our other
+algorithms lacks to ``AutoMap``, on how many models toulbar2 ran and on how many it found labels, the least and the most
+of what these lack to ``AutoMap`` (negative where they are ahead), and milliseconds.
 
 For marginals, the truth is that of elimination within 4 GB, on smaller models of the kind where it takes more. Mean
 total variation distance of the marginals of nodes: of ``AutoMarginals``, loopy belief propagation, the same damped by a
@@ -42,6 +42,7 @@ import _path  # noqa: F401  finds the support package
 import numpy as np
 from support.auto_kinds import all_kinds
 from support.record import read_record, write_record
+from support.toulbar2 import is_installed, solve
 
 from sklearn_crf.inference import (
     AD3,
@@ -137,8 +138,6 @@ class Known:
             self._save()
         is_open = not is_optimal(reached, entry) and entry.get("limit", 0) < self.seconds
         if is_open and not entry.get("proven") and self.left > 0:
-            from support.toulbar2 import solve
-
             labels, proven, used = solve(model, self.seconds)
             found = None if labels is None else score(model, labels)
             entry |= {"limit": self.seconds, "score": found, "proven": proven, "seconds": round(used, 3)}
@@ -268,12 +267,13 @@ def main():
     parser.add_argument("--models", type=int, default=0, help="of each kind; 0 takes all")
     parser.add_argument("--kinds", nargs="*", default=list(all_kinds()))
     parser.add_argument("--tasks", nargs="*", default=["labelings", "marginals"])
-    parser.add_argument("--toulbar2", type=int, default=0, metavar="SECONDS")
+    parser.add_argument("--toulbar2", type=int, default=10, metavar="SECONDS")
     parser.add_argument("--most", type=float, default=np.inf, metavar="SECONDS")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--known", type=Path)
     parser.add_argument("--tables", type=Path)
     options = parser.parse_args()
+    options.toulbar2 = options.toulbar2 if options.toulbar2 and is_installed() else 0
     warnings.simplefilter("ignore")
     record, known = read_record(options.results, {}), Known(options.known, options.toulbar2, options.most)
     for task in options.tasks:

@@ -7,6 +7,7 @@ also keeps its use of resources apart from the rest.
 import multiprocessing
 import resource
 import time
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -17,6 +18,14 @@ DECIMALS = 6
 
 # Processor seconds beyond the limit after which the process is stopped; preprocessing may take them.
 GRACE = 5
+
+
+def is_installed():
+    """Return whether toulbar2 is installed; print how to install it if not."""
+    found = find_spec("pytoulbar2") is not None
+    if not found:
+        print("toulbar2 is left out, because it is not installed: pip install pytoulbar2", flush=True)
+    return found
 
 
 def solve(model, seconds):

@@ -62,6 +62,8 @@ class Proof:
     @cached_property
     def rounding(self) -> float:
         """Maximum rounding error in the score of a labeling."""
+        if isinstance(self.model, PairwiseModel):
+            return _ROUNDING * _sum_largest_scores(self.model)
         total = 0.0
         for scores, starts, counts in self.groups():
             total += float(counts @ np.maximum.reduceat(np.where(np.isfinite(scores), np.abs(scores), 0.0), starts))
@@ -108,12 +110,24 @@ class Proof:
             if len(model.unary):
                 yield _rows(model.unary)
             if model.edge_weight is None and model.graph.n_edges:
-                _, first, counts = np.unique(model.edge_type, return_index=True, return_counts=True)
-                yield _rows(model.edge_tables(first), counts)
+                counts = np.bincount(model.edge_type, minlength=len(model.tables))
+                used = np.flatnonzero(counts)
+                yield _rows(model.tables[used, 0], counts[used])
             elif model.graph.n_edges:
                 most = max(1, _tuning.PROVEN_AT_ONCE // model.n_columns**2)
                 for first in range(0, model.graph.n_edges, most):
                     yield _rows(model.edge_tables(slice(first, first + most)))
+
+
+def _sum_largest_scores(model: PairwiseModel) -> float:
+    """Return the sum of the largest absolute scores of all nodes and edges, each weighted table by itself."""
+    nodes, tables = (
+        np.abs(scores).max(axis=axes, where=np.isfinite(scores), initial=0.0)
+        for scores, axes in ((model.unary, 1), (model.tables, (2, 3)))
+    )
+    edges = tables[model.edge_type]  # (E, R)
+    weighted = edges if model.edge_weight is None else edges * np.abs(model.edge_weight)
+    return float(nodes.sum(dtype=np.float64) + weighted.sum(dtype=np.float64))
 
 
 def shift_near_zero(model: Any) -> tuple[Any, float]:

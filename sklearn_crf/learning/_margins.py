@@ -153,7 +153,7 @@ class MarginLearning(Learning):
             found = super().decoding(inference, facts, in_training)
             # An inference without the MAP task predicts by its marginals.
             return found._replace(rule="map") if "map" in found.inference.tasks else found
-        found = choose_able_inference(inference, "map", f"learning={self.name!r}")
+        found = choose_able_inference(inference, "map", f"learning={self.name!r}").for_learning()
         if self.needs_fractional and not found.has_fractional:
             raise ValueError(
                 f"learning={self.name!r} needs an inference with fractional solutions, AD3(), IncMP() or "

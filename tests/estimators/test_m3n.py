@@ -237,6 +237,19 @@ def test_what_the_default_inference_does_not_prove_is_no_warning():
         M3NClassifier(inference=TRWS(max_iter=20)).fit(X, y)
 
 
+def test_the_best_labelings_of_training_come_without_searches():
+    rng = np.random.default_rng(0)
+    y = gaussian_filter(rng.normal(size=(1, 24, 24, 4)), (0, 3, 3, 0)).argmax(axis=-1)
+    X = np.eye(4)[y] + rng.normal(size=(*y.shape, 4))
+    coefs = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for inference in ("map", AutoMap(), AutoMap(bounded=True)):
+            coefs.append(M3NClassifier(inference=inference, max_iter=10).fit(X, y).edge_coef_)
+    assert_array_equal(coefs[0], coefs[2])
+    assert_array_equal(coefs[1], coefs[2])
+
+
 def test_warm_start_of_the_bundle_method():
     X, y = chains()
     model = m3n_classifier(solver="bmrm", warm_start=True).fit(X, y)
