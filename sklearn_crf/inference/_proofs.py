@@ -123,7 +123,7 @@ def _sum_largest_scores(model: PairwiseModel) -> float:
     """Return the sum of the largest absolute scores of all nodes and edges, each weighted table by itself."""
     nodes, tables = (
         np.abs(scores).max(axis=axes, where=np.isfinite(scores), initial=0.0)
-        for scores, axes in ((model.unary, 1), (model.tables, (2, 3)))
+        for scores, axes in ((model.unary, (1,)), (model.tables, (2, 3)))
     )
     edges = tables[model.edge_type]  # (E, R)
     weighted = edges if model.edge_weight is None else edges * np.abs(model.edge_weight)
