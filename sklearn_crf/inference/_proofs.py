@@ -62,9 +62,16 @@ class Proof:
     @cached_property
     def rounding(self) -> float:
         """Maximum rounding error in the score of a labeling."""
-        if isinstance(self.model, PairwiseModel):
-            return _ROUNDING * _sum_largest_scores(self.model)
-        total = 0.0
+        total, model = 0.0, self.model
+        if isinstance(model, PairwiseModel):
+            # The sum of the weighted largest scores of the tables; no weighted table is computed.
+            nodes, tables = (
+                np.abs(scores).max(axis=axes, where=np.isfinite(scores), initial=0.0)
+                for scores, axes in ((model.unary, (1,)), (model.tables, (2, 3)))
+            )
+            edges = tables[model.edge_type]  # (E, R)
+            weighted = edges if model.edge_weight is None else edges * np.abs(model.edge_weight)
+            return _ROUNDING * float(nodes.sum(dtype=np.float64) + weighted.sum(dtype=np.float64))
         for scores, starts, counts in self.groups():
             total += float(counts @ np.maximum.reduceat(np.where(np.isfinite(scores), np.abs(scores), 0.0), starts))
         return ROUNDING * total
@@ -117,17 +124,6 @@ class Proof:
                 most = max(1, _tuning.PROVEN_AT_ONCE // model.n_columns**2)
                 for first in range(0, model.graph.n_edges, most):
                     yield _rows(model.edge_tables(slice(first, first + most)))
-
-
-def _sum_largest_scores(model: PairwiseModel) -> float:
-    """Return the sum of the largest absolute scores of all nodes and edges, each weighted table by itself."""
-    nodes, tables = (
-        np.abs(scores).max(axis=axes, where=np.isfinite(scores), initial=0.0)
-        for scores, axes in ((model.unary, (1,)), (model.tables, (2, 3)))
-    )
-    edges = tables[model.edge_type]  # (E, R)
-    weighted = edges if model.edge_weight is None else edges * np.abs(model.edge_weight)
-    return float(nodes.sum(dtype=np.float64) + weighted.sum(dtype=np.float64))
 
 
 def shift_near_zero(model: Any) -> tuple[Any, float]:
