@@ -71,7 +71,7 @@ class Proof:
             )
             edges = tables[model.edge_type]  # (E, R)
             weighted = edges if model.edge_weight is None else edges * np.abs(model.edge_weight)
-            return _ROUNDING * float(nodes.sum(dtype=np.float64) + weighted.sum(dtype=np.float64))
+            return ROUNDING * float(nodes.sum(dtype=np.float64) + weighted.sum(dtype=np.float64))
         for scores, starts, counts in self.groups():
             total += float(counts @ np.maximum.reduceat(np.where(np.isfinite(scores), np.abs(scores), 0.0), starts))
         return ROUNDING * total
