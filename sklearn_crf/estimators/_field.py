@@ -116,10 +116,10 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Form of the pairwise tables: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.make_pairwise_form`. A :class:`~sklearn_crf.potentials.PairwiseTables` can also
         set a separate ``C`` for edges, forbid pairs of labels, and let tables of a lattice differ by direction. "auto"
-        is "full" on chains, and "symmetric" for margins on images and volumes of two classes; elsewhere it is "ising"
-        for two classes and "potts" for more. "associative" is "ising" or "potts" with nonnegative weights, for margins:
-        equal labels are never penalised, and minimum cuts are exact throughout training. Edge features must then be
-        nonnegative, too.
+        is "full" on chains, and "symmetric" on images and volumes of two classes. On other graphs of two classes it is
+        "ising", and for more classes it is "potts". "directed" is "full" on chains and graphs, and "auto" on images and
+        volumes. "associative" is "ising" or "potts" with nonnegative weights, for margins: equal labels are never
+        penalised, and minimum cuts are exact throughout training. Edge features must then be nonnegative, too.
     edge_features : str or callable, default="auto"
         Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`. Other values are a
         registered name, or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features. "auto" is
@@ -269,7 +269,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "cost": ["array-like", None],
         "weights": [StrOptions({"auto", "all", "seen"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS}), PairwiseTables],
+        "pairwise": [StrOptions({"auto", "directed", "associative", *PAIRWISE_FORMS}), PairwiseTables],
         "edge_features": [str, callable],
         "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "fit_intercept": ["boolean"],

@@ -46,7 +46,7 @@ class Reader:
 
     estimator: Any  # estimator whose tags and feature names are used to check X
     edge_features: Any  # the parameter ``edge_features`` of the estimator
-    has_full_tables: bool  # whether each pair of labels has a weight for each edge feature
+    form: str  # form of the pairwise tables, by name
     edge_types: str
     takes_factors: bool
     class_weight: Any  # the parameter ``class_weight`` of the estimator, or a dict from classes to weights
@@ -85,11 +85,12 @@ class Reader:
         if encoded.is_sparse or encoded.has_operators or encoded.lattice_ndim == 1:
             # In a sequence, labels of neighbours are related even if their features differ.
             return "constant"
-        if not self.has_full_tables:
+        is_lattice = (encoded.lattice_ndim or 0) > 1
+        if self.form != "full" and (is_lattice or self.form != "directed"):
             return "difference"
         # With more than two classes, tables would have too many weights.
         # With a single feature, edge differences would only repeat the noise of the nodes.
-        suits = (encoded.lattice_ndim or 0) > 1 and encoding.n_inputs(encoded) > 1 and n_classes == 2
+        suits = is_lattice and encoding.n_inputs(encoded) > 1 and n_classes == 2
         return "difference" if suits else "constant"
 
 

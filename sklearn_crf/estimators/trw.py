@@ -4,7 +4,7 @@ from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
 
 
-@options(weights="auto", pairwise="full")
+@options(weights="auto", pairwise="directed")
 class TRWCRF(FieldClassifier):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 

@@ -198,7 +198,7 @@ class PairwiseTables(HoldsOptions):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        "form": [StrOptions({"auto", "associative", *PAIRWISE_FORMS})],
+        "form": [StrOptions({"auto", "directed", "associative", *PAIRWISE_FORMS})],
         "forbidden": ["array-like", StrOptions(set(ENTITY_SCHEMES)), None],
         "edge_types": [StrOptions({"tied", "offset"})],
         "C": [C_INTERVAL, None],

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
-from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
 
 UNITS = {
     "ones": lambda X: X,
@@ -33,21 +33,20 @@ def test_margins_label_as_well_as_likelihood_in_any_unit(unit):
     assert margins > 0.95
 
 
-@pytest.mark.parametrize(
-    ("field", "n_weights"),
-    [(M3NClassifier(), 3), (DRFClassifier(learning="max_margin"), 3), (DRFClassifier(), 1)],
-)
-def test_margins_have_symmetric_tables_on_images_of_two_classes(field, n_weights):
+@pytest.mark.parametrize("field", [TRWCRF(), DRFClassifier(), M3NClassifier(), ContrastiveCRF()])
+def test_tables_have_no_direction_on_images(field):
     X, y = squares(4, 8)
-    assert clone(field).fit(X, y).edge_coef_.shape == (1, 2, n_weights)
+    assert clone(field).fit(X, y).edge_coef_.shape == (1, 2, 3)
     volumes = X.reshape(2, 2, 8, 8, 1), y.reshape(2, 2, 8, 8)
-    assert clone(field).fit(*volumes).edge_coef_.shape == (1, 2, n_weights)
+    assert clone(field).fit(*volumes).edge_coef_.shape == (1, 2, 3)
     three = np.where(np.arange(8) == 7, 2, y)
     assert clone(field).fit(X, three).edge_coef_.shape == (1, 2, 1)
+    sequences = X.reshape(32, 8, 1), y.reshape(32, 8)
+    assert clone(field).fit(*sequences).edge_coef_.shape == (1, 1, 4)
 
 
 @pytest.mark.parametrize("turn", [lambda a: a[:, ::-1], lambda a: a[:, :, ::-1], lambda a: np.swapaxes(a, 1, 2)])
-@pytest.mark.parametrize("kind", [M3NClassifier, DRFClassifier])
+@pytest.mark.parametrize("kind", [TRWCRF, M3NClassifier, DRFClassifier])
 def test_mirrored_and_transposed_images_get_mirrored_and_transposed_labels(kind, turn):
     X, y = squares(6, 10, 2)
     field, turned = kind().fit(X, y), kind().fit(turn(X), turn(y))

@@ -279,7 +279,7 @@ def test_cost_moves_the_decision():
 
 def test_constant_edge_features_learn_a_smoothing_parameter():
     X, y = noisy_blobs(10)
-    model = drf_classifier(edge_features="constant").fit(X, y)
+    model = drf_classifier(edge_features="constant", pairwise="ising").fit(X, y)
     assert model.edge_coef_.shape == (1, 1, 1)
     assert model.edge_coef_[0, 0, 0] > 0.2
 

@@ -53,11 +53,11 @@ def test_the_bundle_minimises_the_convex_objective():
 
 def test_it_ends_with_a_proof_below_the_steps():
     X, y = noisy_blobs(8)
-    bundle = DRFClassifier(learning="spa", solver="bundle", inference="map").fit(X, y)
+    bundle = DRFClassifier(learning="spa", solver="bundle", inference="map", pairwise="ising").fit(X, y)
     assert bundle.converged_
     assert bundle.stop_reason_.startswith("CONVERGENCE")
     assert 0 <= bundle.duality_gap_ <= 2e-3 * bundle.loss_curve_.min() + 1e-3
-    steps = DRFClassifier(learning=SaddlePointTraining(), inference="map").fit(X, y)
+    steps = DRFClassifier(learning=SaddlePointTraining(), inference="map", pairwise="ising").fit(X, y)
     assert not steps.converged_
     assert np.isnan(steps.duality_gap_)
     assert bundle.score(X, y) >= steps.score(X, y) - 0.01

@@ -56,7 +56,7 @@ def test_a_strong_penalty_leaves_the_nodes_alone():
     X, y = noisy_blobs(6, 8)
     plain = DRFClassifier(learning="pl", edge_features="constant").fit(X, y)
     strong = DRFClassifier(learning="pl", edge_features="constant", pairwise=PairwiseTables(C=1e-6)).fit(X, y)
-    assert abs(strong.edge_coef_.item()) < 0.05 * abs(plain.edge_coef_.item())
+    assert np.abs(strong.edge_coef_).max() < 0.05 * np.abs(plain.edge_coef_).max()
     alone = DRFClassifier().fit(X.reshape(-1, X.shape[-1]), y.ravel())
     assert_allclose(strong.coef_, alone.coef_, rtol=0.1)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from sklearn_crf import DRFClassifier
 from sklearn_crf.encoding._edge_features import difference, sum_weighted_edges, weighted_differences
@@ -34,6 +35,7 @@ def small_parts(monkeypatch):
 
 def fitted(X, y, **options):
     """Return a field whose edges favour equal labels."""
+    options["pairwise"] = clone(options.get("pairwise", PairwiseTables())).set_params(form="ising")
     field = DRFClassifier(learning=PseudolikelihoodTraining(fixed_nodes=True), **options).fit(X, y)
     field.edge_coef_ = np.abs(field.edge_coef_)
     return field

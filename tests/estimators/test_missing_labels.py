@@ -15,7 +15,9 @@ FIELDS = {
     "piecewise": TRWCRF(learning="piecewise", **TIGHT),
     "shared": TRWCRF(learning="shared_pieces", **TIGHT),
     "joint": TRWCRF(learning="joint_relaxation", fit_intercept=False, **TIGHT),
-    "trees": TRWCRF(learning="edge_probabilities", fit_intercept=False, **TIGHT | {"tol": 1e-6}),
+    "trees": TRWCRF(
+        learning="edge_probabilities", fit_intercept=False, edge_features="constant", **TIGHT | {"tol": 1e-6}
+    ),
     "dual": TRWCRF(learning="dual_relaxation", fit_intercept=False, **TIGHT | {"tol": 1e-6}),
     "best_shares": TRWCRF(learning=SharedPiecesTraining(shares="optimized"), **TIGHT),
     "map": ContrastiveCRF(random_state=0, **TIGHT),

@@ -30,7 +30,7 @@ def _accepted(kind, given):
 
 
 def trw_crf(C=1.0, **options):
-    """Return a TRWCRF with flat options."""
+    """Return a TRWCRF with flat options, and full tables by default."""
     given = _take(options, "entropy", "cost", "temperature")
     given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
     learning = options.get("learning", "likelihood")
@@ -44,7 +44,7 @@ def trw_crf(C=1.0, **options):
     elif "l1_ratio" in options:
         options["solver"] = rules.LBFGS(options.pop("l1_ratio"))
     _pairwise(options, "full")
-    return TRWCRF(C, **options)
+    return TRWCRF(C, **{"pairwise": "full"} | options)
 
 
 def m3n_classifier(C=1.0, **options):
