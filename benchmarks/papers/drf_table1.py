@@ -76,7 +76,7 @@ ROWS = {
     "MMA, paper's step": Row("mma", FIXED, "random"),
     "MMA, chosen step": Row("mma", tuple({"step_size": step} for step in STEPS), "random"),
     "PL": Row("pl"),
-    "PL, penalty on edges": Row("pl", tuple({"pairwise": PairwiseTables(C=C)} for C in EDGE_CS)),
+    "PL, penalty on edges": Row("pl", tuple({"pairwise": PairwiseTables("ising", C=C)} for C in EDGE_CS)),
     "CD": Row("cd", FIXED, "seeds"),
 }
 # Rows for testing the paper's claims: the paper's rules with its step, and the best variant of each rule.
@@ -147,7 +147,7 @@ def learn(rule, data, **parameters):
     own = {name: parameters.pop(name) for name in kind().get_params() if name in parameters}
     if "step_schedule" in kind().get_params():
         own = {"step_schedule": "constant"} | own
-    estimator = DRFClassifier(learning=kind(**own), **{"inference": LEARNS_WITH[rule], **parameters})
+    estimator = DRFClassifier(learning=kind(**own), **{"inference": LEARNS_WITH[rule], "pairwise": "ising", **parameters})
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
