@@ -147,7 +147,9 @@ def learn(rule, data, **parameters):
     own = {name: parameters.pop(name) for name in kind().get_params() if name in parameters}
     if "step_schedule" in kind().get_params():
         own = {"step_schedule": "constant"} | own
-    estimator = DRFClassifier(learning=kind(**own), **{"inference": LEARNS_WITH[rule], "pairwise": "ising", **parameters})
+    estimator = DRFClassifier(
+        learning=kind(**own), **{"inference": LEARNS_WITH[rule], "pairwise": "ising", **parameters}
+    )
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
