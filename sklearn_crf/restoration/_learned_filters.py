@@ -341,8 +341,10 @@ def _check_fitted_arrays(model: Any) -> None:
     require_numbers("weights_", model.weights_, (*model.filters_.shape[:2], None))
     require_numbers("pull_", model.pull_, model.filters_.shape[:1])
     require_numbers("unit_", np.asarray(model.unit_), ())
-    require_numbers("target_range_", model.target_range_, (2,))
-    require_numbers("channel_range_", model.channel_range_, (None, 2))
+    # The fields of the package have no ranges.
+    for name, shape in {"target_range_": (2,), "channel_range_": (None, 2)}.items():
+        if hasattr(model, name):
+            require_numbers(name, getattr(model, name), shape)
 
 
 def restore_planes(filters: LearnedFilters, planes: list, units: list) -> list:

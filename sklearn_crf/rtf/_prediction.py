@@ -44,7 +44,8 @@ def _check_numbers(estimator: Any) -> None:
     for name, ndim in ("weights_", 3), ("precisions_", 3), ("slopes_", 4):
         for number, values in enumerate(getattr(estimator, name)):
             require_numbers(f"{name}[{number}]", values, (None,) * ndim)
-    n_channels = estimator.n_features_in_
+    # The later stages of a cascade have more channels than n_features_in_.
+    n_channels = np.size(getattr(estimator, "channel_centre_", estimator.n_features_in_ * [0]))
     # Fields of classes have no range of targets, and some fields use the units of the images.
     shapes = {
         "target_range_": (2,),
