@@ -195,6 +195,11 @@ class ComponentTrees:
         # weights: (n_trees,); returns: (E,)
         return _tuning.SHARE_OF_COVER * self.cover + (1 - _tuning.SHARE_OF_COVER) * (np.asarray(weights) @ self.trees)
 
+    @property
+    def share_of_trees(self) -> float:
+        """Total probability of the weighted trees, one minus the share of the covering trees."""
+        return 1 - _tuning.SHARE_OF_COVER
+
     def gradient(self, of_edges: np.ndarray) -> np.ndarray:
         """Convert a derivative with respect to edge probabilities to a derivative with respect to tree weights."""
         # of_edges: (E,); returns: (n_trees,)

@@ -25,10 +25,8 @@ from sklearn_crf.learning._margin_training import (
 )
 from sklearn_crf.learning._margins import (
     DualMargin,
-    JointMargin,
     MaxMargin,
     RelaxedMargin,
-    ReparameterizedMargin,
     SmoothedMargin,
 )
 from sklearn_crf.learning._names import LEARNING_CONSTRAINTS, LEARNINGS, find_learning_class, resolve_learning
@@ -42,6 +40,7 @@ from sklearn_crf.learning._relaxations import (
     Relaxation,
     Reparameterization,
 )
+from sklearn_crf.learning._reparameterized_margins import JointMargin, ReparameterizedMargin
 from sklearn_crf.learning._solvers import LBFGS, SGD, SOLVERS, AnchoredBundle, GradientSteps, Solver
 from sklearn_crf.learning._steps import ContrastiveDivergenceTraining, MaximumMarginalTraining, SaddlePointTraining
 from sklearn_crf.learning._training import (

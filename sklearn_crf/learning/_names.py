@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, InvalidParameterError
 
 from sklearn_crf.inference import Inference, choose_labeling_rule
-from sklearn_crf.learning import _likelihood, _margins, _relaxations
+from sklearn_crf.learning import _likelihood, _margins, _relaxations, _reparameterized_margins
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._steps import ContrastiveDivergenceTraining, MaximumMarginalTraining, SaddlePointTraining
@@ -38,8 +38,8 @@ LEARNINGS: dict[str, type[Learning]] = {
         _margins.MaxMargin,
         _margins.RelaxedMargin,
         _margins.SmoothedMargin,
-        _margins.ReparameterizedMargin,
-        _margins.JointMargin,
+        _reparameterized_margins.ReparameterizedMargin,
+        _reparameterized_margins.JointMargin,
         _margins.DualMargin,
         ContrastiveTraining,
     )

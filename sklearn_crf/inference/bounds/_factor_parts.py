@@ -11,7 +11,6 @@ from scipy.special import entr
 from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import ComponentTrees, SpanningTrees
-from sklearn_crf.graphs._tuning import SHARE_OF_COVER
 from sklearn_crf.inference._factor_forests import choose_factor_forests, find_steepest_forest
 from sklearn_crf.inference._results import Infeasible, Marginals, convert_factor_marginals
 from sklearn_crf.inference.bounds._edge_entropy import edge_shared_bound, nodes_of_edge_shares
@@ -347,17 +346,17 @@ class ComponentForests(ComponentTrees):
 
     def build_forests(self, weights: np.ndarray) -> FactorForests:
         """Return the distribution for given weights, in which no factor has probability zero."""
-        kept = weights > 0
+        kept, n_sets = weights > 0, len(self.sets)
         every = np.concatenate((self.trees.toarray()[kept].astype(bool), self.sets))
-        share = np.append(1 - SHARE_OF_COVER, np.full(len(self.sets), SHARE_OF_COVER / len(self.sets)))
-        total = weights[kept] / weights[kept].sum()
-        return FactorForests(None, every, np.concatenate((share[0] * total, share[1:]))).merged()
+        of_trees = self.share_of_trees * weights[kept] / weights[kept].sum()
+        of_sets = np.full(n_sets, (1 - self.share_of_trees) / n_sets)
+        return FactorForests(None, every, np.concatenate((of_trees, of_sets))).merged()
 
     def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple:
         new = find_steepest_forest(self.model, list_large_factors(self.model), gain)
         kept = weights > 0
         of_trees = self.trees @ gain
-        gap = (1 - SHARE_OF_COVER) * max(float(new @ gain - weights @ of_trees), 0.0)
+        gap = self.share_of_trees * max(float(new @ gain - weights @ of_trees), 0.0)
         best = of_trees[kept].max(initial=-np.inf)
         is_new = new @ gain > best + 1e-12 * abs(best)
         rows = [self.trees[kept], sp.csr_array(new[None].astype(np.float64))] if is_new else [self.trees[kept]]

@@ -1,0 +1,123 @@
+"""Max-margin learning by shares of the scores among parts, which are an inner problem or learned with the weights."""
+
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from sklearn_crf._options import options
+from sklearn_crf.inference import AutoMap, IncMP, Inference
+from sklearn_crf.learning._margins import SmoothedMargin
+from sklearn_crf.learning._relaxations import JointRelaxation, Reparameterization
+from sklearn_crf.objectives import Objective, RelaxedHinge, StructuredHinge
+
+
+@options
+class ReparameterizedMargin(SmoothedMargin):
+    """Smoothed max-margin learning by the least upper bound over all divisions of the scores among trees.
+
+    With ``temperature=0`` the bound is the linear relaxation. Scores are then divided among edges by
+    :class:`~sklearn_crf.inference.IncMP`, and the solver is a :class:`PlaneSolver`. Source: Jancsary 2012, M3N recipe
+    3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import ReparameterizedMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(
+    ...     learning=ReparameterizedMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **SmoothedMargin._parameter_constraints,
+        "temperature": [Interval(Real, 0, None, closed="left")],
+    }
+    name = "reparameterized_margin"
+    likelihood = Reparameterization
+
+    @property
+    def is_smooth(self) -> bool:  # type: ignore[override]
+        return self.temperature > 0
+
+    @property
+    def by_planes(self) -> bool:  # type: ignore[override]
+        return self.temperature == 0
+
+    @property
+    def needs_fractional(self) -> bool:  # type: ignore[override]
+        return self.by_planes
+
+    def own_inference(self) -> Inference:
+        return AutoMap() if self.is_smooth else IncMP(max_iter=self.max_iter, tol=self.tol)
+
+    def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
+        if self.by_planes:
+            return RelaxedHinge(inference, cost)
+        return super().hinge(inference, cost, facts, single_nodes)
+
+
+@options
+class JointMargin(SmoothedMargin):
+    r"""Max-margin learning as one problem over weights and shares of scores, without an inner problem.
+
+    Source: Jancsary 2012, M3N recipe 4. With ``temperature=0`` the losses are maxima and not smooth. The bundle method
+    then minimises
+
+    .. math::
+        \tfrac12 \lVert w \rVert^2 + \tfrac{C \gamma}{2} \lVert \lambda \rVert^2 + C \sum_i \Bigl(
+            \sum_P c_P \max_y \bigl[ \theta_i(P) + \Delta_{y_i} \bigr](y) - \mathrm{score}(y_i) \Bigr)
+
+    with a small penalty on the shares (Eq. 186). The duality gap is that of this problem.
+
+    Parameters
+    ----------
+    share_penalty : float, default=0.001
+        Penalty :math:`\gamma` of squared shares if the temperature is zero. With a smaller penalty, the result is
+        nearer to that of :class:`RelaxedMargin`, and takes more iterations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import JointMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(
+    ...     learning=JointMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **SmoothedMargin._parameter_constraints,
+        "entropy": [StrOptions({"trw", "trivial"})],
+        "temperature": [Interval(Real, 0, None, closed="left")],
+        "share_penalty": [Interval(Real, 0, None, closed="neither")],
+    }
+    name = "joint_margin"
+    visits_examples = True
+    problem = "joint"
+    likelihood = JointRelaxation
+    share_penalty: float = 1e-3
+
+    @property
+    def is_smooth(self) -> bool:  # type: ignore[override]
+        return self.temperature > 0
+
+    def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
+        if not self.is_smooth:
+            return StructuredHinge(inference, cost)
+        return super().hinge(inference, cost, facts, single_nodes)
+
+    def _choose_problem(self, has_parts: bool) -> str:
+        if not self.is_smooth:
+            return "joint_planes"
+        return self.problem if has_parts else "smoothed"
