@@ -1,4 +1,6 @@
-"""Deferred import of matplotlib."""
+"""Deferred import of matplotlib, and the axes of displays."""
+
+import numpy as np
 
 
 def require_pyplot(caller):
@@ -8,3 +10,14 @@ def require_pyplot(caller):
     except ImportError as error:
         raise ImportError(f"{caller} draws with matplotlib: pip install 'sklearn_crf[plot]'.") from error
     return plt
+
+
+def collect_axes(axes, count, caller):
+    """Return a 1-D array of the axes to draw on; create axes if ``axes`` is None."""
+    plt = require_pyplot(caller)
+    if axes is None:
+        axes = plt.subplots(1, count, figsize=(3.4 * count, 3.2), layout="constrained", squeeze=False)[1]
+    axes = np.atleast_1d(axes).ravel()
+    if len(axes) != count:
+        raise ValueError(f"axes must hold {count} axes, got {len(axes)}.")
+    return axes

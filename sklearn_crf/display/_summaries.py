@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_crf.display._field import get_final_estimator
-from sklearn_crf.display._matplotlib import require_pyplot
+from sklearn_crf.display._matplotlib import collect_axes, require_pyplot
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inspection import top_features
@@ -147,7 +147,7 @@ class PairwiseTablesDisplay:
         PairwiseTablesDisplay
             self
         """
-        axes = _axes(axes, len(self.tables), "PairwiseTablesDisplay")
+        axes = collect_axes(axes, len(self.tables), "PairwiseTablesDisplay")
         limit = max(np.abs(self.tables).max(initial=0.0), 1e-12)
         for ax, table, title in zip(axes, self.tables, self.titles, strict=True):
             picture = ax.imshow(table, cmap="RdBu", vmin=-limit, vmax=limit)
@@ -242,7 +242,7 @@ class TopWeightsDisplay:
         TopWeightsDisplay
             self
         """
-        ax = _axes(ax, 1, "TopWeightsDisplay")[0]
+        ax = collect_axes(ax, 1, "TopWeightsDisplay")[0]
         # Colours are as in drawings of tables: blue for positive weights, red for other weights.
         ax.barh(self.names, self.weights, color=np.where(self.weights > 0, "#2166ac", "#b2182b"))
         ax.axvline(0, color="#9c9c9c", linewidth=1)
@@ -341,7 +341,7 @@ class CouplingAuditDisplay:
         if ax is None:
             size = (3.2 + 0.9 * len(inference), 1.2 + 0.5 * len(learning))
             ax = plt.subplots(figsize=size, layout="constrained")[1]
-        (ax,) = _axes(np.array([ax]), 1, "CouplingAuditDisplay")
+        (ax,) = collect_axes(np.array([ax]), 1, "CouplingAuditDisplay")
         scores = np.reshape(results["mean_test_score"], (len(learning), len(inference)))
         self.im_ = ax.imshow(scores, cmap="viridis", aspect="auto")
         middle = (scores.min() + scores.max()) / 2
@@ -492,7 +492,7 @@ class ReliabilityDisplay:
         ReliabilityDisplay
             self
         """
-        ax = _axes(ax, 1, "ReliabilityDisplay")[0]
+        ax = collect_axes(ax, 1, "ReliabilityDisplay")[0]
         ax.plot([0, 1], [0, 1], color="#9c9c9c", linestyle=":")
         ax.plot(self.predicted, self.observed, marker="o")
         ax.set(xlabel=f"predicted probability of {self.label}", ylabel="observed share", xlim=(0, 1), ylim=(0, 1))
@@ -588,21 +588,10 @@ class MarginalEntropyDisplay:
         MarginalEntropyDisplay
             self
         """
-        ax = _axes(ax, 1, "MarginalEntropyDisplay")[0]
+        ax = collect_axes(ax, 1, "MarginalEntropyDisplay")[0]
         picture = ax.imshow(self.entropy, cmap="magma", vmin=0)
         ax.set_xticks([])
         ax.set_yticks([])
         ax.figure.colorbar(picture, ax=ax, label="bits")
         self.ax_, self.figure_ = ax, ax.figure
         return self
-
-
-def _axes(axes, count, caller):
-    """Return a 1-D array of the axes to draw on; create axes if ``axes`` is None."""
-    plt = require_pyplot(caller)
-    if axes is None:
-        axes = plt.subplots(1, count, figsize=(3.4 * count, 3.2), layout="constrained", squeeze=False)[1]
-    axes = np.atleast_1d(axes).ravel()
-    if len(axes) != count:
-        raise ValueError(f"axes must hold {count} axes, got {len(axes)}.")
-    return axes

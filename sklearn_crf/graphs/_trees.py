@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -85,7 +86,7 @@ class SpanningTrees(ChecksPickles):
             return self.trees.sum(axis=0) / self.n_trees
         return np.where(self.trees.all(axis=0), 1.0, np.minimum(self.weights @ self.trees, 1.0))
 
-    def merged(self) -> "SpanningTrees":
+    def merged(self) -> Self:
         """Return the same distribution, with equal trees merged into one."""
         _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
         weights = np.bincount(inverse.ravel(), weights=self.weights)

@@ -21,7 +21,8 @@ def choose_factor_forests(model, factors, rule):
             f"with the factor indices of each set, got {rule!r}."
         )
     scopes = _list_scopes(model, factors)
-    counts, forests = np.zeros(len(scopes), dtype=np.int64), []
+    counts = np.zeros(len(scopes), dtype=np.int64)
+    forests: list[np.ndarray] = []
     fewest = {"minimal": 1, "uniform": _tuning.FEWEST_FORESTS}.get(rule, rule)
     while len(forests) < fewest or not (counts.all() or len(forests) == rule):
         forests.append(_grow_forest(model.n_nodes, scopes, np.argsort(counts, kind="stable")))

@@ -50,7 +50,8 @@ def lay_out_forests(model, forests, weights):
     # forests: (n_parts, F) of bool
     n_parts, n_nodes = len(forests), model.n_nodes
     part, node = np.divmod(np.arange(n_parts * n_nodes), max(n_nodes, 1))
-    return Layout(list_large_factors(model), *np.nonzero(forests), part, node, weights)
+    entry_part, entry_factor = np.nonzero(forests)
+    return Layout(list_large_factors(model), entry_part, entry_factor, part, node, weights)
 
 
 def lay_out_factors(model, entropy):
@@ -197,7 +198,7 @@ class FactorParts:
         run, _ = self._run(model, x)
         found = run.marginals(bound="upper", n_iter=2, converged=True)
         mean = self._average(found.unary)
-        terms = np.bincount(self.layout.copy_node, self.copy_weight * found.log_z_terms, model.n_nodes)
+        terms: np.ndarray = np.bincount(self.layout.copy_node, self.copy_weight * found.log_z_terms, model.n_nodes)
         terms[:1] += self._small.constant(model)
         statistics = self._pull_back(model, mean, found.statistics)
         fields = {"bound": "upper", **fields}
@@ -213,7 +214,7 @@ class FactorParts:
         run, scores = self._run(model, x, temperature=0)
         labels, union = run.labels(), run.layered.source
         best = scores[np.arange(len(labels)), labels] + compute_score_terms(union, labels)
-        terms = np.bincount(self.layout.copy_node, self.copy_weight * best, model.n_nodes)
+        terms: np.ndarray = np.bincount(self.layout.copy_node, self.copy_weight * best, model.n_nodes)
         terms[:1] += self._small.constant(model)
         unary = np.eye(self.n_columns)[labels]
         mean = self._average(unary)
@@ -327,7 +328,8 @@ class FactorForests(SpanningTrees):
         """Return the distribution by a rule of :func:`choose_factor_forests`."""
         if isinstance(rule, FactorForests):
             return rule
-        return cls(None, choose_factor_forests(model, list_large_factors(model), rule)).merged()
+        sets = choose_factor_forests(model, list_large_factors(model), rule)
+        return cls(None, sets).merged()  # type: ignore[arg-type]  # there is no graph
 
 
 class ComponentForests(ComponentTrees):
@@ -336,11 +338,13 @@ class ComponentForests(ComponentTrees):
     The factor graph is treated as one component.
     """
 
-    # model: the factor graph; sets: (n_sets, F) of bool, the sets with the probabilities ``cover``
+    model: FactorGraph
+    sets: np.ndarray  # (n_sets, F) of bool, the sets with the probabilities ``cover``
 
     def __init__(self, model, sets, trees=None):
         trees = sp.csr_array(np.asarray(sets, dtype=np.float64)) if trees is None else trees
-        super().__init__(None, trees, np.zeros(trees.shape[0], dtype=np.int64), sets.mean(axis=0))
+        component = np.zeros(trees.shape[0], dtype=np.int64)
+        super().__init__(None, trees, component, sets.mean(axis=0))  # type: ignore[arg-type]  # there is no graph
         object.__setattr__(self, "model", model)
         object.__setattr__(self, "sets", sets)
 
@@ -350,7 +354,8 @@ class ComponentForests(ComponentTrees):
         every = np.concatenate((self.trees.toarray()[kept].astype(bool), self.sets))
         of_trees = self.share_of_trees * weights[kept] / weights[kept].sum()
         of_sets = np.full(n_sets, (1 - self.share_of_trees) / n_sets)
-        return FactorForests(None, every, np.concatenate((of_trees, of_sets))).merged()
+        probabilities = np.concatenate((of_trees, of_sets))
+        return FactorForests(None, every, probabilities).merged()  # type: ignore[arg-type]  # there is no graph
 
     def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple:
         new = find_steepest_forest(self.model, list_large_factors(self.model), gain)
