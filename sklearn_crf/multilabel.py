@@ -355,7 +355,8 @@ def _table(y):
     """Convert y to an array (n_samples, n_labels)."""
     if y is None:
         raise ValueError("MultiLabelField requires y to be passed, but the target y is None.")
-    require_one_label_each(y, "MultiLabelBinarizer().fit_transform(y) makes zeros and ones of sets of labels.")
+    use = "y must be zeros and ones of shape (n_samples, n_labels): MultiLabelBinarizer().fit_transform(y) makes them."
+    require_one_label_each(y, use)
     y = (
         convert_to_csr(y, "y").toarray()
         if sp.issparse(y)

@@ -187,11 +187,11 @@ WRONG = {
     ),
     "sets of labels for rows": (
         lambda: fit(ROWS, [{"a"}, {"b"}] * 2),
-        "y.0. must be a single label, got the set.*use MultiLabelField",
+        "y.0. is the set.*use MultiLabelField",
     ),
     "names of labels for rows": (
         lambda: fit(ROWS, [["a"], ["a", "b"]] * 2),
-        "must be a single label, got the list",
+        "is the list",
     ),
     "numbers in evidence, strings in y": (
         lambda: fitted().predict(CHAINS, evidence=[[0, 1, None], [None, None]]),
@@ -272,7 +272,7 @@ WRONG = {
     "names of labels": (lambda: MultiLabelField().fit(ROWS, [["a"], ["a", "b"]] * 2), r"MultiLabelBinarizer\(\).fit"),
     "sets of labels": (
         lambda: MultiLabelField().fit(ROWS, [{"a"}, {"a", "b"}] * 2),
-        "must be a single label",
+        "y must be zeros and ones",
     ),
     # -- Energies -------------------------------------------------------------------------------------------------
     "scores without states": (lambda: solve(np.zeros(3), 1.0), r"unary must have shape \(\*lattice, n_states\)"),

@@ -188,7 +188,7 @@ def require_one_label_each(y, use):
         are_rows = len(lengths) == 1 and len(lists) == len(parts) and (lengths == {1} or not isinstance(y, np.ndarray))
         are_sets = are_sets or are_names or (bool(lists) and not are_rows)
     if are_sets:
-        raise ValueError(f"y[0] must be a single label, got the {type(y[0]).__name__} {reprlib.repr(y[0])}. {use}")
+        raise ValueError(f"y[0] is the {type(y[0]).__name__} {reprlib.repr(y[0])}. {use}")
 
 
 def _read_lattices(y, encoded, name):
@@ -248,12 +248,12 @@ def mask_missing_nodes(labels, missing_label):
     missing_label = None if missing_label is na else missing_label
     if labels.dtype == object:
         # pandas returns columns of strings as object arrays, with NaN for missing values.
-        # Arrays and other values that cannot be labels are not hashable.
+        # Lists, arrays with axes and other values that cannot be labels are not hashable.
         missing = [
             value is None
             or value is na
             or _is_nan(value)
-            or (isinstance(value, Hashable) and bool(value == missing_label))
+            or ((isinstance(value, Hashable) or getattr(value, "ndim", 1) == 0) and bool(value == missing_label))
             for value in labels.flat
         ]
         return np.array(missing, dtype=bool).reshape(labels.shape)

@@ -109,11 +109,11 @@ def require_complete(X):
 
 def require_labels(y):
     """Raise ValueError unless y has one label for each sample."""
-    use = "Use DRFClassifier or TRWCRF for sequences of labels, MultiLabelField for sets of labels."
+    use = "y must hold one label for each sample: use DRFClassifier for sequences, MultiLabelField for sets of labels."
     require_one_label_each(y, use)
     labels = np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] != 1:
-        raise ValueError(f"y must hold one label for each sample, but has {labels.shape[1]} columns. {use}")
+        raise ValueError(f"y has {labels.shape[1]} columns. {use}")
     if labels.dtype == object:
         missing = np.flatnonzero(mask_missing_nodes(labels.ravel(), np.nan))
         if len(missing):

@@ -74,14 +74,14 @@ def test_sparse_labels(clusters, y):
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        ([["a", "b"], ["a"]] * 30, r"must be a single label, got the list \['a', 'b'\]. Use"),
+        ([["a", "b"], ["a"]] * 30, r"is the list \['a', 'b'\]. y must"),
         (
             np.array([["a", "b"], ["a"]] * 30, dtype=object),
-            r"y\[0\] must be a single label, got the list \['a', 'b'\]. Use DRFClassifier",
+            r"y\[0\] is the list \['a', 'b'\]. y must hold",
         ),
-        ([["a"], "a"] * 30, r"y\[0\] must be a single label, got the list \['a'\]. Use DRFClassifier"),
-        ([np.arange(2), np.arange(3)] * 30, r"y\[0\] must be a single label, got the ndarray"),
-        (np.zeros((60, 2)), "y must hold one label for each sample, but has 2 columns"),
+        ([["a"], "a"] * 30, r"y\[0\] is the list \['a'\]. y must hold one label"),
+        ([np.arange(2), np.arange(3)] * 30, r"y\[0\] is the ndarray"),
+        (np.zeros((60, 2)), "y has 2 columns. y must hold one label for each sample"),
         (np.array(["a", None] * 30, dtype=object), r"y\[1\] is missing: leave out samples without a label"),
         (np.array(["a", np.nan] * 30, dtype=object), r"y\[1\] is missing: leave out samples without a label"),
     ],

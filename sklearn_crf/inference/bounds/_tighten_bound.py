@@ -303,7 +303,7 @@ class TightenBound(Inference):
     def _marginals(self, model, *, init=None, n_threads=1):
         if isinstance(model, FactorGraph):
             if is_forest_of_factors(model):
-                return NormProductBP("bethe")._marginals(model)
+                return NormProductBP("bethe")._marginals(model)._replace(state=None)
         elif model.graph.is_forest:
             return TreeInference()._marginals(model, n_threads=n_threads)
         # BLAS threads for inner products would take ten times as long as sum-product on a busy machine.
