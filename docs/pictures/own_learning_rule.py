@@ -11,7 +11,9 @@ y = (gaussian_filter(rng.normal(size=(16, 12, 12)), (0, 2, 2)) > 0).astype(int)
 X = y[..., np.newaxis] + rng.normal(size=(*y.shape, 1))
 rules = ["pma", "pl", "spa", "cd"]
 fields = [
-    DRFClassifier(learning=rule, inference="map", edge_features="constant", random_state=0).fit(X[:8], y[:8])
+    DRFClassifier(learning=rule, inference="map", pairwise="ising", edge_features="constant", random_state=0).fit(
+        X[:8], y[:8]
+    )
     for rule in rules
 ]
 figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
