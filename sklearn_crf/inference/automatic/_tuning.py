@@ -37,7 +37,7 @@ DAMPING, N_AVERAGED_PARTS, SWEEPS_OF_A_PART = 0.5, 20, 5
 MOST_ERROR = 0.05
 
 # Maximum number of nodes, and of entries in the tables of all edges, for a search for several fixed points.
-# In larger models a single fixed point dominates, so only one further start is tried, and the search takes long.
+# In larger models a single fixed point dominates and the search takes long, so only one further start is tried.
 MOST_NODES_WITH_PHASES, MOST_ENTRIES_WITH_PHASES = 2000, 2**22
 
 # Numbers of favoured labelings: constant labelings, results of searches (and their sweeps), local optima.
