@@ -31,7 +31,7 @@ class Constraints(NamedTuple):
     preference: np.ndarray  # (n_variables,) float64
     ends: np.ndarray  # (2E,) int32, two nodes for each edge
     relation: np.ndarray  # (E,) int32
-    weight: np.ndarray  # (E,) float64, factor of the relation's scores
+    weight: np.ndarray  # (E,) float64, number by which the relation's scores are multiplied
     shape: np.ndarray  # (2R,) int64, numbers of states of the two ends of each relation
     cell_ptr: np.ndarray  # (R,) int64
     cells: np.ndarray  # uint8, whether each pair of states is allowed
@@ -55,7 +55,7 @@ class Constraints(NamedTuple):
         return np.array([*nodes, *(nodes[scope].all() for scope in self.listed_factors)], dtype=np.uint8)
 
     def nodes_of(self, involved):
-        """Return a mask (n_nodes,) bool of involved nodes: those marked, and those in a factor that is marked."""
+        """Return a mask (n_nodes,) bool of the nodes that are marked or belong to a marked factor."""
         nodes = involved[: self.n_nodes] > 0
         for scope, is_involved in zip(self.listed_factors, involved[self.n_nodes :], strict=True):
             if is_involved:
@@ -196,7 +196,7 @@ class _Builder:
         self.ends.append(scopes)
 
     def _add_listed(self, scopes, joint_states, scores, n_states):
-        """Allow only the given joint states of each factor, by an auxiliary node with these joint states as states."""
+        """Add an auxiliary node for each factor, whose states are the joint states that the factor allows."""
         n_listed = len(joint_states)
         self._reserve(2 * len(scopes) * max(n_listed, 1))
         nodes = self.n_nodes + len(self.scopes) + np.arange(len(scopes))

@@ -1,4 +1,4 @@
-"""Sets of factors without cycles, which take the place of the spanning trees of a graph."""
+"""Sets of factors without cycles, which replace spanning trees for factor graphs."""
 
 import numpy as np
 
@@ -6,9 +6,10 @@ from sklearn_crf.inference import _tuning
 
 
 def choose_factor_forests(model, factors, rule):
-    """Return maximal sets of factors without cycles that cover all factors; sets prefer factors in few other sets.
+    """Return maximal sets of factors without cycles, which together cover all factors.
 
-    A set has no cycles if the bipartite graph of its nodes and factors has none.
+    Factors that few other sets contain are preferred. A set has no cycles if the bipartite graph of its nodes and
+    factors has no cycles.
     """
     # factors: (F,), indices of factors with at least two nodes
     # rule: "minimal", "uniform", a number of sets, or a list with the factor indices of each set
@@ -36,9 +37,9 @@ def choose_factor_forests(model, factors, rule):
 
 
 def find_steepest_forest(model, factors, gain):
-    """Return a set of factors without cycles and with a large total gain, which is the largest one for edges."""
+    """Return a set of factors without cycles whose total gain is large, or largest if all factors join two nodes."""
     # gain: (F,); returns: (F,) of bool
-    # A factor of n nodes uses as much of a set as a tree of n - 1 edges.
+    # A factor of n nodes joins as many nodes as n - 1 edges of a tree, so its gain is divided by n - 1.
     order = np.argsort(-gain / (model.arity[factors] - 1), kind="stable")
     return _grow_forest(model.n_nodes, _list_scopes(model, factors), order)
 

@@ -289,7 +289,7 @@ def _has_recurring_weights(weight: np.ndarray) -> bool:
 
 
 def is_same_alone(field, model):
-    """Return whether messages in a joint field are bitwise equal to messages in separate fields of its graphs."""
+    """Return whether messages in a field of several graphs are bitwise equal to messages in one field per graph."""
     graph = model.graph
     # A separate field may have a smaller range of scores, and so another semiring or data type.
     if field.semiring != SUM_PROBABILITY or field.unary.dtype != model.dtype:
@@ -339,8 +339,8 @@ def can_use_log_odds(field: Field) -> bool:
 class OddsField(NamedTuple):
     """Arrays of a two-state model for the kernel of log-odds messages.
 
-    Up to a constant, a table is :math:`r(a) + c(b) + J [a = b]`. The parts r and c are moved to the nodes. Messages of
-    this reparameterised model differ from the original messages by these parts.
+    Up to a constant, a table is :math:`r(a) + c(b) + J [a = b]`. The terms r and c are added to the scores of the
+    nodes. Messages of this reparameterised model differ from the original messages by these terms.
     """
 
     ptr: np.ndarray  # (N + 1,) int64; this and the next two fields are as in Field
@@ -349,14 +349,14 @@ class OddsField(NamedTuple):
     unary: np.ndarray  # (N,) log-odds of nodes
     coupling: np.ndarray  # (2E + padding,), exp(-|J|) with the sign of J, by slot
     power: np.ndarray  # (2E + padding,), powers to which messages are raised, by slot
-    share: np.ndarray  # (N,), factor of the sum of a node's log-odds and all messages to it; empty for 1
+    share: np.ndarray  # (N,), multiplies the sum of a node's log-odds and all messages to it; empty for 1
     offset: np.ndarray  # (2E,) float64, contribution of a slot's edge to the log-odds of its node
     largest_degree: int
 
     @classmethod
     def of(cls, field, share=None):
         """Convert the scores of a field to log-odds of two states, see :func:`can_use_log_odds`."""
-        # share: (N,) or None for 1, factor of the sum of each node's log-odds and all messages to it
+        # share: (N,) or None for 1, multiplies the sum of each node's log-odds and all messages to it
         dtype, (n_nodes, n_edges) = field.unary.dtype, (len(field.unary), len(field.edge_type))
         unary, coupling, offset = np.empty(n_nodes, dtype), np.empty(n_edges), np.empty(2 * n_edges)
         couplings, powers = (np.empty(2 * n_edges + _PADDING, dtype) for _ in range(2))
@@ -461,17 +461,17 @@ def marginals_of(field, dtype, unary_shift, messages, run, exact=False, **fields
     beliefs, log_z_terms = compute_beliefs(field, messages, run)
     log_z_terms += unary_shift
     tables = _sum_pairs(field, messages, beliefs, log_z_terms, run, exact)
-    unary = _probabilities(field, beliefs, dtype)
+    unary = _compute_probabilities(field, beliefs, dtype)
     return Marginals(unary, Statistics(unary, tables), float(log_z_terms.sum()), log_z_terms, **fields)
 
 
 def compute_node_marginals(field, dtype, messages, run):
     """Return the marginals of nodes, (N, K)."""
     beliefs, _ = compute_beliefs(field, messages, run)
-    return _probabilities(field, beliefs, dtype)
+    return _compute_probabilities(field, beliefs, dtype)
 
 
-def _probabilities(field: Field, beliefs: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _compute_probabilities(field: Field, beliefs: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return probabilities computed from beliefs, without padded states; the beliefs may be overwritten."""
     if field.semiring != SUM_PROBABILITY:
         np.exp(beliefs, out=beliefs)

@@ -155,7 +155,7 @@ class SearchProblem(NamedTuple):
 
 
 def search_problem(model: PairwiseModel | FactorGraph) -> tuple[SearchProblem, np.ndarray]:
-    """Return a model in the layout of search kernels, and its unary scores, (N, K)."""
+    """Convert a model to the layout of search kernels; return it with the unary scores, (N, K)."""
     arrays, unary = _build_factor_problem(model) if isinstance(model, FactorGraph) else _build_edge_problem(model)
     return arrays._replace(forbidden=_compute_forbidden_score(arrays, unary)), unary
 
@@ -207,7 +207,7 @@ def _build_factor_problem(model):
         slot_ptr=slot_ptr,
         slot_node=slot_node,
         slot_factor=np.repeat(np.arange(len(joint), dtype=np.int32), lengths),
-        slot_step=_steps(model.n_states[slot_node], slot_ptr),
+        slot_step=_compute_strides(model.n_states[slot_node], slot_ptr),
         table=model.table_id[joint],
         table_ptr=model.table_ptr,
         kind=model.table_kind,
@@ -221,7 +221,7 @@ def _build_factor_problem(model):
     return arrays, unary
 
 
-def _steps(n_states, slot_ptr):
+def _compute_strides(n_states, slot_ptr):
     """Return the strides of a factor's table in C order, for each node of each factor."""
     steps = np.ones(len(n_states), dtype=np.int64)
     longest = int(np.diff(slot_ptr).max(initial=0))
@@ -276,7 +276,7 @@ class Climber(Sweeps):
 
 @dataclass(eq=False)
 class RowsClimber(Sweeps):
-    """Sweeps over a large lattice that list neighbours for some rows at a time, with the results of ``Climber``."""
+    """Sweeps over a large lattice that list neighbours a few rows at a time; results equal those of ``Climber``."""
 
     rows: Any  # RowModels
 

@@ -64,7 +64,7 @@ class Proof:
         """Maximum rounding error in the score of a labeling."""
         total, model = 0.0, self.model
         if isinstance(model, PairwiseModel):
-            # The sum of the weighted largest scores of the tables; no weighted table is computed.
+            # Weight the largest scores of the tables, not the tables, and add them up.
             nodes, tables = (
                 np.abs(scores).max(axis=axes, where=np.isfinite(scores), initial=0.0)
                 for scores, axes in ((model.unary, (1,)), (model.tables, (2, 3)))

@@ -54,7 +54,7 @@ class Automatic(Inference):
     def _split(
         self, model: Any, budget: Budget, init: Any, exactly: Callable, roughly: Callable
     ) -> tuple[list, list[np.ndarray]]:
-        """Return the results of groups of components, exact or approximate, and the nodes of each group."""
+        """Solve groups of components exactly or approximately; return the results and the nodes of each group."""
         # exactly, roughly: functions of a model and an earlier state
         shares = group_components(model, budget)
         if (shares == shares[:1]).all():
@@ -72,7 +72,7 @@ class Automatic(Inference):
 
 
 def join_parts(parts: list) -> dict[str, Any]:
-    """Return the joint state and method of results of parts of a model."""
+    """Return one state and one method for the whole model, given the results of its parts."""
     return {
         "state": AutoState("parts", tuple(part.state for part in parts)),
         "method": ", ".join(dict.fromkeys(part.method for part in parts)),

@@ -28,7 +28,7 @@ class Budget(NamedTuple):
     """Budget of an exact computation, in table cells; a processor handles about 25 million per second."""
 
     most_cells: float
-    n_sweeps: float = np.inf  # maximum number of cells, as the number of message sweeps that read as many table entries
+    n_sweeps: float = np.inf  # limit on the cells, given as a number of message sweeps that read as many entries
 
     @classmethod
     def of(cls, budget: str | float) -> "Budget":
@@ -138,20 +138,20 @@ def group_components(model: PairwiseModel | FactorGraph, budget: Budget) -> np.n
     """Group connected components for joint elimination, (n_components,) int; -1 beyond the budget."""
     # components of a group fit into memory together; a single -1 if all components are beyond the budget
     if isinstance(model, FactorGraph):
-        return _shares(_Sizes.of_factors(model), budget)
+        return _group_by_memory(_Sizes.of_factors(model), budget)
     graph = model.graph
     allowed = ~np.isneginf(model.unary)
     if not allowed.all():
-        return _shares(_Sizes.of_edges(graph, model.n_columns, allowed.sum(axis=1)), budget)
+        return _group_by_memory(_Sizes.of_edges(graph, model.n_columns, allowed.sum(axis=1)), budget)
     if all(_is_wide_lattice(part, model.n_columns, budget) for part in graph.parts):
         return np.full(1, -1)
     # Cached with the graph, since training has hundreds of models that only differ in their scores.
     key = "shares of elimination", model.n_columns, budget
-    return graph.keep(key, lambda: _shares(_Sizes.of_edges(graph, model.n_columns), budget))
+    return graph.keep(key, lambda: _group_by_memory(_Sizes.of_edges(graph, model.n_columns), budget))
 
 
 def _is_wide_lattice(graph: Graph, n_states: int, budget: Budget) -> bool:
-    """Return whether a graph is a lattice beyond the budget; the width of any order is its second longest side."""
+    """Return whether a graph is a lattice so wide that elimination in any order exceeds the budget."""
     if graph.shape is None or graph.offsets is None or n_states < 2:
         return False
     steps = np.abs(graph.offsets)
@@ -196,7 +196,7 @@ def _compute_log_sizes(ptr: np.ndarray, scope: np.ndarray, n_states: np.ndarray)
     return np.bincount(rows, np.log(n_states)[scope], len(ptr) - 1)
 
 
-def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
+def _group_by_memory(sizes: _Sizes, budget: Budget) -> np.ndarray:
     """Group components by the memory that they need, see :func:`group_components`."""
     cells, component = budget.cells(sizes.n_entries), sizes.component
     # A multiplication in a product of tables counts as a fraction of a cell, so cliques may exceed the budget.

@@ -99,7 +99,7 @@ def mix_phases(
     # init: state of a mixture computed earlier
     # search: whether to also favour labels of high score
     distinct, n_iter = [plain], plain.n_iter
-    starts = _starts(inference, model, search, n_threads) if init is None else iter(init.favoured)
+    starts = _iterate_starts(inference, model, search, n_threads) if init is None else iter(init.favoured)
     for number, start in enumerate(starts, 1):
         found = run_marginals_unchecked(inference, model, init=start, n_threads=n_threads)
         n_iter += found.n_iter
@@ -135,7 +135,7 @@ def _compute_influences(model):
     return largest if model.edge_weight is None else np.nan_to_num(np.abs(model.edge_weight[:, 0]) * largest, nan=0.0)
 
 
-def _starts(inference, model, search, n_threads) -> Iterator[Any]:
+def _iterate_starts(inference, model, search, n_threads) -> Iterator[Any]:
     """Yield initial messages, each computed by sweeps in which the scores of one labeling are increased."""
     pairwise = pairwise_model_of(model) if isinstance(model, FactorGraph) else model
     influences = _compute_influences(pairwise)

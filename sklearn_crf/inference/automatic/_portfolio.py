@@ -205,7 +205,7 @@ def run_portfolio(
     if init is None and search and not candidates.certain:
         candidates.branch(min(effort, 1.0) * _tuning.FIRST_BRANCHES)
     if is_pairwise and search and not candidates.certain and _affords_cycles(model):
-        candidates.run(CycleRelaxation(_rounds(model)))
+        candidates.run(CycleRelaxation(_count_rounds(model)))
     if init is not None:
         candidates.add(init.labels)
     elif not candidates.certain:
@@ -225,8 +225,8 @@ def _affords_cycles(model) -> bool:
     return is_small or affords_cycles(model, _tuning.MOST_OF_CYCLES)
 
 
-def _rounds(model) -> int:
-    """Return the number of linear programs over cycles that are worth their time."""
+def _count_rounds(model) -> int:
+    """Return the maximum number of linear programs over cycles, which depends on the size of the graph."""
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     if n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES:
         return max(_tuning.ROUNDS_OF_LONG, choose_cycle_rounds(model))

@@ -18,13 +18,13 @@ _MOST_CELLS = 2**16
 def best_coupling_statistics(
     model: PairwiseModel | FactorGraph, fractional: np.ndarray
 ) -> tuple[Statistics | FactorStatistics, np.ndarray]:
-    r"""Return the statistics of the best point of the local polytope with given marginals of nodes, and score terms.
+    r"""Return the statistics of the best point of the local polytope for given node marginals, and its score by node.
 
     .. math::
         \max_{\tau_F \ge 0} \; \langle \theta_F, \tau_F \rangle, \qquad
         \sum_{y_F \sim y_s} \tau_F(y_F) = \tau_s(y_s) \ \text{ for each node } s \in F
 
-    A factor counts for its first node in the terms.
+    The score of a factor is added to the term of its first node.
     """
     # fractional: (N, K), float64; returns terms: (N,), float64
     if isinstance(model, FactorGraph):
@@ -114,7 +114,7 @@ def _bound_of_two_states(tables, tail, head):
 
 def _bound_of_more_states(tables, tail, head):
     n_edges, n_columns = tail.shape
-    # The last row of each edge is redundant; including it could make the program infeasible by rounding.
+    # The last constraint of each edge is redundant; including it could make the program infeasible by rounding.
     cell = np.arange(n_edges * n_columns**2)
     edge, a, b = np.unravel_index(cell, tables.shape)
     kept = b < n_columns - 1

@@ -1,4 +1,4 @@
-"""Relaxation whose entropy is a sum of entropies of edges and nodes: message passing, and bounds for given shares."""
+"""Relaxation whose entropy is a sum of edge and node entropies: messages, and bounds for given splits of scores."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -28,7 +28,7 @@ def nodes_of_edge_shares(model):
 
 
 def edge_shared_bound(model, shares, entropy="trivial"):
-    r"""Compute the bound that gives every edge a share of its nodes' scores and normalises each edge separately.
+    r"""Compute the bound that splits each node's scores among its edges and normalises each edge separately.
 
     .. math::
         \sum_{e = (i, j)} \log \sum_{a, b} \exp \bigl( \theta_e(a, b) + \lambda_{e i}(a) + \lambda_{e j}(b) \bigr)
@@ -72,15 +72,16 @@ def edge_shared_bound(model, shares, entropy="trivial"):
 
 
 def _parts(graph, node_number):
-    """Return the weight of each node's entropy (one if it has no edges), and this weight plus the number of edges."""
+    """Return the entropy weight of each node (one if it has no edges), and this weight plus its number of edges."""
     # returns: (N,), (N,)
     numbers = np.where(graph.degree == 0, 1.0, node_number)
     return numbers, graph.degree + numbers
 
 
 def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, log_z_terms: np.ndarray) -> np.ndarray:
-    """Compute marginals from the scores that nodes keep (zero if they keep none), and add up the log-partitions."""
-    # even: (N, K), even shares; given: (N, K), sums of the edges' deviations; numbers, log_z_terms: (N,)
+    """Return marginals of the scores that nodes keep (zeros if they keep none), and add up ``log_z_terms``."""
+    # even: (N, K), scores of a node divided by its total weight; given: (N, K), sums of the edges' deviations from
+    # them; numbers, log_z_terms: (N,), entropy weights and output
     own = np.zeros_like(even)
     keeps = np.flatnonzero(numbers)
     scores = even[keeps] - given[keeps] / numbers[keeps, None]
@@ -188,7 +189,7 @@ class _EdgeEntropyBound:
         return max(changes)
 
     def build_model_and_shares(self) -> tuple:
-        """Return the model without states that an edge forbids, and the deviations of edge shares from even shares."""
+        """Return the model without states that an edge forbids, and deviations of edge scores from an even split."""
         graph, n_columns = self.model.graph, self.model.n_columns
         at_ends = np.empty((2 * graph.n_edges, n_columns))
         at_ends[graph.incidence.half_edge] = self.messages.shares()

@@ -1,4 +1,4 @@
-"""Shares of the scores of a factor graph among parts without cycles, and the bounds that they give."""
+"""Splits of the scores of a factor graph among parts without cycles, and the bounds for given splits."""
 
 from collections.abc import Callable
 from functools import partial
@@ -74,20 +74,21 @@ def lay_out_factors(model, entropy):
 
 
 def list_large_factors(model):
-    """Return the factors with at least two nodes, by number of nodes, as messages do."""
+    """Return the indices of the factors with at least two nodes, sorted by number of nodes."""
     by_arity = np.argsort(model.arity, kind="stable")
     return by_arity[model.arity[by_arity] >= 2]
 
 
 class FactorParts:
-    r"""Parts of a factor graph that have no cycles, and their shares of its scores.
+    r"""Parts of a factor graph that have no cycles, among which the scores of the graph are divided.
 
     .. math::
         \log Z(\theta) \le \sum_P c_P \log Z_P(\theta(P)), \qquad \sum_P c_P \, \theta(P) = \theta
 
     With the tree-reweighted entropy, parts are sets of factors without cycles, with probabilities as weights. With the
-    trivial entropies, parts are single factors (and nodes) of weight one. Every part has copies of its nodes. A factor
-    has an even share of its scores in each of its parts. The scores of a node deviate from even shares by
+    trivial entropies, parts are single factors (and nodes) of weight one. Every part has copies of its nodes. The
+    scores of a factor are divided evenly among the parts that contain it. The scores of a node deviate from even shares
+    by
 
     .. math:: x_P = \sqrt{c_P} \, (\theta_s(P) - u_s / m_s), \qquad m_s = \sum_{P \ni s} c_P,
 
@@ -132,7 +133,7 @@ class FactorParts:
     # Structure -----------------------------------------------------------------------------------------------------
 
     def _set_tables(self, model, per_factor):
-        """Give the parts a table for each table (or factor), share of its scores, and weight of the part."""
+        """Build a table for each combination of table (or factor), fraction of its scores and weight of a part."""
         layout = self.layout
         owner = layout.entry_factor if per_factor else model.table_id[layout.factors[layout.entry_factor]]
         keys = np.column_stack((owner, self.probabilities[layout.entry_factor], layout.weights[layout.entry_part]))
@@ -182,7 +183,7 @@ class FactorParts:
         return (x - self.scale[:, None] * mean[self.layout.copy_node]).ravel()
 
     def value_grad(self, model: FactorGraph, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the bound and its derivative by x, after :meth:`project`."""
+        """Return the bound and its derivative with respect to x, after :meth:`project`."""
         run, _ = self._run(model, x)
         unary, terms = self._read(run)
         value = float(self.copy_weight @ terms) + self._small.constant(model)
@@ -207,9 +208,10 @@ class FactorParts:
     def best_value(
         self, model: FactorGraph, x: np.ndarray
     ) -> tuple[np.ndarray, FactorStatistics, np.ndarray, np.ndarray]:
-        r"""Return node terms of :math:`\sum_P c_P \max_y \theta(P)`, and subgradients by the model's scores and by x.
+        r"""Return the bound :math:`\sum_P c_P \max_y \theta(P)` as node terms, and its subgradients.
 
-        The last array holds the mean over parts of the best labels, (N, K).
+        The subgradients are with respect to the model's scores and to x. The last array is the mean over parts of the
+        best labels, (N, K).
         """
         run, scores = self._run(model, x, temperature=0)
         labels, union = run.labels(), run.layered.source
@@ -243,7 +245,7 @@ class FactorParts:
         return np.maximum(-mean, 0.0)
 
     def feasible(self, model: FactorGraph, x: np.ndarray) -> tuple[FactorStatistics, np.ndarray] | None:
-        r"""Return statistics of consistent marginals near those of the parts, and the marginals of nodes.
+        r"""Return the statistics of consistent marginals near the marginals of the parts, and the marginals of nodes.
 
         .. math::
             q_s(a) \propto \max_{F \ni s} \tau_{F, s}(a), \qquad
@@ -319,7 +321,7 @@ class FactorForests(SpanningTrees):
     """A distribution over sets of factors without cycles, which take the place of the trees of a graph."""
 
     def __post_init__(self):
-        """Accept sets that this package found."""
+        """Set equal weights if none are given; sets come from this package and need no checks."""
         if self.weights is None:
             object.__setattr__(self, "weights", np.full(len(self.trees), 1 / len(self.trees)))
 
@@ -333,7 +335,7 @@ class FactorForests(SpanningTrees):
 
 
 class ComponentForests(ComponentTrees):
-    """A distribution over sets of factors without cycles, with interface of :class:`ComponentTrees`.
+    """A distribution over sets of factors without cycles, with the interface of :class:`ComponentTrees`.
 
     The factor graph is treated as one component.
     """
@@ -381,7 +383,7 @@ def choose_component_forests(model: PairwiseModel | FactorGraph) -> ComponentTre
 
 
 class FactorShares:
-    """Scores of sets of factors without cycles, in place of :class:`NodeShares`."""
+    """Scores of sets of factors without cycles, with the interface of :class:`NodeShares`."""
 
     def __init__(self, model, trees):
         self.model, self.trees, self.weights = model, trees, trees.weights
@@ -391,11 +393,11 @@ class FactorShares:
         self.size, self.project = self.parts.size, self.parts.project
 
     def value_grad(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the bound and its derivative by x, after ``project``."""
+        """Return the bound and its derivative with respect to x, after ``project``."""
         return self.parts.value_grad(self.model, x)
 
     def average(self, x: np.ndarray) -> Averages:
-        """Return means over the sets; the sets agree on factors if they agree on nodes."""
+        """Return means over the sets, and how far the marginals of nodes in a set are from them."""
         x = self.project(x)
         marginals, of_copies = self.parts.marginals(self.model, x)
         terms = marginals.log_z_terms + bound_rounding(self, x)
@@ -413,12 +415,12 @@ class FactorShares:
         return find_steepest_forest(self.model, self.parts.layout.factors, information)
 
     def on(self, trees: FactorForests) -> "FactorShares":
-        """Return the scores of other sets of factors."""
+        """Return the scores of a model for other sets of factors."""
         return FactorShares(self.model, trees)
 
 
 def divide_scores(model: PairwiseModel | FactorGraph, entropy: str) -> tuple[np.ndarray, Callable[..., SharedBound]]:
-    """Return the node of each unknown share of scores, and the function from a model and shares to the bound."""
+    """Return the node of each unknown score, and a function that computes the bound from a model and the unknowns."""
     # entropy: "trw", "trivial" or "factors"; models may then differ from ``model`` in their scores only
     if not isinstance(model, FactorGraph):
         if entropy == "trw":

@@ -1,4 +1,4 @@
-"""Tree-reweighted bound for given shares of the scores among trees, for training that optimises the shares."""
+"""Tree-reweighted bound for a given split of the scores among trees, for training that optimises the split."""
 
 from collections.abc import Callable
 from functools import partial
@@ -54,9 +54,10 @@ class NodeShares:
     Its Euclidean metric equals the metric weighted by :math:`\rho(T)`. Hence every tree moves by its own marginals,
     whatever its probability, and a projection subtracts weighted means.
 
-    This loses nothing. Trees that agree on the marginals of nodes also agree on the marginals of edges, because only
-    one joint distribution with given ends has the form :math:`\exp(\theta_e / \nu_e)` times a function of each end. So
-    the minimum over scores of nodes equals the minimum over all scores. It has a third of the unknowns for two states.
+    The minimum remains the same: trees that agree on the marginals of nodes also agree on the marginals of edges,
+    because only one joint distribution with given ends has the form :math:`\exp(\theta_e / \nu_e)` times a function of
+    each end. So the minimum over scores of nodes equals the minimum over all scores. It has a third of the unknowns for
+    two states.
     """
 
     # trees: must cover all edges
@@ -128,7 +129,7 @@ class NodeShares:
         return minimum_spanning_tree(self.graph, -information)
 
     def on(self, trees: SpanningTrees) -> "NodeShares":
-        """Return the scores of other trees."""
+        """Return the scores of the model for other trees."""
         return NodeShares(self.model, trees, self.mapped)
 
     def from_messages(self, messages):

@@ -174,7 +174,7 @@ def _find_steepest_tree(tight):
 
 
 def stepped(tightening, tight, tree, step):
-    """Return the unknowns after a step towards a new tree, and a start in which the new tree has an even share.
+    """Return the unknowns after a step towards a new tree, and a start that splits scores evenly with the new tree.
 
     In this start the weighted means of the deviations from even shares remain zero for any step.
     """

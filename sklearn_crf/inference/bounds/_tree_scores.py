@@ -1,4 +1,4 @@
-"""Shares of a model's scores among spanning trees, and the bound on the best score that they give."""
+"""Split of a model's scores among spanning trees, and the bound on the best score for a given split."""
 
 from itertools import pairwise
 from typing import NamedTuple

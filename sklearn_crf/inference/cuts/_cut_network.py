@@ -279,7 +279,7 @@ class Rounding(NamedTuple):
         # spread: sum over nodes of (best score - worst score), and the number of nodes where these scores differ
         total, n_unlike = spread
         typical = total / max(n_unlike, 1)
-        # One more than the edges of a node: an excess clipped at ``most`` then outweighs all of them together.
+        # One more than the number of edges of a node, so that an excess clipped at ``most`` outweighs all of them.
         around = carried * (_find_largest_degree(graph) + 1)
         coarse = may_be_coarse and not endless and around <= _MOST[np.dtype(np.int32)] * _tuning.COARSEST * typical
         dtype = np.dtype(np.int32 if coarse else np.int64)

@@ -21,8 +21,8 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
 
     as far as roof duality determines :math:`x_s`. Nodes that it leaves open keep y, and the score never decreases
     (Lempitsky et al. 2010). On a factor graph :math:`x_s` is decided jointly for each connected part of the nodes where
-    y and z differ. The parts have no factor in common, so that each is taken on its own if it gains (Tinos et al.
-    2015). The first labeling is fused with the others one by one, until none of them improves it.
+    y and z differ. The parts have no factor in common, so each part is accepted on its own if it raises the score
+    (Tinos et al. 2015). The first labeling is fused with the others one by one, until none of them improves it.
 
     Parameters
     ----------

@@ -141,7 +141,7 @@ def _label_by_cut(model, mode, n_threads):
 
 
 def _compute_relaxed_score(model: PairwiseModel, labels: np.ndarray) -> float:
-    """Return the score in the local polytope of a labeling in which -1 stands for half of each state."""
+    """Return the relaxed score of a labeling in which -1 stands for half of each state."""
     return half_integral_score(model.unary, *_cut_network.gather_pairwise_values(model), model.graph.edges, labels)
 
 

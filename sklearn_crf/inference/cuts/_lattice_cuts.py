@@ -44,11 +44,11 @@ class LatticeCuts:
     def __init__(self) -> None:
         self._rows: list[list[int]] = []
         self._largest: list[np.ndarray] = []  # (R,) largest edge weights of each lattice
-        self._arrays: list[tuple] = []  # keeps the arrays alive from which the kernel reads
+        self._arrays: list[tuple] = []  # keeps alive the arrays from which the kernel reads
 
     @staticmethod
     def fits(graph: Graph) -> bool:
-        """Return whether the kernel can cut a graph."""
+        """Return whether the kernel supports minimum cuts of a graph."""
         return LatticeFlow.fits(graph) and LatticeFlow.can_solve_at_once(graph)
 
     def append(
@@ -73,7 +73,7 @@ class LatticeCuts:
         self._arrays.append(arrays)
 
     def solve(self, chosen: list[int], scores: CutScores, n_threads: int) -> CutSums:
-        """Cut some of the lattices."""
+        """Compute the minimum cuts of some of the lattices."""
         tables, dtype, n = scores.tables, scores.tables.dtype, len(chosen)
         sums = np.full((n, 4 + len(scores.weights) + tables.size), np.nan)
         largest = np.array([self._largest[i] for i in chosen], dtype=np.float64)

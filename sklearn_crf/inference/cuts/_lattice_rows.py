@@ -45,7 +45,7 @@ class LatticeRows(NamedTuple):
 
     @staticmethod
     def pays(graph):
-        """Return whether a lattice is large enough to process its rows in turn."""
+        """Return whether a lattice is so large that it should be processed a few rows at a time."""
         return graph.n_nodes > 2 * _tuning.NODES_OF_ROWS and graph.shape is not None and LatticeFlow.fits(graph)
 
     def labels(self, n_threads=1, may_truncate=True):
@@ -69,7 +69,7 @@ class LatticeRows(NamedTuple):
         return self._undo_truncation(flow, rounding, labels, truncated, n_threads) if truncated else labels
 
     def _survey(self, start, stop):
-        """Return the largest capacity, sum of unary spreads, number of nodes with spread, number of truncated edges."""
+        """Return largest capacity, sum of unary spreads, and numbers of nodes with spread and of truncated edges."""
         checkpoint()
         model, of_rows = select_reached_rows(self.rows, start, stop), self.rows.nodes(0, stop - start)
         carried, endless = bound_capacities(model)

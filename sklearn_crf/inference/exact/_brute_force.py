@@ -71,7 +71,7 @@ class BruteForce(Inference):
                 )
             labelings, factors = _enumerate(graph.n_states[nodes]), np.flatnonzero(component_of == c)
             column = {node: labelings[:, k] for k, node in enumerate(nodes.tolist())}
-            scores = _scores(graph, factors, column, len(labelings))
+            scores = _sum_factor_scores(graph, factors, column, len(labelings))
             if np.isneginf(scores).all():
                 message = f"model is infeasible: no labeling of the component of node {nodes[0]} is allowed."
                 raise Infeasible(message, proven=True)
@@ -117,7 +117,7 @@ def score_all_labelings(model):
     # returns: labelings: (n_labelings, N), int32, scores: (n_labelings,), float64
     graph = factor_graph_of(model)
     labelings = _enumerate(graph.n_states)
-    return labelings, _scores(graph, range(graph.n_factors), dict(enumerate(labelings.T)), len(labelings))
+    return labelings, _sum_factor_scores(graph, range(graph.n_factors), dict(enumerate(labelings.T)), len(labelings))
 
 
 def _enumerate(n_states: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ def _get_scope(graph, factor):
     return graph.scope[graph.scope_ptr[factor] : graph.scope_ptr[factor + 1]].tolist()
 
 
-def _scores(graph, factors, column, n_labelings):
+def _sum_factor_scores(graph, factors, column, n_labelings):
     """Return the sum of the scores of factors in each labeling."""
     # column: node -> its state in each labeling
     scores = np.zeros(n_labelings)

@@ -8,7 +8,7 @@ from sklearn_crf.inference._results import Marginals
 from sklearn_crf.kernels.chains.inference import chain_marginals
 from sklearn_crf.models import Statistics
 
-# Probabilities above exp(-600) and odds up to exp(600) are normal numbers, with a reserve for their products.
+# Probabilities above exp(-600) and odds up to exp(600) are normal floating-point numbers, and so are their products.
 WIDEST_RANGE = 600.0
 
 # If pairs are forbidden, sums must be above this limit, so that their products are above exp(-600).
@@ -44,7 +44,7 @@ class Transitions(NamedTuple):
         return cls(table, factor, transposed, best, 0.5 * widest if least_sum else widest, least_sum)
 
     def statistics(self, unary: np.ndarray, ptr: np.ndarray, posterior: np.ndarray) -> tuple | None:
-        """Return statistics of the table and terms of log Z of nodes, or None if scores have too wide a range."""
+        """Return the table's statistics and each node's term of log Z, or None if scores have too wide a range."""
         # posterior: (N, K), output, which may be unary itself
         pairs, terms = np.zeros_like(self.factor), np.empty(len(unary))
         predicted = self._pass_over(unary, ptr, posterior, pairs, terms)
@@ -107,7 +107,7 @@ def _shares_a_table(model):
 
 
 def compute_chain_node_marginals(model):
-    """Return the marginals of nodes only, without a pass over pairs of states, or None if not applicable."""
+    """Return the marginals of nodes, or None for other models or too wide ranges of scores."""
     ptr, transitions = chains_of(model)
     return None if transitions is None else transitions.node_marginals(model.unary, ptr)
 

@@ -77,7 +77,7 @@ def compute_forest_node_marginals(model):
 
 
 def compute_forest_marginals(model):
-    """Return marginals of nodes and edges and the log-partition of copies of a forest, or None if not applicable."""
+    """Return marginals of copies of a forest with log Z, or None for other models or too wide ranges of scores."""
     copied = _find_copy_tables(model) if model.n_columns == 2 else None
     if copied is None:
         return None
@@ -122,16 +122,16 @@ def enumerate_copy_marginals(model, n_cells_of):
     sizes = n_nodes // 2, n_nodes - n_nodes // 2
     # Indicators (n_joint, nodes * K) of the states of nodes in each joint state of a half
     halves = part.keep(("joint states", n_states), lambda: [_build_state_indicators(n, n_states) for n in sizes])
-    scores = _scores_of_halves(part, tables, *halves)
+    scores = _score_halves(part, tables, *halves)
     if np.ptp(scores) > WIDEST_RANGE:
         return None
     with limit_blas_threads():
-        unary, terms, both = _sums_over_halves(model.unary.reshape(-1, n_nodes, n_states), scores, *halves)
-        pairs = _sums_by_edge(part, both, *halves)
+        unary, terms, both = _sum_over_halves(model.unary.reshape(-1, n_nodes, n_states), scores, *halves)
+        pairs = _sum_by_edge(part, both, *halves)
     return _as_marginals(model, unary.astype(model.dtype), kind, pairs, terms)
 
 
-def _scores_of_halves(graph, tables, first, second):
+def _score_halves(graph, tables, first, second):
     """Return the scores of edges in each pair of joint states of the halves."""
     # tables: (E, K, K)
     size, cut, n_states = first.shape[1] + second.shape[1], first.shape[1], tables.shape[1]
@@ -145,7 +145,7 @@ def _scores_of_halves(graph, tables, first, second):
     return scores
 
 
-def _sums_over_halves(unary, scores, of_first, of_second):
+def _sum_over_halves(unary, scores, of_first, of_second):
     """Return marginals (copies * N, K) of nodes, log-partition terms, and the sum over copies of joint marginals."""
     # unary: (copies, N, K)
     (n_copies, n_nodes, n_states), best = unary.shape, float(scores.max())
@@ -157,7 +157,7 @@ def _sums_over_halves(unary, scores, of_first, of_second):
         own = unary[rows].astype(np.float64)
         highest = own.max(axis=2, keepdims=True)
         shares = np.exp(own - highest)
-        first, second = _products(shares[:, :middle]), _products(shares[:, middle:])
+        first, second = _multiply_node_values(shares[:, :middle]), _multiply_node_values(shares[:, middle:])
         total = first @ factor
         total *= second
         sums = total.sum(axis=1)
@@ -171,7 +171,7 @@ def _sums_over_halves(unary, scores, of_first, of_second):
     return found.reshape(-1, n_states), terms.ravel(), both * factor
 
 
-def _sums_by_edge(graph, both, first, second):
+def _sum_by_edge(graph, both, first, second):
     """Return sums (E, K, K) over joint states, one for each pair of states of the ends of each edge."""
     across = first.T @ both @ second
     in_first = (first * both.sum(axis=1)[:, None]).T @ first
@@ -181,8 +181,8 @@ def _sums_by_edge(graph, both, first, second):
     return pairs.reshape(graph.n_nodes, -1, graph.n_nodes, len(pairs) // graph.n_nodes)[tails, :, heads]
 
 
-def _products(shares):
-    """Return products (copies, K^n) of node values (copies, n, K) for each joint state, the last node fastest."""
+def _multiply_node_values(shares):
+    """Return, for each joint state, the product of its node values; the last node's state changes fastest."""
     found = np.ones((len(shares), 1))
     for node in range(shares.shape[1]):
         found = (found[:, :, None] * shares[:, node, None, :]).reshape(len(shares), -1)

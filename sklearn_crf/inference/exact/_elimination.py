@@ -167,7 +167,7 @@ def iterate_component_orders(structure, nodes, most_cells=None, most_steps=None)
 
 
 class BucketSizes(NamedTuple):
-    """Numbers of joint states of the tables of each bucket, (n_buckets,) float64."""
+    """Numbers of joint states of each bucket's tables, as arrays (n_buckets,) float64."""
 
     own: np.ndarray
     left: np.ndarray

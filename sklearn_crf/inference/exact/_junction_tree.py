@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def plan_of(problem, init, limits, keep):
-    """Return a plan for a problem: from an earlier result, from the cache for its structure, or a new one."""
+    """Return an elimination plan: the plan of an earlier result, a cached plan of equal structure, or a new plan."""
     # init: state of an earlier result, or an elimination order
     if isinstance(init, EliminationPlan):
         if init.structure == problem.structure:
@@ -77,7 +77,7 @@ class Buckets:
         best = np.empty(plan.n_messages, dtype=index_type(plan.buckets[:, 0].max(initial=1)))
         send_maxima(plan.buckets, plan.parts, plan.axes, self._values, workspace, self._messages, best)
         self.terms()
-        # best: states of the buckets' nodes, by the cells of their messages
+        # best: for each cell of a bucket's message, the best state of the bucket's node
         plan, problem = self.plan, self.problem
         place = np.zeros(len(plan.n_states), dtype=np.int32)
         trace_maxima(plan.buckets, plan.nodes, plan.side_ptr, plan.side_nodes, plan.n_states, best, place)

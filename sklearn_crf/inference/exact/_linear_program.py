@@ -116,7 +116,7 @@ class LinearProgram(Inference):
 
 
 def _count_variables(model):
-    """Return the number of allowed states of nodes with several states, plus allowed pairs of these."""
+    """Return the number of allowed states and pairs of states, over nodes with several allowed states."""
     allowed = ~np.isneginf(model.unary)
     n_states = allowed.sum(axis=1)
     total = int(n_states[n_states > 1].sum())

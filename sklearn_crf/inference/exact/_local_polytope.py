@@ -75,7 +75,7 @@ class CountPiece:
 
 
 class LocalPolytope:
-    """Linear program of a factor graph: scores of the free nodes, variables of factors, and a constant."""
+    """Local polytope of a factor graph: scores of the free nodes, factors between them, and a constant."""
 
     def __init__(self, model):
         self.problem = problem = Reduction(model)

@@ -69,7 +69,7 @@ class Reduction:
         return bool(np.all(self.n_states == self.model.n_states))
 
     def storage(self) -> tuple:
-        """Return indices of the places where the scores of :meth:`table` are stored."""
+        """Return where the model stores the scores of :meth:`table`, as index arrays."""
         # returns start: for each factor, the index of its first score among the needed scores
         # Factors share scores if they share a table and their nodes have equal allowed states.
         # returns cells: index of each needed score in ``log_table``, then ``table_default``; None if just ``log_table``

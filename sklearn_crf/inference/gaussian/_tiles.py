@@ -57,7 +57,7 @@ def solve_mean_in_tiles(
     # margin, max_margin: initial and maximum number of rows and columns around a tile
     # tiles: tiles to use instead of tiles of n_pixels
     # mean: ``mean(n_values, dtype)`` returns an array (H, W, D) for the means, which may be on disk
-    margins = {tile: max(margin, reach) for tile in tiles or _tiles(shape, n_pixels)}
+    margins = {tile: max(margin, reach) for tile in tiles or _divide_plane(shape, n_pixels)}
     means: Any = None
     others: Any = None
     seams: dict[Any, Any] = {}
@@ -71,7 +71,7 @@ def solve_mean_in_tiles(
             window = window._replace(top=window.top - window.top % period, left=window.left - window.left % period)
             return _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threads)
 
-        # In batches, so that not all models of a large plane are in memory together.
+        # Solve tiles in batches, so that not all models of a large plane are in memory together.
         for batch in (again[k : k + _tuning.TILES_AT_ONCE] for k in range(0, len(again), _tuning.TILES_AT_ONCE)):
             for tile, (part, other, *found) in zip(batch, map_tasks(solve, batch, n_jobs), strict=True):
                 if means is None:
@@ -94,7 +94,7 @@ def solve_mean_in_tiles(
     return TiledMean(means, others, float(residual) / norm if norm else 0.0, norm, list(margins.values()))
 
 
-def _tiles(shape, n_pixels):
+def _divide_plane(shape, n_pixels):
     """Return tiles that cover a plane, about square unless the plane is narrow."""
     side = max(1, int(np.sqrt(n_pixels)))
     rows = min(shape[0], max(side, n_pixels // max(shape[1], 1)))
@@ -140,14 +140,14 @@ def _solve_tile(model_of, shape, solver, tile, window, former, and_also, n_threa
 
     other = None if and_also is None else plane(and_also(model, n_threads)).copy()
     left = model.h - model.product(mean)
-    # Copies, because slices would keep the whole window in memory.
+    # Copy the values, because slices would keep the whole window in memory.
     return plane(mean).copy(), other, _build_seam(model, mean, tile, window, shape), squares(model.h), squares(left)
 
 
 def _build_seam(model, mean, tile, window, shape):
     is_own = np.zeros(window.shape, dtype=bool)
     is_own[tile.inside(window)] = True
-    # Computed from offsets, because a list of all edges would take more memory than the field.
+    # Compute edges from offsets, because a list of all edges would take more memory than the field.
     (height, width), edges, tails, heads, n_edges = window.shape, [], [], [], 0
     for offset in model.graph.offsets.tolist():
         down, right = (0, *offset)[-2:]

@@ -289,7 +289,7 @@ class _Restart:
             self.spent[kind] += self.work - before
 
     def take_over(self, labels):
-        """Copy the parts of other labels that are better than the same parts of the chain's own labels."""
+        """Take over from other labels the parts that score higher than the same parts of the own labels."""
         self.labels[:] = labels
         self.cells = self.task.arrays.cells(self.task.unary, self.labels)
         self._keep()

@@ -60,7 +60,7 @@ class FactorLayers(NamedTuple):
         return np.diff(self.slot_ptr)
 
     def scale_for_sums(self, scale):
-        """Return layers with scores times a factor's scale, exponentiated if a table's factors have one scale."""
+        """Return layers whose scores are multiplied by factors' scales, and exponentiated if a table has one scale."""
         least, most = np.full((2, len(self.kind)), [[np.inf], [-np.inf]])
         np.minimum.at(least, self.table, scale)
         np.maximum.at(most, self.table, scale)
@@ -131,7 +131,7 @@ class LayeredModel:
         return np.ascontiguousarray(result[:, : self.model.n_columns]) if values.ndim == 2 else result
 
     def terms(self, values: np.ndarray) -> np.ndarray:
-        """Return the share of each node in ``log_z``, given shares by position; constants count for the first node."""
+        """Return the term of each node in ``log_z``, given terms by position; constants are added to the first node."""
         terms = self.reorder_by_node(values)
         terms[:1] += self.constant
         return terms
@@ -150,7 +150,7 @@ class LayeredModel:
 
 
 class SmallFactors:
-    """Places of the scores of factors with one node, and with none, in the tables of a factor graph."""
+    """Positions in a factor graph's tables of the scores of factors with at most one node."""
 
     def __init__(self, model):
         empty, single = (np.flatnonzero(model.arity == n) for n in (0, 1))
@@ -173,7 +173,7 @@ class SmallFactors:
         return scores
 
     def add_statistics(self, model, unary, log_table, table_default) -> None:
-        """Add the derivatives by the scores of these factors to statistics, in place, given marginals of nodes."""
+        """Add to statistics, in place, the derivatives by the scores of small factors, given node marginals."""
         # unary: (N, K)
         marginals = unary[self._node, self._state].astype(np.float64)
         add_cells(model, *self._of_nodes, marginals, log_table, table_default)
@@ -197,7 +197,7 @@ def _order_from_roots(model, factors):
     """Return nodes in an order from the roots to the leaves, component by component."""
     n_nodes, arity = model.n_nodes, model.arity[factors]
     owner = np.repeat(np.arange(len(factors)), arity) + n_nodes
-    ends = model.scope[_ranges(model.scope_ptr[factors], arity)]
+    ends = model.scope[_concatenate_ranges(model.scope_ptr[factors], arity)]
     size = n_nodes + len(factors)
     joined = sp.csr_matrix((np.ones(len(ends), dtype=np.int8), (ends, owner)), shape=(size, size))
     reached = np.zeros(n_nodes, dtype=bool)
@@ -211,7 +211,7 @@ def _order_from_roots(model, factors):
     return np.concatenate(order).astype(np.int64) if order else np.zeros(0, dtype=np.int64)
 
 
-def _ranges(starts, lengths):
+def _concatenate_ranges(starts, lengths):
     """Return the concatenation of ``arange(start, start + length)`` for all pairs."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
@@ -297,7 +297,7 @@ def _build_layers(model: FactorGraph, place: np.ndarray) -> tuple:
         table_of.append(number)
         arities.append(np.full(len(factors), arity))
         slot_node.append(place[scope].ravel())
-        n_before.append(_positions(model, tables, ids, number, shape).ravel())
+        n_before.append(_count_positions(model, tables, ids, number, shape).ravel())
         child_ptr.append(np.stack([tables.child_start[t] for t in added])[inverse.ravel()].ravel())
     arity = _concatenate(arities, np.int64)
     slot_node = _concatenate(slot_node, np.int32)
@@ -338,7 +338,7 @@ def _read_leaves(model, leaf_cell):
     return scores
 
 
-def _positions(model, tables, ids, number, shape):
+def _count_positions(model, tables, ids, number, shape):
     """Return for each node the number of positions in the layer before it, for factors of one arity; sparse tables have
     one more.
     """

@@ -177,7 +177,7 @@ class MessageRun:
 
 def marginals_of(layered, beliefs, leaves, values, **fields):
     """Return the marginals in the model's own type, given values of positions and leaves."""
-    # leaves: (n_leaves,); values: (N,), shares of positions in ``log_z``; **fields: further fields of the result
+    # leaves: (n_leaves,); values: (N,), terms of positions in ``log_z``; **fields: further fields of the result
     # beliefs: (N, K), probabilities of the states by position
     unary = layered.reorder_by_node(beliefs)
     terms = layered.terms(values)

@@ -130,7 +130,7 @@ class FixedSweeps(Inference):
         self, model: Any, loss: int, labels: np.ndarray | None, node_weight: np.ndarray | None, n_threads: int
     ) -> SweepArguments:
         n_nodes, n_kept = model.n_nodes, 1 if labels is None else self.n_sweeps + 1
-        nodes, rank, ranges = model.graph.keep("components in sweeps", partial(_components, model.graph))
+        nodes, rank, ranges = model.graph.keep("components in sweeps", partial(_sort_by_component, model.graph))
         tables = allocate_table_buffers(model, n_nodes)
         of_nodes = 0 if labels is None else n_nodes
         n_blocks = len(tables)
@@ -186,7 +186,7 @@ def _can_use_log_odds(model: Any) -> bool:
     return all(bool(np.abs(scores).max(initial=0.0) <= most) for scores in (model.unary, model.tables))
 
 
-def _components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sort_by_component(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the nodes by component, their positions in this order, and the range of positions of each component.
 
     The nodes of a tree are ordered from the leaves to the root, so that one sweep is exact.

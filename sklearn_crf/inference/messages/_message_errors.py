@@ -42,7 +42,7 @@ def label_between_extremes(
     """
     # outside: (N,) bool, nodes that receive unknown messages
     low, high = (
-        _labels(
+        _run_and_decode(
             inference,
             clamped(model, np.where(outside, state, -1).astype(np.int32)),
             maximum,
@@ -53,7 +53,7 @@ def label_between_extremes(
     )
     certain = (low == high) & ~outside
     if not certain.all():
-        low = np.where(certain, low, _labels(inference, model, maximum, n_threads)[0])
+        low = np.where(certain, low, _run_and_decode(inference, model, maximum, n_threads)[0])
     return WindowLabels(low, certain)
 
 
@@ -62,7 +62,7 @@ def label_with_error_bounds(
 ) -> WindowLabels:
     """Label a window with any number of states; labels are certain if unknown messages cannot change them."""
     # outside: (N,) bool, nodes that receive unknown messages
-    labels, state = _labels(inference, model, maximum, n_threads)
+    labels, state = _run_and_decode(inference, model, maximum, n_threads)
     with np.errstate(divide="ignore"):
         messages = state.values if state.as_scores else np.log(state.values)
     probabilities = np.ones(model.graph.n_edges)
@@ -72,7 +72,7 @@ def label_with_error_bounds(
     return WindowLabels(labels, found.certain & (labels == found.beliefs.argmax(axis=1)))
 
 
-def _labels(inference, model, maximum, n_threads, init=None):
+def _run_and_decode(inference, model, maximum, n_threads, init=None):
     """Run an inference algorithm, and return its labels and its messages."""
     if maximum:
         found = inference.map(model, init=init, n_threads=n_threads)

@@ -10,7 +10,7 @@ _DAMPING = 0.2
 
 
 class MarginalsWithFallback(Inference):
-    """Tree-reweighted messages that, without convergence, fall back to damping and then to another algorithm."""
+    """Tree-reweighted messages, with damping and then another algorithm if messages do not converge."""
 
     # messages: undamped, because damping is added here if needed; fallback: an algorithm for the same relaxation
 

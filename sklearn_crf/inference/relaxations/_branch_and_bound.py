@@ -13,7 +13,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, scor
 def searched(
     model: PairwiseModel | FactorGraph, labels: np.ndarray | None, max_work: float
 ) -> tuple[np.ndarray | None, float, bool]:
-    """Return labels at least as good as the given ones, an upper bound, and whether the search was completed.
+    """Return labels that score at least as high as ``labels``, an upper bound, and whether the search was completed.
 
     Labels are None if none were found. If it is proven that none are allowed, the bound is -inf. The bound is
     inf if the model is too large for this method.

@@ -27,9 +27,9 @@ class IncMPState(NamedTuple):
     gap: float
 
     def shares(self, model):
-        r"""Return the part :math:`\lambda_s^F` of each node's unary scores that each of its edges holds.
+        r"""Return :math:`\lambda_s^F`, the unary scores of nodes as IncMP has divided them among the edges.
 
-        The scores that the edges of a node hold sum to its unary scores.
+        The scores of the edges at a node sum to the unary scores of the node.
         """
         # returns: (E, 2, K), float64
         edges, degree = model.graph.edges, np.maximum(model.graph.degree, 1)
@@ -121,7 +121,7 @@ class IncMP(SubgradientMap):
 
 
 class _IncMPMessages(Run):
-    """Shares of the unary scores that the edges hold, with the incremental subgradient method on them."""
+    """Unary scores divided among the edges, and the incremental subgradient steps that change them."""
 
     def __init__(self, model, init, climb, rng):
         if init is not None:

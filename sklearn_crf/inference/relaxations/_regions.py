@@ -102,7 +102,7 @@ class Regions:
         self._maxima = np.empty(int(sizes[order].max(initial=1)))
 
     def _shares(self, part, holders, rank):
-        """Return the share of a part's scores that each region around it gets in forward and in backward sweeps."""
+        """Return the fraction of a part's scores that each region around it gets, in forward and in backward sweeps."""
         later = [any(rank[other] > rank[part] for other in self.parts[h]) for h in holders]
         earlier = [any(rank[other] < rank[part] for other in self.parts[h]) for h in holders]
         most = max(sum(later), sum(earlier), 1)
