@@ -197,7 +197,7 @@ class ComponentTrees:
 
     @property
     def share_of_trees(self) -> float:
-        """Total probability of the weighted trees, one minus the share of the covering trees."""
+        """Total probability of the weighted trees: one minus the probability of the covering trees."""
         return 1 - _tuning.SHARE_OF_COVER
 
     def gradient(self, of_edges: np.ndarray) -> np.ndarray:

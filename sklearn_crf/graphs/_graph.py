@@ -95,7 +95,7 @@ class Graph:
     ) -> None:
         n_nodes = as_integer(n_nodes, "n_nodes")
         # Check numbers of nodes before conversion to int32, so that the error can name the first edge out of range.
-        wide = as_integers(_edge_pairs(edges, n_nodes), "edges", dtype=np.int64)
+        wide = as_integers(_convert_edges(edges, n_nodes), "edges", dtype=np.int64)
         _check_edges(n_nodes, wide)
         edges = as_integers(wide, "edges")
         self._set(n_nodes, edges, None if shape is None else _as_shape(shape), offsets)
@@ -329,7 +329,7 @@ def lists_edges(graph: Graph) -> bool:
     return "edges" in graph.__dict__
 
 
-def _edge_pairs(edges, n_nodes):
+def _convert_edges(edges, n_nodes):
     """Convert edges in any form that :class:`Graph` accepts to an array of shape (E, 2); values are not checked."""
     if sp.issparse(edges):
         if edges.shape != (n_nodes, n_nodes):
@@ -449,7 +449,7 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     if not isinstance(connectivity, list | tuple) and np.ndim(connectivity) == 0:
         if not isinstance(connectivity, Integral) or not 1 <= int(connectivity) <= max(ndim, 2):
             raise ValueError(f"connectivity must be 1 to {max(ndim, 2)} or offsets, got {connectivity!r}.")
-        return _drop_opposites(_steps(ndim, min(int(connectivity), ndim)))
+        return _drop_opposites(_list_offsets(ndim, min(int(connectivity), ndim)))
     try:
         offsets = np.asarray(connectivity)
     except ValueError as error:
@@ -462,7 +462,7 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     return _drop_opposites(offsets)
 
 
-def _steps(ndim, connectivity):
+def _list_offsets(ndim, connectivity):
     """Return offsets with at most ``connectivity`` entries 1 or -1, sorted by the number of these entries.
 
     Offsets with equal numbers of these entries are sorted with 0 before 1 before -1.

@@ -154,7 +154,8 @@ def effective_resistances(graph: Graph) -> np.ndarray:
 def _compute_selected_inverse(matrix):
     """Return the lower triangle of the inverse of a symmetric positive definite matrix, and the new index of each row.
 
-    Only entries in the sparsity pattern of the Cholesky factor are computed; the pattern includes the matrix's own.
+    Only entries in the sparsity pattern of the Cholesky factor are computed. It includes all non-zero entries of the
+    matrix.
     """
     factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     lower = factors.L.tocsc()
