@@ -50,7 +50,7 @@ def factor_graph_of(model: PairwiseModel | FactorGraph) -> FactorGraph:
         scope=np.concatenate((np.arange(n_nodes, dtype=np.int32), graph.edges.ravel())),
         scope_ptr=np.concatenate((np.arange(n_nodes), n_nodes + 2 * np.arange(n_edges + 1))),
         table_id=np.concatenate((np.arange(n_nodes), n_nodes + inverse)).astype(np.int32),
-        log_table=np.concatenate((model.unary[listed], model.edge_tables(first)[_cells(shapes, model.n_columns)])),
+        log_table=np.concatenate((model.unary[listed], model.edge_tables(first)[_mask_cells(shapes, model.n_columns)])),
         table_ptr=np.concatenate(([0], np.cumsum(length))),
     )
 
@@ -78,7 +78,7 @@ def convert_to_pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) 
     pairs = np.zeros((len(first), model.n_columns, model.n_columns))
     start = int(_states(model).sum())
     # The tables of the edges may be followed by tables of additional factors.
-    pairs[_cells(shapes, model.n_columns)] = log_table[start : start + int(np.prod(shapes, axis=1).sum())]
+    pairs[_mask_cells(shapes, model.n_columns)] = log_table[start : start + int(np.prod(shapes, axis=1).sum())]
     n_types, n_features = model.tables.shape[:2]
     weight = np.ones((len(first), n_features)) if model.edge_weight is None else model.edge_weight[first]
     # Row t * R + r sums the tables of the edges of type t, multiplied by their feature r.
@@ -90,7 +90,7 @@ def convert_to_pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) 
     return (sums @ pairs.reshape(len(first), model.n_columns**2)).reshape(model.tables.shape)
 
 
-def _cells(shapes: np.ndarray, n_columns: int) -> np.ndarray:
+def _mask_cells(shapes: np.ndarray, n_columns: int) -> np.ndarray:
     """Return a mask of the cells of padded tables that lie within the shape of each table."""
     # shapes: (n, 2), rows and columns of each table; returns: (n, K, K) of bool
     rows, columns = shapes[:, 0, None, None], shapes[:, 1, None, None]

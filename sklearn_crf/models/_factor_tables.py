@@ -153,7 +153,7 @@ def build_factor_arrays(n_states, factors):
         # The list keeps all tables alive, because Python could otherwise reuse the id of a deleted table.
         if id(table) not in number:
             number[id(table)] = len(tables)
-            tables.append((table, _flat(table, n_states[scope], f)))
+            tables.append((table, _flatten_table(table, n_states[scope], f)))
         elif not isinstance(table, CountTable):
             _require_shape(table, n_states[scope], f)
         scopes.append(scope)
@@ -179,7 +179,7 @@ def _concatenate(arrays, dtype):
     return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype=dtype)
 
 
-def _flat(table, shape, f):
+def _flatten_table(table, shape, f):
     """Return the kind, stored scores, cell numbers, default score and counted state of one table."""
     if isinstance(table, CountTable):
         values = as_reals(table.values, f"values of factors[{f}]", np.float64).ravel()

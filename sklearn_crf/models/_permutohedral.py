@@ -216,7 +216,7 @@ class PermutohedralFilter:
         self._require_memory(self.memory)
         n, d = features.shape
         self.vertex, self.weight = np.empty((n, d + 1), np.int32), np.empty((n, d + 1), features.dtype)
-        vertices = number_corners(features, *_digits(features), self.vertex, self.weight, n_threads)
+        vertices = number_corners(features, *_choose_digits(features), self.vertex, self.weight, n_threads)
         self.n_vertices = vertices.n_vertices
         self._require_memory(self.memory)
         self._neighbors = np.empty((d + 1, self.n_vertices, 2), np.int32)
@@ -269,14 +269,14 @@ def pad_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
     return padded
 
 
-def _digits(features: np.ndarray) -> tuple:
+def _choose_digits(features: np.ndarray) -> tuple:
     """Return the scale of each feature, and the offset and stride of each digit of the integer keys of vertices."""
     d = features.shape[1]
     i = np.arange(1, d + 1)
     # The variance of the blur is (d+1)^2 / 2; the variance of splat and slice together is (d+1)^2 / 6.
     scale = np.sqrt(2 / 3) * (d + 1) / np.sqrt(i * (i + 1))
     embedding = np.vstack([np.ones(d), np.triu(np.ones((d, d)), k=1) - np.diag(i)])[:d] * scale / (d + 1)
-    sizes, low = _compute_digit_ranges(_box(features), embedding)
+    sizes, low = _compute_digit_ranges(_find_bounding_box(features), embedding)
     if not _compute_log2_cells(sizes) < 63:
         sizes, low = _compute_digit_ranges(features, embedding)
     if not _compute_log2_cells(sizes) < 63 or np.abs(low).max() > 2**52:
@@ -288,7 +288,7 @@ def _digits(features: np.ndarray) -> tuple:
     return scale, low.astype(np.int64), stride
 
 
-def _box(features: np.ndarray) -> np.ndarray:
+def _find_bounding_box(features: np.ndarray) -> np.ndarray:
     """Return the corners of the bounding box of the points at which a coordinate in the hyperplane is extreme."""
     low, high = (_reduce_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
     # A coordinate decreases in one feature, increases in all later features, and is independent of earlier features.

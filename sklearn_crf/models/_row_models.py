@@ -39,7 +39,7 @@ def split_row_ranges(graph, n_nodes):
 
 
 class RowModels:
-    """Model on a lattice, read as models of ranges of rows, so that the whole model need not be in memory."""
+    """Model on a lattice that is built for a few rows at a time, so that the whole model need not be in memory."""
 
     # between: callable(low, high) -> PairwiseModel of the rows low to high - 1, with the edges between these rows
 

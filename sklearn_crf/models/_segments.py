@@ -102,10 +102,10 @@ class SegmentModel(ChecksPickles):
 
     pairwise: PairwiseModel
     durations: np.ndarray
-    duration_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
+    duration_type: np.ndarray = None  # type: ignore[assignment]  # None is replaced by zeros
     min_duration: int = 1
-    ends: Any = None  # None when given, never when read
-    spans: Any = None  # None when given, never when read
+    ends: Any = None  # None is replaced by an empty array
+    spans: Any = None  # None is replaced by an empty array
 
     def __post_init__(self) -> None:
         if self.graph.chain_ptr is None and self.n_nodes:
