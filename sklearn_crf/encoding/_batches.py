@@ -138,7 +138,7 @@ class _PendingExample:
         self._encoded, self._start, self._stop = encoded, start, stop
 
     def made_by(self, make):
-        """Return a pending example of the same chains that another function joins."""
+        """Return a pending example of the same chains, which ``make`` joins."""
         return _PendingExample(make, self._encoded, self._start, self._stop)
 
     @property
@@ -166,7 +166,7 @@ def _postpone_joining(batch, settle):
 
 
 def complete_batch(batch):
-    """Return a batch whose example is joined, also if it was pending."""
+    """Return the batch with its example joined, which happens now if the example was pending."""
     example = batch.example
     return replace(batch, example=example.make()) if isinstance(example, _PendingExample) else batch
 

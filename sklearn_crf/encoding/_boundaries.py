@@ -11,7 +11,7 @@ from sklearn_crf.encoding._examples import replace_fields
 
 
 def append_boundaries(encoded):
-    """Append both indicators to the features of encoded sequences; each row of a matrix is a sequence of one node."""
+    """Append indicators of first and last nodes to the features of sequences; a single row is both first and last."""
     n_axes = encoded.lattice_ndim or 0
     if n_axes > 1 or (encoded.layout == "array" and encoded.lattice_ndim is None):
         what = f"lattices of {n_axes} axes" if n_axes > 1 else "fields over labels"
@@ -36,7 +36,7 @@ def append_boundaries(encoded):
         parts["items"] = ChainList.of(chains, (encoded.dtype,))
     else:
         parts["items"] = [
-            replace_fields(x, node_features=_append_columns(x.node_features, _ends(x))) for x in encoded.items
+            replace_fields(x, node_features=_append_columns(x.node_features, _mark_ends(x))) for x in encoded.items
         ]
     return replace(
         encoded,
@@ -47,7 +47,7 @@ def append_boundaries(encoded):
     )
 
 
-def _ends(example):
+def _mark_ends(example):
     """Return the two indicators (first node, last node) of all nodes of an example, (N, 2)."""
     ends = np.zeros((example.n_nodes, 2))
     for k, nodes in enumerate(example.graph.ends):
@@ -63,7 +63,7 @@ def _append_columns(features, columns):
 
 
 def _append_to_chain(features):
-    """Append both indicators to the features of a chain, in a fast way, because there may be thousands of chains."""
+    """Append indicators of the first and the last node to a chain, fast, because there may be thousands of chains."""
     n_nodes, n_features = features.shape
     if not sp.issparse(features):
         widened = np.zeros((n_nodes, n_features + 2), dtype=features.dtype)

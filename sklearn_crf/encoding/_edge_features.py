@@ -103,7 +103,7 @@ def scale_edge_features(features, edge_type, scale):
 
 
 def sum_weighted_edges(features, edge_type, weights):
-    """Sum the features of each edge with the weights of its type, (n_edge_types, R)."""
+    """Return the sum of each edge's features, multiplied by the weights of its type, (n_edge_types, R)."""
     # returns: (E,), in the precision of the features
     sums = features @ weights.T.astype(features.dtype)
     if edge_type is None or len(weights) == 1:

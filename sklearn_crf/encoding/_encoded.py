@@ -50,7 +50,7 @@ class Encoded:
 
     @cached_property
     def representatives(self):
-        """Examples with all properties of a ``"list"``: all examples, or the first of a ChainList; otherwise empty."""
+        """Examples that suffice to read the properties of a list: all, or the first of a ChainList; otherwise empty."""
         if self.items is None:
             return []
         return self.items[:1] if isinstance(self.items, ChainList) else self.items
