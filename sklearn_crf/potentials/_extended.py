@@ -36,12 +36,12 @@ class ExtendedPotentials:
 
     @property
     def penalty(self) -> np.ndarray:
-        """Factor of each squared weight in the penalty, (n_coef,) float64."""
+        """Coefficient of each squared weight in the penalty, (n_coef,) float64."""
         return self._append_further_values(self.pairwise.penalty, 1.0)
 
     @property
     def tails(self) -> np.ndarray:
-        """Scale of the feature of each weight, divided by its robust spread, (n_coef,) float64."""
+        """Ratio of scale to robust spread of each weight's feature, (n_coef,) float64."""
         return self._append_further_values(self.pairwise.tails, 1.0)
 
     @property

@@ -25,9 +25,9 @@ class FeatureBulk(NamedTuple):
         parts = [(each.example.node_features, each.example.node_type) for each in batches]
         if isinstance(parts[0][0], SharedRows):
             # Nodes of all types share the same rows, so all types have the same centre and spread.
-            alone = cls._from_samples([(values.rows, None) for values, _ in parts], 1, wanted, _differences)
+            alone = cls._from_samples([(values.rows, None) for values, _ in parts], 1, wanted, _compute_distances)
             return cls(*(np.repeat(each, n_types, axis=0) for each in alone))
-        return cls._from_samples(parts, n_types, wanted, _differences)
+        return cls._from_samples(parts, n_types, wanted, _compute_distances)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
@@ -87,8 +87,8 @@ def _sample(parts, wanted):
     return (np.concatenate(rows), np.concatenate(kinds)) if rows else (np.zeros((0, 0)), np.zeros(0))
 
 
-def _differences(columns):
-    """Return the distance between the value of each node in the first half and of a node in the second half."""
+def _compute_distances(columns):
+    """Return the distances between each value in the first half of the columns and a value in the second half."""
     half = columns.shape[1] // 2
     return np.abs(columns[:, :half] - columns[:, half : 2 * half])
 

@@ -70,7 +70,7 @@ class FeatureMoments(NamedTuple):
                 weight = weight.reshape(-1, values.n_sharing).max(axis=1)
             alone = self._from_parts([(values.rows, None, weight)], 1, values.shape[1])
             return [FeatureMoments(*(np.repeat(each, values.n_sharing, axis=0) for each in alone))]
-        return [self._add_rows(*rows) for rows in _rows(values, kind, weight)]
+        return [self._add_rows(*rows) for rows in _iterate_rows(values, kind, weight)]
 
     def _add_rows(self, rows, kind, weight):
         found = FeatureMoments(*(np.array(each) for each in self))
@@ -128,7 +128,7 @@ class FeatureMoments(NamedTuple):
 _LARGEST = 1e150
 
 
-def _rows(values, kind, weight=None):
+def _iterate_rows(values, kind, weight=None):
     """Yield blocks of rows in float64, with the types and the weights of the rows."""
     for start in range(0, len(values), _ROWS):
         part = slice(start, start + _ROWS)
@@ -168,7 +168,7 @@ def _rescale(values, kind, center, scale):
         return values.replace_rows(_rescale(values.rows, None, center, scale))
     changed = np.empty_like(values)
     start = 0
-    for rows, kinds, _ in _rows(values, kind):
+    for rows, kinds, _ in _iterate_rows(values, kind):
         changed[start : start + len(rows)] = (rows - center[kinds]) / scale[kinds]
         start += len(rows)
     return changed
@@ -232,7 +232,7 @@ class FeatureScaling:
         # The factor 4 is the inverse of the largest variance of a binary label.
         penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
         is_far = fit_intercept & (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
-        scale = _units(nodes, nodes.deviation, penalty)
+        scale = _choose_scales(nodes, nodes.deviation, penalty)
         if fit_intercept and penalises_intercept:
             is_far |= scale != 1
         center = np.where(is_far, nodes.mean, 0.0)
@@ -240,7 +240,7 @@ class FeatureScaling:
         size = np.hypot(edges.mean, edges.deviation)
         edge_size = None if least_size is None else np.where(size > 0, np.maximum(size, least_size), 1.0)
         penalty_of_edges = penalty * (1.0 if edge_size is None else edge_size**2)
-        edge_scale = _units(edges, size, penalty_of_edges)
+        edge_scale = _choose_scales(edges, size, penalty_of_edges)
         if not center.any() and np.all(scale == 1) and np.all(edge_scale == 1):
             return cls(edge_size=edge_size)
         scaling = cls(center, scale, edge_scale, edge_size)
@@ -340,7 +340,7 @@ def _parts(potentials, flat):
     return linear.unpack(flat[: linear.n_coef])
 
 
-def _units(moments, deviation, penalty):
+def _choose_scales(moments, deviation, penalty):
     """Return the scale of each feature: the root of the curvature along its weight, or 1 if this is close to 1."""
     curvature = np.sqrt(deviation**2 + penalty)
     return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)

@@ -141,7 +141,7 @@ class LinearPotentials:
 
     @property
     def penalty(self):
-        """Factor of each squared weight in the penalty, (n_coef,) float64: 0 for intercepts, otherwise 1 / scale**2."""
+        """Coefficient of each squared weight in the penalty, (n_coef,): 0 for intercepts, otherwise 1 / scale**2."""
         factors = np.ones(self.n_coef)
         self.unpack(factors).intercept[...] = 0.0
         if self.feature_scale is not None:
@@ -152,7 +152,7 @@ class LinearPotentials:
 
     @property
     def tails(self):
-        """Scale of the feature of each weight divided by its robust spread, (n_coef,) float64; 1 without outliers."""
+        """Ratio of scale to robust spread of each weight's feature, (n_coef,) float64; 1 without outliers."""
         lengths = np.ones(self.n_coef)
         if self.feature_tail is not None:
             self.unpack(lengths).coef[...] *= self.feature_tail[:, np.newaxis]

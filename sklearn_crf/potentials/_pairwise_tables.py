@@ -243,7 +243,7 @@ class PairwiseTables(HoldsOptions):
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
         mask = np.zeros((len(classes), len(classes)), dtype=bool)
-        mask[tuple(_columns(pairs, classes, "forbidden").T)] = True
+        mask[tuple(_find_class_indices(pairs, classes, "forbidden").T)] = True
         return mask
 
     def forbidden_ends(self, classes: np.ndarray, lattice_ndim: int | None = 1) -> np.ndarray | None:
@@ -278,11 +278,11 @@ class PairwiseTables(HoldsOptions):
             mask |= _find_invalid_transitions(self.forbidden, classes)[1]
         for row, name in zip(mask, given, strict=True):
             if name in named:
-                row[_columns(np.ravel(given[name]), classes, name)] = True
+                row[_find_class_indices(np.ravel(given[name]), classes, name)] = True
         return mask if mask.any() else None
 
 
-def _columns(labels, classes, name):
+def _find_class_indices(labels, classes, name):
     """Convert labels to class indices, or raise ValueError for labels that are not classes."""
     unknown = labels[~np.isin(labels, classes)]
     if len(unknown):

@@ -22,15 +22,15 @@ class RunFeatures(NamedTuple):
     """Values from which the features of the runs in a chain are computed."""
 
     nodes: Values  # (N, F), features of nodes for built-in features; (N, 0) without built-in features
-    spans: Values  # (N L, P), own features of the run of d nodes that begins at node s, in row s L + d - 1
+    spans: Values  # (N L, P), results of user-defined functions; row s L + d - 1 is the run of d nodes from s
 
 
 class RunFeatureKinds(NamedTuple):
-    """Features of runs that have weights: names of built-in features, and own functions."""
+    """Features of runs that have weights: names of built-in features, and user-defined functions."""
 
     names: frozenset[str]
     functions: tuple[Callable, ...]
-    n_spans: int  # L: runs of up to L nodes have own features
+    n_spans: int  # L: runs of up to L nodes have features from user-defined functions
 
     @classmethod
     def of(cls, features: Any, max_duration: int) -> "RunFeatureKinds":
@@ -50,7 +50,7 @@ class RunFeatureKinds(NamedTuple):
         return sum(BUILT_IN[name] for name in self.names)
 
     def count(self, encoded: Any) -> int:
-        """Return the number of weights of each label; own features are counted for a sequence of one zero node."""
+        """Return the number of weights per label; call the user-defined functions once to count their features."""
         n_features = n_inputs(encoded)
         zeros: Any = np.zeros((1, n_features))
         return self.n_built_in * n_features + self._measure(sp.csr_matrix(zeros) if encoded.is_sparse else zeros)[1]
@@ -81,7 +81,7 @@ class RunFeatureKinds(NamedTuple):
         return RunFeatures(rows if self.names else none, spans)
 
     def _measure(self, rows: Values) -> tuple[Values, int]:
-        """Return the own features of the runs of one sequence, (n L, P), and P."""
+        """Return the results of user-defined functions for all runs of one sequence, (n L, P), and P."""
         if not self.functions:
             return np.zeros((0, 0)), 0
         n_nodes = rows.shape[0]
@@ -138,13 +138,13 @@ class RunFeatureKinds(NamedTuple):
         return gradient
 
     def _split(self, coef: np.ndarray, n_features: int) -> tuple[np.ndarray, ...]:
-        """Split weights (K, P) into views: means, features of first nodes, features of last nodes, own features."""
+        """Split weights (K, P) into views for means, first nodes, last nodes and user-defined functions."""
         n_means, n_ends = (n_features * (name in self.names) for name in ("mean", "ends"))
         return tuple(np.split(coef, np.cumsum([n_means, n_ends, n_ends]), axis=1))
 
     @property
     def _shares(self) -> np.ndarray:
-        """Weight of the sum over a run of 1, 2, ..., L nodes, in addition to 1 / (L + 1), which sums of nodes have."""
+        """Weights that turn sums over runs of 1, 2, ..., L nodes into means, minus 1 / (L + 1), which all sums get."""
         return 1 / np.arange(1, self.n_spans + 1) - 1 / (self.n_spans + 1)
 
     def _sum_over_spans(self, values: np.ndarray) -> np.ndarray:
@@ -156,8 +156,8 @@ class RunFeatureKinds(NamedTuple):
         )
 
     def _count_cover(self, spans: np.ndarray) -> np.ndarray:
-        """Return the expected shares of each node in the means over runs of 1, ..., L nodes, (N, K)."""
-        # Adjoint of the sums over spans: each run adds its share to the nodes from its first to its last node.
+        """Return the expected weight of each node in the means over runs of 1, ..., L nodes, (N, K)."""
+        # Adjoint of the sums over spans: each run adds its weight to the nodes from its first to its last node.
         shares = spans * self._shares[:, np.newaxis]
         change = shares.sum(axis=1, dtype=np.float64)
         for d in range(1, self.n_spans + 1):
