@@ -363,7 +363,7 @@ class EmpiricalRisk:
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 
     def compute_labelled_share(self, members):
-        """Return the weighted fraction of all labelled nodes that the given batches hold.
+        """Return the weight of the labelled nodes in the given batches, divided by the weight of all labelled nodes.
 
         Parameters
         ----------
@@ -431,7 +431,7 @@ class EdgesByWeight:
         # The new edge types are all pairs of an edge type and a weight that occur in the batch.
         pairs, edge_type = np.unique(model.edge_type.astype(np.int64) * len(values) + index, return_inverse=True)
         self._type, self._shape = pairs // len(values), model.tables.shape
-        self._sum = _sums(values[pairs % len(values)], self._type, self._shape[0])
+        self._sum = _build_sum_matrix(values[pairs % len(values)], self._type, self._shape[0])
         self.shape = (len(pairs), *self._shape[1:])
         self._layout = EdgeLayout(edge_type.astype(np.int32), model.edge_weight)
 
@@ -501,8 +501,8 @@ class FactorsByWeight:
         self._ptr = np.concatenate(([0], np.cumsum(sizes)))
         # Index of the original table cell for each cell of the new tables
         self._cell = np.arange(self._ptr[-1]) + np.repeat(model.table_ptr[self._table] - self._ptr[:-1], sizes)
-        self._sum = _sums(weight, self._table, model.n_tables)
-        self._sum_of_cells = _sums(np.repeat(weight, sizes), self._cell, model.log_table.size)
+        self._sum = _build_sum_matrix(weight, self._table, model.n_tables)
+        self._sum_of_cells = _build_sum_matrix(np.repeat(weight, sizes), self._cell, model.log_table.size)
 
     def model(self, model):
         """Return the model with separate tables for each weight, but the same scores."""
@@ -524,6 +524,6 @@ class FactorsByWeight:
         return FactorStatistics(self._sum_of_cells @ cells, self._sum @ defaults)
 
 
-def _sums(weight, row, n_rows):
+def _build_sum_matrix(weight, row, n_rows):
     """Return a sparse matrix that adds the weighted entries of each row."""
     return sp.csr_matrix((weight, (row, np.arange(len(row)))), shape=(n_rows, len(row)))

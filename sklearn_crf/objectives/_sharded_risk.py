@@ -235,7 +235,7 @@ class _RiskOfShard:
 
     @property
     def carried(self):
-        """Latest objective that was sent, warm starts of inference, and ``grown`` of the objective."""
+        """State for the next step: the latest objective, its ``grown``, and the warm starts of inference."""
         return self._objective, self._states, self._grown
 
     @carried.setter

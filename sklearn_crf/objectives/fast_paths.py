@@ -186,7 +186,7 @@ _FEW_ASSIGNMENTS = 64
 
 
 class _Scores(NamedTuple):
-    """Scores of a model, as contrastive sets need them."""
+    """Unary scores and tables of a model, without its graph, which contrastive sets do not need."""
 
     unary: np.ndarray
     tables: np.ndarray

@@ -290,7 +290,7 @@ class AssignmentSets:
         return np.concatenate((known, np.zeros(self.n_assignments - len(known))))
 
     def _tilt_last(self, tilt):
-        """Set the tilts of the last appended assignments."""
+        """Set the tilts of the last appended assignments, see :meth:`_compute_tilts`."""
         known = self._compute_tilts()
         known[len(known) - len(tilt) :] = tilt
         self._tilt = known
@@ -377,7 +377,7 @@ class AssignmentSets:
         return terms, statistics
 
     def _sum_statistics(self, share, shape_of_tables, dtype):
-        """Return the sum over assignments of share times difference in statistics from the true labeling."""
+        """Sum the differences of assignments' statistics from the truth's statistics, each multiplied by its share."""
         unary, tables = np.zeros((len(self.labels), self._n_columns)), np.zeros(shape_of_tables)
         add_node_changes(*self._states.columns, self._states.ptr, share, unary.reshape(-1))
         # A matrix product is faster than NumPy's sum over a short axis.
@@ -406,7 +406,7 @@ class AssignmentSets:
             yield self._sum_statistics(share, shape_of_tables, dtype)
 
     def normalize(self, gains: np.ndarray, losses: np.ndarray) -> None:
-        """Compute the losses of sets, and replace gains of assignments by their shares.
+        """Compute the losses of sets, and replace gains of assignments by their weights in the derivative.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Relaxed likelihoods as joint problems over weights and other unknowns: shares of scores or tree distributions."""
+"""Relaxed likelihoods as joint problems over weights and other unknowns: splits of scores, or tree distributions."""
 
 import copy
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ class Tangent:
 
 
 class RiskLessObserved(EmpiricalRisk):
-    """Risk from which the log-partition given the known labels, or its tangent, is subtracted separately."""
+    """Difference of a risk and the log-partition given the known labels, or the tangent of this log-partition."""
 
     # observed: risk or tangent of the log-partition given known labels; None if all nodes are labelled
 
@@ -108,16 +108,16 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
 
 
 class JointRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of an upper bound on the log-partition for given shares, minus the score of the labels.
+    r"""Sum over examples of an upper bound on the log-partition for given splits of scores, minus scores of labels.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
 
-    The risk is jointly convex in the weights and the shares, smooth, and has no inner problem. The minimum over
-    the shares is the risk by :class:`TightenBound`. For partly labelled examples, the log-partition given the known
-    labels takes the place of the score. With the trivial entropy, the parts T are single edges of weight one; with the
-    entropy of factors, the parts are single edges and single nodes. One flat vector holds the weights and then the
-    shares of each batch.
+    The unknowns :math:`\lambda`, called shares, divide the scores of an example among the trees T. The risk is jointly
+    convex in the weights and the shares, smooth, and has no inner problem. The minimum over the shares is the risk by
+    :class:`TightenBound`. For partly labelled examples, the log-partition given the known labels takes the place of the
+    score. With the trivial entropy, the parts T are single edges of weight one; with the entropy of factors, the parts
+    are single edges and single nodes. One flat vector holds the weights and then the shares of each batch.
 
     Parameters
     ----------
@@ -174,13 +174,14 @@ class JointRisk(RiskOfWeightsAndOthers):
 
 
 class JointHingeRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of maxima of parts for given shares, minus the score of the labels.
+    r"""Sum over examples of the best scores of all parts for given splits of scores, minus the score of the labels.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_P c_P \max_y \bigl[ \theta_i(P) + \Delta_{y_i} \bigr](y)
             - \mathrm{score}(y_i) \Bigr)
 
-    The risk is jointly convex in the weights and the shares, and not smooth. The minimum over the shares is the risk of
+    The unknowns :math:`\lambda`, called shares, divide the scores of an example among the parts P. The risk is jointly
+    convex in the weights and the shares, and not smooth. The minimum over the shares is the risk of
     :class:`RelaxedHinge`. Every model is treated as a factor graph.
 
     Source: Jancsary 2012, M3N recipe 4.

@@ -214,7 +214,7 @@ class _Columns(_InPlace):
             largest = max(largest, int(np.diff(first[blocks]).max()))
             cut, starts = _cut_columns(columns, first[blocks])
             arrays.append(cut)
-            panels.append(_panels(cut, starts, n_blocks + blocks))
+            panels.append(_build_panels(cut, starts, n_blocks + blocks))
             n_blocks += len(first) - 1
         most_kept = largest if n_threads == 1 else max(largest, min(n_nodes, _MOST_KEPT // self._stride))
         kept = np.empty(most_kept * self._stride)
@@ -265,7 +265,7 @@ def _address(array):
     return array.__array_interface__["data"][0]
 
 
-def _panels(columns, starts, blocks):
+def _build_panels(columns, starts, blocks):
     """Return panels that each hold the columns from one start to the next, with the indices of their blocks."""
     first, last = np.array(starts[:-1]), np.array(starts[1:])
     own = np.empty((len(first), _FIELDS_OF_A_PANEL), dtype=np.int64)

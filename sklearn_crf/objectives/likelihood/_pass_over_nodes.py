@@ -1,4 +1,4 @@
-"""Losses in the form of logistic regression, for nodes without edges or given the labels of their neighbours."""
+"""Logistic losses of nodes without edges, and of nodes given the labels of their neighbours."""
 
 from functools import partial
 from typing import NamedTuple
@@ -51,12 +51,12 @@ class NodePass:
 
     def __init__(self, potentials, batches, n_jobs, sees_neighbours):
         self._potentials = potentials
-        self._width = _width(potentials) if sees_neighbours else 0
+        self._width = _count_neighbour_sums(potentials) if sees_neighbours else 0
         read = partial(
             _build_nodes,
             potentials=potentials,
             sees_neighbours=sees_neighbours,
-            differences=_differences(potentials.form) if potentials.n_classes == 2 else None,
+            differences=_build_difference_factors(potentials.form) if potentials.n_classes == 2 else None,
         )
         # Kernels read nodes by the addresses of their arrays, so the arrays must stay alive.
         self._nodes = map_tasks(read, batches, n_jobs)
@@ -73,7 +73,7 @@ class NodePass:
         """Return whether all nodes have the same type, dense features, labels, and few sums over neighbours."""
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
             return False
-        width = _width(potentials) if sees_neighbours else 0
+        width = _count_neighbour_sums(potentials) if sees_neighbours else 0
         n_nodes = sum(batch.example.n_nodes for batch in batches)
         one_precision = len({batch.example.node_features.dtype for batch in batches if _is_plain(batch)}) <= 1
         return n_nodes * width <= _MOST_KEPT and one_precision and all(map(_is_plain, batches))
@@ -161,7 +161,7 @@ def _is_plain(batch):
     return batch.labels is not None and np.min(batch.labels, initial=0) >= 0
 
 
-def _width(potentials):
+def _count_neighbour_sums(potentials):
     """Return the number M of sums over neighbours for each node."""
     width = potentials.n_edge_types * potentials.n_edge_features
     return width * (potentials.form.n_weights if potentials.n_classes == 2 else 2 * potentials.n_classes)
@@ -179,7 +179,7 @@ def _build_nodes(batch, potentials, sees_neighbours, differences, n_threads):
     dtype = example.node_features.dtype
     counts = np.empty((len(labels), 0))
     if sees_neighbours:
-        counts = _counts(example, labels, potentials)
+        counts = _count_neighbour_labels(example, labels, potentials)
         if differences is not None:
             counts = counts.reshape(-1, counts.shape[-1]) @ differences
         counts = counts.reshape(len(labels), -1)
@@ -187,7 +187,7 @@ def _build_nodes(batch, potentials, sees_neighbours, differences, n_threads):
     return _Nodes(np.ascontiguousarray(example.node_features), counts, labels, np.ascontiguousarray(weight))
 
 
-def _counts(example, labels, potentials):
+def _count_neighbour_labels(example, labels, potentials):
     """Return sums (N, T, R, 2 K) of edge features by the node's position in the edge and the label at the other end."""
     n_classes, n_features = potentials.n_classes, potentials.n_edge_features
     counts = np.zeros((example.n_nodes, potentials.n_edge_types, n_features, 2, n_classes))
@@ -199,14 +199,14 @@ def _counts(example, labels, potentials):
     return counts.reshape(*counts.shape[:3], 2 * n_classes)
 
 
-def _differences(form):
+def _build_difference_factors(form):
     """Return the factors (2 K, P) of weights in the score of state 1 minus state 0, by end and other label."""
     by_weight = form.sign[..., np.newaxis] * (form.index[..., np.newaxis] == np.arange(form.n_weights))
     return np.concatenate((by_weight[1] - by_weight[0], by_weight[:, 1] - by_weight[:, 0]))
 
 
 def _build_table_columns(potentials, edge_coef):
-    """Return the factors (M, n_columns) by which the sums over neighbours enter the scores."""
+    """Return the numbers (M, n_columns) by which sums over neighbours are multiplied in the scores."""
     if potentials.n_classes == 2:
         return edge_coef.reshape(-1, 1)
     tables = potentials.form.expand(edge_coef)

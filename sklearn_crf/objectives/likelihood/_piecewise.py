@@ -141,7 +141,7 @@ def _compute_listed_partitions(model, factors, scope, labels, weight, statistics
 
 
 def _compute_log_numbers(model, table, shape, known):
-    """Return the logarithms of the numbers of joint states with each stored score and with the default score."""
+    """Count the joint states that have each stored score, and the default score; return logarithms of the counts."""
     # known: (arity,), known labels of the nodes, -1 for unknown labels
     cells = slice(*model.table_ptr[table : table + 2])
     if model.table_kind[table] == COUNT:
@@ -269,7 +269,7 @@ class SharedPieces(Objective):
 
 
 def set_best_edge_shares(risk, coef):
-    """Return the risk of :class:`SharedPieces` at the shares that are optimal for some weights.
+    """Return the risk of :class:`SharedPieces`, with node scores divided among edges as is best for some weights.
 
     Parameters
     ----------

@@ -28,10 +28,10 @@ class ForestExamples(NamedTuple):
     node_ptr: np.ndarray  # (m + 1,) int64, first node of each example
     edge_ptr: np.ndarray  # (m + 1,) int64, first edge of each example
     cost: np.ndarray  # (K, K), cost by true state, then other state
-    node_weight: np.ndarray  # (N,), factor of the costs of each node, or empty
-    weight: np.ndarray  # (m,), factor of the hinge of each example
+    node_weight: np.ndarray  # (N,), multiplies the costs of each node, or empty
+    weight: np.ndarray  # (m,), multiplies the hinge of each example
     index: np.ndarray  # type: ignore[assignment]  # (K, K) int32, index of the weight of each table entry
-    sign: np.ndarray  # (K, K), factor of the weight of each table entry
+    sign: np.ndarray  # (K, K), multiplies the weight of each table entry
     forbidden: np.ndarray  # (K, K) uint8, whether a pair of states is forbidden, or (0, 0)
     n_features: int
     n_sharing: int  # number of nodes that share a row of features
@@ -62,7 +62,7 @@ def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
     """Build the :class:`ForestExamples` of a batch of forests or small graphs."""
     # sparse: CSR matrix of sparse node features with separate columns for each node type, or None
     # cost: (K, K), cost by predicted state, then true state
-    # C: factor of the hinge of an example of weight one
+    # C: multiplies the hinge of an example of weight one
     # constant: value of the feature whose weights are the intercepts
     example, form = batch.example, potentials.form
     graph, features = example.graph, example.node_features

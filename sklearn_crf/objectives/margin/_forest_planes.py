@@ -32,23 +32,23 @@ def _scale_features(batch, potentials, scale):
     parts, example = potentials.unpack(scale), batch.example
     unit = parts.coef[:, 0] if parts.coef.ndim == 3 else None  # (n_node_types, n_features), scales
     if unit is not None and np.any(unit != 1):
-        example = replace_fields(example, node_features=_times(example.node_features, example.node_type, unit))
+        example = replace_fields(example, node_features=_rescale(example.node_features, example.node_type, unit))
     if example.graph.n_edges and np.any(parts.edge_coef != 1):
         features = example.edge_features
         features = np.ones((example.graph.n_edges, 1)) if features is None else features
-        example = replace_fields(example, edge_features=_times(features, example.edge_type, parts.edge_coef[..., 0]))
+        example = replace_fields(example, edge_features=_rescale(features, example.edge_type, parts.edge_coef[..., 0]))
     return batch if example is batch.example else replace(batch, example=example)
 
 
 def _build_sparse_rows(features, potentials, scale):
-    """Return node features times the scales of their weights, as a CSR matrix with separate columns per node type."""
+    """Return node features times the scales of their weights, in CSR format with separate columns per node type."""
     rows = features.by_node()
     unit = potentials.unpack(scale).coef[:: potentials.n_columns]
     rows.data *= unit[rows.indices].astype(rows.dtype)
     return rows
 
 
-def _times(features, kind, unit):
+def _rescale(features, kind, unit):
     """Multiply the features of nodes or edges by the factors ``unit`` of their types, in the features' precision."""
     # unit: (n_types, n_features), factors of the features of each type
     return features * unit.astype(features.dtype)[0 if kind is None else kind]
@@ -289,7 +289,7 @@ class ForestDual:
     never decreases.
 
     With dense features, the combination is stored as its slope, with one row of all weights for each example. With
-    sparse features, which have many weights, it is stored as the share of each label at each node, and as the slope of
+    sparse features, which have many weights, it is stored as the weight of each label at each node, and as the slope of
     table weights that the labels have touched so far.
 
     Parameters

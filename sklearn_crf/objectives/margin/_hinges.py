@@ -78,7 +78,7 @@ class StructuredHinge(Objective):
         return cost if node_weight is None else cost * node_weight
 
     def compute_slope_factor(self, cost):
-        """Return the factor of each example's difference in statistics in the gradient, given the cost of the example.
+        """Return the number by which each example's difference in statistics is multiplied in the gradient.
 
         Parameters
         ----------

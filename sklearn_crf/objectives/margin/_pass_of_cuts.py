@@ -34,7 +34,7 @@ def is_cut(inference: Any, example: Any) -> bool:
 
 
 def cut_scores(potentials: LinearPotentials, coef: np.ndarray, dtype: np.dtype) -> CutScores:
-    """Return the scores of lattices for given weights."""
+    """Return the :class:`CutScores` of lattices for given weights."""
     weights, intercept, tables = LinearScores.of(potentials, coef, dtype)
     return CutScores(weights[0], float(intercept[0]) if len(intercept) else 0.0, tables)
 

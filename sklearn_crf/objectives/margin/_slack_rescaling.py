@@ -255,7 +255,7 @@ class SlackRescaledHinge(StructuredHinge):
         self.single_nodes = single_nodes
 
     def compute_slope_factor(self, cost):
-        """Return the factor of each example's difference in statistics in the gradient, given the cost of the example.
+        """Return the number by which each example's difference in statistics is multiplied in the gradient.
 
         Parameters
         ----------
