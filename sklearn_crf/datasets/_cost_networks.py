@@ -116,7 +116,7 @@ def _as_number(path: Path, word: Any, what: str) -> float:
 
 
 def _as_costs(path: Path, words: list, f: int, sign: float) -> np.ndarray:
-    """Return numbers as costs to be minimised; the word inf forbids a joint state."""
+    """Convert numbers in a file to costs to be minimised; the word inf forbids a joint state."""
     return np.array(
         [
             np.inf if word in ("inf", "-inf") else sign * _as_number(path, word, f"a cost of function {f}")
@@ -153,7 +153,7 @@ def _read_variables(path: Path, variables: list) -> tuple[np.ndarray, dict, list
     return np.array(sizes, dtype=np.int64), node_of, state_of
 
 
-def _index_of(path: Path, word: Any, names: dict, size: int, what: str) -> int:
+def _find_index(path: Path, word: Any, names: dict, size: int, what: str) -> int:
     """Return the index of a variable or value, which is given by its name or by its index."""
     index = names.get(word) if isinstance(word, str) else None
     if index is None and _is_number(word):
@@ -178,7 +178,7 @@ def _read_function(
     if not isinstance(names, list) or costs is None:
         raise ValueError(f"{path}: function {f} must have a scope and costs.")
     scope = np.array(
-        [_index_of(path, word, node_of, len(n_states), f"a variable of function {f}") for word in names],
+        [_find_index(path, word, node_of, len(n_states), f"a variable of function {f}") for word in names],
         dtype=np.int64,
     )
     if isinstance(costs, str):
@@ -195,7 +195,7 @@ def _read_function(
     if len(costs) % width:
         raise ValueError(f"{path}: the costs of function {f} must be rows of {len(scope)} values and a cost.")
     states = [
-        _index_of(path, word, state_of[scope[k]], shape[k], f"a value of function {f}")
+        _find_index(path, word, state_of[scope[k]], shape[k], f"a value of function {f}")
         for start in range(0, len(costs), width)
         for k, word in enumerate(costs[start : start + width - 1])
     ]

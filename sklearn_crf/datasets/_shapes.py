@@ -34,7 +34,7 @@ def make_binary_shapes() -> Any:
     >>> shapes.images.shape, shapes.names
     ((4, 64, 64), ('key', 'tree', 'gear', 'spiral'))
     """
-    drawings = {"key": _key, "tree": _tree, "gear": _draw_gear, "spiral": _draw_spiral}
+    drawings = {"key": _draw_key, "tree": _draw_tree, "gear": _draw_gear, "spiral": _draw_spiral}
     images = np.stack([draw(_Canvas()).pixels for draw in drawings.values()])
     return Bunch(images=images.astype(np.uint8), names=tuple(drawings))
 
@@ -143,7 +143,7 @@ class _Canvas:
         self.polygon([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], ink)
 
 
-def _key(canvas: _Canvas) -> _Canvas:
+def _draw_key(canvas: _Canvas) -> _Canvas:
     """Draw a key: a ring with four holes, a diagonal shaft and four teeth; beside it a square frame with a dot."""
     canvas.disc(18, 18, 14)
     canvas.disc(18, 18, 8, ink=False)
@@ -158,7 +158,7 @@ def _key(canvas: _Canvas) -> _Canvas:
     return canvas
 
 
-def _tree(canvas: _Canvas) -> _Canvas:
+def _draw_tree(canvas: _Canvas) -> _Canvas:
     """Draw a tree: a trunk on roots, branches that thin out to 1.5 pixels, and three hollow fruits."""
     canvas.polygon([(29, 63), (36, 63), (34, 36), (31, 36)])
     canvas.stroke([(20, 62), (30, 58), (35, 58), (46, 62)], 2)

@@ -116,7 +116,7 @@ def _remove_comments(chunk, comment, in_comment):
 
 
 def _split_heading(chunks: Iterator[bytes], any_heading: bool) -> tuple[str, bytes, int]:
-    """Return the leading word in capitals, or an empty text, the text after it, and the line where that text begins."""
+    """Return the leading word in capitals (or ""), the text after this word, and the line where the text begins."""
     text = b""
     for chunk in chunks:
         text += chunk

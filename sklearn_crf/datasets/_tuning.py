@@ -16,7 +16,7 @@ SPARSE_SHARE = 0.25
 # Tables of cost function networks with at most this many entries are stored in full, however few entries are listed.
 SMALL_TABLE = 4096
 
-# A file may have as many nodes as the first number, or as the second number times the number of nodes with factors.
+# A file may have MAX_NODES nodes, or MAX_UNUSED times as many nodes as there are nodes with factors.
 # Nodes without factors also take memory, and a file of a few bytes must not be able to request gigabytes.
 MAX_NODES, MAX_UNUSED = 1_000_000, 10
 
