@@ -148,7 +148,7 @@ def _read_trace(estimator, weights):
         raise ValueError(
             f"{type(estimator).__name__} did not store coef_path_: it has too many weights, or max_iter is too large."
         )
-    places = _places(estimator, path.shape[1])
+    places = _index_weights(estimator, path.shape[1])
     if weights is None:
         firsts = (next((name for name in places if name.startswith(own)), None) for own in ("intercept_", "coef_"))
         weights = filter(None, firsts)
@@ -165,7 +165,7 @@ def _read_trace(estimator, weights):
     }
 
 
-def _places(estimator, n_coef):
+def _index_weights(estimator, n_coef):
     """Return the position of each named weight in the flat weight vector, by name."""
     parts = FittedField.of(estimator).potentials().unpack(np.arange(n_coef))
     places = {}
