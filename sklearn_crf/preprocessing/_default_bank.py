@@ -88,6 +88,6 @@ def estimate_detail_noise(plane):
 
 
 def image_channels(bank, n_channels):
-    """Return the indices of those of ``n_channels`` channels of a default bank that are not filter responses."""
+    """Return the indices of the channels of a default bank that are copies of the image, not filter responses."""
     n_filters = len(bank.transformers_[0].get_feature_names_out())
     return [*range(bank.n_channels_), *range(n_filters, n_channels)]

@@ -56,9 +56,9 @@ def build_rfs_kernels():
                 angle = np.pi * k / 6
                 along = right * np.cos(angle) - down * np.sin(angle)
                 across = right * np.sin(angle) + down * np.cos(angle)
-                kernel = _gaussian(along, 3 * scale, 0) * _gaussian(across, scale, order)
+                kernel = _evaluate_gaussian(along, 3 * scale, 0) * _evaluate_gaussian(across, scale, order)
                 kernels[f"{kind}_{scale}_{30 * k}"] = _balance(kernel)
-    flat = _gaussian(down, 10, 0) * _gaussian(right, 10, 0)
+    flat = _evaluate_gaussian(down, 10, 0) * _evaluate_gaussian(right, 10, 0)
     kernels["gaussian_10"] = flat / flat.sum()
     kernels["laplacian_10"] = _balance(flat * (down**2 + right**2 - 2 * 10**2))
     return kernels
@@ -70,8 +70,8 @@ def build_gaussian_derivative_kernels(scales=(1.0, 2.0, 4.0)):
     for scale in scales:
         radius = int(4 * scale + 0.5)
         at = np.arange(-radius, radius + 1, dtype=float)
-        smooth = _gaussian(at, scale, 0)
-        profiles = {order: _gaussian(at, scale, order) / smooth.sum() * scale**order for order in (0, 1, 2)}
+        smooth = _evaluate_gaussian(at, scale, 0)
+        profiles = {order: _evaluate_gaussian(at, scale, order) / smooth.sum() * scale**order for order in (0, 1, 2)}
         for down, right in ((0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2)):
             kernels[f"derivative_{down}{right}_{scale:g}"] = Separable(profiles[down], profiles[right])
     return kernels
@@ -130,7 +130,7 @@ def compute_principal_kernels(images):
     return kernels
 
 
-def _gaussian(x, scale, order):
+def _evaluate_gaussian(x, scale, order):
     """Return an unnormalised Gaussian, or its first or second derivative, at x."""
     value = np.exp(-0.5 * (x / scale) ** 2)
     return value * {0: 1.0, 1: -x / scale**2, 2: (x**2 - scale**2) / scale**4}[order]

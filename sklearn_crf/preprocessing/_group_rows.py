@@ -122,18 +122,18 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
 def _find_members(groups, n_rows, time):
     """Return the rows of each group; groups are in the order of their first rows."""
     groups = _read_column(groups, n_rows, "groups", "group")
-    inverse, first = _ranks(groups, "groups")
+    inverse, first = _rank_values(groups, "groups")
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))
     of_row = number[inverse]
     counts = np.bincount(of_row)
     keys = [of_row]
     if time is not None:
-        keys.insert(0, _ranks(_read_column(time, n_rows, "time", "time"), "time")[0])
+        keys.insert(0, _rank_values(_read_column(time, n_rows, "time", "time"), "time")[0])
     return np.split(np.lexsort(keys), np.cumsum(counts)[:-1])
 
 
-def _ranks(values, name):
+def _rank_values(values, name):
     """Return the rank of each value among the different values, and the index where each value first occurs."""
     try:
         _, first, inverse = np.unique(values, return_index=True, return_inverse=True)

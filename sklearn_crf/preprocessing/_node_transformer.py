@@ -165,7 +165,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         if layout == "array":
             return put_back(function(rows_of(X)), X)
         return encoding.make_object_array(
-            [result for group in _groups(X) for result in _transform_group(function, group)]
+            [result for group in _iterate_groups(X) for result in _transform_group(function, group)]
         )
 
     @property
@@ -248,7 +248,7 @@ def _require_one_width(examples):
             raise ValueError(f"X[{i}] has {x.shape[-1]} features, but X[0] has {examples[0].shape[-1]}.")
 
 
-def _groups(examples):
+def _iterate_groups(examples):
     """Yield groups of consecutive examples, with enough nodes for one call of the transformer."""
     group, n_nodes = [], 0
     for x in examples:

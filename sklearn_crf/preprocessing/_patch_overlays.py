@@ -183,7 +183,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     def _fit(self, planes, y):
         sizes = self._sizes()
-        masks, least_deviation = _as_masks(y, planes), _least_deviation(planes)
+        masks, least_deviation = _as_masks(y, planes), _compute_least_deviation(planes)
         found = [self._draw_patches(planes, masks, least_deviation, *size) for size in sizes]
         self.patches_, self.masks_, self.sources_ = map(list, zip(*found, strict=True))
         self.n_patches_, self.n_channels_ = sum(map(len, self.patches_)), 1
@@ -191,10 +191,10 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     def _sizes(self):
         """Return each size of patches with its largest distance from boundaries to centres."""
-        sizes = _numbers_of("patch_size", self.patch_size, lowest=2)
+        sizes = _check_numbers("patch_size", self.patch_size, lowest=2)
         if self.max_distance is None:
             return [(size, size // 2) for size in sizes]
-        distances = _numbers_of("max_distance", self.max_distance, lowest=1)
+        distances = _check_numbers("max_distance", self.max_distance, lowest=1)
         if np.ndim(self.max_distance) == 0:
             distances *= len(sizes)
         if len(distances) != len(sizes):
@@ -206,7 +206,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     def _draw_patches(self, planes, masks, least_deviation, size, steps):
         """Draw patches of one size; return them with their masks, and the index of the image of each patch."""
         rng = check_random_state(self.random_state)
-        corners = [_corners(mask, size, steps) for mask in masks]
+        corners = [_list_corners(mask, size, steps) for mask in masks]
         usable = [i for i, places in enumerate(corners) if len(places)]
         known = np.zeros((self.n_patches, size * size))
         found: list[tuple] = []
@@ -290,7 +290,7 @@ def _find_mask_changes(masks):
     return steps, np.searchsorted(mask, np.arange(len(masks) + 1)).astype(np.int32)
 
 
-def _numbers_of(name, given, lowest):
+def _check_numbers(name, given, lowest):
     """Check a number or a list of numbers, and return a list."""
     numbers = list(given) if isinstance(given, (list, tuple)) else [given]
     if not numbers or not all(isinstance(number, Integral) and number >= lowest for number in numbers):
@@ -334,13 +334,13 @@ def _as_masks(y, planes):
     return masks
 
 
-def _least_deviation(planes):
+def _compute_least_deviation(planes):
     """Return the smallest standard deviation of a window that counts as having contrast."""
     numbers = np.concatenate([plane.ravel() for plane in planes])
     return max(LEAST_CONTRAST * numbers.std(), np.finfo(np.float32).tiny)
 
 
-def _corners(mask, size, steps):
+def _list_corners(mask, size, steps):
     """Return the corners (n, 2) of windows whose centre is at most ``steps`` from the boundary of a mask."""
     near = binary_dilation(mask, iterations=steps) & ~binary_erosion(mask, iterations=steps, border_value=1)
     corners = np.argwhere(near) - size // 2
