@@ -71,7 +71,7 @@ class Shard:
             raise ValueError(
                 f"load must return the tuple (X, y) or (X, y, sample_weight), got {found} for {self.name}."
             )
-        outline = _outline(loaded)
+        outline = _hash_shapes(loaded)
         if self._outline not in (None, outline):
             raise ValueError(
                 f"load returned data for {self.name} whose shapes differ from an earlier call: training loads a shard "
@@ -91,8 +91,8 @@ class Shard:
             raise
 
 
-def _outline(data):
-    """Compute a hash of the numbers and shapes of examples and labels."""
+def _hash_shapes(data):
+    """Compute a hash of how many examples and labels there are, and of their shapes."""
     return hash(tuple(_shapes(part) for part in data[:2]))
 
 
