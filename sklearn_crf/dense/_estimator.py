@@ -101,7 +101,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     compatibility_ : ndarray of shape (n_kernels,), (n_kernels, n_classes) or (n_kernels, n_classes, n_classes)
         Weights :math:`\mu_m`.
     unary_scale_ : float
-        Factor of given scores; 1 for linear unary scores.
+        Number by which given scores are multiplied; 1 for linear unary scores.
     coef_, intercept_ : ndarray of shape (n_classes, n_features), (n_classes,)
         Weights of linear unary scores; None for given scores.
     kernels_ : list

@@ -233,7 +233,7 @@ def check_channel_bandwidths(kernels, ends):
 
 
 def in_bytes(example, ends):
-    """Return the example with colours rescaled from a range to 0 to 255."""
+    """Return the example with colours rescaled from the range ``ends`` to 0 to 255."""
     if example.image is None or ends == BYTES:
         return example
     low, high = ends

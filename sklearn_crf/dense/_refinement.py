@@ -27,7 +27,7 @@ def refine(
     max_memory: float = 2**33,
     n_jobs: int | None = None,
 ) -> np.ndarray:
-    r"""Refine the probabilities of the pixels of an image by a fully connected field.
+    r"""Refine the class probabilities of pixels by a fully connected field.
 
     .. math::
         q_i(k) \propto p_i(k) \exp\Big(\sum_m w_m \sum_j \hat k_m(i, j) \, q_j(k)\Big)

@@ -193,11 +193,11 @@ def refinement_report(
     for name, field in fields.items():
         field.fit(X_train, y_train)
         predicted[name] = [np.ravel(part) for part in field.predict(X_test)]
-    counts = np.stack([_counts(parts, truth, all_classes) for parts in predicted.values()])
+    counts = np.stack([_count_overlaps(parts, truth, all_classes) for parts in predicted.values()])
     return _report(list(predicted), counts, n_resamples, random_state)
 
 
-def _counts(predicted, truth, classes):
+def _count_overlaps(predicted, truth, classes):
     """Count intersections, unions and true pixels of each image and class, (n_images, 3, n_classes)."""
     counts = []
     for labels, true in zip(predicted, truth, strict=True):

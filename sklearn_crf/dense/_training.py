@@ -50,7 +50,7 @@ class _ScaleSlopes:
         self._moments = (squares - by_sums / 2).astype(np.float64)
 
     def of(self, left, right, adjoint):
-        """Return the derivatives (d,), given arrays (N, K).
+        """Return the derivative for each column of features, (d,), given h and q as arrays (N, K).
 
         ``adjoint`` is the transposed filter applied to ``left``.
         """

@@ -15,12 +15,12 @@ SUM_TOL = 0.01
 # Score that replaces -inf among the features of a linear field. A lower score would dominate the scale of the features.
 LEAST_SCORE = -50.0
 
-# Fraction of the colour range of fit. An image that spans less and begins below the range of fit has other units.
-# Standardised images are an example. A larger fraction rejects dark images that overshoot because of resampling.
+# An image whose colours begin below the range of fit, and span less than this fraction of it, has other units, as
+# standardised images have. A larger fraction rejects dark images that overshoot because of resampling.
 NARROW_RANGE = 0.1
 
-# Fraction of the colour range of fit. If fit had integers, an image of fractions in this lowest part has other units.
-# A larger fraction of the colour range rejects dark images.
+# If the colours of fit were integers, an image of fractional colours within this lowest fraction of the range of fit
+# has other units. A larger fraction rejects dark images.
 DARK_RANGE = 0.02
 
 # Fraction of the range of a data type below which a warning is issued, as for 12-bit colours stored in 16 bits.

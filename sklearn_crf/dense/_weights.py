@@ -9,7 +9,7 @@ class Weights(NamedTuple):
     """Weights of a dense field."""
 
     compatibility: np.ndarray  # (M,), (M, K) or (M, K, K), weights of the M kernels
-    unary_scale: float = 1.0  # factor of given scores; 1 if unary scores are linear in features
+    unary_scale: float = 1.0  # number by which given scores are multiplied; 1 if unary scores are linear in features
     coef: np.ndarray | None = None  # (K, F), weights of features, or None
     intercept: np.ndarray | None = None  # (K,), intercepts, or None
 
