@@ -74,7 +74,7 @@ def _make_class_step(params, moments, data, prior):
     value = float(counts @ density) + prior.log_density(params)
     alive = counts > 1e-10 * data.total_weight / len(counts)
     safe = np.where(alive, counts, 1.0)
-    means = np.where(alive[:, None], _means(params, safe, averages, prior), params.means)
+    means = np.where(alive[:, None], _compute_means(params, safe, averages, prior), params.means)
     if prior.mean_precision:
         scatter = scatter + _multiply_outer(averages - means, averages - means)
         TV = scatter @ V
@@ -84,11 +84,11 @@ def _make_class_step(params, moments, data, prior):
 
 
 def _fit_subspace_loadings(params, scatter, TV):
-    """Return the most likely loadings, for given noise, in the span of the current loadings and their image.
+    """Return the most likely loadings for given noise in the span of the current loadings and ``TV``.
 
-    The image of the loadings is under the scatter matrix. Let ``T~ = Psi^-1/2 T Psi^-1/2`` have the Ritz pairs
-    ``(l_k, u_k)`` in this span. The loadings are ``Psi^1/2 u_k (l_k - 1)^1/2`` (Tipping & Bishop 1999, for whitened
-    samples). The result is at least as likely as the current loadings, because they are in the span.
+    ``TV`` is the product of the scatter matrix T and the V of the posteriors. Let ``T~ = Psi^-1/2 T Psi^-1/2`` have the
+    Ritz pairs ``(l_k, u_k)`` in this span. The loadings are ``Psi^1/2 u_k (l_k - 1)^1/2`` (Tipping & Bishop 1999, for
+    whitened samples). The result is at least as likely as the current loadings, because they are in the span.
     """
     root = np.exp(0.5 * params.log_noise)[params.noise_group][:, :, None]
     present, image = params.loadings / root, TV / root
@@ -124,7 +124,7 @@ def make_em_step(params, data, prior, n_threads=1):
     value += prior.log_density(params)
     alive = counts > 1e-10 * data.total_weight / len(counts)
     safe = np.where(alive, counts, 1.0)
-    means = np.where(alive[:, None], _means(params, safe, first / safe[:, None], prior), params.means)
+    means = np.where(alive[:, None], _compute_means(params, safe, first / safe[:, None], prior), params.means)
     # The density of a component without samples does not change, but its weight becomes 0.
     kept = replace(params, **_probabilities(counts, params, data), means=means)
     if second is not None:
@@ -167,7 +167,7 @@ def _compute_second_moments(params, data, n_threads):
     return value, moments[:, -1, -1], moments[:, -1, :-1], moments[:, :-1, :-1]
 
 
-def _means(params, counts, averages, prior):
+def _compute_means(params, counts, averages, prior):
     """Return the means ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average``, which are the averages if the prior is flat."""
     if prior.mean_precision == 0:
         return averages

@@ -62,7 +62,7 @@ class MixtureFamily(NamedTuple):
 def plan_family(
     n_components: int, n_factors: int, noise: str, *, objective: str, alpha: float, priors: Priors | None
 ) -> tuple[MixtureFamily, float]:
-    """Return the family, whose criterion and prior are scaled, and the factor by which the criterion was divided."""
+    """Return the family, whose criterion and prior are scaled, and the number by which the criterion was divided."""
     priors = Priors() if priors is None else priors
     priors._validate_params()
     joint = objective == "joint"
@@ -76,7 +76,7 @@ class MixturePlan(FitLimits):
     """Plan for training a mixture, with all parameters resolved."""
 
     family: MixtureFamily
-    factor: float  # factor by which the criterion was divided
+    factor: float  # number by which the criterion was divided
     solver: MixtureSolver | None  # None for single passes of partial_fit
     init: str | dict | MixtureParameters
     seeds: list[int]  # one seed for each restart

@@ -55,7 +55,7 @@ class ShardedData(TrainingData):
     @contextmanager
     def blocks(self):
         """Yield the samples in blocks, which stay in the processes that hold their shards."""
-        make = partial(_blocks, self.reading, self.classes[self.present], self.samples.units)
+        make = partial(_load_blocks, self.reading, self.classes[self.present], self.samples.units)
         kept = KeptObjects(self.shards, make)
         try:
             yield ShardedBlocks(kept, len(self.constant))
@@ -162,7 +162,7 @@ class ShardedBlocks:
         return self._kept.total(_total, function, params, arguments, changes=False)
 
 
-def _blocks(reading, classes, units, shard):
+def _load_blocks(reading, classes, units, shard):
     """Load the samples of a shard and return them in blocks, with standardised features."""
     _, names, labels, weight, X = shard.cache.pop("samples", None) or reading.read(*shard.load())
     labels = np.searchsorted(classes, names[labels])
