@@ -34,7 +34,7 @@ def similarity(prediction, target):
     for s in range(n_scales):
         is_last = s == n_scales - 1
         parent = bands_t[s + 1] if s < n_scales - 2 else None
-        scales.append(_scale(bands_p[s], bands_t[s], parent, is_last))
+        scales.append(_compare_bands(bands_p[s], bands_t[s], parent, is_last))
     values = np.array([max(value, _LEAST) for value, _ in scales])
     score = float(np.prod(values**exponents))
     slopes = [
@@ -67,7 +67,7 @@ class Windows:
         return cls(p, t, partial(_filter_axes, matrices), partial(_back, matrices))
 
 
-def _scale(p, t, parent, is_last):
+def _compare_bands(p, t, parent, is_last):
     """Return the weighted similarity of a band, and the derivative with respect to the band of the prediction."""
     windows = Windows.of_filter(p, t, _window)
     mean_p, mean_t = windows.mean_p, windows.mean_t
@@ -81,7 +81,7 @@ def _scale(p, t, parent, is_last):
         by_light = 2 * (mean_t - light * mean_p) / light_scale
         weight, pulled_back = np.ones_like(structure), None
     else:
-        weight, pulled_back = _information(p, t, parent)
+        weight, pulled_back = _compute_information(p, t, parent)
         border = (WINDOW - 1) // 2
         weight = weight[border:-border, border:-border]
     total = max(float(weight.sum()), np.finfo(float).tiny)
@@ -95,7 +95,7 @@ def _scale(p, t, parent, is_last):
     return value, gradient
 
 
-def _information(p, t, parent):
+def _compute_information(p, t, parent):
     r"""Return the information of each pixel of a band, and a function that propagates derivatives back.
 
     The information is :math:`\sum_j \log_2 (1 + \cdot)`.

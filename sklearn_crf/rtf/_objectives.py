@@ -84,7 +84,7 @@ class Adjoint(NamedTuple):
     """Solution of the second linear system that the derivative of a prediction loss requires."""
 
     x: np.ndarray  # (N, D)
-    scale: float  # factor by which the solution x must be multiplied
+    scale: float  # number by which the solution x must be multiplied
     converged: bool
 
 
@@ -114,7 +114,7 @@ class PredictionLoss:
     weighted_loss: Any = None
     # Unit of the loss, which grows like the loss if the user's values are multiplied by a constant
     unit: float = 1.0
-    # Factor that converts the loss to the units of the user
+    # Number by which the loss is multiplied to convert it to the units of the user
     reported: float = 1.0
     # Strength of a penalty on predictions, by which half the squared prediction of each pixel is multiplied
     ridge: float = 0.0

@@ -234,7 +234,7 @@ class RegressionTreePotentials:
         return coef
 
     def grown(self, coef, parents, n_leaves):
-        """Return potentials with more leaves, and parameters in which new leaves copy those of their parents."""
+        """Return potentials with more leaves, and parameters in which new leaves copy their parents' parameters."""
         potentials = RegressionTreePotentials(self.types, n_leaves, self.whitening, self.n_values)
         grown = np.empty(potentials.n_coef)
         for old, new, parent in zip(self.unpack(coef), potentials.unpack(grown), parents, strict=True):
@@ -243,7 +243,7 @@ class RegressionTreePotentials:
         return potentials, grown
 
     def project(self, coef, bounds):
-        """Project parameters to the nearest feasible ones: eigenvalues of precisions and slopes lie within bounds.
+        """Project parameters to the nearest parameters whose precisions and slopes have eigenvalues within bounds.
 
         Eigenvalues of precisions lie between both bounds, and eigenvalues of slopes between 0 and the upper bound.
         """
@@ -297,7 +297,7 @@ class _PackedParameters:
         self.potentials, self.dtype = potentials, dtype
         self.parts = potentials.unpack(coef)
         self.weights = [
-            _times(part.weight, white).astype(dtype) for part, white in zip(self.parts, potentials.packed, strict=True)
+            _apply(part.weight, white).astype(dtype) for part, white in zip(self.parts, potentials.packed, strict=True)
         ]
         self.precisions = [part.precision.astype(dtype) for part in self.parts]
 
@@ -335,7 +335,7 @@ class _PackedParameters:
         return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), np.concatenate(edge_types), more)
 
 
-def _times(weight, matrix):
+def _apply(weight, matrix):
     """Multiply linear models (L, m, B) by a matrix, in one product."""
     return (weight.reshape(-1, weight.shape[2]) @ matrix).reshape(*weight.shape[:2], -1)
 
@@ -373,7 +373,7 @@ class _GradientSums:
         """Return the sum."""
         # returns (n_coef,)
         for part, white, own in zip(self.parts, self.potentials.packed, self.of_weights, strict=True):
-            part.weight[:] = _times(own, white.T)
+            part.weight[:] = _apply(own, white.T)
         return self.gradient
 
 

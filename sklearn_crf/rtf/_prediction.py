@@ -384,7 +384,7 @@ class TiledField(NamedTuple):
 
 
 class TiledTask(NamedTuple):
-    """Everything that is needed to predict the tiles of an image."""
+    """Solver, fitted attributes and functions with which the tiles of an image are predicted."""
 
     name: str  # name of the estimator, for messages
     fitted: Mapping  # fitted attributes of the estimator

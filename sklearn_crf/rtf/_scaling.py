@@ -124,7 +124,7 @@ class LeafScaling:
         sums = risk.total(_sum_squares, seeds)
         for white, (squares, weight) in zip(risk.potentials.whitening, sums, strict=True):
             try:
-                self.factor.append(np.linalg.cholesky(_moments(squares, weight, white)))
+                self.factor.append(np.linalg.cholesky(_compute_leaf_moments(squares, weight, white)))
             except np.linalg.LinAlgError as error:
                 raise ValueError(
                     "X has a channel that is so far from 0, relative to its spread, that sums lose precision: "
@@ -157,7 +157,7 @@ class LeafScaling:
         return out
 
 
-def _moments(squares, weight, white):
+def _compute_leaf_moments(squares, weight, white):
     """Return the second moments (L, B, B) of the whitened inputs in each leaf, from sums over its factors."""
     # squares: (L, n_inputs, n_inputs); weight: (L,)
     empty = weight == 0

@@ -274,7 +274,7 @@ def _sum_square_differences(shard, asked):
 _NO_IMAGES = TrainingData([], [], [], None)
 
 
-def _data(shard, request):
+def _load(shard, request):
     """Return the images of a shard for a round."""
     kept = shard.memory if request.cuts is not None else shard.cache
     key, data = kept.get(("data", request.key_of_rounds), (None, None))
@@ -327,7 +327,7 @@ class ShardedData:
 
 def _apply_to_data(shard, asked):
     request, function, arguments = asked
-    data = _data(shard, request)
+    data = _load(shard, request)
     with shard.named_in_errors(), limit_blas_threads():
         return function(data, shard.number, *arguments)
 
@@ -349,7 +349,7 @@ class _FieldOfShard:
     """Mean loss, over the images of one shard, of a field whose trees may grow."""
 
     def __init__(self, request, objective, whole, shard):
-        self.data, self.objective, self.n_jobs = _data(shard, request), objective, request.choose_shard_threads(shard)
+        self.data, self.objective, self.n_jobs = _load(shard, request), objective, request.choose_shard_threads(shard)
         # The loss of a table in one shard is a mean over its rows; the total is a mean over the rows of all shards.
         n_rows = len(self.data.targets[0]) if request.is_table else 1
         self.whole = Whole(whole.n_images, whole.weight / n_rows, shard.number)

@@ -301,10 +301,10 @@ def train(data, plan, callbacks):
         validation = of_held_out(0)
     # Continue the numbering of rounds in a warm start, so that its rounds draw new parts and a new corruption.
     first = max(int(RegressionTree(**tree).depth) for tree in plan.former["trees_"]) + 1 if plan.former else 0
-    types, channels = _types(plan, bank, rounds(first))
+    types, channels = _build_types(plan, bank, rounds(first))
     with limit_blas_threads():
         whitening = compute_type_whitening(rounds(first), types, rng, plan.n_jobs)
-    start = _start(plan, types, whitening, rounds, first, rng)
+    start = _build_start(plan, types, whitening, rounds, first, rng)
     depth = plan.choose_depth(start.potentials.n_coef_of_leaves)
     depths = plan.choose_type_depths(depth)
     attributes = _collect_known_attributes(plan, data.encoded, inputs[0].shape[-1], bank, types, channels)
@@ -361,7 +361,7 @@ def _choose_sampling(plan):
     return partial(_rounds.sample_variables, max_samples=plan.solver.max_samples, margin=margin)
 
 
-def _types(plan, bank, data):
+def _build_types(plan, bank, data):
     """Return the factor types, and the channels used by the linear models of pairs."""
     n_channels = next(n for n in data.parts(_count_channels) if n is not None)
     pairwise = plan.window.pairwise_channels
@@ -380,7 +380,7 @@ def _types(plan, bank, data):
     return types, range(n_channels) if channels is None else channels
 
 
-def _start(plan, types, whitening, rounds, first, rng):
+def _build_start(plan, types, whitening, rounds, first, rng):
     """Return the initial field: the last fit's field for a warm start, else trees with one leaf per node type."""
     differences = rounds.compute_mean_square_differences(types) if plan.is_observed else None
     former, n_values, bounds = plan.former, len(plan.common.mean), plan.bounds

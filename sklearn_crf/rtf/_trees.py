@@ -60,7 +60,7 @@ class FactorTemplate(NamedTuple):
     @lru_cache(maxsize=1024)  # noqa: B019
     def rows(self, shape):
         """Return the location of the factors on a plane (H, W) or a volume (D, H, W)."""
-        first, height = _region(self.offset, shape)[0], shape[-2]
+        first, height = _select_pairs(self.offset, shape)[0], shape[-2]
         rows = np.arange(first[-2].start, first[-2].stop, dtype=np.int32)
         if len(shape) == 3:
             above = height * np.arange(first[0].start, first[0].stop, dtype=np.int32)
@@ -82,7 +82,7 @@ class FactorTemplate(NamedTuple):
 
     def ends(self, shape):
         """Return slices that select the first pixels of the factors and, for pairs, the second pixels."""
-        return _region(self.offset, shape)[: 1 + self.paired]
+        return _select_pairs(self.offset, shape)[: 1 + self.paired]
 
     def n_inputs(self, n_channels):
         """Return the number of inputs of a linear model: a constant, plus the channels of each pixel of the factor."""
@@ -114,7 +114,7 @@ class FactorTemplate(NamedTuple):
         factor_inputs(as_plane(features), self.paired, *self.rows(features.shape[:-1]), own, place, scale, out)
 
 
-def _region(offset, shape):
+def _select_pairs(offset, shape):
     """Return slices along each axis that select the first pixels of pairs, and slices for the second pixels."""
     first, second = [], []
     for step, length in zip(offset[3 - len(shape) :], shape, strict=True):
@@ -320,7 +320,7 @@ def find_best_split(terms, responses, criterion, *, n_thresholds, min_samples, r
     def of_tests(start, stop):
         seen, own = responses[start:stop], slice(start, stop)
         seen = seen if members is None else np.take(seen, members, axis=1)
-        thresholds[own] = _quantiles(seen[:, ranked], terms[ranked, 0], n_thresholds)
+        thresholds[own] = _compute_quantiles(seen[:, ranked], terms[ranked, 0], n_thresholds)
         add_to_bins(terms, seen, thresholds[own], sums[own])
 
     run(of_tests, len(responses), smallest_range=max(1, tuned.RESPONSES_OF_THREAD // len(terms)))
@@ -341,7 +341,7 @@ def find_best_split(terms, responses, criterion, *, n_thresholds, min_samples, r
     return LeafSplit(int(test), float(thresholds[test, k]), float(gain[best]))
 
 
-def _quantiles(responses, weight, n_thresholds):
+def _compute_quantiles(responses, weight, n_thresholds):
     """Return weighted quantiles (T, n_thresholds) of the responses to each test, at k / (n_thresholds + 1)."""
     n = responses.shape[1]
     steps = np.arange(1, n_thresholds + 1)

@@ -102,7 +102,7 @@ PIXELS_TO_CHECK, CLEARLY_WORSE = 10_000, 1.1
 PIXELS_OF_STACK = 8192
 
 # Number of partial sums of gradients, independent of the number of threads. More sums balance threads better, but each
-# needs the memory of a gradient; the third constant limits the numbers in all of them.
+# needs the memory of a gradient; NUMBERS_OF_GROUPS limits the numbers in all of them.
 LEAST_GROUPS, MOST_GROUPS, NUMBERS_OF_GROUPS = 16, 64, 2**20
 
 # Maximum number of values of a field whose covariance is computed by factorisation. The inverse then takes 130
@@ -148,10 +148,10 @@ OVERSHOOT = 64
 VALUES_OF_CHANNEL, LEAST_VALUES_OF_IMAGE = 2**14, 64
 
 # Limits for images in predict, as multiples of the width of the range in fit. An image is rejected if nearly all its
-# values lie outside the range by more than the first multiple, or half of them by more than the second. An image has
-# another scale if nearly all values are closer to 0 than the first fraction. Stricter limits would reject dark and
-# bright images. Up to the second fraction there is a warning: very dark images have the values of images in another
-# scale.
+# values lie outside the range by more than the first of WIDTHS_OUTSIDE, or half of them by more than the second. An
+# image has another scale if nearly all values are closer to 0 than the fraction SHARE_OF_RANGE of the width. Stricter
+# limits would reject dark and bright images. Up to SHARE_OF_DARK there is a warning: very dark images have the
+# values of images in another scale.
 WIDTHS_OUTSIDE, SHARE_OF_RANGE, SHARE_OF_DARK, QUANTILE_OF_RANGE = (1, 4), 0.01, 0.05, 0.95
 
 # Ratio of an image's estimated noise to the training level above which a field for one level warns. Estimates are wrong
@@ -159,7 +159,7 @@ WIDTHS_OUTSIDE, SHARE_OF_RANGE, SHARE_OF_DARK, QUANTILE_OF_RANGE = (1, 4), 0.01,
 FAR_FROM_TRAINED = 2.0
 
 # Level of a channel, as a multiple of its spread, above which it is centred: the level would use more than a quarter of
-# the 24 binary digits of float32. If the channel must not be centred, a level above the second number is an error.
+# the 24 binary digits of float32. If the channel must not be centred, a level above LEVEL_LOST is an error.
 LARGEST_LEVEL, LEVEL_LOST = 2.0**6, 2.0**20
 
 # A channel keeps its unit if its typical values lie within this many binary digits of 1. Fourth powers, and their sums,

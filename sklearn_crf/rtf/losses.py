@@ -162,7 +162,7 @@ def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8)
     # Structure is invariant to a common shift, and variances lose fewer digits if means are small.
     shift = target.mean()
     windows = Windows(
-        prediction - shift, target - shift, partial(_means, window=window), partial(_spread, window=window)
+        prediction - shift, target - shift, partial(_average, window=window), partial(_distribute, window=window)
     )
     light_p, light_t = windows.mean_p + shift, windows.mean_t + shift
     light_scale = light_p**2 + light_t**2 + c1
@@ -419,7 +419,7 @@ def compute_loss_unit(loss: Any, scale: float, data_range: float) -> float:
     return scale**2 / np.hypot(scale, _SMOOTHING * data_range) if loss == "mae" else 1.0
 
 
-def _means(image, window):
+def _average(image, window):
     """Return the mean of each window inside the image, (H - window + 1, W - window + 1, ...)."""
     for axis in (0, 1):
         sums = np.cumsum(np.insert(image, 0, 0.0, axis=axis), axis=axis)
@@ -428,10 +428,10 @@ def _means(image, window):
     return image / window**2
 
 
-def _spread(values, window):
-    """Return the adjoint of :func:`_means`, which distributes each window's value over its pixels."""
+def _distribute(values, window):
+    """Return the adjoint of :func:`_average`, which distributes each window's value over its pixels."""
     padding = [(window - 1, window - 1)] * 2 + [(0, 0)] * (values.ndim - 2)
-    return _means(np.pad(values, padding), window)
+    return _average(np.pad(values, padding), window)
 
 
 def _require_windows(prediction, window):

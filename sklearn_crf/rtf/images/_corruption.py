@@ -332,7 +332,7 @@ def warn_of_other_noise(corruption, X):
     """Warn if the noise of an image is far from the single level that a field was trained for."""
     trained = get_single_level(corruption)
     for x in X[: tuned.IMAGES_TRIED] if trained is not None else ():
-        level = _noise_of(x)
+        level = _estimate_noise(x)
         if not 1 / tuned.FAR_FROM_TRAINED <= level / trained <= tuned.FAR_FROM_TRAINED and np.ptp(x):
             warn_caller(
                 f"X has an image with noise of a standard deviation near {level:.3g}, but the field was trained for "
@@ -341,7 +341,7 @@ def warn_of_other_noise(corruption, X):
             return
 
 
-def _noise_of(x):
+def _estimate_noise(x):
     """Estimate the noise level of an image from its smoothest square blocks, where little detail looks like noise."""
     # x: (H, W), (H, W, C) or (D, H, W, C)
     x = np.asarray(x, dtype=np.float64)
@@ -360,7 +360,7 @@ def _noise_of(x):
 def choose_noise_levels(noise, X, least):
     """Return the noise level of each image, given or estimated, at least ``least``."""
     if isinstance(noise, str) and noise == "auto":
-        return [max(_noise_of(x), least) for x in X]
+        return [max(_estimate_noise(x), least) for x in X]
     levels = np.asarray(noise)
     if levels.dtype.kind not in "iuf" or levels.shape not in ((), (len(X),)) or not np.all(levels > 0):
         raise ValueError(f"noise must be 'auto', a positive number or one for each of {len(X)} images, got {noise!r}.")

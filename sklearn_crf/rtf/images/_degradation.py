@@ -36,7 +36,7 @@ class Degradation(Options):
 
     @property
     def gain(self) -> float:
-        """Factor by which the degradation multiplies constant images, away from the border."""
+        """Number by which the degradation multiplies constant images, away from the border."""
         return 1.0
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
