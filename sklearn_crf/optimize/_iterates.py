@@ -92,7 +92,7 @@ class BestPoint:
         self._value = np.inf
 
     def visit(self, x, risk):
-        """Return whether a point is the best so far, given the value of P without its penalty at the point."""
+        """Record a point and return whether it is the best so far; ``risk`` is P without its penalty at the point."""
         value, upper = risk if isinstance(risk, tuple) else (risk, risk)
         penalty = 0.5 * float(x @ x)
         value, upper = penalty + value, penalty + upper

@@ -216,12 +216,12 @@ def _remember(pairs, x, gradient, new_x, new_gradient):
     with np.errstate(over="ignore", invalid="ignore"):
         np.subtract(new_x, x, out=s, casting="same_kind")
         np.subtract(new_gradient, gradient, out=y, casting="same_kind")
-        curvature, square = _product(s, y), _product(y, y)
+        curvature, square = _compute_dot(s, y), _compute_dot(y, y)
     if np.finfo(float).eps * square < curvature < np.inf:
         pairs.append((s, y, curvature))
 
 
-def _product(a, b):
+def _compute_dot(a, b):
     """Return the scalar product of two vectors in double precision."""
     return sum(float(a[part].astype(np.float64) @ b[part]) for part in _parts(a))
 

@@ -12,6 +12,6 @@ SHARE_LEFT = 0.01
 # MOST_FALL: largest average decrease per iteration in the last iterations, relative to the value.
 # MOST_SLOPE: largest entry of the gradient, relative to the value.
 # In 1,728 fits, the objective could decrease by at most 0.4 % after the criteria were met.
-# If the tolerance is tight, a larger first number or smaller other numbers need more iterations.
+# If the tolerance is tight, a larger LAST_SHARE or a smaller MOST_FALL or MOST_SLOPE needs more iterations.
 # The chosen numbers increase the number of iterations by 1 %.
 LAST_SHARE, MOST_FALL, MOST_SLOPE = 0.25, 0.001, 0.003

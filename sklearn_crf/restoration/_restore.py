@@ -182,7 +182,7 @@ class _Task(NamedTuple):
         return cls(noise, bool(jpeg), kernel, scale, quality, n_jobs)
 
     def planes(self, planes: list, levels: Any) -> list:
-        """Restore planes (H, W) in the range of bytes, for noise of "auto" or a level or unit for each plane."""
+        """Restore planes (H, W) in the range of bytes, given "auto" or the noise level (or unit) of each plane."""
         if self.jpeg:
             return restore_planes(load_trained_field(f"jpeg_{self.quality}", self.n_jobs), planes, levels)
         if self.kernel is None and self.scale == 1:
@@ -263,7 +263,7 @@ class _Photo(NamedTuple):
 
     @property
     def unit(self) -> float:
-        """Factor from units of the image to the range of bytes."""
+        """Number by which values of the image are multiplied to lie in the range of bytes."""
         return BYTES[1] / (self.ends[1] - self.ends[0])
 
     @property
