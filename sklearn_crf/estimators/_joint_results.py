@@ -118,7 +118,7 @@ def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_thread
     for number, (own, (a, b)) in enumerate(zip(spans, pairwise(batch.node_ptr), strict=True)):
         # The number of edges of a chain is the number of its nodes minus one.
         chain = nodes[a:b], edges[a - number : b - number - 1]
-        of_chain = ((*span, _probability(*chain, kinds == span[0], goes_on, *span[1:])) for span in own)
+        of_chain = ((*span, _compute_entity_probability(*chain, kinds == span[0], goes_on, *span[1:])) for span in own)
         found.append([EntityProbability(*each) for each in of_chain])
     return found
 
@@ -126,7 +126,7 @@ def entity_probabilities(batch, model, kinds, goes_on, spans: Sequence, n_thread
 def _weigh_entities_by_runs(
     batch: Batch, model: SegmentModel, kinds: np.ndarray, goes_on: np.ndarray, spans: Sequence, n_threads: int
 ) -> list[list]:
-    """Return the result of :func:`entity_probabilities` for segments, as the share of the allowed labelings in Z."""
+    """Return the result of :func:`entity_probabilities` for segments: Z of labelings with the entity, divided by Z."""
     terms = SegmentInference().marginals(model, n_threads=n_threads).log_z_terms
     tables, found = expand_edge_tables(model.pairwise).tables, list[list]()
     for number, (own, (a, b)) in enumerate(zip(spans, pairwise(batch.node_ptr.tolist()), strict=True)):
@@ -148,7 +148,7 @@ def _weigh_entities_by_runs(
     return found
 
 
-def _probability(nodes, edges, is_kind, goes_on, start, stop):
+def _compute_entity_probability(nodes, edges, is_kind, goes_on, start, stop):
     """Compute the probability of one entity from the marginals of the nodes and edges of its chain."""
     weight = (edges[start - 1] * ~goes_on).sum(axis=0) if start else nodes[start]
     weight = weight * is_kind

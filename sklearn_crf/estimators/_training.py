@@ -279,7 +279,7 @@ def split_examples(X, y, weights, learning, random_state):
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
     weight = validate_sample_weight(weights[0], n_examples)
     # Hashes of 16 bytes, which are the same for copies of an example
-    keys = [_hash(number, *parts) for number, parts in enumerate(zip(_listed(X), _listed(y), strict=True))]
+    keys = [_hash(number, *parts) for number, parts in enumerate(zip(_iterate(X), _iterate(y), strict=True))]
     first = first_of_equal(np.array(keys, dtype="V16"))
     counted = np.unique(first if weight is None else first[weight > 0])
     n_counted = len(counted)
@@ -301,7 +301,7 @@ def split_examples(X, y, weights, learning, random_state):
     return take_examples(X, kept), take_examples(y, kept), weights, part
 
 
-def _listed(values: Any) -> Any:
+def _iterate(values: Any) -> Any:
     """Convert examples to an iterable of objects that are quick to pickle."""
     if sp.issparse(values):
         rows = convert_to_csr(values, "X")

@@ -330,14 +330,14 @@ def _build_pairwise_potentials(layout, encoded, classes, batches):
     else:
         pairs = FeaturePairs.all(n_features, 1 if n_classes == 2 else n_classes)
     if encoded.has_sparse_edges:
-        edge_pairs = _edge_pairs(layout, batches, options["n_edge_features"] * options["n_edge_types"])
+        edge_pairs = _list_edge_pairs(layout, batches, options["n_edge_features"] * options["n_edge_types"])
         return SparseEdgePotentials(pairs, edge_pairs, encoded.n_features, n_classes, form, **options)
     if layout.seen_tables:
         form = form.restricted(_mask_seen_pairs(batches, n_classes))
     return SparsePotentials(pairs, encoded.n_features, n_classes, form, **options)
 
 
-def _edge_pairs(layout, batches, n_features):
+def _list_edge_pairs(layout, batches, n_features):
     """Return the pairs of a sparse edge feature and an index of a table weight for which there is a weight."""
     if not layout.seen_only_on_edges:
         return FeaturePairs.all(n_features, layout.form.n_weights)

@@ -16,8 +16,8 @@ _ROUNDING = 1e-10
 # Maximum number of trial steps. If there are more weights than trial steps, the weights are tried in groups.
 _MOST_TRIALS = 64
 
-# A curvature above the first number, relative to the bulk of features, is caused by outliers.
-# The second number is the least ratio of two curvatures at which one weight can be traded against another.
+# A curvature above _MOST_CURVED, relative to the bulk of features, is caused by outliers.
+# _COUPLED is the least ratio of two curvatures at which one weight can be traded against another.
 # With a smaller ratio, the second weight would have to move too far.
 _MOST_CURVED, _COUPLED = 10.0, 0.1
 
@@ -62,7 +62,7 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
         steep &= among
     left = np.zeros(len(x), dtype=bool)
     outlying, usual = np.flatnonzero(steep & (tails > 1)), np.flatnonzero(steep & (tails == 1))
-    groups = _groups(outlying, _MOST_TRIALS) + _groups(usual, 1)
+    groups = _divide_into_groups(outlying, _MOST_TRIALS) + _divide_into_groups(usual, 1)
     value = problem.value(x)
     decrease = max(tol, _ROUNDING * abs(value))
     for group in groups:
@@ -90,7 +90,7 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
     return left
 
 
-def _groups(weights, n_most):
+def _divide_into_groups(weights, n_most):
     """Divide the weights into groups: one group for each weight, or `n_most` groups if there are more weights."""
     return np.array_split(weights, min(len(weights), n_most)) if len(weights) else []
 

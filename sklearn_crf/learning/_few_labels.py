@@ -103,7 +103,7 @@ def _coarsen_batch(batch, length, power):
     block = np.ravel_multi_index(places, shape).ravel()
     blocks = lattice(shape, graph.offsets)
     example = make_trusted_example(
-        _means(batch.example.node_features, block, blocks.n_nodes),
+        _average_groups(batch.example.node_features, block, blocks.n_nodes),
         blocks,
         **_coarsen_edges(batch.example, block, blocks, length**power),
     )
@@ -131,7 +131,7 @@ def _coarsen_edges(example, block, blocks, divisor):
     first = np.zeros(blocks.n_edges, dtype=np.intp)
     first[joined[::-1]] = np.flatnonzero(crossing)[::-1]
     return {
-        "edge_features": _means(features[crossing], joined, blocks.n_edges) / features.dtype.type(divisor),
+        "edge_features": _average_groups(features[crossing], joined, blocks.n_edges) / features.dtype.type(divisor),
         "edge_type": None if types is None else types[first],
     }
 
@@ -144,7 +144,7 @@ def _find_commonest_labels(labels, group, n_groups):
     return np.where(votes.any(axis=1), np.argmax(votes, axis=1), -1).astype(np.int32)
 
 
-def _means(values, group, n_groups):
+def _average_groups(values, group, n_groups):
     """Return the mean of the rows of each group."""
     n_rows = len(values)
     sums = sp.csr_matrix((np.ones(n_rows), (group, np.arange(n_rows))), shape=(n_groups, n_rows)) @ values

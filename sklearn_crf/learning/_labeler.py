@@ -62,7 +62,7 @@ class Labeler:
         return None if labels and not self.by_marginals else self.able("marginals")
 
     def columns(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
-        """Return the label columns of the nodes of each batch, by a vote of one or several weight vectors."""
+        """Return the class indices of the nodes of each batch, by a vote of one or several weight vectors."""
         if self.by_marginals:
             return self._label_by_marginals(batches, potentials, voters)
         chosen = self.decoding.inference

@@ -116,7 +116,7 @@ class ChainLabels:
         with limit_blas_threads():
             predict_chains(
                 fields,
-                _blocks(pointers, starts, n_classes),
+                _list_blocks(pointers, starts, n_classes),
                 *self._gather_feature_weights(dtype),
                 self._weights.intercept[0] if potentials.fit_intercept else np.zeros(potentials.n_columns),
                 np.zeros((0, n_classes)) if ends is None else np.where(ends, -np.inf, 0.0),
@@ -156,7 +156,7 @@ def _are_alike(features):
     return None not in features and len({(each.dtype, each.is_dense) for each in features}) == 1
 
 
-def _blocks(pointers, starts, n_classes):
+def _list_blocks(pointers, starts, n_classes):
     """Return the batch, range of chains and first node of each block; a block is the unit of work of a thread."""
     blocks = []
     for batch, (ptr, cuts) in enumerate(zip(pointers, compute_block_starts(pointers, n_classes), strict=True)):

@@ -360,7 +360,7 @@ class _TreesByTurns(Solver):
 
 @options
 class JointRelaxation(OneProblem):
-    """Learning by the relaxation as one problem over weights and shares of scores, without an inner problem.
+    """Learning by the relaxation as one problem over weights and divisions of scores, without an inner problem.
 
     Source: Jancsary 2012, CRF recipe 4. ``max_iter`` and ``tol`` are limits of the marginals at prediction.
 

@@ -1,4 +1,4 @@
-"""Max-margin learning by shares of the scores among parts, which are an inner problem or learned with the weights."""
+"""Max-margin learning with scores divided among parts, by an inner problem or together with the weights."""
 
 from numbers import Real
 from typing import Any, ClassVar
@@ -65,7 +65,7 @@ class ReparameterizedMargin(SmoothedMargin):
 
 @options
 class JointMargin(SmoothedMargin):
-    r"""Max-margin learning as one problem over weights and shares of scores, without an inner problem.
+    r"""Max-margin learning as one problem over weights and divisions of scores among parts, without an inner problem.
 
     Source: Jancsary 2012, M3N recipe 4. With ``temperature=0`` the losses are maxima and not smooth. The bundle method
     then minimises

@@ -14,7 +14,7 @@ from sklearn_crf.optimize import minimize_lbfgs
 
 
 class _SmoothProblem:
-    r"""Penalised risk as a function of one vector: the weights, and then shares of scores, which have no penalty.
+    r"""Penalised risk as a function of one vector: the weights, followed by unpenalised shares of scores.
 
     .. math:: P(x, \lambda) = \tfrac12 \lVert x \rVert^2 + C R(\mathrm{scale} \cdot x, \lambda)
     """
@@ -171,7 +171,7 @@ def _compute_largest_entropy(risk, entropy):
 
 
 def _compute_node_entropy_weights(batch, entropy):
-    """Return the factor of each node's entropy in an upper bound on the total entropy.
+    """Return the weight of each node's entropy in an upper bound on the total entropy.
 
     The entropy of an edge or factor is at most the sum of the entropies of its nodes.
     """

@@ -57,7 +57,7 @@ def set_node_weights(weights, batches):
 
 def cost_matrix(cost, class_weight, labels):
     """Return the cost of every state of a node given its true class."""
-    # class_weight: (K,), factors of the true classes, or None; returns (K, K) float64, the costs
+    # class_weight: (K,), multipliers of the costs of the true classes, or None; returns (K, K) float64, the costs
     # cost: "hamming", "weighted" or (K, K), ``cost[a, b]`` of predicting class a if the true class is b
     n_classes = len(labels.classes_)
     matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _check_cost(cost, n_classes)
@@ -197,7 +197,7 @@ def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None
 
 
 def compute_penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
-    """Return the penalty factor of each weight: 0 for intercepts, 1 for node weights, C / edge_C for other weights."""
+    """Return the penalty coefficient of each weight: 0 for intercepts, 1 for nodes, C / edge_C for other weights."""
     # returns (n_coef,) float64
     factors = potentials.penalty
     if edge_C is not None:
@@ -245,7 +245,7 @@ class PenalisedRisk:
 
     @property
     def penalty(self):
-        """Factor lambda of each weight in the penalty, an array (n_coef,)."""
+        """Coefficient lambda of each weight in the penalty, an array (n_coef,)."""
         return self._penalty.astype(np.float64)
 
     @property
@@ -259,7 +259,7 @@ class PenalisedRisk:
 
     @property
     def l1(self):
-        """Factor of each weight in the L1 penalty of f, or the number 0 without an L1 penalty."""
+        """Coefficient of each weight in the L1 penalty of f, or the number 0 without an L1 penalty."""
         if not self.l1_ratio:
             return 0.0
         # The penalty factors apply to squared weights. Their square roots apply to absolute weights.
