@@ -188,7 +188,7 @@ def keep_tasks_in_process():
         _current.is_in_fit = around
 
 
-def _share(function, n_items, n_threads):
+def _run_shared_items(function, n_items, n_threads):
     """Compute ``[function(i) for i in range(n_items)]`` in this thread and its helpers.
 
     This thread does not wait for helpers to wake up. If waking takes longer than the work, this thread does all work.
@@ -247,7 +247,7 @@ def map_tasks(function, tasks, n_jobs=None):
     if outer == 1:
         return list(_map_with_checkpoints(partial(function, n_threads=inner), tasks))
     # Do not use Parallel of scikit-learn, which resets the warning filters in every task and may leave them empty.
-    return _share(lambda i: function(tasks[i], n_threads=inner), len(tasks), n_threads)
+    return _run_shared_items(lambda i: function(tasks[i], n_threads=inner), len(tasks), n_threads)
 
 
 def map_coarse(function, tasks, n_jobs=None, ended=None):
@@ -350,7 +350,7 @@ def _run_shared(n_threads, kernel, n_items, smallest_range=_SMALLEST_RANGE):
         kernel(0, n_items)
         return
     bounds = [n_items * k // n_ranges for k in range(n_ranges + 1)]
-    _share(lambda k: kernel(bounds[k], bounds[k + 1]), n_ranges, n_threads)
+    _run_shared_items(lambda k: kernel(bounds[k], bounds[k + 1]), n_ranges, n_threads)
 
 
 def split_into_ranges(n_items, n_ranges=16):
@@ -435,7 +435,7 @@ def make_ordered_map(n_threads):
     def mapped(function, items):
         if len(items) < 2:
             return _map_with_checkpoints(function, items)
-        return iter(_share(lambda i: function(items[i]), len(items), n_threads))
+        return iter(_run_shared_items(lambda i: function(items[i]), len(items), n_threads))
 
     return mapped
 

@@ -208,7 +208,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         field = _make_default_field() if self.estimator is None else clone(self.estimator)
         field.set_params(classes=[0, 1])  # needed if all labels in Y are equal
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
-        self.estimator_ = field.fit(_examples(X, graph), Y, **options)
+        self.estimator_ = field.fit(_build_row_examples(X, graph), Y, **options)
         self.edges_ = np.array(graph.edges)
         self.classes_ = np.arange(n_labels)
         self.values_ = values
@@ -235,7 +235,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Zeros and ones, or the two values of the training labels.
         """
         examples, known = self._build_prediction_examples(X, evidence)
-        labels = _join(self.estimator_.predict(examples, known, inference=inference))
+        labels = _concatenate_predictions(self.estimator_.predict(examples, known, inference=inference))
         labels = labels.reshape(-1, len(self.classes_))
         if self.values_.dtype == labels.dtype and np.array_equal(self.values_, [0, 1]):
             return labels
@@ -263,7 +263,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             :class:`~sklearn.multioutput.ClassifierChain`.
         """
         examples, known = self._build_prediction_examples(X, evidence)
-        found = _join(self.estimator_.predict_proba(examples, known, inference=inference))
+        found = _concatenate_predictions(self.estimator_.predict_proba(examples, known, inference=inference))
         return found[..., 1].reshape(-1, len(self.classes_))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
@@ -282,7 +282,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         -------
         float
         """
-        predicted, Y = self.predict(X), _table(y)
+        predicted, Y = self.predict(X), _convert_to_table(y)
         if Y.shape != predicted.shape:
             raise ValueError(
                 f"y must have shape {predicted.shape}, for the rows of X and the labels of fit, got {Y.shape}."
@@ -325,7 +325,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _build_fitted_examples(self, X):
         check_is_fitted(self)
-        return _examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
+        return _build_row_examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
     def _build_prediction_examples(self, X, evidence):
         """Build examples that contain one or more rows each; return the examples and their known labels or None."""
@@ -351,7 +351,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return hide_type_in_halving(tags)
 
 
-def _table(y):
+def _convert_to_table(y):
     """Convert y to an array (n_samples, n_labels)."""
     if y is None:
         raise ValueError("MultiLabelField requires y to be passed, but the target y is None.")
@@ -372,7 +372,7 @@ def _table(y):
 
 def _encode_indicator(y):
     """Return the two values in y in ascending order, and an int32 table in which 1 stands for the larger value."""
-    y = _table(y)
+    y = _convert_to_table(y)
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         check_classification_targets(y)
     values = different(y.reshape(-1))
@@ -398,11 +398,11 @@ def _edges(structure, Y, weight):
         ) from error
 
 
-def _examples(X, graph):
+def _build_row_examples(X, graph):
     """Build an example for each row, in which every node (label) has the features of the row."""
     if not sp.issparse(X):
         return RowFields(X, graph)
-    types = _types_of(graph, 1, X.dtype)
+    types = _build_types(graph, 1, X.dtype)
     rows = (sp.vstack([X[i : i + 1]] * graph.n_nodes, format="csr") for i in range(X.shape[0]))
     return [Example(x, graph, **types) for x in rows]
 
@@ -410,15 +410,15 @@ def _examples(X, graph):
 def _build_joined_examples(X, graph):
     """Build examples from rows; if rows are sparse and the graph has no cycle, each example contains many rows."""
     if not (sp.issparse(X) and graph.is_forest):
-        return _examples(X, graph)
+        return _build_row_examples(X, graph)
     n_labels, examples = graph.n_nodes, []
     n_together = max(1, _NODES_TOGETHER // n_labels)
-    union, types = graph, _types_of(graph, 1, X.dtype)
+    union, types = graph, _build_types(graph, 1, X.dtype)
     for start in range(0, X.shape[0], n_together):
         rows = np.repeat(np.arange(start, min(start + n_together, X.shape[0])), n_labels)
         if union.n_nodes != len(rows):
             n_rows = len(rows) // n_labels
-            union, types = build_disjoint_union([graph] * n_rows), _types_of(graph, n_rows, X.dtype)
+            union, types = build_disjoint_union([graph] * n_rows), _build_types(graph, n_rows, X.dtype)
         examples.append(Example(X[rows], union, **types))
     return examples
 
@@ -426,7 +426,7 @@ def _build_joined_examples(X, graph):
 _NODES_TOGETHER = 4096
 
 
-def _types_of(graph, n_rows, dtype):
+def _build_types(graph, n_rows, dtype):
     """Return types and edge features for ``n_rows`` copies of a graph in which all nodes and edges have own weights."""
     return {
         "node_type": np.tile(np.arange(graph.n_nodes), n_rows),
@@ -435,6 +435,6 @@ def _types_of(graph, n_rows, dtype):
     }
 
 
-def _join(predicted):
+def _concatenate_predictions(predicted):
     """Concatenate predictions to one array for all rows, if there are several arrays."""
     return np.concatenate(predicted) if predicted.dtype == object else predicted
