@@ -81,8 +81,8 @@ for name, parameters in contenders.items():
     right.append(100 * fitted.score(X_test, y_test))
     gaps.append(fitted.duality_gap_)
     print(
-        f"{name:18s} believed {believed[-1]:7.2f}  true {true[-1]:.2f}  "
-        f"gap {gaps[-1]:.3g}  right {right[-1]:.1f} %"
+        f"{name:18s} computed {believed[-1]:7.2f}  true {true[-1]:.2f}  "
+        f"gap {gaps[-1]:.3g}  correct {right[-1]:.1f} %"
     )
 
 # %%
@@ -95,14 +95,14 @@ for name, parameters in contenders.items():
 # objective, so its value is a valid upper bound.
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 place = np.arange(len(contenders))
-axes[0].bar(place - 0.2, believed, 0.4, label="believed")
+axes[0].bar(place - 0.2, believed, 0.4, label="computed")
 axes[0].bar(place + 0.2, true, 0.4, label="true")
 axes[0].axhline(true[list(contenders).index("exact")], color="black", linewidth=0.8)
 axes[0].set(title="objective", ylim=(0, 1.3 * max(true)))
 axes[0].legend()
 axes[1].bar(place, right, 0.5, color="C2")
 axes[1].set(
-    title="nodes of test grids right [%]", ylim=(min(right) - 3, max(right) + 1)
+    title="correct nodes of test grids [%]", ylim=(min(right) - 3, max(right) + 1)
 )
 for axis in axes:
     axis.set_xticks(place, [name.replace(" ", "\n") for name in contenders])

@@ -103,7 +103,7 @@ fig, ax = plt.subplots(figsize=(7, 3))
 ax.imshow(exact, cmap="Greens", vmin=0, vmax=1.6, aspect="auto", origin="lower")
 ax.set_xticks(range(len(sides)), sides)
 ax.set_yticks(range(len(numbers_of_states)), numbers_of_states)
-ax.set(xlabel="side of a square grid", ylabel="states", title="exact where dark")
+ax.set(xlabel="side of a square grid", ylabel="states", title="dark: exact inference")
 fig.tight_layout()
 
 # %%

@@ -55,8 +55,8 @@ for name, model in (("pseudolikelihood", local), ("with generated labelings", fi
     )
 
 # %%
-# The truth against other labelings
-# ---------------------------------
+# Probability of the true labeling
+# --------------------------------
 #
 # Ratios of the probabilities of two labelings need no partition function. With the
 # weights of pseudolikelihood, the true labeling is far less probable than a labeling of
@@ -82,7 +82,7 @@ axes[3].plot(
     field.loss_curve_[field.round_starts_],
     "o",
     markersize=4,
-    label="sets have grown",
+    label="start of a round",
 )
 axes[3].set(xlabel="iteration", title="objective")
 axes[3].legend()

@@ -1,6 +1,6 @@
 """
-Approximations of the log-partition and how they smooth
-=======================================================
+Smoothing by approximations of the log-partition
+================================================
 
 On images, the log-partition of a conditional random field is intractable, so training
 uses an approximation. The tree-reweighted entropy and the trivial entropy give convex
@@ -73,4 +73,4 @@ plt.show()
 # The tree-reweighted relaxation is the tightest of these bounds, and its objective is
 # the smallest.
 for name in ("relaxation", "trivial entropy", "piecewise"):
-    print(f"{name}: least objective {fitted[name].loss_curve_[-1]:.0f}")
+    print(f"{name}: lowest objective {fitted[name].loss_curve_[-1]:.0f}")

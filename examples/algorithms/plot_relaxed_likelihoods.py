@@ -59,8 +59,8 @@ X, y = map(list, zip(*[sentence() for _ in range(60)], strict=True))
 X_train, y_train, X_test, y_test = X[:20], y[:20], X[20:], y[20:]
 
 # %%
-# The objective, iteration by iteration
-# -------------------------------------
+# Objective by iteration
+# ----------------------
 #
 # ``certify`` computes upper bounds on the scores of the best labelings. With
 # ``inference="map"``, the gap is the largest possible difference between the best score
@@ -84,7 +84,7 @@ _, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 least = min(models[name].loss_curve_.min() for name in RELAXED)
 for name in RELAXED:
     axes.semilogy(np.maximum(models[name].loss_curve_ - least, 1e-6), label=name)
-axes.set(xlabel="iterations", title="objective above its least value")
+axes.set(xlabel="iterations", title="objective above its minimum")
 axes.legend()
 
 # %%
@@ -110,6 +110,6 @@ for name, values in probability.items():
     share = np.mean(values[begins] > 0.5)
     print(f"{name:18s} finds {100 * share:.0f} % of the chunks' first words")
     axes.hist(values[begins], np.linspace(0, 1, 21), histtype="step", label=name)
-axes.set(xlabel="probability of 1 where it is true", title="costs in the likelihood")
+axes.set(xlabel="probability of true ones", title="costs in the likelihood")
 axes.legend(loc="upper left")
 plt.show()

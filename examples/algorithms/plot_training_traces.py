@@ -52,14 +52,14 @@ with warnings.catch_warnings():
     }
 
 # %%
-# The rows show the constant term, the weight of the grey value, the gradients of both,
-# and the number of wrong training labels. The gradients are gradients of the
-# log-likelihood or of its approximation. Labels are predicted by the inference that is
-# used in training. PMA converges. SPA and MMA show the two behaviours that the paper
-# describes: large oscillations that return after quiet periods (SPA-1, MMA), or small
-# oscillations from some iteration on (SPA-2). If the gradient is small, there are few
-# errors: with labels in place of expectations, the norm of the gradient is at most a
-# constant times the number of errors.
+# The rows show the constant term, the weight of the grey value, the derivatives of the
+# log-likelihood (or its approximation) with respect to both weights, and the number of
+# wrong training labels. Labels are predicted by the inference that is used in training.
+# PMA converges. SPA and MMA show the two behaviours that the paper describes: large
+# oscillations that return after quiet periods (SPA-1, MMA), or small oscillations from
+# some iteration on (SPA-2). If the gradient is small, there are few errors: with labels
+# in place of expectations, the norm of the gradient is at most a constant times the
+# number of errors.
 TrainingTraceDisplay.from_estimators(fields.values(), names=fields)
 plt.show()
 

@@ -1,6 +1,6 @@
 """
-Costs that are given: restoring a disparity map
-===============================================
+Restoring a disparity map from given costs
+==========================================
 
 A stereo pair gives a matching cost for each pixel of one view and each disparity.
 Neighbouring pixels should have similar disparities, except at edges of the image. There

@@ -73,8 +73,8 @@ exact = models["exact"]
 states, weights = exact.factor_states_["parity"], exact.factor_coef_["parity"][0]
 
 # %%
-# Knowledge at prediction only
-# ----------------------------
+# Constraints at prediction only
+# ------------------------------
 #
 # ``with_fixed_factors`` adds factors whose tables are not learned. A count table
 # contains a score for every number of ones. In this example, the score is -inf for all

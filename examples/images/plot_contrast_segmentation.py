@@ -1,6 +1,6 @@
 """
-Segmentation with edges that see the contrast
-=============================================
+Segmentation with contrast-sensitive edges
+==========================================
 
 One feature of each pixel is a hint at its class, but the hints are wrong in whole
 patches. Only changes of the grey values show where an object ends. A field has to

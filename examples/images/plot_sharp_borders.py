@@ -73,8 +73,8 @@ images = [draw_image(each) for each in labels]
 probabilities = [coarse_probabilities(each) for each in labels]
 
 # %%
-# One image, one line
-# -------------------
+# Refining one image
+# ------------------
 #
 # The default kernels and weights are published values, for colours from 0 to 255. The
 # probabilities of a real network, for example from ``np.load("softmax.npz")``, are

@@ -40,7 +40,7 @@ restored = model.predict([damaged])[0]
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3), layout="constrained")
 looks = np.linspace(0, model.n_iter_, len(model.validation_curve_))
 left.plot(looks, model.validation_curve_ / model.validation_curve_[0])
-left.set(xlabel="steps", title="squared error on images held out / at the start")
+left.set(xlabel="steps", title="held-out squared error relative to the start")
 rows = np.pad(model.filters_[0], [(0, 0), (1, 1), (1, 1)]).reshape(3, 8, 7, 7)
 right.imshow(rows.swapaxes(1, 2).reshape(21, 56), cmap="gray")
 right.set(xticks=[], yticks=[], title="filters of the first stage")

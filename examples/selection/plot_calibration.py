@@ -1,6 +1,6 @@
 """
-Are the probabilities right?
-============================
+Calibration of predicted probabilities
+======================================
 
 Of all pixels for which a label has a predicted probability of 80 %, eighty in a hundred
 should have this label. Pseudolikelihood trusts neighbours too much, so its
@@ -25,12 +25,12 @@ X = y[..., np.newaxis] + rng.normal(size=(*y.shape, 1))
 train, test = slice(0, 12), slice(12, 24)
 
 # %%
-# Before and after
-# ----------------
+# Before and after scaling
+# ------------------------
 options = {"inference": "trw", "edge_features": "constant"}
 fields = {
     "pseudolikelihood": DRFClassifier(learning="pl", **options),
-    "the same at one temperature": TemperatureScaling(
+    "scaled by a temperature": TemperatureScaling(
         DRFClassifier(learning="pl", **options), cv=3
     ),
     "learned by marginals": DRFClassifier(learning="pma", **options),
@@ -41,7 +41,7 @@ for ax, (title, field) in zip(axes, fields.items(), strict=True):
         field.fit(X[train], y[train]), X[test], y[test], ax=ax
     )
     ax.set_title(title)
-print(f"temperature {fields['the same at one temperature'].temperature_:.2f}")
+print(f"temperature {fields['scaled by a temperature'].temperature_:.2f}")
 
 # %%
 # Uncertain pixels

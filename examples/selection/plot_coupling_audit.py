@@ -1,5 +1,5 @@
 """
-Which way of learning goes with which inference
+Coupling audit: matching learning and inference
 ===============================================
 
 Kumar, August and Hebert (2005) trained fields by several learning methods, predicted
@@ -75,7 +75,7 @@ spa = estimators["SPA"].fit(X[:30], y[:30])
 calibrated = TemperatureScaling(estimators["SPA"], cv=3).fit(X[:30], y[:30])
 print(
     f"temperature {calibrated.temperature_:.2f}, "
-    f"log-loss left out {calibrated.log_loss_.round(3)}"
+    f"held-out log-loss {calibrated.log_loss_.round(3)}"
 )
 figure, axes = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", sharey=True)
 for ax, name, field in zip(
