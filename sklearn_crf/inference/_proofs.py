@@ -40,7 +40,9 @@ class Proof:
         """
         if not (np.isfinite(score) and np.isfinite(bound)):
             return bound
-        if bound - score <= self.rounding:
+        # Exact algorithms return equal values, and then the rounding error, which takes a pass over the model, is not
+        # needed.
+        if bound <= score or bound - score <= self.rounding:
             return score
         if self.step == 0:
             return bound
@@ -65,10 +67,8 @@ class Proof:
         total, model = 0.0, self.model
         if isinstance(model, PairwiseModel):
             # Weight the largest scores of the tables, not the tables, and add them up.
-            nodes, tables = (
-                np.abs(scores).max(axis=axes, where=np.isfinite(scores), initial=0.0)
-                for scores, axes in ((model.unary, (1,)), (model.tables, (2, 3)))
-            )
+            nodes = compute_row_maxima(np.where(np.isfinite(model.unary), np.abs(model.unary), 0.0))
+            tables = np.abs(model.tables).max(axis=(2, 3), where=np.isfinite(model.tables), initial=0.0)
             edges = tables[model.edge_type]  # (E, R)
             weighted = edges if model.edge_weight is None else edges * np.abs(model.edge_weight)
             return ROUNDING * float(nodes.sum(dtype=np.float64) + weighted.sum(dtype=np.float64))
