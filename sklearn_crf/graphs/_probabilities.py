@@ -183,7 +183,8 @@ def compute_chain_probabilities(graph: Graph) -> np.ndarray:
 
     where :math:`n^+_s` is the number of neighbours after node s and :math:`n^-_t` the number of neighbours before node
     t. The edges to later nodes, and to earlier nodes, have probabilities that sum to at most one. On forests all
-    probabilities are one.
+    probabilities are one. On lattices, all probabilities are equal to the smallest of these values, so that they do not
+    change if the lattice is mirrored.
     """
     # returns: (E,), float64
     if graph.is_forest:
@@ -191,6 +192,8 @@ def compute_chain_probabilities(graph: Graph) -> np.ndarray:
     earlier, later = np.sort(graph.edges, axis=1).T
     n_after = np.bincount(earlier, minlength=graph.n_nodes)
     n_before = np.bincount(later, minlength=graph.n_nodes)
+    if graph.shape is not None:
+        return np.full(graph.n_edges, 1.0 / max(n_after.max(), n_before.max()))
     return 1.0 / np.maximum(n_after[earlier], n_before[later])
 
 

@@ -60,9 +60,11 @@ class Relaxation(SmoothLearning):
 
     .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
 
-    The bound is computed by tree-reweighted messages, which are damped if they do not converge. If damping does not
-    help, the same bound is minimised over divisions of the scores among trees. With the tree-reweighted entropy, the
-    bound is exact on forests. Source: Jancsary 2012, CRF recipe 1.
+    The bound is computed by tree-reweighted messages. On images and volumes, the trees are chains along the axes, all
+    with equal probability, and sweeps never raise the bound. On other graphs, few trees cover the edges. Messages are
+    then damped if they do not converge, and if damping does not help, the same bound is minimised over divisions of the
+    scores among trees. With the tree-reweighted entropy, the bound is exact on forests. Source: Jancsary 2012, CRF
+    recipe 1.
 
     Parameters
     ----------
@@ -161,6 +163,9 @@ class Relaxation(SmoothLearning):
         if facts.have_factors:
             # On forests, two sweeps suffice, because the tree-reweighted entropy equals the Bethe entropy.
             return NormProductBP("trw", edge_probabilities="covering", **self._limits)
+        if facts.lattice_ndim is not None:
+            # Sweeps in the order of these chains never raise the bound, so they need no fallback.
+            return TRWMessagePassing("chains", **self._limits)
         return MarginalsWithFallback(TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits))
 
     @property

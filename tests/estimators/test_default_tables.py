@@ -56,6 +56,20 @@ def test_mirrored_and_transposed_images_get_mirrored_and_transposed_labels(kind,
     assert_array_equal(turned.predict(turn(X)), labels)
 
 
+@pytest.mark.parametrize("shape", [(6, 40, 40), (3, 12, 12, 12)])
+def test_relaxations_of_large_lattices_have_no_direction(shape):
+    rng = np.random.default_rng(0)
+    y = np.zeros(shape, dtype=int)
+    y[:, 3:9, 2:8], y[:, 4:, 5:] = 1, 2
+    X = np.eye(3)[y] + rng.normal(scale=1.7, size=(*shape, 3))
+    field = TRWCRF().fit(X, y)
+    assert field.learning_ == "relaxation"
+    labels = field.predict(X)
+    for turn in (lambda a: a[:, ::-1], lambda a: a[:, :, ::-1], lambda a: np.swapaxes(a, 1, 2)):
+        # Messages stop at a tolerance, so that nodes with nearly equal marginals may change.
+        assert np.mean(field.predict(turn(X)) != turn(labels)) < 5e-4
+
+
 @pytest.mark.parametrize("form", ["ising", "symmetric", "full"])
 def test_fields_fitted_by_another_default_still_predict_and_learn(form):
     X, y = squares(6, 8)
