@@ -232,6 +232,10 @@ class OneProblem(Relaxation):
         risk = super().restricted(risk)
         return keep_labelled_components(risk) if risk.has_unlabelled else risk
 
+    def _make_tree_reweighted(self, facts):
+        # The bounds of these methods are over covering trees, also on lattices.
+        return super()._make_tree_reweighted(facts._replace(lattice_ndim=None))
+
     def _make_precise_inference(self, facts: Facts) -> Inference:
         """Return the inference of the relaxation, with a tolerance tight enough for all steps of the outer problem."""
         inference = self._marginals(facts)
@@ -256,7 +260,7 @@ class OptimalEdgeProbabilities(OneProblem):
     ``trees="optimal"``. Edge probabilities stay in the spanning tree polytope because they are means of trees. The
     steepest tree of every example is added to them repeatedly, until no tree is much steeper. The bound is tighter than
     in :class:`Relaxation` and training is slower. Large lattices gain little. Predictions use marginals of covering
-    trees, as in :class:`Relaxation`. If labels are missing, the bound given the known labels also uses covering trees,
+    trees. If labels are missing, the bound given the known labels also uses covering trees,
     because trees that minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
 
     Parameters
