@@ -427,7 +427,7 @@ _NODES_TOGETHER = 4096
 
 
 def _build_types(graph, n_rows, dtype):
-    """Return types and edge features for ``n_rows`` copies of a graph in which all nodes and edges have own weights."""
+    """Return types and edge features for ``n_rows`` copies of a graph; each node and edge has separate weights."""
     return {
         "node_type": np.tile(np.arange(graph.n_nodes), n_rows),
         "edge_type": np.tile(np.arange(graph.n_edges), n_rows),

@@ -146,7 +146,7 @@ def _find_training_range(examples):
 
 
 class Task(NamedTuple):
-    """Training example with its labels."""
+    """Training example with the labels and the weights of its pixels."""
 
     index: int  # type: ignore[assignment]
     example: DenseExample

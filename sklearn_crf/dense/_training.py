@@ -128,7 +128,7 @@ class DensePlan(FitLimits):
 
 
 class TrainedField(NamedTuple):
-    """Result of training."""
+    """Weights and kernels of a trained dense field, with the record of their training."""
 
     weights: Weights
     kernels: list

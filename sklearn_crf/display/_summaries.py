@@ -135,7 +135,7 @@ class PairwiseTablesDisplay:
         return cls(table, classes, ["predicted minus true"], "% of edges").plot(axes=axes)
 
     def plot(self, *, axes: Any = None) -> "PairwiseTablesDisplay":
-        """Draw the tables.
+        """Draw each table as a coloured matrix.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class TopWeightsDisplay:
         return cls(np.array([w.weight for w in found]), [f"{w.feature}: {w.label}" for w in found]).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "TopWeightsDisplay":
-        """Draw the bars.
+        """Draw one bar for each weight.
 
         Parameters
         ----------
@@ -322,7 +322,7 @@ class CouplingAuditDisplay:
         return cls(coupling_audit(estimators, X, y, inference=inference, **options).results).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "CouplingAuditDisplay":
-        """Draw the heat map.
+        """Draw the scores as a heat map.
 
         Stars mark pairs that are worse than the best pair at the 5 % level.
 
@@ -481,7 +481,7 @@ class ReliabilityDisplay:
         return cls(observed, predicted, label).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "ReliabilityDisplay":
-        """Draw the diagram.
+        """Draw the observed frequency of each bin against the predicted probability.
 
         Parameters
         ----------
@@ -577,7 +577,7 @@ class MarginalEntropyDisplay:
         return cls(-(proba * np.log2(positive)).sum(axis=-1)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "MarginalEntropyDisplay":
-        """Draw the entropy.
+        """Draw the entropy of each pixel as an image.
 
         Parameters
         ----------

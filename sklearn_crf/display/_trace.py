@@ -107,7 +107,7 @@ class TrainingTraceDisplay:
         return cls(traces, names=names).plot(axes=axes)
 
     def plot(self, *, axes: Any = None) -> "TrainingTraceDisplay":
-        """Draw the traces.
+        """Draw the weights, gradients and errors at every iteration.
 
         Parameters
         ----------

@@ -105,7 +105,7 @@ class ClusterExecutor(Executor):
         raise ClusterGoneError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over shards.")
 
     def _get_result_or_none(self, step, k, argument):
-        """Do a step with an actor and return its result, or None if the actor has died."""
+        """Let an actor make a step; return the result, or None if the actor has died."""
         try:
             return step(k, argument)
         except Exception as error:
@@ -296,7 +296,7 @@ class RayExecutor(ClusterExecutor):
 
 
 class Holder:
-    """Shards in an actor; they are the leaves of whole subtrees, in order."""
+    """Shards that an actor holds, which are the leaves of whole subtrees, in order."""
 
     # sent: the pickled shards; subtrees: number of leaves of each subtree
 

@@ -48,7 +48,7 @@ class Shard:
         return {**self.__dict__, "cache": {}, "is_local": False}
 
     def load(self) -> tuple:
-        """Load the data.
+        """Load X, y and the sample weights of the shard.
 
         Returns
         -------

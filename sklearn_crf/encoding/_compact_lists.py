@@ -121,10 +121,10 @@ class ChainList(Sequence):
 
 
 class RowFields(Sequence):
-    """List of examples, one for each row of a table: all nodes of an example have the row as features, but own weights.
+    """List of examples, one for each row of a table; all nodes of an example have the features of the row.
 
-    Field classifiers accept it as X. If there are many rows, it is read much faster than a list of
-    :class:`~sklearn_crf.Example`.
+    Each node of an example has separate weights. Field classifiers accept the list as X. If there are many rows, it is
+    read much faster than a list of :class:`~sklearn_crf.Example`.
     """
 
     # rows: (n_rows, n_features), float32 or float64

@@ -198,7 +198,7 @@ def record_input(encoded, estimator):
 
 
 def encode_row_fields(X):
-    """Encode :class:`RowFields`."""
+    """Convert :class:`RowFields` to an :class:`Encoded`."""
     return _EncodedRowFields(
         layout="array",
         n_examples=len(X),

@@ -105,7 +105,7 @@ class Example:
         self._set(node_features, edges, edge_features, node_type, edge_type, n_states, factors, fixed_factors)
 
     def _set(self, node_features, edges, edge_features, node_type, edge_type, n_states, factors, fixed_factors):
-        """Check all fields and set them."""
+        """Set the fields of the example, after checking their values."""
         self.node_features = _as_features(node_features)
         n_nodes = self.node_features.shape[0]
         if edges is None:

@@ -102,7 +102,7 @@ def collect_distinct_labels(y, encoded, *, missing_label=None):
 
 
 def convert_to_label_array(labels):
-    """Convert labels to an array; if labels are masked, or missing in pandas, to an object array with None for them."""
+    """Convert labels to an array, or to an object array with None if labels are masked, or missing in pandas."""
     labels = _replace_masks(labels)
     if isinstance(labels, list | tuple):
         return _read_list(labels)

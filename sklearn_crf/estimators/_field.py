@@ -385,7 +385,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _fit(self, X, y=None, *given):
         """Fit the estimator.
 
-        If training was interrupted but its weights are used, return the interruption.
+        If an interrupt ended training but the weights are kept, return the exception; otherwise return None.
         """
         parameters = FieldParameters.of(self)
         given, held_out = split_held_out_examples(parameters, X, y, *given)

@@ -186,7 +186,7 @@ class FittedField(FieldParameters):
 
     @cached_property
     def layout(self) -> WeightLayout:
-        """Layout of the weights."""
+        """Layout of the fitted weights in a flat vector."""
         return self.build_weight_layout(self._fitted_form, self.classes, self.given.lattice_ndim_)
 
     @property

@@ -121,7 +121,7 @@ def _get_former_weights(parameters, encoded, labels, potentials):
 
 
 def partial_fit(parameters, X, y, classes, sample_weight):
-    """Train by one pass over X.
+    """Make one pass of stochastic steps over X.
 
     Return the encoded X if this is the first call, otherwise None, and the fitted attributes.
     """

@@ -245,7 +245,7 @@ def _require_one_lattice(shapes):
 
 
 def _build_batch_blocks(blocks, encoded, batch, first_example):
-    """Return the blocks of the examples of a batch as arrays of node numbers of the batch."""
+    """Return the blocks of all examples in a batch, as arrays of the batch's node numbers."""
     # first_example: position in the list `blocks` of the first encoded example
     found: list[np.ndarray] = []
     for (first, stop), i in zip(pairwise(batch.node_ptr), batch.members, strict=True):

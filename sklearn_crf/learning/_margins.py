@@ -245,7 +245,7 @@ class MarginLearning(Learning):
     # Training ------------------------------------------------------------------------------------------------------
 
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
-        """Return the objective of training.
+        """Return the hinge loss that training minimises.
 
         Parameters
         ----------

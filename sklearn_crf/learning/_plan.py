@@ -98,17 +98,17 @@ class FitPlan(FitLimits):
 
     @property
     def training_inference(self) -> NamedInference:
-        """A new object of the inference for training."""
+        """New inference object for training, with its decoding rule."""
         return self.asked.decoding(self.inference, self.facts, in_training=True)
 
     @property
     def decoding(self) -> NamedInference:
-        """A new object of the inference for prediction."""
+        """New inference object for prediction, with its decoding rule."""
         return self.asked.decoding(self.inference, self.facts)
 
     @property
     def inference_name(self) -> str:
-        """The name of the inference method for prediction; the class name if the method was passed as an object."""
+        """Name of the inference for prediction; the class name if the inference was passed as an object."""
         if not isinstance(self.inference, str):
             return type(self.inference).__name__
         if self.inference != "auto":
@@ -129,7 +129,7 @@ class FitPlan(FitLimits):
 
     @property
     def tol(self) -> float:
-        """The tolerance of training."""
+        """Tolerance of training."""
         return self.learning.tolerance(self.solver) if isinstance(self.asked_tol, str) else self.asked_tol
 
     def collect_facts(self, batches: Sequence, potentials: Any) -> Facts:

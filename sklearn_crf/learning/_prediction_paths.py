@@ -157,7 +157,7 @@ def _are_alike(features):
 
 
 def _list_blocks(pointers, starts, n_classes):
-    """Return the batch, range of chains and first node of each block; a block is the unit of work of a thread."""
+    """Return each block's batch, range of chains and first node; threads process one block at a time."""
     blocks = []
     for batch, (ptr, cuts) in enumerate(zip(pointers, compute_block_starts(pointers, n_classes), strict=True)):
         own = np.empty((len(cuts) - 1, 4), dtype=np.int64)

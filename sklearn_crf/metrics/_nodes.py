@@ -283,7 +283,7 @@ class NodeScorer:
         self.options = options
 
     def __call__(self, estimator, X, y, sample_weight=None):
-        """Return the score of an estimator."""
+        """Return the score of an estimator's predictions for X against y."""
         values = getattr(estimator, self.response_method)(X)
         true, pred, weight = flatten_nodes(y, values, missing_label=self.missing_label, sample_weight=sample_weight)
         options = dict(self.options)

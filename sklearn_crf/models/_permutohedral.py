@@ -270,7 +270,7 @@ def pad_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
 
 
 def _choose_digits(features: np.ndarray) -> tuple:
-    """Return the scale of each feature, and the offset and stride of each digit of the integer keys of vertices."""
+    """Return the scales of the features, and the offset and stride of each digit in the keys of vertices."""
     d = features.shape[1]
     i = np.arange(1, d + 1)
     # The variance of the blur is (d+1)^2 / 2; the variance of splat and slice together is (d+1)^2 / 6.

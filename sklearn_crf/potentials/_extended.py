@@ -106,5 +106,5 @@ class ExtendedPotentials:
         raise NotImplementedError(type(self).__name__)
 
     def _split(self, parts: Any, example: Any, statistics: Any) -> Any:
-        """Add statistics of weights other than node and edge weights to ``parts``; return those of nodes and edges."""
+        """Add the statistics of all further weights to ``parts``; return the statistics of nodes and edges."""
         raise NotImplementedError(type(self).__name__)

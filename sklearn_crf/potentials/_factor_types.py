@@ -78,7 +78,7 @@ def check_factors(examples, types, n_classes):
 
 
 def _get_factor_shape(example, factors, name, n_classes, i):
-    """Return the numbers of states of the nodes of a factor, and its number of features."""
+    """Return how many states the nodes of a factor have, and how many features the factor has."""
     of_nodes = states_of(example, n_classes)[factors.scope]
     differs = (of_nodes != of_nodes[0]).any(axis=1)
     if differs.any():

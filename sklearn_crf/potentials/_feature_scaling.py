@@ -19,8 +19,8 @@ _FAR = 10.0
 # Features with a smaller standard deviation are only scaled if the curvature of the penalty is also small.
 _SMALL, _LARGE = 1e-2, 10.0
 
-# Features whose range is below the first number cause a warning if the penalty suppresses their effect.
-# The penalty does so if the curvature of the loss is below the second number times the curvature of the penalty.
+# Features whose range is below _MINUTE cause a warning if the penalty suppresses their effect.
+# The penalty does so if the curvature of the loss is below _LEAST_INFORMATION times the curvature of the penalty.
 _MINUTE, _LEAST_INFORMATION = 0.1, 0.1
 
 # Number of rows that are converted to float64 at a time.

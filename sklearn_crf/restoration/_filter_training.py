@@ -27,7 +27,7 @@ class Stages(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
-        """Numbers of stages, of filters, of rows of a filter, and of knots of an influence function."""
+        """Numbers of stages, of filters per stage, of rows per filter, and of knots per influence function."""
         return (*self.filters.shape[:3], len(knots()))
 
     def packed(self) -> np.ndarray:

@@ -239,7 +239,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         return _Images.of(X, "X") if y is None else _Images.of(y, "y")
 
     def _split_crops(self, given, target, rng) -> tuple[Crops, Crops | None]:
-        """Return sources of training crops and of held-out crops; the latter is None if no image is held out."""
+        """Return sources of training crops and of held-out crops; the second is None if no image is held out."""
         n_images, n_held_out = len(given.images), 0
         if n_images >= tuned.LEAST_IMAGES and self.validation_fraction > 0:
             n_held_out = max(1, round(self.validation_fraction * n_images))

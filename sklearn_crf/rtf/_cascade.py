@@ -210,7 +210,7 @@ class Stage(NamedTuple):
 
     @property
     def potentials(self):
-        """Potentials of the field."""
+        """Potentials of the field of this stage."""
         return self.field.potentials
 
 
@@ -248,11 +248,11 @@ class CascadeRisk:
         return np.split(coef, self._ends)
 
     def value(self, coef):
-        """Return the mean loss."""
+        """Return the mean loss over images."""
         return self.value_grad(coef)[0]
 
     def value_grad(self, coef):
-        """Return the mean loss and its derivative."""
+        """Return the mean loss over images and its derivative with respect to the parameters."""
 
         def group(members, n_threads):
             value, gradient = 0.0, np.zeros(len(coef))

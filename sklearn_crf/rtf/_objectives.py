@@ -292,7 +292,7 @@ class FieldRisk:
         return function(self, *arguments)
 
     def value_grad(self, coef):
-        """Return the mean loss and its derivative."""
+        """Return the mean loss over images and its derivative with respect to the parameters."""
 
         parameters = self._parameters(coef)
 
@@ -313,7 +313,7 @@ class FieldRisk:
         return sum(value for value, _ in parts), total
 
     def value(self, coef):
-        """Return the mean loss."""
+        """Return the mean loss over images."""
         parameters, stacks = self._parameters(coef), range(len(self.stacks))
         return sum(map_tasks(lambda k, n_threads: self._loss(parameters, k, n_threads).value, stacks, self.n_jobs))
 

@@ -328,7 +328,7 @@ class LabelTargets(_Targets):
         return self.loss in SCORES
 
     def coding(self, n_classes: int, weight: np.ndarray | None = None) -> ClassCodes:
-        """Return the codes of the classes."""
+        """Return the :class:`ClassCodes` for a number of classes."""
         cost = check_cost(self.cost, n_classes, self.classes, str(self.loss))
         return ClassCodes(n_classes, str(self.loss), self.encoding, cost, weight)
 

@@ -370,7 +370,7 @@ class _GradientSums:
         add_gradients(types, image.features.shape[-2], as_plane(image.features), linear, values, square)
 
     def total(self):
-        """Return the sum."""
+        """Return the derivative, summed over all images that were added."""
         # returns (n_coef,)
         for part, white, own in zip(self.parts, self.potentials.packed, self.of_weights, strict=True):
             part.weight[:] = _apply(own, white.T)

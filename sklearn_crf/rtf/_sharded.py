@@ -364,12 +364,12 @@ class _FieldOfShard:
             self.risk = field.rebuild_risk(self.risk, self.data, self.n_jobs)
 
     def value_grad(self, coef):
-        """Return the loss, its derivative, and whether every solve has reached its tolerance."""
+        """Return the loss of the shard, its derivative, and whether every solve has reached its tolerance."""
         self.risk.converged = True
         return *self.risk.value_grad(coef), self.risk.converged
 
     def value(self, coef):
-        """Return the loss."""
+        """Return the loss of the shard."""
         return self.risk.value(coef)
 
     def part(self, function, *arguments):
@@ -423,11 +423,11 @@ class ShardedFieldRisk:
         return self._leaf_weights
 
     def value_grad(self, coef):
-        """Return the mean loss and its derivative."""
+        """Return the mean loss over images and its derivative with respect to the parameters."""
         value, gradient, converged = self._kept.total(_FieldOfShard.value_grad, coef)
         self.converged = self.converged and converged
         return value, gradient
 
     def value(self, coef):
-        """Return the mean loss."""
+        """Return the mean loss over images."""
         return self._kept.total(_FieldOfShard.value, coef)

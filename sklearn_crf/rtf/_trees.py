@@ -213,7 +213,7 @@ class RegressionTree(NamedTuple):
 
 
 class LeafSplit(NamedTuple):
-    """Best split of a leaf."""
+    """Best split of a leaf: its test, threshold and gain."""
 
     test: int  # index of the test among the tests that were tried
     threshold: float

@@ -122,12 +122,12 @@ class FactorParts:
 
     @property
     def size(self):
-        """Number of unknowns."""
+        """Number of unknowns, the length of x."""
         return len(self.copy_weight) * self.n_columns
 
     @property
     def share_nodes(self):
-        """Node of each unknown, (size,)."""
+        """Index of the node to which each unknown belongs, (size,)."""
         return np.repeat(self.layout.copy_node, self.n_columns)
 
     # Structure -----------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class FactorShares:
         return self.parts.value_grad(self.model, x)
 
     def average(self, x: np.ndarray) -> Averages:
-        """Return means over the sets, and how far the marginals of nodes in a set are from them."""
+        """Return means over the sets, and the largest difference between a set's node marginals and the means."""
         x = self.project(x)
         marginals, of_copies = self.parts.marginals(self.model, x)
         terms = marginals.log_z_terms + bound_rounding(self, x)

@@ -93,7 +93,7 @@ class NodeShares:
 
     @property
     def size(self):
-        """Number of unknowns."""
+        """Number of unknowns, the length of x."""
         return int(np.prod(self.shape))
 
     def value_grad(self, x: np.ndarray) -> tuple:

@@ -88,7 +88,7 @@ class TreeScores:
 
     @property
     def size(self):
-        """Number of unknowns."""
+        """Number of unknowns, the length of x."""
         return int(np.prod(self.shape_of_nodes)) + self.tables.size
 
     def project(self, x: np.ndarray) -> np.ndarray:

@@ -22,8 +22,8 @@ WORK_PER_CALL = 1 << 21
 NODES_PER_BLOCK = 1 << 16
 
 # Fractions of nodes with excess after the flow along lines.
-# Above the first fraction, paths are so short that solving parts saves less than it costs to grow their forests twice.
-# Below the second, spreading the excess takes longer than it saves.
+# Above MOST_IN_BOXES, paths are so short that solving parts saves less than it costs to grow their forests twice.
+# Below LEAST_TO_SPREAD, spreading the excess takes longer than it saves.
 MOST_IN_BOXES, LEAST_TO_SPREAD = 1 / 2, 1 / 3
 
 # Initial fraction of nodes with excess below which flow along lines takes longer than it saves.

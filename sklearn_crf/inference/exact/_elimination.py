@@ -27,7 +27,7 @@ class Structure(NamedTuple):
         return cls(ptr, neighbors, np.log(n_states))
 
     def compute_log_cells(self, order: np.ndarray) -> float:
-        """Return the logarithm of the total number of joint states of the cliques of an elimination order."""
+        """Return the logarithm of how many joint states all cliques of an elimination order have."""
         ptr, separators = plans.separators_of(self.ptr, self.neighbors, order)
         rows = np.repeat(np.arange(len(order)), np.diff(ptr))
         of_separators = np.bincount(rows, self.log_states[separators], len(order))
@@ -185,17 +185,17 @@ class BucketSizes(NamedTuple):
 
     @property
     def tables(self) -> np.ndarray:
-        """Number of cells of both tables."""
+        """Number of cells in the left and the right table of each bucket."""
         return self.left * _pad_sizes(self.own) + self.own * _pad_sizes(self.right)
 
     @property
     def messages(self) -> np.ndarray:
-        """Number of cells of the message."""
+        """Number of cells in the message of each bucket."""
         return self.left * _pad_sizes(self.right)
 
     @property
     def workspace(self) -> np.ndarray:
-        """Number of cells of both tables and of the products in the backward pass."""
+        """Number of cells in both tables of each bucket and in the products of the backward pass."""
         return self.tables + np.maximum(self.right * _pad_sizes(self.own), self.own * self.left)
 
     @property

@@ -18,5 +18,5 @@ COLUMNS_AT_ONCE = 256
 TILE, MARGIN, TILES_AT_ONCE = 512 * 512, 32, 16
 
 # Fractions of the tolerance for the solves of tiles and for their disagreement at seams. Their sum must be below one.
-# A smaller first fraction takes more iterations, a smaller second fraction takes wider margins.
+# With a smaller fraction for solves, solves take more iterations. With a smaller fraction for seams, margins are wider.
 SHARE_OF_SOLVES, SHARE_OF_SEAMS = 0.5, 0.4

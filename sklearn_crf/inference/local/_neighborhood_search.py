@@ -181,7 +181,7 @@ def _search(chains, n_threads, anneal_first):
 
 
 def _combine(chains):
-    """Improve the first chain's labels by parts of the other chains' labels, then by single changes; return them."""
+    """Improve the first chain's labels by parts of other chains' labels, then by single changes; return the labels."""
     first = chains[0]
     for other in chains[1:]:
         first.take_over(other.best)
@@ -289,7 +289,7 @@ class _Restart:
             self.spent[kind] += self.work - before
 
     def take_over(self, labels):
-        """Take over from other labels the parts that score higher than the same parts of the own labels."""
+        """Replace parts of the best labels by parts of other labels that score higher."""
         self.labels[:] = labels
         self.cells = self.task.arrays.cells(self.task.unary, self.labels)
         self._keep()

@@ -495,7 +495,7 @@ class TRWMessagePassing(MessagePassing):
         return found._replace(log_z=float(terms.sum()), log_z_terms=terms, bound="upper")
 
     def _is_descent(self, graph):
-        """Return whether the edge probabilities are those of ascending chains, so that no sweep raises the bound."""
+        """Return whether edge probabilities belong to ascending chains, for which no sweep raises the bound."""
         return self.schedule == "convergent" and not graph.is_forest
 
     def _compute_max_bound(self, model, state):

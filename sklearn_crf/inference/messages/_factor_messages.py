@@ -77,7 +77,7 @@ class Reader:
         read_factors(self.layers, self.numbers, messages, cross, beliefs, self.left, self.right, self.work)
 
     def labels(self, beliefs: np.ndarray) -> tuple:
-        """Determine labels node by node; return them and the model's index of a node at a dead end, or -1."""
+        """Determine labels node by node; return the labels, and the model's index of a node at a dead end, or -1."""
         layered = self.layered
         labels = np.zeros(len(layered.order), dtype=np.int32)
         failed = decode_factors(self.layers, layered.node_scores, beliefs, self.left, self.right, labels, self.work)

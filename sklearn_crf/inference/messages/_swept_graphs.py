@@ -179,7 +179,7 @@ class _GraphArrays:
     def rows(
         self, number: int, nodes_of_block: int, by_kind: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the kernel's row of the batch, rows and weights of its examples, and the starts of blocks of them."""
+        """Return the kernel's rows for the batch and its examples, weights of the examples, and starts of blocks."""
         # by_kind: whether edges of one kind share their factors
         self._examples[:, 0] = number
         wanted = np.arange(0, self.n_nodes, nodes_of_block)

@@ -167,7 +167,7 @@ class ClusterTightening(Inference):
 def tightened(
     model: models.PairwiseModel | models.FactorGraph, found: Labeling, max_work: float, max_memory: float
 ) -> Labeling:
-    """Return a labeling and a bound that are at least as good as those of ``found``, whose labeling is allowed."""
+    """Return a labeling and a bound at least as good as in ``found``, which must hold an allowed labeling."""
     search = _Proof(model, found, max_work, max_memory)
     bound = min(search.run(), found.bound)
     reached = models.score(model, search.labels)

@@ -23,7 +23,7 @@ BINARY_PAIR, LISTED, COUNTED = 0, 1, 2
 
 
 class Pieces(NamedTuple):
-    """Arrays of factors and their nodes; slot l is node ``scope[l]`` in a factor."""
+    """Factors and their nodes as arrays for the kernel; slot l stands for node ``scope[l]`` in its factor."""
 
     kind: np.ndarray  # (F,) int32
     scope: np.ndarray  # (L,) int32

@@ -157,7 +157,7 @@ class Regions:
         return len(self.scopes) - n_before
 
     def _iterate_agreements(self) -> Iterator[tuple[tuple, tuple, float]]:
-        """Yield two pairs (node, state), and the gain in score of labelings with both or neither over one of them."""
+        """Yield two pairs (node, state), and how much labelings with both or neither gain over labelings with one."""
         inside = [s for scope in self.scopes if len(scope) > 1 for s in scope]
         degree = np.bincount(inside, minlength=len(self.n_states))
         splits = [self._choose_splits(node) for node in range(len(self.n_states))]
@@ -232,7 +232,7 @@ def _path(near, start, end, odd, weakest):
 
 
 def _places(shape, inside):
-    """Return, for each cell of a region's table, the cell of its part's table that belongs to it."""
+    """Map each cell of a region's table to the cell of a part's table that has the same states."""
     place, step = np.zeros(shape, dtype=np.int32), 1
     for axis in reversed(range(len(shape))):
         if inside[axis]:

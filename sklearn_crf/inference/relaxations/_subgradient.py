@@ -16,7 +16,7 @@ from sklearn_crf.inference.relaxations._best_labels import BestLabels
 
 
 class AnnealedSteps:
-    """Step sizes that shrink slowly while the bound falls, and faster otherwise; the last steps are ``least / k``.
+    """Step sizes that shrink slowly while the bound falls, faster otherwise, and finally like ``least / k``.
 
     The sum of all steps is therefore infinite, so that the bound converges to its minimum (Nedic and Bertsekas 2001).
     The steps above ``least`` make it fall fast.

@@ -139,7 +139,7 @@ class Blur(Degradation):
 
     @property
     def gain(self) -> float:
-        """Sum of the kernel."""
+        """Sum of the kernel, by which constant images are multiplied."""
         return float(np.sum(self.kernel))
 
     def check(self) -> None:
