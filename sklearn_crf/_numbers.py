@@ -199,7 +199,7 @@ def convert_to_csr(matrix: Any, name: str) -> Any:
 
 def _check_indices(indices, length, name):
     # As unsigned integers, negative indices are also too large, so a single pass finds all invalid indices.
-    # One pass less matters for thousands of sequences.
+    # For thousands of sequences, saving a pass matters.
     if indices.size and int(indices.view(f"u{indices.itemsize}").max()) >= length:
         raise ValueError(
             f"{name} is a damaged sparse matrix: it has indices {indices.min()} to {indices.max()} along an axis of "

@@ -129,7 +129,7 @@ class _SharedItems:
         self.around = getattr(_current, "cancelled", None)
         self.warning, self.config = get_warning_state(), get_config()
 
-    def _next(self):
+    def _take_next(self):
         """Return the number of the next item.
 
         The lock is needed because free-threaded Python might give a number to two threads.
@@ -142,7 +142,7 @@ class _SharedItems:
         """Process items until no item is left."""
         try:
             # Take items in ascending order, so that all items after an error can be skipped.
-            while (i := self._next()) < self.n_items and not self.errors and not self.interrupted:
+            while (i := self._take_next()) < self.n_items and not self.errors and not self.interrupted:
                 _current.cancelled = _Cancellation(self, i)
                 try:
                     checkpoint()

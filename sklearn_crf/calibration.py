@@ -161,7 +161,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if isinstance(field, FieldClassifier):
             own = FittedField.of(field).labeler().able("marginals") if self.inference is None else self.inference
             models, inference, n_classes = field.models(X), clone(own), len(field.classes_)
-            return _LeftOut(field, y, weight, lambda i, T: _marginals(models[i], inference, T, n_classes))
+            return _LeftOut(field, y, weight, lambda i, T: _compute_marginals(models[i], inference, T, n_classes))
         found = [np.reshape(part, (-1, len(fitted.classes_))) for part in fitted.predict_proba(X)]
         return _LeftOut(fitted, y, weight, lambda i, T: _divide_by_temperature(found[i], T))
 
@@ -281,7 +281,7 @@ class _LeftOut:
         return total
 
 
-def _marginals(model, inference, temperature, n_classes):
+def _compute_marginals(model, inference, temperature, n_classes):
     """Compute the marginals (N, K) of a model at a given temperature."""
     if not len(model.n_states if isinstance(model, FactorGraph) else model.unary):
         return np.zeros((0, n_classes))

@@ -269,14 +269,14 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_channel_bandwidths(self.kernels or (), data.color_range)
         n_features = data.input.n_scores if self.unaries == "linear" else None
         layout = Layout(len(kernels), len(data.classes), self.compatibility, n_features)
-        former = self._former(layout.start(kernels), data) if self.warm_start else None
+        former = self._get_former_weights(layout.start(kernels), data) if self.warm_start else None
         plan = DensePlan(
             kernels=tuple(kernels),
             layout=layout,
             start=layout.start(kernels) if former is None else former,
             continues=former is not None,
-            loss=_object_of(self.learning, LOSSES),
-            bandwidths=_object_of(self.bandwidths, BANDWIDTHS),
+            loss=_make_object(self.learning, LOSSES),
+            bandwidths=_make_object(self.bandwidths, BANDWIDTHS),
             inference=self._inference,
             C=float(self.C),
             tol=self.tol,
@@ -286,7 +286,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         _check_data(data, plan)
         return plan
 
-    def _former(self, start, data):
+    def _get_former_weights(self, start, data):
         """Return the weights of the last fit, or None before the first fit."""
         if not hasattr(self, "compatibility_"):
             return None
@@ -479,7 +479,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return float(weight @ right / (weight @ known))
 
 
-def _object_of(option, kinds):
+def _make_object(option, kinds):
     """Return the object for an option that is given as an object or by name; some names yield None."""
     if not isinstance(option, str):
         return option

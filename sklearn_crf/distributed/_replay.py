@@ -110,14 +110,14 @@ class _Kept:
     def call(self, shard, step):
         """Make a step: call its function on the object, and return the result."""
         with limit_blas_threads(), shard.named_in_errors():
-            kept = self._object_of(shard)
+            kept = self._get_object(shard)
             found = step.function(kept, *step.arguments)
         if step.changes:
             self.carried, self.last = kept.carried, found
             self.n_steps, self.last_call = step.number + 1, step.call
         return found
 
-    def _object_of(self, shard):
+    def _get_object(self, shard):
         """Return the object, after creating it again if it was dropped."""
         key, found = (self.plan.key, self.object) if self.plan.stays else shard.cache.get(self.plan.slot, (None, None))
         if found is None or key != self.plan.key:

@@ -195,7 +195,7 @@ class Shards:
         [1, 1]
         """
         found = self._held().map(partial(_number_result, function), broadcast)
-        return list(self._in_order(found, "map"))
+        return list(self._check_order(found, "map"))
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> Any:
         """Call a function on every shard, in the process that has the shard, and return the sum of the results.
@@ -300,9 +300,9 @@ class Shards:
         [1 0]
         """
         found = self._held().iterate(partial(_number_result, _apply), (estimator, method, None, options))
-        return self._in_order(found, "iterate")
+        return self._check_order(found, "iterate")
 
-    def _in_order(self, found, method):
+    def _check_order(self, found, method):
         """Yield the results of the executor one by one, and check that they are in the order of the shards."""
         for number, each in zip_longest(range(len(self)), found if isinstance(found, Iterable) else ()):
             with errors_of(f"{type(self._held()).__name__}.{method}"):

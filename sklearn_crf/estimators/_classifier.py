@@ -165,9 +165,9 @@ class FieldClassifier(TrainableField):
         -------
         ndarray of shape (n_examples,)
         """
-        return self._energy(X, y, "y")
+        return self._compute_energy(X, y, "y")
 
-    def _energy(self, X, y, name):
+    def _compute_energy(self, X, y, name):
         """Return the energies of labelings, which errors call by the argument name ``name``."""
         encoded, batches, potentials, weights = FittedField.of(self).prepare(X, y, name=name)
         energies = np.zeros(encoded.n_examples)
@@ -526,7 +526,7 @@ class FieldClassifier(TrainableField):
         -------
         ndarray of shape (n_examples,)
         """
-        first, second = (self._energy(X, labels, name) for name, labels in (("Y1", Y1), ("Y2", Y2)))
+        first, second = (self._compute_energy(X, labels, name) for name, labels in (("Y1", Y1), ("Y2", Y2)))
         return second - first
 
     @_require_distribution

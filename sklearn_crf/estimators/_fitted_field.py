@@ -55,7 +55,7 @@ class FieldParameters:
         return TrainingExamples(self.reader(), X, y, sample_weight, node_weight, self.given.classes)
 
     def reader(self) -> Reader:
-        """Make the :class:`Reader` of X and y."""
+        """Return a :class:`Reader`, which encodes X and y as the parameters say."""
         given = self.given
         return Reader(
             given,
@@ -85,7 +85,7 @@ class FieldParameters:
             given.solver,
             data.encoded,
             inference=given.inference,
-            layout=self.build_weight_layout(self._automatic_form(classes, lattice_ndim), classes, lattice_ndim),
+            layout=self.build_weight_layout(self._choose_form(classes, lattice_ndim), classes, lattice_ndim),
             n_classes=len(classes),
             C=float(given.C),
             edge_C=self.tables.C,
@@ -100,7 +100,7 @@ class FieldParameters:
             keeps_interrupted=given.warm_start,
         )
 
-    def _automatic_form(self, classes: np.ndarray, lattice_ndim: int | None) -> str:
+    def _choose_form(self, classes: np.ndarray, lattice_ndim: int | None) -> str:
         """Return the form that ``form="auto"`` stands for, or "auto" if only the number of classes decides."""
         if lattice_ndim == 1:
             # In a sequence, the order of two labels may matter.

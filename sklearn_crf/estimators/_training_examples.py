@@ -152,7 +152,8 @@ class TrainingExamples:
             prepare = plan.layout.segments.feature_kinds.added_to(prepare, self.encoded.has_boundaries)
         packing = self._packing(plan) if packing is None else packing
         if weight is not None and np.ptp(weight):
-            # Examples of different weights need separate tables. With sparse edge features, each edge has one anyway.
+            # Examples of different weights need separate tables. With sparse edge features, each edge has a separate
+            # table anyway.
             n_tables = 1 if self.encoded.has_sparse_edges else max(self.encoded.n_edge_features, 1)
             most = max(1, _MOST_TABLES // (n_tables * max(len(self.labels.classes_), 1) ** 2))
             packing = packing | {"max_nodes": min(packing["max_nodes"], most)}

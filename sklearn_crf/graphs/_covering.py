@@ -177,7 +177,7 @@ class ComponentTrees:
     def covering(cls, graph: Graph) -> "ComponentTrees":
         """Return the covering trees of a graph, split into trees of its components."""
         forests = covering_trees(graph)
-        component, trees = _parts(graph, forests.trees)
+        component, trees = _split_by_component(graph, forests.trees)
         return cls(graph, trees, component, forests.edge_probabilities)
 
     @property
@@ -225,7 +225,7 @@ class ComponentTrees:
         """Remove the trees with zero weight, and add the tree with the largest gain in each component."""
         # weights: (n_trees,); gain: (E,); returns: the trees, their weights, and gap: (n_components,)
         steepest = find_cheapest_tree(self.graph, -gain, ())
-        component, new = _parts(self.graph, steepest[None])
+        component, new = _split_by_component(self.graph, steepest[None])
         of_trees = np.bincount(self.component, weights * (self.trees @ gain), self.graph.n_components)
         of_new = np.bincount(component, new @ gain, self.graph.n_components)
         gap = (1 - _tuning.SHARE_OF_COVER) * np.maximum(of_new - of_trees, 0.0)
@@ -240,7 +240,7 @@ class ComponentTrees:
         return grown, np.concatenate((weights[kept], np.zeros(np.count_nonzero(is_new))))[order], gap
 
 
-def _parts(graph, forests):
+def _split_by_component(graph, forests):
     """Split forests into the distinct trees of each component that has edges, in the order of components."""
     # forests: (n_forests, E) of bool; returns: component: (n_trees,), trees: csr (n_trees, E)
     of_edge = graph.component[graph.edges[:, 0]]

@@ -177,10 +177,10 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """
         self._require("map", model, init, n_threads)
         close, taken = shift_near_zero(model)
-        found = self._best(close, init, n_threads)
+        found = self._find_best(close, init, n_threads)
         return found if close is model else moved(found, score(model, found.labels), taken)
 
-    def _best(self, model, init, n_threads):
+    def _find_best(self, model, init, n_threads):
         """Return the algorithm's labeling, repaired if forbidden, with a tightened bound."""
         found = claim = None
         try:
@@ -190,7 +190,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         except Infeasible as error:
             claim = error
         if found is None or np.isneginf(found.score):
-            return self._allowed(model, found, claim)
+            return self._find_allowed(model, found, claim)
         return self._finish(model, found, getattr(self, "climb", self._climbs))
 
     @overload
@@ -421,7 +421,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """Raise ValueError if the model is not supported; subclasses add their own conditions."""
         check_allowed_states(model)
 
-    def _allowed(self, model, found, claim):
+    def _find_allowed(self, model, found, claim):
         """Return the result with allowed labels; warn if none were found."""
         # found: result with forbidden labels, or None if the algorithm claims that there are no allowed labels
         labels = find_nearest_allowed(model, None if found is None else found.labels)

@@ -81,7 +81,7 @@ class Proof:
     def step(self) -> float:
         """Step of which all differences between scores of labelings are multiples, up to rounding; 0 if unknown."""
         step, largest = 0.0, 0.0
-        for values, _, _ in self._differences():
+        for values, _, _ in self._iterate_differences():
             for some in (values[: _tuning.TRIED_SCORES], values):
                 step = _compute_common_step(some, step, self.rounding)
                 if np.isnan(step):
@@ -94,11 +94,11 @@ class Proof:
         step = largest / np.rint(largest / step)
         error = sum(
             float(counts @ np.maximum.reduceat(np.abs(values - step * np.rint(values / step)), starts))
-            for values, starts, counts in self._differences()
+            for values, starts, counts in self._iterate_differences()
         )
         return float(step) if 2 * error <= self.rounding else 0.0
 
-    def _differences(self):
+    def _iterate_differences(self):
         """Yield the differences of scores from the largest score of their factor, grouped as in :meth:`groups`; 0 for
         -inf.
         """

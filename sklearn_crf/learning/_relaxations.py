@@ -243,7 +243,7 @@ class OneProblem(Relaxation):
         return inference
 
     @staticmethod
-    def _observed(risk: EmpiricalRisk, inference: Inference) -> EmpiricalRisk | None:
+    def _build_observed(risk: EmpiricalRisk, inference: Inference) -> EmpiricalRisk | None:
         """Return the risk of the relaxed log-partitions given the known labels, or None if all labels are known."""
         return build_observed_risk(risk, replace_likelihood(risk.objective, ObservedLogPartition(inference)))
 
@@ -297,7 +297,7 @@ class OptimalEdgeProbabilities(OneProblem):
             raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        observed = self._observed(problem.risk, self._make_precise_inference(plan.facts))
+        observed = self._build_observed(problem.risk, self._make_precise_inference(plan.facts))
         return _TreesByTurns(self._limits, observed).train(problem, start, self._tighten(run), self.remedy)
 
 
@@ -395,7 +395,7 @@ class JointRelaxation(OneProblem):
             )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        observed, n_weights = self._observed(problem.risk, self._make_precise_inference(plan.facts)), len(start)
+        observed, n_weights = self._build_observed(problem.risk, self._make_precise_inference(plan.facts)), len(start)
         joint = JointRisk(problem.risk, self.entropy, observed)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
@@ -495,7 +495,7 @@ class DualRelaxation(OneProblem):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         precise = self._make_precise_inference(plan.facts)
-        observed = self._observed(problem.risk, precise)
+        observed = self._build_observed(problem.risk, precise)
         if observed is None:
             return DualAscent().train(problem, start, run, self.remedy)
         free = copy.copy(problem.risk)

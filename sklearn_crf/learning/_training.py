@@ -268,11 +268,11 @@ class PenalisedRisk:
 
     def value(self, coef):
         """Return the objective f at the given weights, including its L1 penalty."""
-        return self._at(coef)[1] + float(np.sum(self.l1 * np.abs(coef)))
+        return self._evaluate_at(coef)[1] + float(np.sum(self.l1 * np.abs(coef)))
 
     def compute_least_subgradient(self, coef):
         """Return the subgradient of f with the smallest norm; without an L1 penalty it is the gradient."""
-        return compute_least_subgradient(coef, self._at(coef)[2], np.asarray(self.l1, dtype=np.float64))
+        return compute_least_subgradient(coef, self._evaluate_at(coef)[2], np.asarray(self.l1, dtype=np.float64))
 
     @property
     def curvature(self):
@@ -282,7 +282,7 @@ class PenalisedRisk:
             return None
         total = at_zero / self.n_nodes + (1 - self.l1_ratio) * self._strength * self.penalty
         # As labels become certain, the curvature of frequent features decreases most.
-        # The square root models that the range of curvatures then shrinks to half its orders of magnitude.
+        # As a model of this, the square root halves the range of curvatures in orders of magnitude.
         roots = np.sqrt(np.where(total > 0, total, 1.0))
         return np.maximum(roots, np.finfo(np.float32).tiny).astype(np.float32)
 
@@ -314,13 +314,13 @@ class PenalisedRisk:
 
     def has_value(self, coef):
         """Return whether the objective has a loss at the given weights, and not only a direction."""
-        return self._at(coef)[1] is not None
+        return self._evaluate_at(coef)[1] is not None
 
     def compute_inference_gap(self, coef):
         """Return a bound on the error of the sum of losses; it is positive if labelings are not proven optimal."""
-        return self._at(coef)[3].gap
+        return self._evaluate_at(coef)[3].gap
 
-    def _at(self, coef):
+    def _evaluate_at(self, coef):
         """Return the result at the given weights, without a pass over the examples if they were evaluated last."""
         if self._last is None or not np.array_equal(self._last[0], coef):
             self.evaluate(coef)
@@ -339,7 +339,7 @@ class PenalisedRisk:
 
     def visit(self, coef):
         """Record an iterate, without a pass over the examples if it was evaluated last."""
-        latest, value, gradient, result = self._at(coef)
+        latest, value, gradient, result = self._evaluate_at(coef)
         if value is not None:
             value = self.value(coef)
         latest = latest[: self._n_weights]
@@ -473,7 +473,7 @@ def compute_initial_weights(init, risk, run):
 
 
 def _build_node_risk(risk):
-    batches = [_labelled_nodes(batch) for batch in risk.batches]
+    batches = [_select_labelled_nodes(batch) for batch in risk.batches]
     # Without edges, every node would be both ends of a chain, so labels that are forbidden at ends are allowed.
     potentials = risk.potentials.without_ends()
     if isinstance(potentials, SegmentPotentials):
@@ -524,7 +524,7 @@ def _build_piecewise_risk(risk):
     return risk.having(objective=Piecewise(), batches=batches)
 
 
-def _labelled_nodes(batch):
+def _select_labelled_nodes(batch):
     """Return the labelled nodes of a batch, without edges.
 
     Without edges, unlabelled nodes do not contribute to the loss.

@@ -231,14 +231,14 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         """Train from the starts of the plan or from given starts, and return the result of each restart."""
         prior = self._plan_family(get_auto_parameters(self).without_auto)[0].prior
         check_features(data.samples.X, data.constant, prior.noise_floor, self.objective == "joint")
-        choice = self._choice(data)
+        choice = self._choose_auto(data)
         plan = self._plan(data, choice)
         with self._report_iterations(X, y, data, plan, choice) as on_iteration:
             ends = train(data, plan, on_iteration, starts)
         self._store(data, plan, ends, choice)
         return ends
 
-    def _choice(self, data: Any) -> Choice:
+    def _choose_auto(self, data: Any) -> Choice:
         """Choose the parameters that are "auto"."""
         asked = get_auto_parameters(self)
         if not asked.is_open:
@@ -320,7 +320,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         def start():
             if is_first:
                 check_counts(data.samples.labels, classes.tolist(), choice.n_components)
-                init = self._init(data.present, len(data.constant), choice)
+                init = self._choose_init(data.present, len(data.constant), choice)
                 return find_starts(data.samples, family, init, self._seeds()[:1], self.n_jobs)[0]
             missing = classes[self.class_prior_ == 0]
             if len(missing):
@@ -363,7 +363,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         solver = choose_solver(self.solver, self.objective, data.has_missing)
         family, factor = self._plan_family(choice)
         check_counts(data.samples.labels, data.classes[data.present].tolist(), choice.n_components)
-        init, seeds = self._init(data.present, len(data.constant), choice), self._seeds()
+        init, seeds = self._choose_init(data.present, len(data.constant), choice), self._seeds()
         # With one component per class, all starts are equal.
         is_one = not isinstance(init, str) or (choice.n_components == 1 and not isinstance(solver, ScaledSGD))
         seeds = seeds[: 1 if is_one else n_restarts]
@@ -380,7 +380,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     def _seeds(self):
         return check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()
 
-    def _init(self, present, n_features, choice):
+    def _choose_init(self, present, n_features, choice):
         """Return the name of a strategy, a dict of given initial values, or the parameters of the previous fit."""
         shape = len(present), choice.n_components, n_features, self.n_factors
         noise_shape = {"tied": shape[2:3], "class": (shape[0], shape[2]), "component": shape[:3]}[choice.noise]
@@ -512,7 +512,7 @@ def alpha_path(
         model._validate_params()
     data = models[0]._read(X, y, sample_weight)
     first = models[int(np.argmax(alphas))]
-    choice = first._choice(data)
+    choice = first._choose_auto(data)
     for model in models:
         model.set_params(n_components=choice.n_components, noise=choice.noise)
     for position in np.argsort(alphas, kind="stable")[::-1].tolist():

@@ -138,7 +138,7 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
     edges, edge_type, tables = np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.int64), []
     for factors, scope in model.by_arity():
         if scope.shape[1] == 2:
-            edges, edge_type, tables = _edges(model, factors, scope)
+            edges, edge_type, tables = _collect_edges(model, factors, scope)
             continue
         for f, node in zip(factors, scope[:, 0] if scope.shape[1] else np.zeros(len(factors), int), strict=True):
             table = model.dense_table(f).ravel()
@@ -153,7 +153,7 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
     )
 
 
-def _edges(model, factors, scope):
+def _collect_edges(model, factors, scope):
     """Return the edges, the type of each edge, and the table of each type.
 
     Edges are in the order of their first factors.

@@ -362,13 +362,13 @@ class LinearPotentials:
             return scores
         # With one node type, do not select rows, because for large images this copy takes longer than the product.
         if self.n_node_types == 1:
-            return self._product(weights, 0, example.node_features)
+            return self._multiply(weights, 0, example.node_features)
         scores = np.zeros((example.n_nodes, self.n_columns), dtype=example.node_features.dtype)
         for node_type, nodes in self._group_nodes_by_type(example):
-            scores[nodes] = self._product(weights, node_type, example.node_features[nodes])
+            scores[nodes] = self._multiply(weights, node_type, example.node_features[nodes])
         return scores
 
-    def _product(self, weights, node_type, features):
+    def _multiply(self, weights, node_type, features):
         """Compute the score columns of nodes of one type."""
         columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
         if self.fit_intercept:

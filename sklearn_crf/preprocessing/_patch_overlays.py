@@ -182,14 +182,14 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return self._compute_overlays(read_grey_planes(images, "X", self), [None] * len(images))
 
     def _fit(self, planes, y):
-        sizes = self._sizes()
+        sizes = self._list_sizes()
         masks, least_deviation = _as_masks(y, planes), _compute_least_deviation(planes)
         found = [self._draw_patches(planes, masks, least_deviation, *size) for size in sizes]
         self.patches_, self.masks_, self.sources_ = map(list, zip(*found, strict=True))
         self.n_patches_, self.n_channels_ = sum(map(len, self.patches_)), 1
         self._least_deviation = least_deviation
 
-    def _sizes(self):
+    def _list_sizes(self):
         """Return each size of patches with its largest distance from boundaries to centres."""
         sizes = _check_numbers("patch_size", self.patch_size, lowest=2)
         if self.max_distance is None:

@@ -159,7 +159,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             new = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
             vocabulary = {name: int(new[column]) for name, column in vocabulary.items() if kept[column]}
             columns, values, token_ptr = _keep_entries(kept[columns], new[columns], values, token_ptr)
-        return vocabulary, self._chains(columns, values, token_ptr, lengths, len(vocabulary))
+        return vocabulary, self._build_chains(columns, values, token_ptr, lengths, len(vocabulary))
 
     def _learn_from_shards(self, shards):
         """Learn the vocabulary from the names that each shard returns."""
@@ -172,7 +172,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         self.vocabulary_ = _join_vocabulary(of_nodes, self.min_count)
         self.n_columns_ = len(self.vocabulary_)
 
-    def _names(self, X):
+    def _count_names(self, X):
         """Return the names in the order of first occurrence with their token counts, and the number of sequences."""
         vocabulary: dict[str, int] = {}
         columns, _, _, lengths = self._read(X, vocabulary, learns=True)
@@ -202,7 +202,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
     def _look_up(self, X, vocabulary):
         read = self._read(X, vocabulary, learns=False)
-        return self._chains(*read, len(vocabulary))
+        return self._build_chains(*read, len(vocabulary))
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Return the names of the columns.
@@ -236,7 +236,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         columns, values, token_ptr, lengths = read_tokens(X, vocabulary, self.separator, learns, largest)
         return columns, None if values is None else values.astype(self.dtype, copy=False), token_ptr, lengths
 
-    def _chains(self, columns, values, token_ptr, lengths, n_columns):
+    def _build_chains(self, columns, values, token_ptr, lengths, n_columns):
         """Return a CSR matrix for each sequence."""
         first = np.cumsum(lengths) - lengths
         sequence = np.repeat(np.arange(len(lengths)), lengths + 1)
@@ -270,11 +270,11 @@ def _count_shard_names(shard: Shard, vectorizer):
     X = shard.load()[0]
     with shard.named_in_errors():
         if vectorizer.edge_features is None:
-            of_nodes, n_sequences = vectorizer._names(X)
+            of_nodes, n_sequences = vectorizer._count_names(X)
             return of_nodes, None, n_sequences
         X = [list(sequence) for sequence in X]
-        of_nodes, n_sequences = vectorizer._names(X)
-        of_edges, _ = vectorizer._names(_iterate_pair_features(vectorizer.edge_features, X))
+        of_nodes, n_sequences = vectorizer._count_names(X)
+        of_edges, _ = vectorizer._count_names(_iterate_pair_features(vectorizer.edge_features, X))
     return of_nodes, of_edges, n_sequences
 
 

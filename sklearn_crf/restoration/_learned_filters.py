@@ -193,7 +193,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             If X and y do not fit, hold NaN or infinity, y is missing, or noise is above the range of X.
         """
         n_filters = self._check_n_filters()
-        given, target = _Images.of(X, "X"), self._targets(X, y)
+        given, target = _Images.of(X, "X"), self._read_targets(X, y)
         _require_equal_shapes(given, target)
         sample = given.sample()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -208,11 +208,11 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
             def after(stages, loss):
                 report(lambda: f"mean squared error {loss:.4g}")
-                return call_back(lambda: self._attributes(stages, crops.unit, target, sample))
+                return call_back(lambda: self._collect_attributes(stages, crops.unit, target, sample))
 
             stages, losses, curve = train(parameters, crops, held_out, self.max_iter, rng, n_threads, after)
         self.__dict__.update(
-            self._attributes(stages, crops.unit, target, sample),
+            self._collect_attributes(stages, crops.unit, target, sample),
             loss_curve_=np.array(losses),
             validation_curve_=np.array(curve),
             n_iter_=len(losses),
@@ -230,7 +230,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             )
         return most if self.n_filters is None else self.n_filters
 
-    def _targets(self, X, y) -> "_Images":
+    def _read_targets(self, X, y) -> "_Images":
         """Return the clean images, read from y, or from X if y is None."""
         if y is None and self.corruption is None:
             raise ValueError(
@@ -261,7 +261,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         # If images equal their targets, the error is 0 and cannot be the unit.
         return float(np.sqrt(np.mean(errors))) or float(np.mean([np.std(target[k]) for k in chosen])) or 1.0
 
-    def _attributes(self, stages: Stages, unit: float, target: "_Images", sample: InputSample) -> dict:
+    def _collect_attributes(self, stages: Stages, unit: float, target: "_Images", sample: InputSample) -> dict:
         """Return the fitted attributes that predictions need."""
         of_channels = sample.attributes(is_image=True)
         low, high = (function([function(plane) for plane in target.channels.X]) for function in (np.min, np.max))

@@ -192,11 +192,11 @@ class _Task(NamedTuple):
         images = _convert_planes(planes)
         made_by, what = (Downsampling, self.scale) if self.kernel is None else (Blur, self.kernel)
         if isinstance(levels, str):
-            levels = [self._noise_of(plane) for plane in planes]
+            levels = [self._estimate_noise(plane) for plane in planes]
         made = [made_by(what, noise=max(level, tuned.LEAST_NOISE)) for level in levels]
         return list(field.predict(images, degradation=made))
 
-    def _noise_of(self, plane: np.ndarray) -> float:
+    def _estimate_noise(self, plane: np.ndarray) -> float:
         """Estimate the noise of a blurred plane from the frequencies that the blur reduces most."""
         if self.kernel is None:  # detail of a small image cannot be distinguished from noise
             return tuned.LEAST_NOISE

@@ -323,7 +323,7 @@ class JointTraining:
         best, curve = self.fitted, []
         with limit_blas_threads(), keep_tasks_in_process():
             for number in range(n_rounds + 1):
-                risk, _ = self._risk(0, is_training=False)
+                risk, _ = self._build_risk(0, is_training=False)
                 curve.append(risk.objective.reported * risk.value(risk.coef))
                 if curve[-1] < min(curve[:-1], default=np.inf):
                     best = self.fitted
@@ -333,7 +333,7 @@ class JointTraining:
         return np.array(curve)
 
     def _round(self, number):
-        risk, plan = self._risk(1 + number, is_training=True)
+        risk, plan = self._build_risk(1 + number, is_training=True)
         rng = np.random.RandomState((self.seed + number) % 2**32)
         risks, strengths = [], []
         for stage in risk.stages:
@@ -347,7 +347,7 @@ class JointTraining:
             for fitted, stage, coef in zip(self.fitted, risk.stages, coefs, strict=True)
         ]
 
-    def _risk(self, number, *, is_training):
+    def _build_risk(self, number, *, is_training):
         """Return the cascade's risk on a round's training images, or on held-out images, and the last field's plan."""
         inputs, degradations = self.seen(number, self.fitted)
         data = [self._read(*own, degradations) for own in zip(self.stages, self.fitted, inputs, strict=True)]

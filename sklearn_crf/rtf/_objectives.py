@@ -128,12 +128,12 @@ class PredictionLoss:
         # y: (N, D); weight: (N,), or a number for all; start: (N, D), first iterate of the solve for an observed image
         first, second = (None, None) if state is None else state
         found = solve_from_image(self.solver, model, start, first, n_threads)
-        value, slope = self._value_and_slope(model, found.x, y, weight)
+        value, slope = self._evaluate(model, found.x, y, weight)
         adjoint = self.adjoint(model, slope, second, n_threads)
         converged = found.converged and adjoint.converged
         return GaussianLoss(value, compute_mean_statistics(found.x, adjoint), (found.x, adjoint.x), converged)
 
-    def _value_and_slope(self, model, x, y, weight):
+    def _evaluate(self, model, x, y, weight):
         """Return the value of the loss, and its derivative with respect to the field's mean."""
         shape = *model.graph.shape, model.n_values
         prediction, target = ((self.offset + self.scale * z.astype(np.float64)).reshape(shape) for z in (x, y))

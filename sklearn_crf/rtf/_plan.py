@@ -517,7 +517,7 @@ class FieldPlan(FitLimits):
             max_iter=iterations if options.max_iter == "auto" else int(options.max_iter),
             has_given_max_iter=options.max_iter != "auto",
             must_stop_early=asked.early_stopping != "auto",
-            depth=_depth(options, n_pixels, in_parts, is_enough),
+            depth=_choose_depth(options, n_pixels, in_parts, is_enough),
             n_values=n_pixels * len(common.mean),
         )
 
@@ -575,7 +575,7 @@ def _complete_solver(asked: FieldSolver, split: Splits, n_pixels: int, in_parts:
     return found
 
 
-def _depth(options: FieldOptions, n_pixels: int, in_parts: bool, is_enough: bool) -> Any:
+def _choose_depth(options: FieldOptions, n_pixels: int, in_parts: bool, is_enough: bool) -> Any:
     """Return the depth of trees for a number of pixels, or None if the depth depends on the number of parameters."""
     if options.max_depth != "auto":
         return options.max_depth

@@ -165,13 +165,13 @@ class ShardedImages:
                 "max_samples is not supported with Shards for prediction losses on images: use "
                 "FieldSolver(max_samples=None) and fewer images in each shard."
             )
-        shapes, firsts, choices = self._chosen(choice)
+        shapes, firsts, choices = self._select_images(choice)
         request = self._request._replace(key_of_rounds=uuid4().hex, choices=choices, firsts=firsts, seed=seed)
         return ShardedRounds(self.shards, request, shapes, self._step, max_samples)
 
     def has_targets(self, choice):
         """Return whether any pixel of the chosen images has a target of positive weight."""
-        choices = self._chosen(choice)[2]
+        choices = self._select_images(choice)[2]
         return any(self.shards.map(_has_targets, self._request._replace(choices=choices)))
 
     def copies(self, is_table: bool) -> tuple:
@@ -181,7 +181,7 @@ class ShardedImages:
         keys, *rest = map(np.concatenate, zip(*self.shards.map(_compute_image_keys, self._request), strict=True))
         return first_of_equal(keys), *rest
 
-    def _chosen(self, choice):
+    def _select_images(self, choice):
         """Return the shapes of chosen images, and for each shard the index of its first image and its choice."""
         ends = np.cumsum([len(part) for part in self._shapes])
         if choice is None or choice[0] == "columns":

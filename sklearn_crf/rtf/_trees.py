@@ -13,7 +13,7 @@ from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins, find_leaves, find_re
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, contiguous, cross_of
 
-# Empty scale argument of kernels, for factors of weight 1.
+# Empty array that kernels accept as the scale of factors if all weights are 1.
 _UNSCALED = np.empty(0)
 
 

@@ -46,7 +46,7 @@ def edge_shared_bound(model, shares, entropy="trivial"):
     shares = shares.reshape(len(ends), model.n_columns)
     if not node_number:
         shares = shares - (sums @ shares / np.maximum(degree, 1)[:, None])[ends]
-    numbers, parts = _parts(graph, node_number)
+    numbers, parts = _compute_entropy_weights(graph, node_number)
     even = double.unary / parts[:, None]
     log_z_terms = np.zeros(graph.n_nodes)
     statistics, at_ends = np.zeros(model.tables.shape), np.empty((graph.n_edges, 2, model.n_columns))
@@ -71,7 +71,7 @@ def edge_shared_bound(model, shares, entropy="trivial"):
     return SharedBound(marginals, (at_ends - (own if node_number else unary)[ends]).ravel())
 
 
-def _parts(graph, node_number):
+def _compute_entropy_weights(graph, node_number):
     """Return the entropy weight of each node (one if it has no edges), and this weight plus its number of edges."""
     # returns: (N,), (N,)
     numbers = np.where(graph.degree == 0, 1.0, node_number)
@@ -197,7 +197,7 @@ class _EdgeEntropyBound:
         # If one edge of a node forbids a state, all edges of the node do.
         unary = self.model.unary.copy()
         unary[ends] = np.where(np.isneginf(at_ends), -np.inf, unary[ends])
-        even = (unary / _parts(graph, NODE_NUMBERS[self.entropy])[1][:, None])[ends]
+        even = (unary / _compute_entropy_weights(graph, NODE_NUMBERS[self.entropy])[1][:, None])[ends]
         possible = even > -np.inf
         beyond = np.subtract(at_ends, even, where=possible, out=np.zeros_like(even))
         return replace(self.model, unary=unary), beyond.ravel()

@@ -117,7 +117,7 @@ class _MoveMaking(Inference):
     def _labels_by_rows(self, rows, n_threads=1):
         """Return the labels of :meth:`map` on a lattice of three or more states, or None if it must raise an error."""
         # rows: RowModels; returns: (N,) int32
-        n_states = map_tasks(lambda part, n_threads: self._states(rows, *part), parts_of(rows.graph), n_threads)
+        n_states = map_tasks(lambda part, n_threads: self._count_states(rows, *part), parts_of(rows.graph), n_threads)
         if not all(n_states):
             return None
         climber = RowsClimber(rows)
@@ -125,7 +125,7 @@ class _MoveMaking(Inference):
         self._search(RowMoves(rows, n_threads), n_states[0], labels, n_threads)
         return climber.climb(labels)
 
-    def _states(self, rows, start, stop):
+    def _count_states(self, rows, start, stop):
         """Return the number of states of some rows, or 0 if the whole model must be checked."""
         checkpoint()
         model = select_reached_rows(rows, start, stop)

@@ -48,7 +48,7 @@ class CountPiece:
 
     def best(self, messages):
         """Return the largest score plus messages of the counted nodes."""
-        return self._best([message[k] for message, k in zip(messages, self.place, strict=True)], 0)
+        return self._maximise_over_counts([message[k] for message, k in zip(messages, self.place, strict=True)], 0)
 
     def maximise_given(self, messages, labels, j):
         """Return the best value for each position of the j-th node, given positions of other nodes (-1 if open)."""
@@ -59,11 +59,11 @@ class CountPiece:
         is_open = np.flatnonzero(given == -1)
         base = sum(gains[i] for i in counted)
         rest = [gains[i] for i in is_open]
-        best = np.full(len(messages[j]), base + self._best(rest, len(counted)))
-        best[self.place[j]] = base + gains[j] + self._best(rest, len(counted) + 1)
+        best = np.full(len(messages[j]), base + self._maximise_over_counts(rest, len(counted)))
+        best[self.place[j]] = base + gains[j] + self._maximise_over_counts(rest, len(counted) + 1)
         return best
 
-    def _best(self, gains, n_counted):
+    def _maximise_over_counts(self, gains, n_counted):
         """Return the best value over the number of further counted nodes, which are chosen by largest gain."""
         gained = np.concatenate(([0.0], np.cumsum(np.sort(gains)[::-1])))
         best = -np.inf
@@ -100,7 +100,7 @@ class LocalPolytope:
         problem = self.problem
         model = problem.model
         if model.table_kind[table] == SPARSE and np.isneginf(model.table_default[table]):
-            places, scores = self._listed(f, table)
+            places, scores = self._list_joint_states(f, table)
         else:
             dense = problem.table(f)
             places = np.argwhere(dense > -np.inf)
@@ -109,7 +109,7 @@ class LocalPolytope:
             raise Infeasible(f"model is infeasible: factor {f} forbids every joint state that its nodes allow.")
         return TablePiece(scope, places, scores)
 
-    def _listed(self, f, table):
+    def _list_joint_states(self, f, table):
         """Return the joint states that a sparse table lists and the nodes allow, and their scores."""
         problem = self.problem
         model = problem.model

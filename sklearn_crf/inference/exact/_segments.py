@@ -116,11 +116,11 @@ def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:
 
 
 class _EndingRuns(NamedTuple):
-    """Best labelings of the nodes up to some node, for each label of its run."""
+    """The m best labelings of all nodes up to a node at which a run ends, for each label of this run."""
 
     scores: np.ndarray  # (K, m), in descending order
     start: np.ndarray  # (K, m), first node of the last run
-    rank: np.ndarray  # (K, m), rank of the labeling before this run among those after which a run of the label begins
+    rank: np.ndarray  # (K, m), rank of the labeling before this run among labelings that a run of the label may follow
 
 
 def _find_best_of_chain(model: SegmentModel, number: int, m: int) -> BestLabelings:

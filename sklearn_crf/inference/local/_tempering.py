@@ -121,7 +121,7 @@ class _Ladders:
             cold.sweep(record.totals, record.buffers)
             self.labels[:, :-1] = warm.values.reshape(self.n_ladders, -1, self.n_nodes)
             self.labels[:, -1] = cold.values.reshape(self.n_ladders, -1)
-            scores = record.scores[sweep] = self._scores()
+            scores = record.scores[sweep] = self._score_labels()
             kept = np.exp(np.minimum(step * (scores[:, :-1] - scores[:, 1:]), 0))
             record.rejected += 1 - kept.mean(axis=0)
             # Exchange even and odd pairs alternately, so that labels move in one direction until they are rejected.
@@ -152,7 +152,7 @@ class _Ladders:
         )
         return LabelChain(copies, np.ravel(labels).astype(np.int32), 0, 2 * self.n_rounds + number, self.run)
 
-    def _scores(self):
+    def _score_labels(self):
         """Return the scores of the labels of all chains under the model, (n_ladders, n_temperatures)."""
         tails, heads = self.model.graph.edges.T
         labels, edge = self.labels, np.arange(len(tails))

@@ -164,14 +164,14 @@ class FixedSweeps(Inference):
             edges = model.tables, model.edge_type, weight, trees, tuple(model.graph.incidence)
             sweep_odds(model.unary, *edges, how, n_threads)
             return how
-        field = self._field(model)
+        field = self._build_field(model)
         messages = np.empty((n_kept, *(start := build_initial_messages(field)).shape), start.dtype)
         messages[0] = start
         scores = np.ascontiguousarray(model.unary, dtype=start.dtype)
         sweep_messages(field, scores, messages, how, model.graph.largest_degree, n_threads)
         return how
 
-    def _field(self, model: Any) -> Any:
+    def _build_field(self, model: Any) -> Any:
         """Return the arrays of a model for the message passing that `method` names."""
         trees = TRWMessagePassing(self.edge_probabilities)
         return build_sum_field(LoopyBP() if self.method == "loopy" else trees, model)

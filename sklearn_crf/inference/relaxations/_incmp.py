@@ -128,7 +128,7 @@ class _IncMPMessages(Run):
             shape = 2 * model.graph.n_edges, model.n_columns
             if init.moved.shape != shape or not np.isfinite(init.moved).all():
                 raise ValueError(
-                    f"init must hold finite shares of shape {shape} for this model, got {init.moved.shape}."
+                    f"init must hold finite scores of shape {shape} for this model, got {init.moved.shape}."
                 )
         super().__init__(model, climb, init)
         graph = self.model.graph

@@ -78,7 +78,7 @@ class Regions:
         rank = {part: k for k, part in enumerate(order)}
         places, start_of, starts, share, n_places = [], {}, [], [], 0
         for part in order:
-            share += self._shares(part, holders[part], rank)
+            share += self._divide_scores(part, holders[part], rank)
             for holder in holders[part]:
                 nodes, inside = self.scopes[holder], set(self.scopes[part])
                 pattern = tuple(self.n_states[s] for s in nodes), tuple(s in inside for s in nodes)
@@ -101,7 +101,7 @@ class Regions:
         self.work_of_sweep = 6 * int(sizes[holder].sum()) + int(sizes.sum())
         self._maxima = np.empty(int(sizes[order].max(initial=1)))
 
-    def _shares(self, part, holders, rank):
+    def _divide_scores(self, part, holders, rank):
         """Return the fraction of a part's scores that each region around it gets, in forward and in backward sweeps."""
         later = [any(rank[other] > rank[part] for other in self.parts[h]) for h in holders]
         earlier = [any(rank[other] < rank[part] for other in self.parts[h]) for h in holders]
@@ -200,14 +200,14 @@ def _iterate_frustrated_cycles(agreements):
     edges.sort(key=lambda edge: -edge[0])
     seen = set()
     for weakest, u, v, differs in edges:
-        nodes = [node for node, _ in _path(near, u, v, not differs, weakest)]
+        nodes = [node for node, _ in _find_path(near, u, v, not differs, weakest)]
         key = frozenset(nodes)
         if len(nodes) >= 3 and len(key) == len(nodes) and key not in seen:
             seen.add(key)
             yield nodes
 
 
-def _path(near, start, end, odd, weakest):
+def _find_path(near, start, end, odd, weakest):
     """Return a shortest path of edges that are strong enough, with an odd or even number of disagreements, or []."""
     goal = (end, odd)
     came: dict[tuple, Any] = {(start, False): None}

@@ -90,7 +90,7 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
     def _evaluate(self, coef: np.ndarray, members: Sequence[int] | None) -> RiskValue:
         members = range(len(self.batches)) if members is None else members
         n_weights, gradient = self._weights.n_coef, np.zeros(len(coef))
-        found = map_tasks(lambda i, n_threads: self._loss(i, coef, n_threads), members, self.n_jobs)
+        found = map_tasks(lambda i, n_threads: self._compute_loss(i, coef, n_threads), members, self.n_jobs)
         for i, (part, of_others) in zip(members, found, strict=True):
             gradient[:n_weights] += self._weights.pullback(self.batches[i].example, part.statistics)
             gradient[self._get_part_slice(i)] = of_others
@@ -102,7 +102,7 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         model, by_weight = self.build_model_by_weight(i, coef)
         return self.objective.augmented(model, batch.labels, batch.node_weight), by_weight
 
-    def _loss(self, i: int, coef: np.ndarray, n_threads: int) -> tuple[RiskValue, np.ndarray]:
+    def _compute_loss(self, i: int, coef: np.ndarray, n_threads: int) -> tuple[RiskValue, np.ndarray]:
         """Return the weighted loss of batch i and its derivative by the unknowns of the batch."""
         raise NotImplementedError(type(self).__name__)
 
@@ -164,7 +164,7 @@ class JointRisk(RiskOfWeightsAndOthers):
         ]
         self._lay_out(map(len, self._weight_of_shares))
 
-    def _loss(self, i, coef, n_threads):
+    def _compute_loss(self, i, coef, n_threads):
         batch, objective = self.batches[i], self.objective
         model, by_weight = self.build_model(i, coef)
         found = self._bounds[i](model, coef[self._get_part_slice(i)])
@@ -198,7 +198,7 @@ class JointHingeRisk(RiskOfWeightsAndOthers):
         ]
         self._lay_out(map(len, self._weight_of_shares))
 
-    def _loss(self, i, coef, n_threads):
+    def _compute_loss(self, i, coef, n_threads):
         batch, parts = self.batches[i], self._parts[i]
         model, by_weight = self.build_model(i, coef)
         terms, found, slope, mean = parts.best_value(
@@ -343,7 +343,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         trees, weights, lacking = self.trees[i].grown(coef[self._get_part_slice(i)], gain)
         return trees, weights, self.objective.temperature * float(lacking.max(initial=0.0))
 
-    def _loss(self, i, coef, n_threads):
+    def _compute_loss(self, i, coef, n_threads):
         batch, temperature = self.batches[i], self.objective.temperature
         free, information, (model, by_weight) = self._solve(i, coef, n_threads)
         loss = compute_bound_loss(model, batch.labels, free, temperature)

@@ -87,7 +87,8 @@ class _Start(NamedTuple):
     @classmethod
     def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
         """Return the start that a risk stores for a batch."""
-        # All labels are known, so there is no second state for the known labels.
+        # A risk stores two states for each batch. The second, given the known labels, is not used if all labels are
+        # known.
         free = (risk.carried[i] or (None, None))[0]
         return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
 

@@ -89,7 +89,7 @@ def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
         node_type=none if example.node_type is None else example.node_type,
         barred=_mask_forbidden_states(example, potentials),
         node_ptr=batch.node_ptr.astype(np.int64),
-        edge_ptr=_edge_ptr(batch),
+        edge_ptr=_compute_edge_ptr(batch),
         cost=np.ascontiguousarray(cost.T),
         node_weight=np.zeros(0) if batch.node_weight is None else batch.node_weight,
         weight=np.full(n_members, float(C)) if batch.weight is None else C * batch.weight,
@@ -120,7 +120,7 @@ def _mask_forbidden_states(example, potentials):
     return np.isneginf(potentials.forbid_ends(scores, *example.graph.ends)).astype(np.uint8)
 
 
-def _edge_ptr(batch):
+def _compute_edge_ptr(batch):
     """Return the index of the first edge of each example, followed by the number of edges."""
     before = np.concatenate(([0], np.cumsum(np.bincount(map_edges_to_members(batch), minlength=len(batch.members)))))
     return before.astype(np.int64)
@@ -131,7 +131,7 @@ def count_member_cycles(batch):
     # returns: (m,), number of cycles of each example
     components = np.maximum.reduceat(batch.example.graph.component, batch.node_ptr[:-1]) + 1
     n_components = np.diff(components, prepend=0)
-    return np.diff(_edge_ptr(batch)) - np.diff(batch.node_ptr) + n_components
+    return np.diff(_compute_edge_ptr(batch)) - np.diff(batch.node_ptr) + n_components
 
 
 def _find_earlier_edges(graph):

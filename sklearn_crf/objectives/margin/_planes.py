@@ -132,13 +132,13 @@ class PlaneOracle:
     def __call__(self, block, x):
         """Return slopes (m, n_coef) and offsets (m,) of the highest planes at x for the m examples of a block."""
         coef = self.weights_of(x)
-        parts = self._planes_of_batches(self.blocks[block], coef)
+        parts = self._compute_planes(self.blocks[block], coef)
         self.n_inference_calls += self.sizes[block]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
-    def _planes_of_batches(self, batches, coef):
+    def _compute_planes(self, batches, coef):
         """Return the highest planes of each batch."""
         return list(self._map(lambda i: self._planes(i, coef), batches))
 
@@ -157,7 +157,7 @@ class PlaneOracle:
         cost = self.risk.objective.compute_node_cost(found, batch.labels, batch.node_weight)
         if batch.example.fixed_factors:
             cost = cost + self._compute_fixed_terms(i, found)
-        return self._pull_back(i, self._differences(i, model, found), cost)
+        return self._pull_back(i, self._compute_differences(i, model, found), cost)
 
     def _compute_fixed_terms(self, i: int, found: np.ndarray) -> np.ndarray:
         """Return the score of factors without weights for the labels found, minus the score for the true labels."""
@@ -190,7 +190,7 @@ class PlaneOracle:
         slopes *= (weight * self.risk.objective.compute_slope_factor(total))[:, None] * self._scale
         return slopes, weight * total
 
-    def _differences(self, i, model, found):
+    def _compute_differences(self, i, model, found):
         """Return the statistics of the labels found minus the statistics of the true labels.
 
         If a batch has several examples, each example has its own statistics of tables.
@@ -199,7 +199,7 @@ class PlaneOracle:
         if len(batch.members) == 1:
             return compute_labeling_difference(model, found, batch.labels)[1]
         if isinstance(model, SegmentModel):
-            pairs = self._differences(i, model.pairwise, found)
+            pairs = self._compute_differences(i, model.pairwise, found)
             members = np.searchsorted(batch.node_ptr, model.chain_ptr[:-1], side="right") - 1
             by_member = [
                 count_durations(model, labels, members, len(batch.members)) for labels in (found, batch.labels)
@@ -226,7 +226,7 @@ class PlanesOfCuts(PlaneOracle):
         super().__init__(risk, C, scale, blocks, map_in_threads)
         self._cuts = PassOfCuts(risk)
 
-    def _planes_of_batches(self, batches, coef):
+    def _compute_planes(self, batches, coef):
         single = [i for i in batches if len(self.risk.batches[i].members) == 1]
         cuts = dict(zip(single, self._cuts.planes(single, coef, self.risk.n_jobs), strict=True)) if single else {}
         found = {
@@ -235,7 +235,7 @@ class PlanesOfCuts(PlaneOracle):
             if cut is not None
         }
         others = [i for i in batches if i not in found]
-        found.update(zip(others, super()._planes_of_batches(others, coef), strict=True))
+        found.update(zip(others, super()._compute_planes(others, coef), strict=True))
         return [found[i] for i in batches]
 
 

@@ -152,7 +152,7 @@ def _find_missing_channels(gaps, expected):
     return tuple(expected.tolist())
 
 
-def _shape(values):
+def _get_shape(values):
     """Return the shape of an array of numbers, or None for anything else, such as a list of arrays."""
     if isinstance(values, list | tuple) and any(hasattr(value, "shape") for value in values):
         return None
@@ -168,7 +168,7 @@ def require_one_reading(X, y):
     if sp.issparse(X) or y is None:
         return
     say_chains = "(pass window=Window(lattice_ndim=1))"
-    shape, of_target = _shape(X), _shape(y)
+    shape, of_target = _get_shape(X), _get_shape(y)
     if shape is None or of_target is None:
         count_examples(X, "X")
         count_examples(y, "y")
@@ -216,7 +216,7 @@ def _require_no_volumes(shapes, of_targets):
 
 def _require_channel_axis(X, n_features, ndim):
     """Raise ValueError if X is a single image, or a stack of images without an axis of channels."""
-    shape = _shape(X)
+    shape = _get_shape(X)
     if ndim in (2, 3) and shape is not None and len(shape) == ndim + 1:
         one = "image" if ndim == 2 else "volume"
         raise ValueError(
@@ -271,7 +271,7 @@ class Reading:
     def planes(self, X, is_clean: bool = False) -> Planes:
         """Return the planes of X, with gaps filled and marked by channels, in units that float32 can represent."""
         # is_clean: whether X will be corrupted or degraded later, and so stays in the units of the user
-        layout, read, ndim = self._layout(X)
+        layout, read, ndim = self._read_layout(X)
         images = _list_possible_gaps(layout, read, ndim)
         gaps = [_channels.find_missing_values(image) for image in images]
         for i, own in enumerate(gaps):
@@ -295,7 +295,7 @@ class Reading:
         options = {"dtype": (kind,), "estimator": self.door, "reset": self.known is None}
         encoded = replace(encode_X(read, lattice_ndim=ndim, connectivity=none, **options), lattice_ndim=ndim)
         described = {"sample": sample, "channels": channels, "units": units}
-        offsets = self._offsets(ndim)
+        offsets = self._choose_offsets(ndim)
         if layout == "nodes":
             plane = np.ascontiguousarray(seen(encoded.array[None]))
             _channels.require_held(plane, "X")
@@ -315,7 +315,7 @@ class Reading:
             _check_reach(offsets, features)
         return Planes(features, offsets, encoded, {}, missing, n_node_types, **described)
 
-    def _layout(self, X):
+    def _read_layout(self, X):
         """Return the layout of X, the converted X, and the number of axes of its lattices."""
         if self.known is not None:
             _require_channel_axis(X, self.known["n_features_in_"], self.known["lattice_ndim_"])
@@ -328,7 +328,7 @@ class Reading:
             0 if layout == "nodes" else read.ndim - 2 if layout == "array" else self._count_list_axes(read),
         )
 
-    def _offsets(self, ndim):
+    def _choose_offsets(self, ndim):
         """Return the offsets of the window, with at least two axes."""
         offsets = compute_window_offsets(self.window.size, ndim)
         planar = np.zeros((len(offsets), max(ndim, 2)), dtype=np.int64)
