@@ -334,8 +334,8 @@ def make_range_runner(n_threads):
     return run_alone if n_threads <= 1 else partial(_run_shared, n_threads)
 
 
-# Minimum size of a range for a thread, because starting a thread on a range takes 20 microseconds; and
-# number of items per thread that make_even_map computes before it yields results.
+# Minimum size of a range for a thread, because starting a thread on a range takes 20 microseconds.
+# Number of items per thread that make_even_map computes before it yields results.
 _SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 

@@ -354,9 +354,8 @@ def _certify_tiles(task, margins):
     return n_open
 
 
-# A margin is doubled again if the last doubling reduced the number of uncertain pixels to at most the fraction
-# _LEAST_CLOSED. If more than the fraction _MOST_OPEN of the pixels of the first tile are uncertain, tiles only have to
-# agree.
+# A margin is doubled again if at most the fraction _LEAST_CLOSED of uncertain pixels remained after the last doubling.
+# If more than the fraction _MOST_OPEN of the pixels of the first tile are uncertain, tiles only have to agree.
 _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 

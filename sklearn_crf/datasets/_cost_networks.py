@@ -251,7 +251,7 @@ def _convert_to_model(path: Path, n_states: np.ndarray, scopes: list, tables: li
 
 
 def _to_scores(table: Any, limit: float) -> Any:
-    """Convert costs to scores, with -inf for costs from the limit on."""
+    """Convert costs to scores, with -inf for costs of at least ``limit``."""
     if isinstance(table, SparseTable):
         return SparseTable(table.states, _to_scores(table.values, limit), float(_to_scores(table.default, limit)))
     return np.where(np.asarray(table) >= limit, -np.inf, 0.0 - np.asarray(table))

@@ -15,12 +15,14 @@ SUM_TOL = 0.01
 # Score that replaces -inf among the features of a linear field. A lower score would dominate the scale of the features.
 LEAST_SCORE = -50.0
 
-# An image whose colours begin below the range of fit, and span less than this fraction of it, has other units, as
-# standardised images have. A larger fraction rejects dark images that overshoot because of resampling.
+# An image whose colours begin below the range of fit, and span less than this fraction of it, has other units.
+# Standardised images are an example.
+# A larger fraction rejects dark images that overshoot because of resampling.
 NARROW_RANGE = 0.1
 
-# If the colours of fit were integers, an image of fractional colours within this lowest fraction of the range of fit
-# has other units. A larger fraction rejects dark images.
+# If the colours of fit were integers, an image of fractional colours may have other units.
+# It has other units if its colours lie within this lowest fraction of the range of fit.
+# A larger fraction rejects dark images.
 DARK_RANGE = 0.02
 
 # Fraction of the range of a data type below which a warning is issued, as for 12-bit colours stored in 16 bits.

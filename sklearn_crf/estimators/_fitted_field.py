@@ -106,8 +106,9 @@ class FieldParameters:
             # In a sequence, the order of two labels may matter.
             return "full"
         # Symmetric tables also score the state of each end of an edge. Accuracies: benchmarks/quality/defaults.py.
-        # With two classes, images gain up to 1.3 % from symmetric tables. With more, Potts tables are at least as
-        # accurate and much faster. Tables without a direction give mirrored images mirrored labels.
+        # With two classes, images gain up to 1.3 % from symmetric tables.
+        # With more classes, Potts tables are at least as accurate and much faster.
+        # Tables without a direction give mirrored images mirrored labels.
         return "symmetric" if (lattice_ndim or 0) > 1 and len(classes) == 2 else "auto"
 
     def build_weight_layout(self, automatic_form: str, classes: np.ndarray, lattice_ndim: int | None) -> WeightLayout:

@@ -299,7 +299,7 @@ class MarginLearning(Learning):
         return record
 
     def _choose_problem(self, has_parts: bool) -> str:
-        """Return the problem to solve, for examples with or without edges and factors."""
+        """Return the name of the problem to solve, which depends on whether examples have edges or factors."""
         return "planes" if self.by_planes else self.problem
 
     def _scale(self, risk, run, by_examples):

@@ -510,7 +510,7 @@ class AutoSolver(Solver):
 #: Solvers by name.
 SOLVERS: dict[str, type[Solver]] = {"lbfgs": LBFGS, "gradient": GradientSteps, "sgd": SGD}
 
-# Training stops after this number of successive iterations with more errors than the best times the margin.
+# Training stops after this number of successive iterations whose errors exceed the fewest errors times the margin.
 _PATIENCE = 6
 _MARGIN = 1.05
 

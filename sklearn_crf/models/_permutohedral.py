@@ -226,8 +226,8 @@ class PermutohedralFilter:
     def _compute_point_scale(self, normalization, n_threads):
         """Return the factors n_i, by which the rows and columns of the matrix are scaled, as (N, 1) or a number."""
         d = self.n_axes
-        # In units of the bandwidths, a cell has volume (3/2)^(d/2) / sqrt(d+1); the integral of the Gaussian is
-        # (2 pi)^(d/2). The weights of splat, blur and slice sum to one.
+        # In units of the bandwidths, a cell has volume (3/2)^(d/2) / sqrt(d+1).
+        # The integral of the Gaussian is (2 pi)^(d/2), and the weights of splat, blur and slice sum to one.
         gain = (4 * np.pi / 3) ** (d / 2) * np.sqrt(d + 1)
         if normalization is None:
             return self.dtype.type(np.sqrt(gain))

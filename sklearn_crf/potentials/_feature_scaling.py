@@ -63,7 +63,7 @@ class FeatureMoments(NamedTuple):
         return cls.joined([none, *(found for each in lists for found in each)])
 
     def _compute_part_moments(self, values, kind, weight):
-        """Compute the moments of each block of rows of a part."""
+        """Return the moments of each block of rows, given a part of the features."""
         if isinstance(values, SharedRows):
             # Nodes of all types share the same rows, so the moments of all types are equal.
             if weight is not None:

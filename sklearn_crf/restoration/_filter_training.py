@@ -58,8 +58,8 @@ def cosines(side: int) -> np.ndarray:
 class Parameters:
     """Layout of a parameter vector: coefficients of filters in the cosine basis, weights of Gaussians, and pulls."""
 
-    # Filters have norm one, so that their response to noise is about one. Influences are divided by the number of
-    # pixels of a filter, because all filters together then add up to the image without its mean.
+    # Filters have norm one, so that their response to noise is about one.
+    # Influences are divided by the pixels of a filter, so that all filters add up to the image without its mean.
 
     def __init__(self, n_stages: int, n_filters: int, side: int) -> None:
         self.basis, self.gaussians = cosines(side), gaussians() / side**2

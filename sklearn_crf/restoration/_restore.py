@@ -54,8 +54,8 @@ _RECORDS = {
     "held_out_errors_",
 }
 
-# Matrix from red, green and blue to brightness and two opponent colours. Its rows are orthogonal, so that white noise
-# stays independent between them.
+# Matrix from red, green and blue to brightness and two opponent colours.
+# Its rows are orthogonal, so that white noise stays independent between them.
 _OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.array([[3], [2], [4]])
 _GREY = np.array([0, 127.5, 127.5])
 

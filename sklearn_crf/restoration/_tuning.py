@@ -4,38 +4,41 @@
 # With a lower noise level, rounding and model errors cause ripples.
 LEAST_NOISE = 0.5
 
-# Fraction of the frequencies from which the noise of a blurred image is estimated: those that the blur reduces most. A
-# larger share includes detail of the image, and a smaller share makes the estimate inaccurate
-# (benchmarks/quality/restore.py).
+# Fraction of the frequencies from which the noise of a blurred image is estimated: those that the blur reduces most.
+# A larger fraction includes detail of the image (benchmarks/quality/restore.py).
+# A smaller fraction makes the estimate inaccurate.
 BLURRED_AWAY = 0.1
 
-# Influence functions of learned filters: the number of Gaussians, the largest response in standard deviations of the
-# noise, beyond which functions are constant, and the number of linear intervals between two Gaussians. On held-out
-# crops 31 Gaussians lose 0.02 dB, and 31 Gaussians with a reach of 10 lose 0.05 dB
-# (benchmarks/quality/learned_filters.py --held-out --iterations 600).
+# Influence functions of learned filters are sums of this number of Gaussians.
+# REACH: response, in standard deviations of the noise, beyond which influence functions are constant.
+# INTERVALS: number of linear intervals between two Gaussians.
+# On held-out crops 31 Gaussians lose 0.02 dB, and 31 Gaussians with a reach of 10 lose 0.05 dB.
+# The losses are from benchmarks/quality/learned_filters.py --held-out --iterations 600.
 GAUSSIANS = 47
 REACH = 6.0
 INTERVALS = 4
 
-# The initial influence function is c v exp(-v^2 / (2 s^2)), with the width s = FIRST_WIDTH and the factor
-# c = FIRST_SHARE / n_stages. All stages together then remove most of the white noise.
+# The initial influence function is c v exp(-v^2 / (2 s^2)), with s = FIRST_WIDTH and c = FIRST_SHARE / n_stages.
+# All stages together then remove most of the white noise.
 FIRST_WIDTH = 2.0
 FIRST_SHARE = 1.5
 
-# Training: rows and columns of a crop; block size of JPEG, because corners of crops lie at corners of blocks; number of
-# crops of a step; and pixels at the border of a crop that do not count, because mirrored noise is not white noise.
+# Training: number of rows and columns of a crop, and number of crops of a step (BATCH).
+# BLOCK: block size of JPEG, because corners of crops lie at corners of blocks.
+# MARGIN: number of pixels at the border of a crop that do not count, because mirrored noise is not white noise.
 CROP = 64
 BLOCK = 8
 BATCH = 8
 MARGIN = 4
 
-# Unit of images that JPEG compressed with a range of qualities, as a multiple of the factor of its tables. It is the
-# root mean square error of photographs at a quality of 10. The least factor is that of tables of ones.
+# Unit of images that JPEG compressed with a range of qualities, as a multiple of the factor of its tables.
+# It is the root mean square error of photographs at a quality of 10.
+# LEAST_FACTOR is the factor at which all entries of the tables are one.
 UNIT_OF_TABLES = 1.8
 LEAST_FACTOR = 0.06
 
-# Adam: the initial step size, for filters of norm one, and the decay rates of the averages. Initial step sizes of 0.03
-# to 0.1 differ by hundredths of a decibel on held-out crops, and 0.01 loses 0.06 dB.
+# Adam: the initial step size, for filters of norm one, and the decay rates of the averages.
+# Initial step sizes of 0.03 to 0.1 differ by hundredths of a decibel on held-out crops, and 0.01 loses 0.06 dB.
 FIRST_STEP = 0.05
 MOMENTS = 0.9, 0.999
 

@@ -389,7 +389,7 @@ class TiledTask(NamedTuple):
     name: str  # name of the estimator, for messages
     fitted: Mapping  # fitted attributes of the estimator
     solver: Any
-    inference: Any  # the estimator's parameter, for messages
+    inference: Any  # the estimator's parameter ``inference``, for messages
     finished: Callable  # converts values (N, D) in units of y or codes to predictions and distances to other labels
     n_jobs: int | None
     dtype: np.dtype  # data type of predictions

@@ -142,8 +142,8 @@ class RegressionTree(NamedTuple):
     """
 
     children: np.ndarray  # (n_nodes, 2) int32: child for responses up to the threshold, and above it; -1 at leaves
-    # (n_nodes, 7) int32: channel, its row and column offset, subtracted channel (-1 for none), its two offsets, and
-    # 1 for the magnitude of the response. Volumes have two more columns, the slice offsets of both channels.
+    # (n_nodes, 7) int32: channel with row and column offset, subtracted channel (or -1) with offsets, whether magnitude
+    # For volumes, two more columns hold the slice offsets of both channels.
     test: np.ndarray
     threshold: np.ndarray  # (n_nodes,) float64: threshold of the test at each inner node
     leaf: np.ndarray  # (n_nodes,) int32: number of each leaf, -1 at inner nodes

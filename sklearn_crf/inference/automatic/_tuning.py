@@ -80,8 +80,8 @@ LOOSE = 0.001
 
 # Branch and bound: table entries to read in the first run and after fusion; maximum number of nodes after fusion.
 # The first run precedes algorithms without a bound. If the search finds better labels, branch and bound runs again.
-# More entries prove more optima and take longer. Four times as many entries prove one more of 36 models
-# (benchmarks/quality/auto_limits.py), with equal scores.
+# More entries prove more optima and take longer.
+# Four times as many entries prove one more of 36 models, with equal scores (benchmarks/quality/auto_limits.py).
 # They take 2.8 s instead of 1.0 s for planted colourings (benchmarks/quality/feasibility.py).
 FIRST_BRANCHES, BRANCHES, FEW_NODES = 3e7, 5e8, 500
 

@@ -9,7 +9,7 @@ _DIGITS = 12
 
 
 def list_connected_parts(graph):
-    """Return the components of a graph that have edges, each with its edge indices and as a graph."""
+    """Return each component that has edges, as the indices of its edges and as a graph."""
     # returns pairs: the indices of a component's edges in the whole graph, and the component as a graph
     # Nodes and edges of the component keep their order.
     if not graph.n_edges:

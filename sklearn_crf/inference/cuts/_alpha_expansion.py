@@ -335,7 +335,7 @@ class AlphaBetaSwap(_MoveMaking):
 
     @staticmethod
     def _iterate_slacks(tables):
-        """Yield None and the slacks, an array (T, R, alpha, beta), which must not be negative."""
+        """Yield the slacks of all pairs of states at once, (T, R, alpha, beta), with None in place of one alpha."""
         diagonal = np.einsum("trkk->trk", tables)
         yield None, diagonal[..., :, None] + diagonal[..., None, :] - tables - np.swapaxes(tables, 2, 3)
 

@@ -44,5 +44,5 @@ FUSION_PASSES = 3
 NODES_OF_ROWS = 1 << 16
 
 # Maximum fraction of edges that are not submodular, and maximum fraction of rows left to roof duality.
-# Above these, solving the whole lattice at once is better.
+# Above these fractions, solving the whole lattice at once is better.
 MOST_TRUNCATED, MOST_OPEN_ROWS = 0.01, 0.25

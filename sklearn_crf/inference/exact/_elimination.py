@@ -289,7 +289,7 @@ class EliminationPlan:
         return np.concatenate((model.log_table, model.table_default)).astype(np.float64, copy=False)[self.cells]
 
     def stored(self, model, values):
-        """Sum numbers in the layout of :meth:`values` over the uses of each stored score and each default score."""
+        """Sum numbers, given in the layout of :meth:`values`, over all uses of each stored score and default score."""
         if self.cells is None:
             return values, np.zeros(model.n_tables)
         n_cells = model.log_table.size

@@ -14,7 +14,7 @@ class TiledMean(NamedTuple):
     """Mean of a Gaussian field on a plane."""
 
     mean: np.ndarray  # (H, W, D)
-    others: np.ndarray | None  # (H, W, ...), the values of ``and_also``, or None
+    others: np.ndarray | None  # (H, W, ...), further values that ``and_also`` returned, or None
     # Bound on the norm of ``h - J mean``, relative to the norm of ``h``:
     # the disagreement of tiles at their seams plus the residuals of their solves
     residual: float

@@ -72,7 +72,7 @@ def _run_ladders(model, most_cells, n_threads):
     ratios of the partition functions of neighbouring chains. ``error`` is half the difference between the marginals of
     the two ladders, which start from different labels.
     """
-    # most_cells: limit of the work, in cells of elimination, each of which takes the time of a state in a sweep
+    # most_cells: limit of the work, in table cells of elimination; a cell takes as long as a state of a node in a sweep
     n_copies = _tuning.N_LADDERS * _tuning.N_TEMPERATURES
     cells = n_copies * model.n_columns * (model.n_nodes + model.graph.n_edges / 8)
     n_sweeps = int(most_cells / max(cells, 1))

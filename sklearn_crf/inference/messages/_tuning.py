@@ -43,8 +43,9 @@ N_BLOCKS, FEWEST_BLOCKS = 16, 8
 # Minimum number of nodes in the components that a thread processes: for fewer, calls cost more than threads save.
 SMALLEST_SHARE = 4096
 
-# Number of parts into which labelled graphs are divided for separate sums, whatever the number of threads: sixteen
-# threads sum eight parts each. More parts take longer to add up (benchmarks/speed/threads.py).
+# Number of parts into which labelled graphs are divided for separate sums, whatever the number of threads.
+# Sixteen threads sum eight parts each.
+# More parts take longer to add up (benchmarks/speed/threads.py).
 N_PARTS = 128
 
 # Maximum number of nodes of the graphs that are predicted in one call, whose arrays are in memory:
