@@ -59,7 +59,7 @@ class TrainingTraceDisplay:
     def from_estimator(
         cls, estimator: Any, *, weights: Any = None, name: str | None = None, axes: Any = None
     ) -> "TrainingTraceDisplay":
-        """Draw the training of one estimator.
+        """Draw the weights, gradients and errors that one estimator recorded during training.
 
         Parameters
         ----------

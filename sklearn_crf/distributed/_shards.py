@@ -367,7 +367,7 @@ class Shards:
 
 
 class _Result(NamedTuple):
-    """Result with the number of its shard, or sum with the number of summed shards, to check executors."""
+    """Result and the number of its shard, or sum and the number of summed shards; the number checks executors."""
 
     number: int
     result: Any

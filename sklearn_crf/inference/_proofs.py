@@ -66,7 +66,7 @@ class Proof:
         """Maximum rounding error in the score of a labeling."""
         total, model = 0.0, self.model
         if isinstance(model, PairwiseModel):
-            # Weight the largest scores of the tables, not the tables, and add them up.
+            # Only the largest score of each table is multiplied by the edge weights, not the whole table.
             nodes = compute_row_maxima(np.where(np.isfinite(model.unary), np.abs(model.unary), 0.0))
             tables = np.abs(model.tables).max(axis=(2, 3), where=np.isfinite(model.tables), initial=0.0)
             edges = tables[model.edge_type]  # (E, R)

@@ -180,7 +180,7 @@ class ContrastiveTraining(Learning):
         n_given = len(self.given or [])
         if self.given_log_proposal is not None and len(self.given_log_proposal) != n_given:
             raise ValueError(
-                f"given_log_proposal must hold an array for each set of given, which has {n_given}, got "
+                f"given_log_proposal must hold as many arrays as given has sets, {n_given}, got "
                 f"{len(self.given_log_proposal)}."
             )
 

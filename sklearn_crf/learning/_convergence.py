@@ -147,7 +147,7 @@ def minimize_in_bulk(
         # Scales are powers of two, because multiplying by a power of two causes no rounding error.
         new_units = np.where(left, np.exp2(np.round(np.log2(tails))), 1.0)
         # The first attempt with new scales does not count as an attempt without progress.
-        # It may have only reached the point from which outliers no longer dominate the gradient.
+        # This attempt may have only reached the point from which outliers no longer dominate the gradient.
         in_vain = units is not None and np.array_equal(units, new_units) and reached - found.fun <= tol
         n_in_vain = n_in_vain + 1 if in_vain else 0
         is_stuck = n_in_vain == _MOST_IN_VAIN

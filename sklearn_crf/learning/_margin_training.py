@@ -394,7 +394,7 @@ def _train_by_planes(risk, start, setting, run, show):
 
 
 def _train_joint_planes(risk, start, setting, run, show):
-    """Minimise maxima of parts over weights and shares by the bundle method, with a small penalty on the shares."""
+    """Train weights and divisions of scores among parts by the bundle method, with a small penalty on divisions."""
     joint = JointHingeRisk(risk, setting.entropy)
     n_weights, n_others = len(start), joint.potentials.n_coef - len(start)
     scale = np.concatenate((setting.scale, np.full(n_others, 1 / np.sqrt(setting.share_penalty * run.C))))

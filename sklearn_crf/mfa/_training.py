@@ -148,7 +148,7 @@ def choose(data: TrainingData, asked: Choice, plan_of: Callable[[Choice], Mixtur
 
 
 def _ranks(samples: StandardisedSamples) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rank of each sample among the distinct samples of its class, and their number in each class."""
+    """Return the rank of each sample among the distinct samples of its class, and how many each class has."""
     rows = np.column_stack([samples.labels, np.where(np.isnan(samples.X), np.inf, samples.X)])
     distinct, place = np.unique(rows, axis=0, return_inverse=True)
     counts = np.bincount(distinct[:, 0].astype(int))

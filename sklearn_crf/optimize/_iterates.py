@@ -140,7 +140,7 @@ def ended(message):
 
 
 class Checks:
-    """Checks of the duality gap, with the epochs at which the primal value was computed, and the best point."""
+    """Checks of the duality gap, which record the best point and the epochs at which the primal value was computed."""
 
     # risk: ``risk(x)`` returns P without its penalty; callback: function called after every epoch
     # state: object with ``x``, the iterate, and ``dual``, a lower bound on the least value of P

@@ -7,7 +7,7 @@ optimum.
 # Largest fraction by which the objective may still decrease when training reports convergence.
 SHARE_LEFT = 0.01
 
-# Three criteria that an objective can hardly decrease further.
+# Limits of three criteria. If all are met, the objective can hardly decrease further.
 # LAST_SHARE: fraction of the iterations that count as the last iterations.
 # MOST_FALL: largest average decrease per iteration in the last iterations, relative to the value.
 # MOST_SLOPE: largest entry of the gradient, relative to the value.

@@ -157,7 +157,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return match_layout(X, found)
 
     def _fit(self, X, y):
-        """Fit thresholds and the filters of positions; return the planes of X, and the moments of both halves of X."""
+        """Fit thresholds and filters of positions; return the planes of X, and moments of each half of the images."""
         planes, targets = (read_grey_planes(as_images(own), name, self) for own, name in ((X, "X"), (y, "y")))
         if len(planes) != len(targets):
             raise ValueError(f"y has {len(targets)} images, but X has {len(planes)}.")

@@ -2,8 +2,8 @@
 
 from math import inf
 
-# Number of pixels of a round if parts of images suffice.
-# Time is proportional to it; with fewer pixels, leaves depend on chance.
+# Number of pixels that a round of training uses, if parts of images suffice.
+# The time of a round is proportional to this number; with fewer pixels, leaves depend on chance.
 # Validation losses of benchmarks/quality hardly decrease beyond this number.
 PIXELS_OF_ROUND = 100_000
 

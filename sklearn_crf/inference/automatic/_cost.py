@@ -115,7 +115,7 @@ def exact_inference(
     """
     if isinstance(structure, Graph):
         if n_states is None:
-            raise ValueError("n_states is needed with a Graph: the number of states of each node.")
+            raise ValueError("n_states, the number of states of each node, must be given with a Graph.")
         # Copies of a graph cost as much as a single copy.
         structure = structure if structure.copied_part is None else structure.copied_part
         unary = np.zeros((structure.n_nodes, n_states), dtype=np.float32)

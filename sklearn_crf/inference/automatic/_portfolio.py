@@ -163,7 +163,7 @@ class Candidates:
         self.add(best)
 
     def labeling(self, state):
-        """Return the best labeling as a result."""
+        """Return the result with the best labeling."""
         value, labels = self.best
         return Labeling(
             labels,

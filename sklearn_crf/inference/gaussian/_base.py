@@ -131,7 +131,7 @@ class Doubled(NamedTuple):
 
     @classmethod
     def of(cls, model):
-        """Convert the arrays of a model, copying only arrays that are not float64."""
+        """Return the arrays of a model in float64, copying only arrays of other types."""
         return cls(*(np.asarray(a, dtype=np.float64) for a in (model.h, model.diagonal, model.blocks)))
 
 

@@ -392,7 +392,8 @@ def split_risk_into_blocks(risk):
     return risk.having(batches=joined), blocks
 
 
-# Largest number of batches of a block, and limits of the number of nodes up to which batches are joined
+# _MOST_JOINED: largest number of batches of a block.
+# _FEW_NODES, _MANY_NODES: smallest and largest limit of the number of nodes up to which batches are joined.
 _MOST_JOINED = 16
 _FEW_NODES = 512
 _MANY_NODES = 8192

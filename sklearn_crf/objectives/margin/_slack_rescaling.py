@@ -161,7 +161,7 @@ class _Span(NamedTuple):
 
     @property
     def level(self):
-        """Slack plus price times cost, which is equal at both corners."""
+        """Sum of the slack and of price times cost, which is equal for both corners."""
         return self.left_slack + self.price * self.left
 
     def split(self, cost, slack):

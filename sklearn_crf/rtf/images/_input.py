@@ -59,7 +59,7 @@ class TrainingData(NamedTuple):
 
 
 def cut_values(values, shape, sides):
-    """Return the values (n, ...) of a part of an image, given as slices, from values (N, ...) of all pixels."""
+    """Select the values of the pixels in a part of an image, given as slices: (N, ...) to (n, ...)."""
     return values.reshape(*shape, *values.shape[1:])[tuple(sides)].reshape(-1, *values.shape[1:])
 
 

@@ -273,8 +273,8 @@ def test_given_sets_have_their_proposals():
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        (ContrastiveTraining(given_log_proposal=[[0.0]]), "an array for each set of given, which has 0, got 1"),
-        (ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[]), "which has 1, got 0"),
+        (ContrastiveTraining(given_log_proposal=[[0.0]]), "as many arrays as given has sets, 0, got 1"),
+        (ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[]), "as many arrays as given has sets, 1, got 0"),
         (
             ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[[0.0, 1.0]]),
             r"shape \(1,\), one number per labeling",
