@@ -70,7 +70,7 @@ def rows_of_matrices(list matrices, dtype):
         int64_t[::1] lengths = np.empty(len(matrices), dtype=np.int64)
         int64_t[:, ::1] places = np.empty((len(matrices), 4), dtype=np.int64)
     for i, one in enumerate(matrices):
-        # The property ``shape`` would take longer than everything else here.
+        # Reading the property ``shape`` would take longer than all other steps of this loop.
         shape = one._shape
         if len(shape) != 2:
             return None

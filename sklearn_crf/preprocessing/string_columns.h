@@ -1,7 +1,7 @@
 /* Columns of strings by the name that they are a value of: a hash table with open addressing.
  *
- * A dictionary for each name takes four misses of the cache a look-up: its index, its entry, the string, the number.
- * Here short strings lie in the slot beside their column. */
+ * With a dictionary for each name, a lookup would cause four cache misses: index, entry, string and number.
+ * Here, a slot holds a short string and its column. */
 #ifndef STRING_COLUMNS_H
 #define STRING_COLUMNS_H
 
@@ -22,11 +22,11 @@
 typedef struct {
     Py_hash_t hash;
     union {
-        char text[SHORT_TEXT]; /* a short string of one byte a character, zeros, its length */
-        PyObject* string;      /* any other, owned */
+        char text[SHORT_TEXT]; /* a short string of one-byte characters, zeros, and its length */
+        PyObject* string;      /* any other string, an owned reference */
     } key;
     int32_t column;
-    int32_t name; /* twice the number of the name, and whether the string is short; -1 where the slot is empty */
+    int32_t name; /* 2 * (number of the name) + (1 if the string is short), or -1 if the slot is empty */
 } StringSlot;
 
 typedef struct {
@@ -42,7 +42,7 @@ static StringSlot* empty_slots(size_t n) {
     return slots;
 }
 
-/* With places for some of the strings that may come; the table grows for more. */
+/* Allocate slots for some of the expected strings; the table grows if more are added. */
 static int string_columns_init(StringColumns* columns, Py_ssize_t n_expected) {
     columns->n = n_expected < 1024 ? 1024 : n_expected < 16384 ? (size_t)n_expected : 16384;
     columns->n_used = 0;
@@ -70,7 +70,7 @@ static inline int is_short(PyObject* string) {
     return PyUnicode_KIND(string) == PyUnicode_1BYTE_KIND && PyUnicode_GET_LENGTH(string) < SHORT_TEXT;
 }
 
-/* The length tells strings that end with a zero from those that do not. */
+/* The length distinguishes strings that end with zero characters from shorter strings. */
 static inline void write_text(PyObject* string, char* text) {
     const Py_ssize_t length = PyUnicode_GET_LENGTH(string);
     memset(text, 0, SHORT_TEXT);
@@ -78,7 +78,7 @@ static inline void write_text(PyObject* string, char* text) {
     text[SHORT_TEXT - 1] = (char)length;
 }
 
-/* The slot of a string, an exact str, or the empty one where it belongs. */
+/* Return the slot of a string, whose type must be exactly str, or the empty slot where the string belongs. */
 static inline StringSlot* find_slot(const StringColumns* columns, PyObject* string, Py_hash_t hash, int32_t name) {
     size_t i = first_slot(columns, hash, name);
     char text[SHORT_TEXT];
@@ -111,7 +111,7 @@ static int string_columns_grow(StringColumns* columns) {
     return 0;
 }
 
-/* Whether the column of a string is known; it is then given. */
+/* Return whether the column of a string is known; if so, write it to column. */
 static inline int string_columns_get(
     const StringColumns* columns, PyObject* string, int32_t name, int32_t* column) {
     const Py_hash_t hash = PyObject_Hash(string);
@@ -121,7 +121,7 @@ static inline int string_columns_get(
     return 1;
 }
 
-/* Keep the column of a string that has none yet. */
+/* Store the column of a string that has none yet. Return -1 if memory is insufficient, else 0. */
 static int string_columns_set(StringColumns* columns, PyObject* string, int32_t name, int32_t column) {
     if (3 * columns->n_used > 2 * columns->n && string_columns_grow(columns)) return -1;
     const Py_hash_t hash = PyObject_Hash(string);
@@ -139,8 +139,8 @@ static int string_columns_set(StringColumns* columns, PyObject* string, int32_t 
     return 0;
 }
 
-/* Bring into the cache what reading a token soon will need. First the table of its dictionary. Where several threads
- * run Python at a time, another one may change the dictionary meanwhile: then nothing is done. */
+/* Tokens that will be read soon are prefetched in three steps. The first step prefetches the table of the dictionary.
+ * If several threads can run Python at once, another thread could change the dictionary, so nothing is prefetched. */
 #ifdef Py_GIL_DISABLED
 #define MAY_LOOK_AHEAD(token) 0
 #else
@@ -153,7 +153,7 @@ static inline void prefetch_dict(PyObject* token) {
     for (int line = 0; line < 4; line++) PREFETCH(keys + 64 * line);
 }
 
-/* Then its strings, heads and characters. */
+/* The second step prefetches the headers and characters of the strings in the dictionary. */
 static inline void prefetch_strings(PyObject* token) {
     PyObject *name, *value;
     Py_ssize_t at = 0;
@@ -164,7 +164,7 @@ static inline void prefetch_strings(PyObject* token) {
     }
 }
 
-/* And then their slots, if its names are the usual ones in their order. */
+/* The third step prefetches the slots of these strings, if the dictionary has the usual names in their order. */
 static inline void prefetch_slots(const StringColumns* columns, PyObject* token, const int32_t* names, Py_ssize_t n) {
     PyObject *name, *value;
     Py_ssize_t at = 0;

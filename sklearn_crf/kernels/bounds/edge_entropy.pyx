@@ -1,8 +1,9 @@
 # distutils: language = c++
 """One pass over the nodes that lowers the bound of single edges: it redistributes node scores among the edges.
 
-Let m_q(a) be the log-message of edge q about state a of node s, if the edge is normalised alone. The optimal shares
-make the marginals of all edges of a node agree, also with the node itself if its entropy has weight c:
+Let m_q(a) be the log-message of edge q about state a of node s, if the edge is normalised alone. Edge q gets the
+share lambda_q of the scores u_s. With the optimal shares, the marginals of all edges of a node agree, also with the
+marginals of the node itself if its entropy has weight c:
 
     lambda_q(a) = (u_s(a) + sum_r m_r(a)) / (d_s + c) - m_q(a)
 """
@@ -16,7 +17,7 @@ from sklearn_crf.kernels.rows cimport exponentiate_all, sum_of_rows
 
 cdef inline void share_of_edge(const double* total, const double* message, double parts, Py_ssize_t width,
                                double* share) noexcept nogil:
-    """Compute the share of one edge; -inf if an edge forbids the state."""
+    """Compute the share of one edge in the scores of a node; -inf if an edge forbids the state."""
     cdef Py_ssize_t a
     for a in range(width):
         if isinf(total[a]):
@@ -72,7 +73,7 @@ def shares_of_messages(
     double node_number,  # c
     double[::1] work,  # workspace
 ):
-    """Compute the shares of all edges from messages."""
+    """Compute the share of each edge in the scores of its ends from the messages."""
     cdef:
         Field[double] f
         Workspace[double] workspace

@@ -18,7 +18,8 @@ def decode_factors(
 ):
     """Assign each node in turn its best state, given the labels of earlier nodes and messages from later nodes.
 
-    A node without a state left takes that of the best belief; -1, or the last such node.
+    If earlier labels forbid all states of a node, it gets the state of its largest belief.
+    Return the last such node, or -1 if there is none.
     """
     cdef:
         Layers f

@@ -92,7 +92,8 @@ def sequential_pass(
 ):
     """Update all messages of one direction; return the sum of subtracted scores, -inf if no labeling is allowed.
 
-    After a pass either way that sum is the summed best score of all chains: an upper bound on the best score.
+    After a pass in either direction, the sum is equal to the sum of the best scores of all chains. It is therefore an
+    upper bound on the best score.
     """
     cdef:
         Field[floating] f
@@ -115,7 +116,7 @@ def sequential_iteration(
 ):
     """Run a pass in each direction and decode labels; return bound and score, both -inf if no labeling is allowed.
 
-    One call and not four, for on small models that lets other threads run most of the time.
+    A single call does all of this, so that for small models, other threads can run most of the time.
     """
     cdef:
         Field[floating] f

@@ -110,7 +110,7 @@ def dual_value(
 ):
     """Return the sum of the best scores of all edges and of nodes without edges: an upper bound on the best score.
 
-    ``base`` comes from ``moved`` anew, so that rounding does not add up from sweep to sweep.
+    ``base`` is recomputed from ``moved``, so that rounding errors do not add up over sweeps.
     """
     cdef:
         Field[double] f
@@ -158,7 +158,8 @@ def decode_shares(
 ):
     """Assign each node in turn its best state, given labels of earlier nodes and the best states of later nodes.
 
-    A later neighbour counts with its share in the edge between. Where earlier labels forbid all states, the first.
+    A later neighbour counts with its share in the connecting edge.
+    If earlier labels forbid all states of a node, it gets its first state.
     """
     cdef:
         Field[double] f
