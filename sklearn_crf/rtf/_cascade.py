@@ -21,7 +21,7 @@ from sklearn_crf.rtf._scaling import ScaledLoss, compute_type_whitening
 from sklearn_crf.rtf._training import Trained, TreeField, choose_held_out_images, train
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, count_masks, match_layout
 from sklearn_crf.rtf.images._corruption import corrupt_image
-from sklearn_crf.rtf.images._degradation import Degradations, Observation, degrade_image, read_clean, solve_from_image
+from sklearn_crf.rtf.images._degradation import Degradations, Observation, degrade_image, read_images, solve_from_image
 from sklearn_crf.rtf.images._input import Reading
 
 
@@ -32,7 +32,8 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
     if cascade.joint and not targets.are_predicted:
         raise ValueError(f"joint training of a cascade needs a prediction loss, got loss={targets.loss!r}.")
     seed = int(np.random.RandomState(options.seed).randint(np.iinfo(np.int32).max))
-    X, y, is_grey, degradations = read_clean(X, y, targets.corruption, targets.degradation)
+    of_lattice = options.reading.window.lattice_ndim
+    X, y, is_grey, degradations = read_images(X, y, targets.corruption, targets.degradation, of_lattice)
     if y is not None and count_examples(y, "y") != len(X):
         raise ValueError(f"y has {len(y)} examples, but X has {len(X)}.")
     sample_weight = validate_sample_weight(sample_weight, len(X))

@@ -217,9 +217,8 @@ class ValueTargets(_Targets):
 
     def read_given(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> ReadImages:
         """Read images and their target values, and prepare clean images for corruption or degradation."""
-        if not self.are_drawn:
-            return self.read(reading, X, y, sample_weight)
-        X, y, is_grey, degradations = _degradation.read_clean(X, y, self.corruption, self.degradation)
+        of_lattice = reading.window.lattice_ndim
+        X, y, is_grey, degradations = _degradation.read_images(X, y, self.corruption, self.degradation, of_lattice)
         return self.read(reading, X, y, sample_weight, is_grey, degradations)
 
     def survey(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> tuple[Planes, tuple, list]:

@@ -28,7 +28,7 @@ from sklearn_crf.rtf._options import Cascade, as_options, check_clip
 from sklearn_crf.rtf._plan import LIKELIHOODS, LOSSES_OF_VALUES, ValueTargets, is_likelihood
 from sklearn_crf.rtf._training import Trained
 from sklearn_crf.rtf.images import _corruption, _input
-from sklearn_crf.rtf.images._channels import Channels, require_channels
+from sklearn_crf.rtf.images._channels import Channels, is_single_image, require_channels
 from sklearn_crf.rtf.images._degradation import Blur, Degradations, Downsampling, lifted, solve_from_image
 
 
@@ -238,7 +238,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
             Images with F channels, in any unit. Volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) are
-            possible too. NaN marks missing pixels of images. With ``corruption``, the images before corruption.
+            possible too. NaN marks missing pixels of images. With ``corruption``, the images before corruption. Lists
+            of (H, W) in X and y are grey images, unless ``window`` says that they are chains.
             Downsampled images are smaller than the images of y. For data larger than memory, or on a cluster, pass
             :class:`~sklearn_crf.Shards`, which include y.
         y : array-like of shape (n, H, W) or (n, H, W, D), or list of such images
@@ -306,7 +307,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
-            Images, as in ``fit``. A field trained on clean grey images restores each channel of colour images.
+            Images, as in ``fit``, or one image: (H, W) if training images had no axis of channels, else (H, W, F) with
+            at least two channels. A field trained on grey images restores each channel of colour images in a list.
         return_std : bool, default=False
             Whether to also return standard deviations. After training by a likelihood, these are the standard
             deviations of the field: exact for at most 4096 values, else averages over 200 sweeps of Gibbs sampling.
@@ -325,7 +327,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Returns
         -------
         y : ndarray of shape (n, H, W) or (n, H, W, D), or of shape (n,) of such images
-            An array if X is an array, an object array if X is a list, and a list for Shards.
+            An array if X is an array, an object array if X is a list, and a list for Shards. One image for one image.
         std : the same
             Only with ``return_std``.
 
@@ -340,6 +342,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             options = {"return_std": return_std, "degradation": degradation, "noise": noise}
             return call_on_each_shard(self, "predict", X, evidence, **options)
         check_is_fitted(self)
+        if is_single_image(X, vars(self)):
+            known = None if evidence is None else [evidence]
+            found = self.predict([X], return_std, evidence=known, degradation=degradation, noise=noise)
+            return tuple(own[0] for own in found) if return_std else found[0]
         predicted, of_images = self._predict, degradation
         if noise is not None:
             least = tuned.LEAST_NOISE * _corruption.require_noise_level(self.corruption)

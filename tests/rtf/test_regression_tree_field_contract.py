@@ -272,11 +272,6 @@ TWO_READINGS = {
         np.zeros((4, 8, 9)),
         "4 grey images of 8 x 9 pixels (pass X[..., np.newaxis])",
     ),
-    "lists of grey images": (
-        [np.zeros((8, 9))] * 2,
-        [np.zeros((8, 9))] * 2,
-        "a grey image of 8 x 9 pixels (pass [x[..., np.newaxis] for x in X])",
-    ),
     "one image": (
         np.zeros((8, 9, 1)),
         np.zeros((8, 9)),

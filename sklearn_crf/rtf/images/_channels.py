@@ -342,8 +342,7 @@ def read_clean_images(X):
     images = [np.asarray(x) for x in X]
     axes = {image.ndim for image in images}
     if axes == {2}:
-        given = np.asarray(X)[..., None] if _is_stack(X) else make_object_array([image[..., None] for image in images])
-        return given, X, True
+        return append_channel_axis(X), X, True
     if axes in ({3}, {4}):
         return X, X, False
     raise ValueError(
@@ -352,8 +351,21 @@ def read_clean_images(X):
     )
 
 
+def append_channel_axis(X):
+    """Return grey images (H, W), as an array or a list, with an axis of one channel."""
+    return np.asarray(X)[..., None] if _is_stack(X) else make_object_array([np.asarray(x)[..., None] for x in X])
+
+
+def is_single_image(X, fitted):
+    """Return whether X is one image without an axis of images, for a field with the given fitted attributes."""
+    if not _is_stack(X) or fitted["lattice_ndim_"] != 2:
+        return False
+    n_features = fitted["n_features_in_"]
+    return (X.ndim == 2 and fitted["_is_grey"]) or (X.ndim == 3 and X.shape[2] == n_features > 1)
+
+
 def _is_stack(X):
-    return hasattr(X, "shape") and X.dtype != object
+    return hasattr(X, "dtype") and X.dtype != object
 
 
 def match_layout(X, images):

@@ -17,11 +17,13 @@ from sklearn_crf.rtf._options import Options
 from sklearn_crf.rtf.images._channels import (
     ChannelUnits,
     InputSample,
+    append_channel_axis,
     find_known_values,
     match_layout,
     read_clean_images,
 )
 from sklearn_crf.rtf.images._corruption import GaussianNoise, require_noise_within
+from sklearn_crf.rtf.images._input import are_grey_images
 
 
 class Degradation(Options):
@@ -452,11 +454,14 @@ def check_degraded_fit(given, corruption, likelihood):
         raise ValueError(f"degradation needs a prediction loss such as 'mse', got loss={likelihood!r}.")
 
 
-def read_clean(X, y, corruption, degradation):
+def read_images(X, y, corruption, degradation, lattice_ndim):
     """Return images on the lattice of y, targets, whether images are grey without channel axis, and degradations."""
+    # lattice_ndim: number of axes of the lattice if the user gives it, else None
     is_grey, degradations, is_clean = False, None, y is None
     if is_clean and (corruption is not None or degradation is not None):
         X, y, is_grey = read_clean_images(X)
+    elif not is_clean and lattice_ndim is None and are_grey_images(X, y):
+        X, is_grey = append_channel_axis(X), True
     if degradation is not None:
         degradations = Degradations.of(degradation, len(X), is_clean)
         X = X if is_clean else lifted(X, degradations)

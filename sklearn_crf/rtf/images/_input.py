@@ -163,6 +163,16 @@ def _get_shape(values):
     return None if values.dtype == object else values.shape
 
 
+def are_grey_images(X, y):
+    """Return whether X and y are lists of grey images (H, W) of equal shapes, not arrays of chains."""
+    if sp.issparse(X) or (_get_shape(X) is not None and _get_shape(y) is not None):
+        return False
+    if not count_examples(X, "X") == count_examples(y, "y") > 0:
+        return False
+    shapes = [np.shape(x) for x in X]
+    return shapes == [np.shape(own) for own in y] and all(len(own) == 2 and own[1] > 1 for own in shapes)
+
+
 def require_one_reading(X, y):
     """Raise ValueError if X and y could be chains but more likely are images without an axis of channels."""
     if sp.issparse(X) or y is None:
@@ -173,14 +183,6 @@ def require_one_reading(X, y):
         count_examples(X, "X")
         count_examples(y, "y")
         pairs = list(zip(X, y, strict=False))
-        equal = [np.shape(x) for x, own in pairs if np.ndim(x) == 2 and np.shape(x) == np.shape(own)]
-        if pairs and len(equal) == len(pairs) and any(width > 1 for _, width in equal):
-            height, width = equal[0]
-            raise ValueError(
-                f"X[0] and y[0] both have shape ({height}, {width}), which is ambiguous: a grey image of {height} "
-                f"x {width} pixels (pass [x[..., np.newaxis] for x in X]), or a chain of {height} nodes with {width} "
-                f"features and {width} targets each {say_chains}."
-            )
         _require_no_volumes([np.shape(x) for x, _ in pairs], [np.shape(own) for _, own in pairs])
         return
     if len(shape) == 4:

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import sklearn_crf
 from sklearn_crf import RegressionTreeField
@@ -16,15 +17,7 @@ LABELS = (GREY > 0.5).astype(int)
 
 READINGS = {
     "a stack": (GREY, GREY, ("4 grey images of 8 x 9 pixels (pass X[..., np.newaxis])", "4 chains of 8 nodes")),
-    "a list": (
-        list(GREY),
-        list(GREY),
-        ("a grey image of 8 x 9 pixels (pass [x[..., np.", "a chain of 8 nodes"),
-    ),
-    "a list and a stack": (list(GREY), GREY, ("a grey image of 8 x 9 pixels", "a chain of 8 nodes")),
-    "a stack and a list": (GREY, list(GREY), ("a grey image of 8 x 9 pixels", "a chain of 8 nodes")),
     "lists of lists": (GREY.tolist(), GREY.tolist(), ("4 grey images of 8 x 9 pixels", "4 chains of 8 nodes")),
-    "sizes that differ": ([GREY[0], GREY[1, :5]], [GREY[0], GREY[1, :5]], ("a grey image of 8 x 9", "a chain of 8")),
     "one image": (GREY[0][..., None], GREY[0], ("one image of 8 x 9 pixels (pass X[np.newaxis]", "8 chains of 9")),
     "one image twice": (GREY[0][..., None],) * 2 + (("one image of 8 x 9 pixels", "8 chains of 9 nodes"),),
     "one photograph": (COLOUR[0], COLOUR[0], ("one image of 8 x 9 pixels and 3 colours (pass X[", "8 chains")),
@@ -66,6 +59,42 @@ def test_what_the_errors_say_is_taken():
     assert chains.fit(GREY[0][..., None], GREY[0]).predict(GREY[0][..., None]).shape == (8, 9)
 
 
+GREYS = {
+    "lists": (list(GREY), list(GREY)),
+    "a list and a stack": (list(GREY), GREY),
+    "a stack and a list": (GREY, list(GREY)),
+    "sizes that differ": ([GREY[0], GREY[1, :5]], [GREY[0], GREY[1, :5]]),
+}
+
+
+@pytest.mark.parametrize("cascade", [1, 2])
+@pytest.mark.parametrize("name", GREYS)
+def test_lists_of_matrices_are_grey_images(name, cascade):
+    X, y = GREYS[name]
+    field = RegressionTreeField(**QUICK, cascade=cascade).fit(X, y)
+    with_axis = RegressionTreeField(**QUICK, cascade=cascade).fit([x[..., None] for x in X], list(y))
+    assert (field.lattice_ndim_, field.n_features_in_) == (2, 1)
+    for found, wanted in zip(field.predict(X), with_axis.predict([x[..., None] for x in X]), strict=True):
+        assert_array_equal(found, wanted)
+    assert_array_equal(field.predict(X[1]), field.predict(X)[1])
+    chains = RegressionTreeField(**QUICK, window=Window(lattice_ndim=1)).fit(list(GREY), list(GREY))
+    assert (chains.lattice_ndim_, chains.n_features_in_) == (1, 9)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int64, np.float32, np.float64, bool])
+@pytest.mark.parametrize("images", [GREY, COLOUR], ids=["grey", "colour"])
+def test_single_images_of_any_type_are_predicted(images, kind):
+    X = images > 0.5 if kind is bool else (200 * images).astype(kind)
+    field = RegressionTreeField(**QUICK, loss="likelihood").fit(list(X), list(X))
+    single, many = field.predict(X[2], return_std=True), field.predict(list(X), return_std=True)
+    for found, wanted in zip(single, many, strict=True):
+        assert found.shape == X[2].shape
+        assert_array_equal(found, wanted[2])
+    known = np.where(GREY[2] > 0.5, X[2], np.nan) if images is GREY else None
+    if known is not None:
+        assert_array_equal(field.predict(X[2], evidence=known), field.predict([X[2]], evidence=[known])[0])
+
+
 @pytest.mark.parametrize("given", [COLOUR, list(COLOUR)], ids=["array", "list"])
 def test_colour_to_colour_goes_on(given):
     predicted = RegressionTreeField(**QUICK).fit(given, given).predict(given)
@@ -76,11 +105,10 @@ def test_colour_to_colour_goes_on(given):
 def test_clean_images_with_two_readings(of_fit):
     images = GREY if of_fit == "grey" else COLOUR
     field = RegressionTreeField(**QUICK, corruption=GaussianNoise(0.1)).fit(images)
-    for own in (COLOUR[0], GREY[0][..., None]):
+    assert field.predict(images[0]).shape == images[0].shape
+    for own in (GREY[0][..., None], *([COLOUR[0]] if of_fit == "grey" else [])):
         with pytest.raises(ValueError, match=re.escape("np.newaxis]), or one")):
             field.predict(own)
-    with pytest.raises(ValueError, match=re.escape("X of shape (8, 9) ")):
-        field.predict(GREY[0])
     with pytest.raises(ValueError, match=re.escape("X of shape (8, 9) is one image: pass X[np.newaxis].")):
         RegressionTreeField(**QUICK, corruption=GaussianNoise(0.1)).fit(GREY[0])
 
