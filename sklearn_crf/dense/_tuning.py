@@ -21,7 +21,7 @@ LEAST_SCORE = -50.0
 NARROW_RANGE = 0.1
 
 # If the colours of fit were integers, an image of fractional colours may have other units.
-# It has other units if its colours lie within this lowest fraction of the range of fit.
+# The image has other units if its colours lie within this lowest fraction of the range of fit.
 # A larger fraction rejects dark images.
 DARK_RANGE = 0.02
 

@@ -26,8 +26,8 @@ _MOST_CURVED, _COUPLED = 10.0, 0.1
 _MOST_IN_VAIN = 2
 
 #: Messages of solvers that make little or no progress although the objective can still decrease.
-STUCK = "STOP: outlying values of features hide where the objective falls"
-SLOW = "STOP: the objective still falls where the steps are too short"
+STUCK = "STOP: outlying feature values dominate the gradient, but the objective can still decrease"
+SLOW = "STOP: steps are too short, but the objective can still decrease"
 
 
 def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray | None = None) -> np.ndarray:

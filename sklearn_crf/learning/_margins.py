@@ -407,7 +407,7 @@ class SoftMargin(MarginLearning):
 
     def _make_softmax_margin(self, cost, facts, temperature):
         relaxation = self.likelihood(entropy=self.entropy, max_iter=self.max_iter, tol=self.tol)
-        # Covering trees on lattices, too: the smoothed margins then differ only in how they solve the same problem.
+        # Use covering trees on lattices, too: all smoothed margins then solve the same problem, by different solvers.
         return SoftmaxMargin(relaxation.bound(facts._replace(lattice_ndim=None)), cost, temperature)
 
 

@@ -233,7 +233,7 @@ class OneProblem(Relaxation):
         return keep_labelled_components(risk) if risk.has_unlabelled else risk
 
     def _make_tree_reweighted(self, facts):
-        # The bounds of these methods are over covering trees, also on lattices.
+        # The bounds of these methods use covering trees, also on lattices.
         return super()._make_tree_reweighted(facts._replace(lattice_ndim=None))
 
     def _make_precise_inference(self, facts: Facts) -> Inference:

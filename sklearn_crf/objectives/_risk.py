@@ -74,7 +74,7 @@ class RiskValue(NamedTuple):
 
 
 def weighted_loss(batch, loss, by_weight=None):
-    """Return the RiskValue of a batch before the pullback, from its loss without the weights of examples."""
+    """Return the RiskValue of a batch from its unweighted loss; the gradient is None, as the pullback comes later."""
     # by_weight: result of ``group_tables_by_weight`` for the model of the batch
     wrong = None if loss.predicted is None else (loss.predicted != batch.labels) & (batch.labels >= 0)
     if batch.weight is None:

@@ -219,13 +219,13 @@ class _RiskOfShard:
         return self.risk.value_grad(coef), int(self._states is not None)
 
     def change(self, function, *arguments):
-        """Return the value of a function of the risk, which may change ``objective.grown``."""
+        """Call a function that may change ``objective.grown`` on the risk and arguments, and return its result."""
         found = self.ask(function, *arguments)
         self._grown = self.risk.objective.grown
         return found
 
     def ask(self, function, *arguments):
-        """Return the value of a function of the risk."""
+        """Call a function on the risk and further arguments, and return its result."""
         return function(self.risk, *arguments)
 
     @property

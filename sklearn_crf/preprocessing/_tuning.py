@@ -49,5 +49,5 @@ SPECTRA_AT_ONCE = 32
 
 # Thresholds of the default filter bank in multiples of the noise of the inputs. Each threshold gives a channel.
 # If the 90 % quantile of image noise exceeds NOISE_SPREAD times the 10 % quantile, N_THRESHOLDS thresholds are used.
-# They range from the smallest multiple of the lower quantile to the largest multiple of the higher quantile.
+# These thresholds range from the smallest multiple of the lower quantile to the largest multiple of the higher one.
 THRESHOLDS, NOISE_SPREAD, N_THRESHOLDS = (1.8, 2.7, 3.5), 1.5, 6

@@ -55,7 +55,7 @@ _RECORDS = {
 }
 
 # Matrix from red, green and blue to brightness and two opponent colours.
-# Its rows are orthogonal, so that white noise stays independent between them.
+# The rows of the matrix are orthogonal, so white noise remains independent between brightness and colours.
 _OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.array([[3], [2], [4]])
 _GREY = np.array([0, 127.5, 127.5])
 

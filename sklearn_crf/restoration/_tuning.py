@@ -32,7 +32,7 @@ BATCH = 8
 MARGIN = 4
 
 # Unit of images that JPEG compressed with a range of qualities, as a multiple of the factor of its tables.
-# It is the root mean square error of photographs at a quality of 10.
+# UNIT_OF_TABLES is the root mean square error of photographs at a quality of 10.
 # LEAST_FACTOR is the factor at which all entries of the tables are one.
 UNIT_OF_TABLES = 1.8
 LEAST_FACTOR = 0.06

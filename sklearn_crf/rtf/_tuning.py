@@ -59,7 +59,7 @@ PIXELS_HELD_OUT = 100_000
 STRIP_HELD_OUT, NARROW = 0.15, 32
 
 # Shortest side of rectangles, and shortest edge of boxes, as long as a round can use fewer images instead.
-# Filtering small rectangles costs too much for their surroundings; large rectangles cover few places.
+# Smaller rectangles spend too much of the time on filtering their surroundings; larger rectangles cover few places.
 SHORTEST_SIDE, SHORTEST_EDGE = 64, 24
 
 # Maximum number of draws of a round's rectangles until one contains a known target. Sparser labels need whole images.
@@ -133,7 +133,7 @@ VALUES_IN_MEMORY = 2**24
 PIXELS_IN_DOUBLES = 2**18
 
 # Precision of a known value, for values of variance one.
-# It is well above the precisions of fields with eigenvalues within the bounds, and far from the limits of float32.
+# This precision is well above those of fields with eigenvalues within the bounds, and far from the limits of float32.
 PRECISION_OF_KNOWN = 1e4
 
 # GAP_SCALES: standard deviation of the first Gaussian that fills gaps, and ratio of successive standard deviations.

@@ -210,7 +210,7 @@ def test_slow_steps_and_outliers_are_told_apart():
     slow = DRFClassifier(learning="pl", solver=SGD(step_size=1e-4), random_state=0)
     with pytest.warns(ConvergenceWarning, match="increase max_iter or step_size"):
         slow.fit(X, y)
-    assert slow.stop_reason_ == "STOP: the objective still falls where the steps are too short"
+    assert slow.stop_reason_ == "STOP: steps are too short, but the objective can still decrease"
     X, y = noisy("rows")
     steps = DRFClassifier(learning="pl", solver=GradientSteps(step_size=1.0), tol=2e-3, max_iter=1000)
     with pytest.warns(ConvergenceWarning, match="outlying values"):

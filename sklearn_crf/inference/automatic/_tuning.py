@@ -59,7 +59,7 @@ ALIKE = 0.01
 FEWEST_ITERATIONS = 10
 
 # Number of times that labels are decoded during message passing.
-# Each time costs a hill climb, and may find better labels.
+# Each decoding is followed by a hill climb, which takes time and may find better labels.
 N_LOOKS = 10
 
 # Large neighbourhood searches: work of each of the two searches in sweeps over the nodes, minimum number of sweeps.
@@ -82,7 +82,7 @@ LOOSE = 0.001
 # The first run precedes algorithms without a bound. If the search finds better labels, branch and bound runs again.
 # More entries prove more optima and take longer.
 # Four times as many entries prove one more of 36 models, with equal scores (benchmarks/quality/auto_limits.py).
-# They take 2.8 s instead of 1.0 s for planted colourings (benchmarks/quality/feasibility.py).
+# For planted colourings, four times as many entries take 2.8 s instead of 1.0 s (benchmarks/quality/feasibility.py).
 FIRST_BRANCHES, BRANCHES, FEW_NODES = 3e7, 5e8, 500
 
 # Cycle relaxation for models of two states: maximum number of nodes and edges, threshold and programs of large models.

@@ -39,7 +39,7 @@ DEFAULT_SWEEPS, DEFAULT_WORK = 30_000, 1e9
 SUMMED_NODES = 4096
 
 # Parallel tempering: number of ladders, of temperatures in each, and of rounds that adapt the temperatures.
-# Each round has twice as many sweeps as the previous one.
+# Each round that adapts temperatures has twice as many sweeps as the previous round.
 # More temperatures suit larger models, but labels take longer to pass all temperatures.
 # With fewer sweeps, results are worse than those of belief propagation (benchmarks/quality/auto_limits.py).
 N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300

@@ -133,8 +133,8 @@ class DualBlock:
         """
         if self._first.any():
             return self.scores(self._first) / self._temperature
-        # Parameters made from the labels belong to weights near zero.
-        # Uniform marginals may belong to weights that are far larger than the best weights.
+        # Parameters computed from the labels correspond to weights near zero.
+        # Uniform marginals may correspond to weights that are far larger than the best weights.
         return np.where(self._belongs_to_nodes(), _FIRST_SCORE * self.truth, 0.0)
 
     def _belongs_to_nodes(self):
