@@ -16,7 +16,7 @@ SUM_TOL = 0.01
 LEAST_SCORE = -50.0
 
 # An image whose colours begin below the range of fit, and span less than this fraction of it, has other units.
-# Standardised images are an example.
+# An example is a standardised image.
 # A larger fraction rejects dark images that overshoot because of resampling.
 NARROW_RANGE = 0.1
 

@@ -138,7 +138,7 @@ class _PendingExample:
         self._encoded, self._start, self._stop = encoded, start, stop
 
     def made_by(self, make):
-        """Return a pending example of the same chains, which ``make`` joins."""
+        """Return a pending example of the same chains, joined by another function ``make`` when it is used."""
         return _PendingExample(make, self._encoded, self._start, self._stop)
 
     @property

@@ -7,7 +7,7 @@ from sklearn_crf._threads import split_into_ranges
 
 
 class Rectangle(NamedTuple):
-    """A rectangle in a plane."""
+    """Range of rows and range of columns of a plane."""
 
     top: int
     bottom: int

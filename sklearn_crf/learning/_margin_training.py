@@ -394,7 +394,8 @@ def _train_by_planes(risk, start, setting, run, show):
 
 
 def _train_joint_planes(risk, start, setting, run, show):
-    """Train weights and divisions of scores among parts by the bundle method, with a small penalty on divisions."""
+    """Learn the weights, and how to divide scores among the parts of each model, by the bundle method."""
+    # The unknowns after the weights are the divisions of scores, which have a small penalty.
     joint = JointHingeRisk(risk, setting.entropy)
     n_weights, n_others = len(start), joint.potentials.n_coef - len(start)
     scale = np.concatenate((setting.scale, np.full(n_others, 1 / np.sqrt(setting.share_penalty * run.C))))

@@ -198,7 +198,7 @@ class TrainingData:
 
     @contextmanager
     def blocks(self):
-        """Yield the samples in blocks."""
+        """Yield the samples in blocks, grouped by missing-value pattern and by class."""
         samples = self.samples
         yield SampleBlocks(samples.X, samples.labels, samples.weight, int(self.present.sum()))
 

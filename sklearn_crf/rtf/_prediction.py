@@ -398,7 +398,7 @@ class TiledTask(NamedTuple):
 
     @classmethod
     def of(cls, estimator: Any, finished: Callable, *of_predictions: Any) -> "TiledTask":
-        """Return the task of a fitted estimator; ``of_predictions`` holds the attributes from ``dtype`` on."""
+        """Return the task of a fitted estimator; ``of_predictions`` are the attributes from ``dtype`` to the last."""
         fitted, inference, name = vars(estimator), estimator.inference, type(estimator).__name__
         return cls(name, fitted, make_solver(inference), inference, finished, estimator.n_jobs, *of_predictions)
 

@@ -161,7 +161,7 @@ def _is_wide_lattice(graph: Graph, n_states: int, budget: Budget) -> bool:
 
 
 class _Sizes(NamedTuple):
-    """Sizes that determine the cost of elimination."""
+    """Numbers of states and scopes of factors, which determine the cost of elimination."""
 
     n_states: np.ndarray  # (N,) int64, numbers of allowed states
     scope_ptr: np.ndarray  # starts of factor scopes, which only contain nodes with several states

@@ -110,7 +110,7 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
 
 
 def choose_labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
-    """Return the labelling rule of a name or an object; raise ValueError for unknown names."""
+    """Return the decision rule, MPM or MAP, that a name or an object uses; raise ValueError for unknown names."""
     if isinstance(inference, Inference):
         return "mpm" if "marginals" in inference.tasks else "map"
     if not isinstance(inference, str) or inference not in _MAKERS:

@@ -24,7 +24,7 @@ MOST_ANNEALING_SWEEPS, ANNEALED_SHARE, FROZEN = 1000, 0.3, 0.02
 # The whole range gained on spin glasses and Potts models of several sizes.
 COOLEST, HOTTEST = 0.1, 0.4
 
-# Number of moves after a perturbation before its parts are judged, and maximum number of moves after annealing.
+# Number of moves after a perturbation, before the changed parts are kept or undone, and most moves after annealing.
 # More moves repair more, but leave fewer perturbations.
 N_DESCENTS, N_FIRST_DESCENTS = 3, 20
 

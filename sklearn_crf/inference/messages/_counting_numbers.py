@@ -175,6 +175,6 @@ def _make_not_convex_error(layered, node, factor, place):
     around = factor[layers.slot_factor[slots]].sum()
     return ValueError(
         f"counting_numbers are not convex: node {layered.order[place]} has {node[place]:.4g}, and its factors, which "
-        f"have {around:.4g} in total, cannot compensate for it, given what their other nodes need (Jancsary 2012, Eq. "
-        "124)."
+        f"have {around:.4g} in total, cannot compensate for this number and for those of their other nodes (Jancsary "
+        "2012, Eq. 124)."
     )

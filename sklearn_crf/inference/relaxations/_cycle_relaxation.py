@@ -146,7 +146,7 @@ class CycleRelaxation(Inference):
 
 
 def affords_cycles(model: PairwiseModel, most: float) -> bool:
-    """Return whether a two-state model needs few and small linear programs, as with many cycles of four edges."""
+    """Return whether few and small linear programs suffice: two states, and many cycles of four edges, for example."""
     # most: maximum number of nodes and edges together
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     if (

@@ -109,7 +109,7 @@ class DualDecomposition(SubgradientMap):
 
 
 class _DualSteps(Run):
-    """Scores of the trees, and the best labels of each tree."""
+    """Run of dual decomposition: the scores of the trees and the best labels of each tree, updated in each step."""
 
     # algorithm: DualDecomposition; its annealed steps are multiples of the standard deviation of the scores.
     # Its Polyak steps are multiples of the gap divided by the squared length of the subgradient.
