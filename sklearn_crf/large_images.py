@@ -67,10 +67,10 @@ def predict_in_tiles(
       best labeling of the whole image. If no pixel of any tile is open, the labels are proven to be the best labeling
       of the whole image.
     - Belief propagation: a label is certain if its belief leads by more than any messages into the window can change.
-      It then holds at every fixed point of the messages of the whole image. For two classes whose edges prefer equal
-      labels, a label is certain if messages that start from both extremes agree. Both rules also apply to
-      tree-reweighted messages with ``edge_probabilities="chains"``. If less than half of the first tile is certain,
-      tiles only have to agree.
+      The label then has the largest belief at every fixed point of the messages of the whole image. For two classes
+      whose edges prefer equal labels, a label is certain if messages that start from both extremes agree. Both rules
+      also apply to tree-reweighted messages with ``edge_probabilities="chains"``. If less than half of the first tile
+      is certain, tiles only have to agree.
     - Tree fields: the mean u of the Gaussian field solves J u = h. Tiles are solved until the residual of the system of
       the whole image is within the tolerance of the solver. The least eigenvalue of J is bounded below, by the least
       eigenvalues of the factors' precisions, summed over the factors of a pixel. The residual thus bounds the distance

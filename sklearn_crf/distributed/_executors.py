@@ -22,7 +22,8 @@ class Shard:
     Attributes
     ----------
     cache : dict
-        Derived data that can be recomputed. It is dropped if memory is short, and is not sent along with the shard.
+        Derived data that can be recomputed. The data are dropped if memory is short, and are not sent along with the
+        shard.
     memory : dict
         State that functions keep between calls.
     is_local : bool
@@ -124,7 +125,8 @@ class Executor:
         Parameters
         ----------
         function : callable(shard, broadcast) -> object
-            Module-level function, which other processes can import. It may be called more than once on a shard.
+            Module-level function, which other processes can import. The function may be called more than once on a
+            shard.
         broadcast : object
             Argument that is sent to every worker.
 

@@ -364,7 +364,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             One weight per example.
         node_weight : sequence of array-like, optional
             For each example, an array in the shape of its labels, which multiplies the loss or the cost of each node.
-            It needs a loss that is a sum over nodes (such as "pseudolikelihood"), or that has costs of nodes.
+            Node weights need a loss that is a sum over nodes (such as "pseudolikelihood"), or that has costs of nodes.
         X_val : array-like, sparse matrix, or list of examples, optional
             Validation examples, by which training chooses one of its iterates, see ``early_stopping`` of
             :class:`~sklearn_crf.learning.PseudoMarginalTraining`.
@@ -403,8 +403,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Continue training with more examples, by one pass of stochastic steps over them.
 
         Each step is an adaptive gradient step for a mini-batch of 8 examples. The objective contains all examples
-        passed so far; an example passed twice counts twice. The weights are averages over all steps. They approximate
-        the weights of ``fit`` on all examples.
+        passed so far; an example passed twice counts twice. The weights are averages over all steps. These averages
+        approximate the weights of ``fit`` on all examples.
 
         Parameters
         ----------

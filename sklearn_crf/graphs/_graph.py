@@ -165,7 +165,7 @@ class Graph:
         key : hashable
             Identifies the result. At most eight results are kept; the oldest is dropped first.
         make : callable
-            Called without arguments if no result is cached under ``key``. Its result must not reference the graph.
+            Called without arguments if no result is cached under ``key``. The result must not reference the graph.
 
         Returns
         -------

@@ -249,7 +249,7 @@ def find_nearest_allowed(model, labels):
     """Return allowed labels or, if none are found, labels that violate as few constraints as possible.
 
     Labels of a pairwise model are first repaired node by node. Then a search with constraint propagation and clause
-    learning decides one node after another. It runs twice. The first run prefers the given labels. The second run
+    learning decides one node after another, in two runs. The first run prefers the given labels. The second run
     prefers the states with the highest scores, including possible contributions of neighbours, and decides nodes with a
     clear preference first. The better result is returned. A search ends with labels, with a proof that there are none,
     or after a fixed number of steps.

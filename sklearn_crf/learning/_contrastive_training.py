@@ -82,7 +82,7 @@ class ContrastiveTraining(Learning):
         weighted by the inverse of this probability. See
         :meth:`AssignmentSets.add_set <sklearn_crf.objectives.AssignmentSets.add_set>`.
     generated_weight : float or "n_nodes", default=1.0
-        Weight :math:`w_j` of the set of generated labelings of an example. It is one in the paper. "n_nodes" is the
+        Weight :math:`w_j` of the set of generated labelings of an example; one in the paper. "n_nodes" is the
         number of nodes of the example, because the pseudolikelihood has one term for each node.
     are_drawn : bool, default=False
         Whether generated labelings are weighted by the inverse of their probability under the model that generated

@@ -306,7 +306,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     def weighs_nodes(self) -> bool:
         """Whether ``class_weight`` applies to each node, as in losses that are sums over nodes or have node costs.
 
-        A joint likelihood is neither. Its examples are weighted by the mean class weight of their nodes, and the
+        A joint likelihood is neither. With it, examples are weighted by the mean class weight of their nodes, and the
         marginals by which nodes are labelled are multiplied by the class weights.
         """
         return False
@@ -458,8 +458,8 @@ class DescentLearning(Learning):
         loss and mostly is "independent", because training with approximate marginals may fail from zero.
     early_stopping : bool or "auto", default="auto"
         Whether to hold out examples and keep the iterate that labels most of their nodes correctly (Kumar et al. 2005,
-        footnote 3), by the inference for prediction. This overrides the choice of the solver. "auto" stops early if
-        ``fit`` is given ``X_val``.
+        footnote 3), by the inference for prediction. True and False override the choice of the solver. "auto" stops
+        early if ``fit`` is given ``X_val``.
     validation_fraction : float, default=0.1
         Fraction of the examples to hold out at random if ``fit`` is given no ``X_val``.
     n_iter_no_change : int, default=10

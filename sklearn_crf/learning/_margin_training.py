@@ -176,7 +176,7 @@ class OneSlack(PlaneSolver):
 class FrankWolfe(PlaneSolver):
     """Block-coordinate Frank-Wolfe, which stores one combination of the worst labelings of each example.
 
-    Frank-Wolfe needs less memory than cutting planes. It reaches a rough solution sooner and an accurate solution
+    Frank-Wolfe needs less memory than cutting planes, and reaches a rough solution sooner but an accurate solution
     later. Source: Lacoste-Julien et al. 2013.
 
     Examples

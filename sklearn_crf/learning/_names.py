@@ -68,7 +68,7 @@ def resolve_learning(learning: str | Learning | Objective, inference: str | Infe
 def find_learning_class(learning: str | Learning | Objective, inference: str | Inference) -> type[Learning] | Learning:
     """Return the class of a named learning method, or the given learning method itself.
 
-    Both have the same class attributes.
+    The class and the object have the same class attributes.
     """
     if isinstance(learning, Learning):
         return learning

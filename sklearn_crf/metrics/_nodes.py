@@ -224,7 +224,7 @@ def node_log_likelihood_score(
 ) -> float:
     """Compute the mean log-probability of the true labels of labelled nodes; larger is better, 0 is best.
 
-    It scores the marginals of nodes, not labelings. It therefore differs from the log-likelihood that training
+    The marginals of nodes are scored, not labelings. The score therefore differs from the log-likelihood that training
     maximises.
 
     Parameters

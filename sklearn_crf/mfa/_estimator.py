@@ -476,8 +476,8 @@ def alpha_path(
     Parameters
     ----------
     estimator : MultiConditionalMFA
-        Estimator with ``objective="multi_conditional"``. Its ``alpha`` is not used, and it is not changed. Components
-        and noise that are "auto" are chosen once, for the largest ``alpha``.
+        Estimator with ``objective="multi_conditional"``. The estimator is not changed, and its ``alpha`` is not used.
+        Components and noise that are "auto" are chosen once, for the largest ``alpha``.
     X : array-like of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     alphas : sequence of float

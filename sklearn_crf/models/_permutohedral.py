@@ -60,7 +60,7 @@ class PermutohedralFilter:
         If a feature is not finite, there are more than 31 axes, or features are so large (bandwidths so small) that
         the lattice has more than 2**63 cells.
     MemoryError
-        If the lattice would take more than ``max_memory``. It is raised before the allocation.
+        If the lattice would take more than ``max_memory``. The error is raised before the allocation.
 
     References
     ----------

@@ -63,7 +63,8 @@ class Loss(NamedTuple):
     """Loss of one model, with its derivative by the scores of the model.
 
     ``terms`` are per node; the terms of a connected component sum to the loss of the component. Some rules follow an
-    approximate gradient that is not the gradient of any function (Kumar et al. 2005, section 7.2). They have no terms.
+    approximate gradient that is not the gradient of any function (Kumar et al. 2005, section 7.2). Such rules have no
+    terms.
 
     Attributes
     ----------

@@ -7,7 +7,7 @@
 ``objectives``
     Classes of objectives that the path supports, not including subclasses; None stands for any class.
 ``applies(objective, potentials, batches)``
-    A cheap test of whether the path applies to an objective and data. It changes neither.
+    A cheap test of whether the path applies to an objective and data, which must change neither.
 ``path(risk)``
     Constructor of the path, with the data that it keeps between evaluations.
 ``path.value_grad(risk, coef, members)``

@@ -53,12 +53,13 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     Parameters
     ----------
     corruption : callable or None, default=None
-        Function that makes degraded images from X. It takes an image (H, W) and a :class:`numpy.random.Generator`.
-        Examples are :class:`~sklearn_crf.rtf.GaussianNoise` and :class:`~sklearn_crf.rtf.JPEG`. It is called for every
-        training crop. The corners of crops lie at multiples of 8 pixels from the corner of the image. Crops with
-        Gaussian noise are divided by its standard deviation: ``GaussianNoise(5, 50)`` trains one model for all levels
-        from 5 to 50. Crops with ``JPEG(5, 40)`` are divided by the factor of the quantisation tables, so that one
-        model restores images of every quality. Predictions estimate this factor from the image.
+        Function that makes degraded images from X. The function takes an image (H, W) and a
+        :class:`numpy.random.Generator`. Examples are :class:`~sklearn_crf.rtf.GaussianNoise` and
+        :class:`~sklearn_crf.rtf.JPEG`. The function is called for every training crop. The corners of crops lie at
+        multiples of 8 pixels from the corner of the image. Crops with Gaussian noise are divided by its standard
+        deviation: ``GaussianNoise(5, 50)`` trains one model for all levels from 5 to 50. Crops with ``JPEG(5, 40)`` are
+        divided by the factor of the quantisation tables, so that one model restores images of every quality.
+        Predictions estimate this factor from the image.
     n_stages : int, default=5
         Number of steps of the diffusion. Training and prediction time are proportional to it.
     filter_size : int, default=5
@@ -83,7 +84,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     Attributes
     ----------
     filters_ : ndarray of shape (n_stages, n_filters, filter_size, filter_size)
-        Filters of norm one. They are ordered as their initial values, the cosine basis with low frequencies first.
+        Filters of norm one, ordered as their initial values, the cosine basis with low frequencies first.
     weights_ : ndarray of shape (n_stages, n_filters, 47)
         Weights of the Gaussians of each influence function, for images in units of ``unit_``.
     pull_ : ndarray of shape (n_stages,)
@@ -285,8 +286,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             Degraded images, in the unit of ``fit``.
         noise : "auto", float or array-like of shape (n,), optional
             Standard deviation of the noise of X, for all images or for each image. By default it is the level of
-            training. After training for a range of levels the default is "auto". It estimates the noise of each image
-            from the finest detail in smooth regions. Images are divided by their noise before they are filtered.
+            training. After training for a range of levels the default is "auto", which estimates the noise of each
+            image from the finest detail in smooth regions. Images are divided by their noise before they are filtered.
 
         Returns
         -------

@@ -76,10 +76,10 @@ def restore(
     .. math::
         u = \Big( J(x) + \tfrac{1}{\sigma^2} K^\top K \Big)^{-1} \Big( h(x) + \tfrac{1}{\sigma^2} K^\top x \Big)
 
-    J and h belong to a :class:`~sklearn_crf.RegressionTreeField` that comes with the package. It was trained on the
-    sample photographs of scikit-learn and scikit-image. K is the blur or the loss of resolution. Noise and JPEG blocks
-    are removed by :class:`~sklearn_crf.LearnedFilters`, trained on the same photographs. Colour images are restored as
-    brightness and two opponent colours.
+    J and h belong to a :class:`~sklearn_crf.RegressionTreeField` that comes with the package. This field was trained on
+    the sample photographs of scikit-learn and scikit-image. K is the blur or the loss of resolution. Noise and JPEG
+    blocks are removed by :class:`~sklearn_crf.LearnedFilters`, trained on the same photographs. Colour images are
+    restored as brightness and two opponent colours.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def restore(
     mask : array-like of bool of shape (H, W), or list of them, optional
         True for missing pixels. The other pixels are returned unchanged.
     kernel : array-like of shape (h, w), optional
-        Kernel that blurred the image, with its centre at ``kernel[h // 2, w // 2]``. It is divided by its sum.
+        Kernel that blurred the image, with its centre at ``kernel[h // 2, w // 2]``. The kernel is divided by its sum.
     scale : int, default=1
         How many times larger the result is along each axis: 2, 3 or 4.
     quality : {"fast", "default", "high"}, default="default"

@@ -92,8 +92,8 @@ class Window(Options):
         by 13 types), 5 connects it to 24 neighbours by 12 types, and 1 to no neighbours. An array holds the offsets
         from the first pixel of a pair to the second.
     pairwise_channels : array-like of int or None, default=None
-        Channels used by the linear models of pairs, None for all. Their trees use all channels. Linear models take most
-        of the training time: using only a few channels makes training several times as fast.
+        Channels used by the linear models of pairs, None for all. The trees of pairs use all channels. Linear models
+        take most of the training time: using only a few channels makes training several times as fast.
     precision_channels : array-like of int or None, default=None
         Non-negative channels :math:`c_i` that increase the precisions of all factors, by positive semi-definite
         :math:`S^{(i)}`. Each channel is averaged over the pixels of the factor. None uses no channels.
@@ -148,8 +148,8 @@ class FieldSolver(Options):
         Strength of a penalty that pulls the linear model of each leaf towards the model of the leaf it was split from.
         The penalty acts like this number of factors that agree with the parent, and reduces overfitting if trees are
         deep and images few. ``"auto"`` is 5 % of the pixels of a round for prediction losses on images, or of at least
-        2,000 nodes of chains, else 0. It is also 0 for ``criterion="residual"``: all trees are then grown before
-        training, and leaves have no trained parents.
+        2,000 nodes of chains, else 0. ``"auto"`` is also 0 for ``criterion="residual"``: all trees are then grown
+        before training, and leaves have no trained parents.
     ridge : float or "auto", default="auto"
         Penalty on the scores of classes: ``ridge / (2 n)`` times the mean over pixels of the sum of squared scores.
         Here n is the total weight of the labelled pixels of a round. For a field with one leaf and no pairs, it equals

@@ -56,8 +56,8 @@ class NodeShares:
 
     The minimum remains the same: trees that agree on the marginals of nodes also agree on the marginals of edges,
     because only one joint distribution with given ends has the form :math:`\exp(\theta_e / \nu_e)` times a function of
-    each end. So the minimum over scores of nodes equals the minimum over all scores. It has a third of the unknowns for
-    two states.
+    each end. So the minimum over scores of nodes equals the minimum over all scores. The problem over nodes has a third
+    of the unknowns for two states.
     """
 
     # trees: must cover all edges

@@ -205,7 +205,7 @@ class TightenBound(Inference):
         \log Z(\theta) \le \min_{\theta(T)} \sum_T \rho(T) \log Z(\theta(T))
         \quad \text{subject to} \quad \sum_T \rho(T) \theta(T) = \theta,
 
-    where :math:`\theta(T)` are scores that only use the edges of tree T. The problem is convex. Its minimum is the
+    where :math:`\theta(T)` are scores that only use the edges of tree T. The problem is convex, and its minimum is the
     optimum of the tree-reweighted free energy at the trees' edge probabilities, which :class:`TRWMessagePassing` seeks.
     Unlike message passing, the method always converges and has a valid bound at every iteration, even if ``max_iter``
     ends it. An iteration runs sum-product on all trees in parallel threads, and takes a step of a projected gradient
@@ -224,7 +224,7 @@ class TightenBound(Inference):
         trees. Or the trees themselves, for instance as a list with the indices of the edges of each tree. In a factor
         graph, ``"optimal"`` adds sets that are grown greedily, and ``"snakes"`` is not supported.
     solver : {"spg", "pqn"}, default="spg"
-        Spectral projected gradient, or projected quasi-Newton. The latter never raises the bound, but takes more time
+        Spectral projected gradient, or projected quasi-Newton. Quasi-Newton never raises the bound, but takes more time
         between evaluations.
     start_sweeps : int, default=0
         Maximum number of sweeps of tree-reweighted message passing to compute the start, if the model is pairwise. The

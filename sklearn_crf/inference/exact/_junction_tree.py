@@ -186,7 +186,8 @@ class JunctionTree(EdgeMarginals, Inference):
 
     Time and memory grow with the number of joint states of the largest clique. Nodes with only one allowed state
     (observed nodes) cost nothing: they are removed before the order is chosen. ``state`` of a result is the elimination
-    order with all data that depend on the structure only. It can be passed as ``init``, as can an order (an array).
+    order with all data that depend on the structure only. This state can be passed as ``init``, as can an order (an
+    array).
 
     Parameters
     ----------

@@ -165,7 +165,7 @@ def _set_neutral(field, messages, slots):
 def _call_with_messages(model, use, both_ways=True):
     """Call ``use`` with a field, the shift of its unary rows, and its sum-product messages; return the result.
 
-    Messages are sent to the roots and back, or are neutral on the way back. They are probabilities if these cannot
+    Messages are sent to the roots and back, or are neutral on the way back. Messages are probabilities if none can
     underflow. With forbidden pairs the range of messages is not known in advance, so that probabilities are tried and
     checked. Otherwise messages are scores, with which only a model without any labeling leaves a node without a state.
     """

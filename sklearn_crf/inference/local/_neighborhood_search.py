@@ -54,7 +54,8 @@ class LargeNeighborhoodSearch(Inference):
         Budget, in table entries that all restarts together read. None stands for the number of entries that 30,000
         sweeps over the nodes read, but at most 1e9, which take about two seconds. The budget is checked between moves.
     n_restarts : int, default=4
-        Number of independent starts. They share the budget and ``n_threads``, and exchange their results 16 times.
+        Number of independent starts. All starts share the budget and ``n_threads``, and exchange their results 16
+        times.
     max_cells : int, default=8192
         Maximum number of cells of a table in elimination. Larger tables allow more nodes in a subgraph, but fewer moves
         within the budget. The limit is never below the square of the largest number of states, so that trees are
@@ -161,7 +162,7 @@ def _check_start(n_states, init):
 
 
 def _search(chains, n_threads, anneal_first):
-    """Run all chains until the budget is used. They exchange their results at fixed fractions of the budget."""
+    """Run all chains until the budget is used. The chains exchange their results at fixed fractions of the budget."""
 
     def begin(chain, n_threads):
         if anneal_first or chain is not chains[0]:

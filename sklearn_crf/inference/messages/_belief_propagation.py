@@ -344,7 +344,7 @@ class TRWMessagePassing(MessagePassing):
     with a maximum in place of the sum for labels. If all edge probabilities are one, this is plain belief propagation,
     which is exact on forests.
 
-    The fixed point is unique. Its value is an upper bound whose derivatives are the marginals. Convergence is not
+    The fixed point is unique, and its value is an upper bound whose derivatives are the marginals. Convergence is not
     guaranteed, except with ``schedule="convergent"``. ``log_z`` is an upper bound that is valid for any messages and
     tight at the fixed point. So is the bound of :meth:`map` on the best score.
 
@@ -390,10 +390,10 @@ class TRWMessagePassing(MessagePassing):
     sweeps were linear (Anderson 1965).
 
     Suppose that the edge probabilities of each node to later nodes, :math:`\sum_{t > s} \nu_{st} \le 1`, and to earlier
-    nodes sum to at most one. They then belong to chains with ascending nodes that contain each node once on average.
-    Entropies of the chains bound the joint entropy by Shearer's inequality, although the chains need not span the
-    graph. A sequential sweep makes the marginals of all chains through a node equal at this node, one node after the
-    other. This never raises the sum of their log-partitions (Meltzer, Globerson, Weiss 2009).
+    nodes sum to at most one. These probabilities then belong to chains with ascending nodes that contain each node once
+    on average. Entropies of the chains bound the joint entropy by Shearer's inequality, although the chains need not
+    span the graph. A sequential sweep makes the marginals of all chains through a node equal at this node, one node
+    after the other. Such a sweep never raises the sum of the log-partitions of chains (Meltzer, Globerson, Weiss 2009).
 
     References
     ----------

@@ -26,8 +26,8 @@ class NormProductBP(Inference):
         c_F = c_{FF} + \sum_{s \in F} c_{sF}, \qquad c_s = c_{ss} - \sum_{F \ni s} c_{sF}
 
     with no negative term; other numbers raise an error that names a node. The dual is minimised over the messages of
-    one node after the other, forwards and backwards through the nodes. It never rises, and ``log_z`` is its value:
-    after any number of iterations at least the maximum above. This is an upper bound on the log-partition
+    one node after the other, forwards and backwards through the nodes. The dual never rises, and ``log_z`` is its
+    value: after any number of iterations at least the maximum above. ``log_z`` is an upper bound on the log-partition
     (``bound="upper"``) if :math:`T \ge 1` and the entropy is trivial or tree-reweighted, or the counting numbers are
     non-negative and cover every node, :math:`c_s + \sum_{F \ni s} c_F \ge 1`.
 
@@ -42,10 +42,10 @@ class NormProductBP(Inference):
         sets of factors without cycles, which for edges are spanning forests. The entropy is at most the entropy of the
         uniform distribution over labelings, so that the bound exceeds the bound of the linear relaxation by at most its
         value. ``"trivial"``: one for every factor with at least two nodes (edges of a pairwise model), and one for
-        nodes without such factors. It counts a node once for each of its factors. Messages converge faster, but the
-        bound can be far above the log-partition. ``"factors"``: additionally one for every node, the trivial entropy of
-        a graph with a factor at each node (Jancsary 2012, Eq. 127 and 158); its bound is even looser. ``"bethe"``:
-        convex on forests only, where it is exact.
+        nodes without such factors. This entropy counts a node once for each of its factors. Messages converge faster,
+        but the bound can be far above the log-partition. ``"factors"``: additionally one for every node, the trivial
+        entropy of a graph with a factor at each node (Jancsary 2012, Eq. 127 and 158); its bound is even looser.
+        ``"bethe"``: convex on forests only, where it is exact.
     edge_probabilities : {"auto", "uniform", "covering"} or array-like of shape (E,), default="auto"
         Edge probabilities of ``"trw"``, as in :class:`TRWMessagePassing`. If a factor has more than two nodes, they are
         the fractions of sets of factors without cycles: of few sets ("covering") or of many.

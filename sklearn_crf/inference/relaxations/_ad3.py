@@ -45,7 +45,7 @@ class AD3(Inference):
     solution. Tables of any size and arity, sparse tables and count tables (such as "at most one") are solved by an
     active-set method, which only asks each factor for its best joint state.
 
-    The bound is the sum of the best scores of all factors at :math:`\lambda`. It converges to the bound of
+    The bound is the sum of the best scores of all factors at :math:`\lambda`. This bound converges to the bound of
     :class:`LinearProgram`, and ``fractional`` to a solution. Labels are rounded from ``fractional``. If their score
     meets the bound, they are optimal (``certified``). Pairwise models without cycles are solved exactly at once.
 
@@ -54,7 +54,7 @@ class AD3(Inference):
     max_iter : int, default=1000
         Maximum number of iterations.
     tol : float, default=1e-3
-        Iterations stop when two residuals are below this. They are root mean squares over factors and their nodes: of
+        Iterations stop when two residuals are below this. Both are root mean squares over factors and their nodes: of
         the difference between marginals of factors and of nodes, and of the change of the marginals of nodes.
     penalty : float, default=0.3
         Initial :math:`\rho`, relative to the standard deviation of the scores. The penalty is adapted to keep the two

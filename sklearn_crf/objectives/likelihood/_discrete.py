@@ -18,9 +18,9 @@ class SaddlePoint(Objective):
         \ell(\theta) = \max_y \mathrm{score}(y) - \mathrm{score}(y^*), \qquad
         \partial \ell \ni \phi(\hat y) - \phi(y^*)
 
-    This is the loss of the perceptron. It is positively homogeneous in the weights, so it has no natural step length or
-    penalty, and gradient ascent ends in limit cycles. Unlabelled nodes are completed by the best labeling given the
-    labelled nodes.
+    This is the loss of the perceptron. The loss is positively homogeneous in the weights, so it has no natural step
+    length or penalty, and gradient ascent ends in limit cycles. Unlabelled nodes are completed by the best labeling
+    given the labelled nodes.
 
     Source: Kumar et al. 2005, section 4.2.
 

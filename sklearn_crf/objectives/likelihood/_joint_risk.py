@@ -329,8 +329,8 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         coef : ndarray
             Flat vector of the new risk, with the same weights and edge probabilities.
         gap : float
-            Largest gain of a new tree over the current distribution. It is zero if the edge probabilities are optimal
-            for these weights.
+            Largest gain of a new tree over the current distribution. The gap is zero if the edge probabilities are
+            optimal for these weights.
         """
         found = map_tasks(lambda i, n_threads: self._grow(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
         trees, weights, gaps = zip(*found, strict=True)

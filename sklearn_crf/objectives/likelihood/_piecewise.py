@@ -178,9 +178,9 @@ class Piecewise(Objective):
 
     The loss is a convex upper bound on the exact loss and needs no inference. The bound is the dual of the relaxation
     whose entropy is the sum of the entropies of nodes and edges (``entropy="factors"``), before scores are shared
-    between nodes and edges. It is never tighter than that relaxation, nor than :class:`SharedPieces`. In a factor graph
-    every factor is a piece. Weights of nodes multiply the losses of the pieces of single nodes. Unlabelled nodes are
-    summed out in each piece separately, as if each piece were a model with its own copies of the nodes.
+    between nodes and edges. The bound is never tighter than that relaxation, nor than :class:`SharedPieces`. In a
+    factor graph every factor is a piece. Weights of nodes multiply the losses of the pieces of single nodes. Unlabelled
+    nodes are summed out in each piece separately, as if each piece were a model with its own copies of the nodes.
 
     Source: Sutton and McCallum 2009; Jancsary 2012, Eq. 175.
 
