@@ -231,7 +231,8 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
 def sum_squares(values: np.ndarray) -> float:
     """Return the sum of squares of contiguous values, or NaN if values are not contiguous.
 
-    The sum is computed in the type of the values, in less time than the maximum. It is infinite if a value is -inf.
+    The sum is computed in the type of the values, in less time than the maximum. The sum is infinite if a value is
+    -inf.
     """
     if not values.flags.c_contiguous:
         return np.nan

@@ -16,8 +16,8 @@ class ChecksOwnMethods:
     """Mixin for base classes that users subclass, which checks the results of methods that users write.
 
     ``_returns`` maps the name of each method to a function. The function gets the result and the arguments of the
-    call. It returns the result in the types that the package needs, or raises an error. Methods of this package are not
-    checked.
+    call. The function returns the result in the types that the package needs, or raises an error. Methods of this
+    package are not checked.
     """
 
     _returns: ClassVar[dict[str, Callable[..., Any]]] = {}

@@ -23,8 +23,8 @@ def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping
 def hide_type_in_halving(tags: Any) -> Any:
     """Return the tags, without the estimator type if the caller is successive halving and y has several axes.
 
-    Successive halving counts the classes of y to choose ``min_resources``, but only for classifiers. It then requires
-    y to have one axis.
+    Successive halving counts the classes of y to choose ``min_resources``, but only for classifiers. This count
+    requires y to have one axis.
     """
     frame = currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith(("sklearn.", "sklearn_crf.")):

@@ -289,8 +289,8 @@ def coupling_audit(
 ) -> Bunch:
     r"""Compare all combinations of several learning methods and several inference methods on given data.
 
-    This produces Table 1 of Kumar et al. (2005) for any task. Every estimator is fitted once for each fold, and
-    predicts the held-out examples with every inference. For each pair, an estimator and an inference, the result
+    The comparison produces Table 1 of Kumar et al. (2005) for any task. Every estimator is fitted once for each fold,
+    and predicts the held-out examples with every inference. For each pair, an estimator and an inference, the result
     holds a score for each example, the log-loss of the marginals, the seconds of fit and prediction, and a comparison
     with the best pair. The best pair is chosen by the same scores. To allow for this choice, the comparison is
     simultaneous for all differences between two of the m pairs,
@@ -306,7 +306,7 @@ def coupling_audit(
     Parameters
     ----------
     estimators : mapping of str to field classifier
-        Ways of learning: field classifiers, or pipelines that end in a field classifier. They are cloned for each fold.
+        Ways of learning, cloned for each fold: field classifiers, or pipelines that end in a field classifier.
     X : array-like or list
         Examples.
     y : array-like or list of array-like
@@ -322,7 +322,7 @@ def coupling_audit(
     scoring : str or callable, optional
         Score of the labels of one example; greater is better. None is the fraction of correct labels. Possible values
         are the name of a scikit-learn scorer of labels, a scorer of :data:`~sklearn_crf.metrics.NODE_SCORERS`, and a
-        function ``(y_true, y_pred) -> float``. Its arguments are one-dimensional and hold labelled nodes only.
+        function ``(y_true, y_pred) -> float``. The arguments are one-dimensional and hold labelled nodes only.
     n_jobs : int, optional
         Number of folds that run at the same time.
     random_state : int, RandomState instance or None, default=None

@@ -42,7 +42,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     Edge weights are Gaussian kernels of positions and colours, normalised symmetrically. Predictions are mean-field
     marginals; each mean-field update is a filtering operation [1]_. The weights :math:`\mu_m` are learned by
-    minimising a loss of the final marginals. Its derivatives are propagated through all updates [2]_.
+    minimising a loss of the final marginals. The derivatives of the loss are propagated through all updates [2]_.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class FieldDisplay:
     classes : array-like of shape (n_classes,), optional
         Classes of the columns of ``proba``; None finds them in the labels.
     missing_label : object, default=None
-        Value of unlabelled nodes in ``y_true``. They are drawn grey and do not count as errors.
+        Value of unlabelled nodes in ``y_true``, which are drawn grey and do not count as errors.
     pos_label : object, default=None
         Class whose marginals are drawn. None draws the second of two classes, or the largest marginal of more classes.
     positions : array-like of shape (n_nodes, 2), optional

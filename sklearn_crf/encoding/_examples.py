@@ -213,7 +213,7 @@ class Example:
         Parameters
         ----------
         fixed_factors : list of (scope, table)
-            New factors, in the form of the constructor's parameter. They replace the present fixed factors.
+            New factors, in the form of the constructor's parameter. The new factors replace the present fixed factors.
 
         Returns
         -------

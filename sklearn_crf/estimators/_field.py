@@ -91,7 +91,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ``solver__l1_ratio``.
     inference : str or Inference, default="auto"
         Inference for prediction, and for learning if the loss needs marginals or labelings. "auto" depends on
-        ``learning``. It predicts each node's most probable state, by exact marginals if they are affordable, otherwise
+        ``learning``: it predicts each node's most probable state, by exact marginals if they are affordable, otherwise
         by the marginals of training. With margins it predicts the best labeling. "mpm" predicts each node's most
         probable state, and "map" the best labeling (Viterbi on chains, minimum cuts for two classes). The user guide
         lists further names (:ref:`choosing_inference`). ``inference`` can also be an

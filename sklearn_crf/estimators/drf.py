@@ -16,8 +16,8 @@ class DRFClassifier(FieldClassifier):
             + \sum_{(i, j)} v_{y_i y_j}^\top \mu_{ij}(x) \Bigr)
 
     The weights are learned by replacing the expectations in the gradient of the likelihood with results of the
-    inference that is also used for prediction. These are pseudo-marginals for marginal decoding (PMA), and the best
-    labeling for MAP decoding (SPA). A field without edges is exactly logistic regression.
+    inference that is also used for prediction. These results are pseudo-marginals for marginal decoding (PMA), and the
+    best labeling for MAP decoding (SPA). A field without edges is exactly logistic regression.
 
     Each edge counts once. Kumar et al. count it from both its ends, so their :math:`v` is half of ``edge_coef_``. For
     two classes the unary score is :math:`\pm (w^\top x + b) / 2`, as in their Eq. (3).

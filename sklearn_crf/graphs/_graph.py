@@ -498,7 +498,7 @@ def _count_lattice_edges(shape, offset):
 def lattice(shape: Sequence[int], connectivity: int | ArrayLike = 1) -> Graph:
     """Build a regular lattice: a chain (T,), an image (H, W) or a volume (D, H, W).
 
-    Nodes are numbered in C order. Edges go from x to x + offset. They are grouped by offset, and within a group in C
+    Nodes are numbered in C order. Edges go from x to x + offset. Edges are grouped by offset, and within a group in C
     order of their first node.
 
     Parameters

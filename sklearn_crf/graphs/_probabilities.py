@@ -18,7 +18,7 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike) -> Non
     r"""Raise ValueError unless edge probabilities lie in the spanning tree polytope.
 
     The polytope contains the edge probabilities of all distributions over spanning trees (forests, on a disconnected
-    graph). It is given (Edmonds 1971) by
+    graph). The polytope is given (Edmonds 1971) by
 
     .. math::
         \nu \ge 0, \quad \sum_{e \in E} \nu_e = |V| - 1, \quad
@@ -96,9 +96,9 @@ def _order_depth_first(graph):
 def compute_uniform_edge_probabilities(graph: Graph) -> np.ndarray:
     """Return equal edge probabilities in each component, (nodes - 1) / edges, or raise ValueError if they are invalid.
 
-    They are valid on grids, complete graphs and most regular graphs. They are invalid if a part of the graph is denser
-    than the whole, for instance if there is a bridge, which is in every spanning tree. :func:`effective_resistances`
-    are valid on all graphs.
+    Equal probabilities are valid on grids, complete graphs and most regular graphs. Equal probabilities are invalid if
+    a part of the graph is denser than the whole, for instance if there is a bridge, which is in every spanning tree.
+    :func:`effective_resistances` are valid on all graphs.
     """
     # returns: (E,), float64
     component = graph.component
@@ -122,8 +122,8 @@ def effective_resistances(graph: Graph) -> np.ndarray:
         \nu_{ij} = L^+_{ii} + L^+_{jj} - 2 L^+_{ij}
 
     for the Laplacian L of the graph: the resistance between the ends of the edge if every edge is a resistor of one ohm
-    (Kirchhoff 1847). They are valid on every graph, and exactly one for bridges. Takahashi's recurrence computes only
-    the needed entries of the inverse, from a sparse factorisation.
+    (Kirchhoff 1847). Effective resistances are valid on every graph, and exactly one for bridges. Takahashi's
+    recurrence computes only the needed entries of the inverse, from a sparse factorisation.
     """
     # returns: (E,), float64
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
@@ -154,8 +154,8 @@ def effective_resistances(graph: Graph) -> np.ndarray:
 def _compute_selected_inverse(matrix):
     """Return the lower triangle of the inverse of a symmetric positive definite matrix, and the new index of each row.
 
-    Only entries in the sparsity pattern of the Cholesky factor are computed. It includes all non-zero entries of the
-    matrix.
+    Only entries in the sparsity pattern of the Cholesky factor are computed. The pattern includes all non-zero entries
+    of the matrix.
     """
     factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     lower = factors.L.tocsc()

@@ -21,7 +21,7 @@ class TooManyConstraints(Exception):
 class Constraints(NamedTuple):
     """Constraints of a model, as arrays in the layout of ``ConstraintSearch``.
 
-    A variable is a state of a node, numbered node by node. The nodes of the model come first. They are followed by
+    A variable is a state of a node, numbered node by node. The nodes of the model come first, followed by
     an auxiliary node for each factor with a list of allowed joint states, which are the states of this node.
     """
 

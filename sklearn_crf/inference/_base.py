@@ -24,7 +24,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, check_allowed_states,
 def convergence_left_to_caller() -> Any:
     """Return a context in which inference does not warn if it has not converged.
 
-    Training calls inference hundreds of times. It checks ``converged`` of the results, and warns only once.
+    Training calls inference hundreds of times, checks ``converged`` of the results, and warns only once.
 
     Returns
     -------
@@ -96,8 +96,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
 
     An algorithm only holds options, which are constructor parameters, so ``get_params``, ``clone`` and grid search
     work. Data of a single model are passed as ``init``, and returned as ``state`` of results. A subclass lists its
-    abilities in ``tasks``, and implements ``_map``, ``_marginals`` and ``_sample`` accordingly. Their results are
-    checked: shapes, states within range, finite marginals that sum to one.
+    abilities in ``tasks``, and implements ``_map``, ``_marginals`` and ``_sample`` accordingly. The results of these
+    methods are checked: shapes, states within range, finite marginals that sum to one.
 
     Attributes
     ----------
@@ -112,8 +112,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     has_fractional : bool
         Whether labelings include the solution of a linear relaxation.
     convex : bool
-        Whether marginals maximise a concave function. They then do not depend on the start, and are the derivative of
-        ``log_z``.
+        Whether marginals maximise a concave function. Marginals then do not depend on the start, and are the derivative
+        of ``log_z``.
 
     Examples
     --------

@@ -36,7 +36,7 @@ class Proof:
     def bound(self, score: float, bound: float) -> float:
         """Return the tightest bound that follows from a bound and the score of some labeling.
 
-        It equals the score if the labeling is proven to be optimal.
+        This bound equals the score if the labeling is proven to be optimal.
         """
         if not (np.isfinite(score) and np.isfinite(bound)):
             return bound

@@ -33,7 +33,7 @@ def make_online_pass(
     .. math:: g_t = \frac{1}{N_B} \nabla R_B(w_t) + \frac{1}{C N} \lambda w_t
 
     with B the mini-batch, :math:`N_B` its number of labelled nodes and N the number of all labelled nodes seen so far.
-    This estimates the gradient per node of the objective on all examples seen so far.
+    :math:`g_t` estimates the gradient per node of the objective on all examples seen so far.
     """
     # risk: EmpiricalRisk of the new examples
     # former: result of the previous pass, or None before the first pass

@@ -92,9 +92,9 @@ class SaddlePointTraining(SteppedLearning):
 
     This is the perceptron rule. Source: Kumar et al. 2005, section 4.2. The loss of the perceptron is convex, and
     ``solver="bundle"`` minimises it with a duality gap by :class:`AnchoredBundle`, which uses ``C`` and ``max_iter``.
-    The gradient steps of the paper do not converge. They are chosen by the number of errors, which need not be smallest
-    where the loss is. A step only needs a direction: if :class:`~sklearn_crf.inference.AutoMap` is approximate, each
-    step performs one iteration of messages, starting from the messages of the previous step.
+    The gradient steps of the paper do not converge. Weights are chosen by the number of errors, which need not be
+    smallest where the loss is. A step only needs a direction: if :class:`~sklearn_crf.inference.AutoMap` is
+    approximate, each step performs one iteration of messages, starting from the messages of the previous step.
 
     Parameters
     ----------

@@ -214,7 +214,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         ----------
         X : array-like of shape (n_samples, n_features), float32 or float64, or Shards
             Samples; computations are in float64. :class:`~sklearn_crf.Shards` of such arrays are processed where they
-            are. Their initial values come from at most 3,000 samples of each class.
+            are. Initial values then come from at most 3,000 samples of each class.
         y : array-like of shape (n_samples,)
             Class of each sample; None for Shards.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -470,8 +470,8 @@ def alpha_path(
         \left[ \log P(c_i \mid x_i) + \alpha \log P(x_i \mid c_i) \right]
 
     The restarts of the largest ``alpha`` begin with ordinary initial values (k-means), and each restart is followed
-    down to the smallest ``alpha``. This is faster than independent fits. Also, neighbours on the path do not differ
-    merely because they found different local maxima.
+    down to the smallest ``alpha``. This method is faster than independent fits. Also, neighbours on the path do not
+    differ merely because they found different local maxima.
 
     Parameters
     ----------

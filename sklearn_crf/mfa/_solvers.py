@@ -361,8 +361,8 @@ class _Extrapolation:
 class ScaledLBFGS(MixtureSolver):
     """Limited-memory BFGS over all parameters in units of their standard errors, for any criterion.
 
-    It stops when no entry of the scaled projected gradient exceeds ``tol``, or when 20 iterations together gain less
-    than ``tol`` per sample.
+    The solver stops when no entry of the scaled projected gradient exceeds ``tol``, or when 20 iterations together gain
+    less than ``tol`` per sample.
 
     Parameters
     ----------

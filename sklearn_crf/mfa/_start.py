@@ -1,6 +1,7 @@
 """Initial values: k-means within each class, then principal components of each cluster.
 
-They do not depend on the criterion: joint, conditional and multi-conditional training start from equal values.
+Initial values do not depend on the criterion: joint, conditional and multi-conditional training start from equal
+values.
 """
 
 import numpy as np

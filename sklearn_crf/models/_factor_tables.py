@@ -41,8 +41,9 @@ class SparseTable(NamedTuple):
 class CountTable(NamedTuple):
     """A table that depends only on the number of nodes of the factor that are in a given state.
 
-    Its memory depends on the number of listed counts only, not on the number of nodes. Factors of different arity can
-    share it. For hard constraints see :func:`at_most_one`, :func:`exactly_one` and :func:`at_least_one`.
+    The memory of the table depends on the number of listed counts only, not on the number of nodes. Factors of
+    different arity can share it. For hard constraints see :func:`at_most_one`, :func:`exactly_one` and
+    :func:`at_least_one`.
 
     Attributes
     ----------

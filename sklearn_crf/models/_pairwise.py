@@ -267,8 +267,8 @@ def replace_unary(model: Any, unary: Any) -> Any:
 def replace_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[[], Any]) -> PairwiseModel:
     """Return a copy of a model with other edge weights, which must be finite and of shape (E, R) and are not checked.
 
-    ``make`` returns the weights, from data that models of the same :class:`EdgeLayout` share. They are cached under
-    ``key``, unless it is None.
+    ``make`` returns the weights, from data that models of the same :class:`EdgeLayout` share. The weights are cached
+    under ``key``, unless it is None.
     """
 
     def made():

@@ -11,10 +11,10 @@
 ``path(risk)``
     Constructor of the path, with the data that it keeps between evaluations.
 ``path.value_grad(risk, coef, members)``
-    The :class:`~sklearn_crf.objectives.RiskValue` of all or some batches. It equals the result of
+    The :class:`~sklearn_crf.objectives.RiskValue` of all or some batches. The value equals the result of
     :class:`EmpiricalRisk` up to rounding, and is identical for any number of threads. A path may decline at some
-    weights, for instance if scores range too widely, and for subsets of batches. It then returns None, and the next
-    path that applies is used, or finally the general path.
+    weights, for instance if scores range too widely, and for subsets of batches. The path then returns None, and the
+    next path that applies is used, or finally the general path.
 
 Margin training also needs the cutting planes of single examples, from :func:`plane_oracle`. Paths of ``FORESTS``
 replace a :class:`PlaneOracle`. Paths of ``FOREST_DUALS`` do so only for solvers that use their dual variables. Paths

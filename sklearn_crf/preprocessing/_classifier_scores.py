@@ -57,8 +57,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         dense images and volumes with two classes and at most 32 features. With more classes fields use constant edge
         features by default, and node weights for the features tend to overfit.
     missing_label : object, default=None
-        Label of nodes that do not train the classifier. They are scored like all other nodes. None uses the missing
-        label of ``estimator``, if it has one, or of the field at the end of the pipeline
+        Label of nodes that do not train the classifier. Such nodes are scored like all other nodes. None uses the
+        missing label of ``estimator``, if it has one, or of the field at the end of the pipeline
         (:func:`~sklearn_crf.pipeline.make_pipeline`).
     n_jobs : int, optional
         Number of folds that are fitted in parallel.

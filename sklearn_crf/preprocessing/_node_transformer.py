@@ -42,7 +42,7 @@ def _require_transformer(transformer):
 class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_output_keys=None):
     """Apply a transformer to the last axis of every example.
 
-    The transformer is fitted on the nodes of all examples, stacked to ``(n_nodes, n_features)``. Its results are put
+    The transformer is fitted on the nodes of all examples, stacked to ``(n_nodes, n_features)``. The results are put
     back into the layout of X: an array for an array, a 1-D object array of examples for a list. An
     :class:`~sklearn_crf.Example` keeps its edges. Plain 2-D data is passed through. Data frames, and lists of them, are
     passed to the transformer as data frames, so that it can select columns by name and encode categories.

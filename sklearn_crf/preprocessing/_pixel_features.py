@@ -24,16 +24,16 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
 
     The structure tensor of a plane ``f`` is ``G_sigma * (grad f grad f')``, a Gaussian average of products of first
     derivatives (Sobel, in units of ``f`` per pixel). The tensor's larger eigenvalue measures edges, the smaller one
-    corners and fine texture. These features are from Kelm, Pal & McCallum 2006, section 3. They require scikit-image
-    (``pip install sklearn_crf[images]``).
+    corners and fine texture. These features are from Kelm, Pal & McCallum 2006, section 3. Computing features requires
+    scikit-image (``pip install sklearn_crf[images]``).
 
     Parameters
     ----------
     sigma : float, default=1.0
         Standard deviation of the Gaussian, in pixels.
     texture_scale : {"linear", "sqrt", "log"}, default="linear"
-        Transformation of the eigenvalues ``e``: none, ``sqrt(e)``, or ``log(1 + e)``. Their distribution has heavy
-        tails, which Gaussians fit badly without compression. The paper does not compress them.
+        Transformation of the eigenvalues ``e``: none, ``sqrt(e)``, or ``log(1 + e)``. The distribution of ``e`` has
+        heavy tails, which Gaussians fit badly without compression. The paper does not compress them.
 
     Attributes
     ----------

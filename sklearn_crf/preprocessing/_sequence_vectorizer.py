@@ -34,7 +34,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     iterable of strings, its names are appended to the outer name. Zeros are not stored.
 
     For :class:`~sklearn_crf.Shards`, each shard returns its names and their counts in one pass. Columns are ordered by
-    first occurrence over the shards in order. They are the same as for data in memory, for any number of workers.
+    first occurrence over the shards in order. Columns are the same as for data in memory, for any number of workers.
 
     Parameters
     ----------

@@ -96,7 +96,7 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         Mean squared error of the crops of each step, divided by the squared noise or unit of the crops, or by
         ``unit_ ** 2``.
     validation_curve_ : ndarray
-        Mean squared error of crops of the held-out images, at the start and 20 times during training. It is empty if no
+        Mean squared error of crops of the held-out images, at the start and 20 times during training; empty if no
         image is held out.
     n_iter_ : int
         Number of steps.

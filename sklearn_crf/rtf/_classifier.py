@@ -142,8 +142,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Class weights by which ``predict`` multiplies the components of the mean. Only after training by the exact
         likelihood with ``class_weight``, else None.
     evidence_scores_ : ndarray of shape (n_classes, D)
-        Values of the field that represent a known label, after training with a loss of scores. They are means over
-        correctly labelled training pixels.
+        Values of the field that represent a known label, after training with a loss of scores. These values are means
+        over correctly labelled training pixels.
     target_mean_ : ndarray of shape (D,)
         Mean of the codes. The values of the field are scaled to mean 0 and variance 1.
     target_scale_ : float

@@ -38,7 +38,7 @@ class Splits(Options):
     n_feature_tests : int or None, default=64
         Number of random tests per factor type and round. None tests every channel at every offset.
     n_thresholds : int, default=15
-        Number of thresholds tried for each test, at most 255. They are quantiles of the responses.
+        Number of thresholds tried for each test, at most 255. Thresholds are quantiles of the responses.
     feature_radius : int, default=3
         Largest offset of a test from the factor's pixel, in rows and columns.
     max_samples : int or None, default=20000

@@ -277,7 +277,7 @@ def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
 def in_units(model, mean, scale):
     r"""Return the field of :math:`m + s u`, given the field of u with parameters J and h.
 
-    Its parameters are :math:`J / s^2` and :math:`J m / s^2 + h / s`.
+    The returned field has the parameters :math:`J / s^2` and :math:`J m / s^2 + h / s`.
     """
     doubled = GaussianModel(
         model.graph,

@@ -74,9 +74,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         to four channels, uses derivatives of Gaussians, images denoised by shrinking patches, averages over similar
         patches, and groups of similar patches shrunk together; the amount of shrinkage depends on the difference
         between X and y. ``"groups"`` searches farther and more often for similar patches, which takes more time.
-        Other names, such as ``"pca"``, are options of :class:`~sklearn_crf.preprocessing.FilterBank`. It may also be a
-        transformer of images; combine several by :class:`~sklearn_crf.preprocessing.ChannelUnion`. None uses X
-        itself. Volumes are filtered slice by slice.
+        Other names, such as ``"pca"``, are options of :class:`~sklearn_crf.preprocessing.FilterBank`. The filter bank
+        may also be a transformer of images; combine several by :class:`~sklearn_crf.preprocessing.ChannelUnion`. None
+        uses X itself. Volumes are filtered slice by slice.
     split : {"gradient", "residual"} or Splits, default="gradient"
         Criterion for splitting leaves. ``"gradient"`` splits after each round, to increase the projected gradient of
         the loss. ``"residual"`` grows the trees before any parameters are fitted, to explain the variance of the
@@ -105,7 +105,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     verbose : int, default=0
         1 prints a line for each round.
     corruption : callable or None, default=None
-        Function that corrupts X to obtain the inputs. It takes an image, ``(H, W, C)`` or ``(H, W)``, and a
+        Function that corrupts X to obtain the inputs. The function takes an image, ``(H, W, C)`` or ``(H, W)``, and a
         :class:`numpy.random.Generator`. Examples are :class:`~sklearn_crf.rtf.GaussianNoise`,
         :class:`~sklearn_crf.rtf.JPEG` and :class:`~sklearn_crf.rtf.MissingPixels`. Every round draws a new corruption,
         so that leaves cannot memorise the noise. ``fit(images)`` then only needs clean images.

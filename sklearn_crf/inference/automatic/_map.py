@@ -24,16 +24,17 @@ class AutoMap(Automatic):
     two-state models with submodular pairs, and :class:`JunctionTree` for connected components in which elimination is
     affordable (:func:`exact_inference`).
 
-    All other components are solved by a portfolio. It starts with roof duality for two states (:class:`GraphCut`),
-    :class:`AlphaExpansion` for more states, and :class:`TRWS`, whose bound may prove a labeling to be optimal. A short
-    depth-first branch and bound with soft arc consistency follows. For two states, at most 12,000 nodes and edges, and
-    three edges per node, :class:`CycleRelaxation` usually finds a proof as well. Without a proof, :class:`ICM` with
-    five restarts and :class:`LoopyBP` with and without damping follow. Labelings are improved by hill climbing and
-    fused (:func:`fuse_labelings`). Models with factors of more than two nodes use :class:`MPLP`, branch and bound,
-    :class:`LoopyBP` and :class:`AD3`. For up to 500 nodes, branch and bound is then continued. If a gap remains, as in
-    models with mixed couplings, :class:`LargeNeighborhoodSearch` improves the best labels in two runs, with the work of
-    up to 50,000 sweeps over the nodes. Before that, pairwise models with many states and few nodes are solved by
-    elimination over the most probable states of each node (by belief propagation), if at least five are affordable.
+    All other components are solved by a portfolio. The portfolio starts with roof duality for two states
+    (:class:`GraphCut`), :class:`AlphaExpansion` for more states, and :class:`TRWS`, whose bound may prove a labeling to
+    be optimal. A short depth-first branch and bound with soft arc consistency follows. For two states, at most 12,000
+    nodes and edges, and three edges per node, :class:`CycleRelaxation` usually finds a proof as well. Without a proof,
+    :class:`ICM` with five restarts and :class:`LoopyBP` with and without damping follow. Labelings are improved by hill
+    climbing and fused (:func:`fuse_labelings`). Models with factors of more than two nodes use :class:`MPLP`, branch
+    and bound, :class:`LoopyBP` and :class:`AD3`. For up to 500 nodes, branch and bound is then continued. If a gap
+    remains, as in models with mixed couplings, :class:`LargeNeighborhoodSearch` improves the best labels in two runs,
+    with the work of up to 50,000 sweeps over the nodes. Before that, pairwise models with many states and few nodes are
+    solved by elimination over the most probable states of each node (by belief propagation), if at least five are
+    affordable.
 
     Each algorithm has a budget of table entries to read, so that results do not depend on the machine. For models so
     large that the budget only allows a few iterations, only the first algorithms are used. ``method`` of the result

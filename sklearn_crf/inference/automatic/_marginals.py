@@ -28,11 +28,11 @@ class AutoMarginals(Automatic):
     Forests are solved by :class:`TreeInference`. A connected component with cycles is solved by :class:`JunctionTree`
     if elimination is within the budget (:func:`exact_inference`), else by :class:`LoopyBP`. If messages do not
     converge, they are restarted with damping of at least 0.5. If damped messages do not converge either, marginals are
-    averages over 100 further sweeps. These are closer to the true marginals than the marginals of any sweep or of a
-    convex bound. If edges are so strong that messages may have several fixed points, these are searched for, unless a
-    factor joins more than two nodes. The marginals of all fixed points are then averaged, weighted by their partition
-    functions. In models of more than 2,000 nodes, the only further starts are a labeling that no change of one node
-    improves, or constant labelings. ``method`` of the result names the algorithms used.
+    averages over 100 further sweeps. The averages are closer to the true marginals than the marginals of any sweep or
+    of a convex bound. If edges are so strong that messages may have several fixed points, these are searched for,
+    unless a factor joins more than two nodes. The marginals of all fixed points are then averaged, weighted by their
+    partition functions. In models of more than 2,000 nodes, the only further starts are a labeling that no change of
+    one node improves, or constant labelings. ``method`` of the result names the algorithms used.
 
     If the estimated error of belief propagation is above 0.05, the rest of the budget goes to parallel tempering: Gibbs
     chains at 24 temperatures that exchange their labels. The result with the smaller estimated error is returned.

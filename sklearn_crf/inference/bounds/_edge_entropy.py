@@ -35,8 +35,9 @@ def edge_shared_bound(model, shares, entropy="trivial"):
             + c \sum_i \log \sum_a \exp \frac{u_i(a) - \sum_{e \ni i} \lambda_{e i}(a)}{c}
 
     With :math:`c = 0` edges have all scores, :math:`\sum_{e \ni i} \lambda_{e i} = u_i`; with :math:`c = 1` nodes keep
-    the rest. Nodes without edges are normalised separately. For any shares it is an upper bound on the log-partition.
-    It is jointly convex in model and shares. Its minimum over the shares is the bound of :class:`EdgeEntropyBP`.
+    the rest. Nodes without edges are normalised separately. For any shares, the value is an upper bound on the
+    log-partition. This bound is jointly convex in model and shares. Its minimum over the shares is the bound of
+    :class:`EdgeEntropyBP`.
     """
     # shares: (2 * E * K,)
     check_choice(entropy, "entropy", NODE_NUMBERS)

@@ -58,7 +58,7 @@ class TreeMeans:
 class TreeScores:
     r"""Scores :math:`\theta(T)` of trees, whose mean :math:`\sum_T \rho(T) \theta(T)` is the model's :math:`\theta`.
 
-    They are stored as deviations from even shares, which are :math:`u_s` for nodes and :math:`\theta_e / \nu_e` for
+    Scores are stored as deviations from even shares, which are :math:`u_s` for nodes and :math:`\theta_e / \nu_e` for
     edges, in one vector
 
     .. math::

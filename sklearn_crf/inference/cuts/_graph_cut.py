@@ -35,16 +35,16 @@ class GraphCut(Inference):
         a + d \ge b + c .
 
     If all edges are submodular, the labeling with the highest score is a minimum cut of a network with one node per
-    variable. It is found exactly: ``bound`` equals ``score``. Ties are resolved in favour of state 0.
+    variable. This labeling is found exactly: ``bound`` equals ``score``. Ties are resolved in favour of state 0.
 
     Parameters
     ----------
     nonsubmodular : {"error", "truncate", "qpbo"}, default="error"
         What to do with edges that are not submodular. ``"error"`` raises ValueError and names the first edge.
         ``"truncate"`` lowers the scores of their mixed labelings by :math:`(b + c - a - d) / 2` each, which leaves a
-        modular term. ``"qpbo"`` is roof duality. It labels some of the nodes as in some labeling with the highest score
-        (persistency), and bounds the best score from above. The other nodes are filled in by iterated conditional modes
-        that start from their unary scores.
+        modular term. ``"qpbo"`` is roof duality, which labels some of the nodes as in some labeling with the highest
+        score (persistency), and bounds the best score from above. The other nodes are filled in by iterated conditional
+        modes that start from their unary scores.
 
     Notes
     -----

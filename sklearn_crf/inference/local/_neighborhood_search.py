@@ -27,8 +27,8 @@ class LargeNeighborhoodSearch(Inference):
     r"""Search for labelings with high scores on hard models, by annealing, exact solution of subgraphs, and
     recombination.
 
-    A move draws a random set of nodes :math:`A` whose induced subgraph has low tree width. It maximises over all labels
-    of these nodes at once, given the labels of the other nodes :math:`B`,
+    A move draws a random set of nodes :math:`A` whose induced subgraph has low tree width, and maximises over all
+    labels of these nodes at once, given the labels of the other nodes :math:`B`,
 
     .. math::
         y_A \leftarrow \arg\max_{y_A} \; \mathrm{score}(y_A, y_B) .

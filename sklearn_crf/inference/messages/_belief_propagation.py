@@ -358,8 +358,8 @@ class TRWMessagePassing(MessagePassing):
         few trees that :class:`TightenBound` chooses, which gives an equal bound. SpanningTrees: in the given trees. An
         array is checked to lie in the spanning tree polytope.
     damping : float, default=0.0
-        Weight of the old message in each update, in [0, 1). Strong interactions may need damping. It applies to the
-        logarithm of messages.
+        Weight of the old message in each update, in [0, 1). Strong interactions may need damping. Damping applies to
+        the logarithm of messages.
     schedule : {"auto", "sequential", "blocks", "checkerboard", "residual", "convergent"}, default="auto"
         Order of the messages, as in :class:`LoopyBP`. With ``"convergent"`` and without damping the bound decreases
         with every sweep. For ``edge_probabilities="chains"`` this is the sequential order. For other probabilities it

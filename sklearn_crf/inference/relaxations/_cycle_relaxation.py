@@ -340,8 +340,8 @@ def _iterate_odd_parts(cycle):
 class _TwoCopies:
     """Two copies of a graph, in which an edge stays in its copy at price x, or crosses to the other copy at 1 - x.
 
-    A path from a node to its own copy crosses an odd number of times. It corresponds to a cycle, with the crossing
-    edges as the set F. The inequality of the cycle is violated if the path costs less than 1.
+    A path from a node to its own copy crosses an odd number of times. Such a path corresponds to a cycle, with the
+    crossing edges as the set F. The inequality of the cycle is violated if the path costs less than 1.
     """
 
     def __init__(self, graph: Graph) -> None:

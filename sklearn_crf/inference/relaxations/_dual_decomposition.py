@@ -54,8 +54,8 @@ class DualDecomposition(SubgradientMap):
     step : {"annealed", "polyak"}, default="annealed"
         ``"annealed"``: the step shrinks by ``decay`` or ``backoff``, starting from the standard deviation of the
         scores. ``"polyak"``: the step is a factor that shrinks in the same way, starting from 2, times the gap between
-        the bound and the best score, divided by the squared length of the subgradient. This is best if the relaxation
-        is tight; ``backoff=0.99`` keeps it from stopping early.
+        the bound and the best score, divided by the squared length of the subgradient. ``"polyak"`` is best if the
+        relaxation is tight; ``backoff=0.99`` keeps it from stopping early.
     climb : bool, default=True
         Whether to improve each candidate by changing one node at a time while the score increases, before comparing its
         score, and also to try the states that trees chose most often in recent iterations.

@@ -102,7 +102,7 @@ class ContrastiveSets(Objective):
     Parameters
     ----------
     sets : AssignmentSets
-        Sets of one batch. They may grow from call to call.
+        Sets of one batch, which may grow from call to call.
     others : sequence of Objective, default=()
         Objectives without inference whose losses are added, such as the pseudolikelihood.
 

@@ -97,7 +97,7 @@ class RelaxedLikelihood(Objective):
     Parameters
     ----------
     inference : Inference
-        Inference that solves the relaxation. It has the task ``"marginals"`` and accepts its own ``state`` as ``init``.
+        Inference that solves the relaxation, with the task ``"marginals"``, and accepts its own ``state`` as ``init``.
     final_tol : float, optional
         Final tolerance of the inference, which is tightened as the gradient of the risk decreases; None keeps its
         tolerance.

@@ -35,7 +35,7 @@ class PlaneOracle:
     scale : ndarray of shape (n_coef,)
         Scale of the weights: solvers use x, with weights w = scale x.
     blocks : list of list of int
-        Indices of the batches of each block. They must not depend on the number of threads.
+        Indices of the batches of each block. Blocks must not depend on the number of threads.
     map_in_threads : callable
         ``map``, or an equivalent that uses threads.
 
