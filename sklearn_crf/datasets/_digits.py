@@ -33,7 +33,7 @@ def make_noisy_digits(
     noise : {"flip", "gaussian"}, default="flip"
         Type of noise, independent for each pixel.
     level : float, optional
-        Probability or standard deviation; None means 0.1 or 0.5, respectively.
+        Probability of a flip (None means 0.1), or standard deviation of Gaussian noise (None means 0.5).
     scale : int, default=1
         Images are ``8 * scale`` pixels wide and high.
     random_state : int, RandomState instance or None, default=None

@@ -142,8 +142,8 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms:
         ``.uai``, ``.LG``, ``.wcsp`` or ``.cfn``, tells the format.
     model : FactorGraph or PairwiseModel
     logarithms : bool, optional
-        Whether tables list scores instead of their exponentials, as in :func:`read_uai`. None does so for names that
-        end in ``.LG``, not counting the suffix of a compressed file. Not used for files of costs.
+        Whether tables list scores instead of their exponentials, as in :func:`read_uai`. None lists scores for
+        names that end in ``.LG``, not counting the suffix of a compressed file. Not used for files of costs.
 
     Raises
     ------

@@ -20,7 +20,7 @@ _FAR = 10.0
 _SMALL, _LARGE = 1e-2, 10.0
 
 # Features whose range is below _MINUTE cause a warning if the penalty suppresses their effect.
-# The penalty does so if the curvature of the loss is below _LEAST_INFORMATION times the curvature of the penalty.
+# An effect is suppressed if the curvature of the loss is below _LEAST_INFORMATION times the curvature of the penalty.
 _MINUTE, _LEAST_INFORMATION = 0.1, 0.1
 
 # Number of rows that are converted to float64 at a time.

@@ -225,7 +225,7 @@ def train(
     n_threads: int,
     after: Callable[[Stages, float], Any],
 ) -> tuple[Stages, list, list]:
-    """Minimise the squared error of crops that are drawn anew in each step.
+    """Minimise the squared error of new crops that are drawn in each step.
 
     Returns the best stages, the mean squared error of the crops of each step, and that of held-out crops at the start
     and at regular intervals. The best stages have the least error on crops of held-out images. Without held-out images
