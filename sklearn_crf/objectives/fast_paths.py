@@ -17,8 +17,8 @@
     next path that applies is used, or finally the general path.
 
 Margin training also needs the cutting planes of single examples, from :func:`plane_oracle`. Paths of ``FORESTS``
-replace a :class:`PlaneOracle`. Paths of ``FOREST_DUALS`` replace it only for solvers that use their dual variables. Paths
-of ``PLANES`` are oracles for joined examples.
+replace a :class:`PlaneOracle`. Paths of ``FOREST_DUALS`` replace it only for solvers that use their dual variables.
+Paths of ``PLANES`` are oracles for joined examples.
 """
 
 from collections.abc import Iterator
