@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr
 from sklearn.base import BaseEstimator
 
 import sklearn_crf.preprocessing
@@ -21,7 +22,7 @@ from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.restoration._filter_training import estimate_table_unit
 from sklearn_crf.restoration._learned_filters import LearnedFilters, restore_planes
 from sklearn_crf.rtf import JPEG, Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
-from sklearn_crf.rtf.images._corruption import choose_noise_levels
+from sklearn_crf.rtf.images._corruption import choose_noise_levels, estimate_noise
 
 # Folder of the models that were trained on sample photographs, as a JSON file for each kind of damage.
 FOLDER = Path(__file__).with_name("fields")
@@ -218,8 +219,10 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
     if gaps is None:
         levels = task.noise if isinstance(task.noise, str) else task.noise * photo.unit * photo.lengths
         if task.jpeg:
-            levels = [estimate_table_unit((photo.colours - photo.ends[0]) * photo.unit)] * len(photo.planes)
-        return photo.made(task.planes(photo.planes, levels), task.scale)
+            levels = [estimate_table_unit(photo.bytes)] * len(photo.planes)
+        elif task.kernel is None and task.scale == 1:
+            return _remove_noise(photo, task, levels)
+        return photo.made(photo.join(task.planes(photo.planes, levels)), task.scale)
     if task.jpeg or task.kernel is not None or task.scale > 1 or not isinstance(task.noise, str):
         raise ValueError(
             f"{name} has missing pixels, whose filling cannot be combined with other restoration: omit noise, jpeg, "
@@ -227,7 +230,57 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
         )
     planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]
     filled = load_trained_field("missing", task.n_jobs).predict(_convert_planes(planes))
-    return photo.made(list(filled), 1, kept=~gaps)
+    return photo.made(photo.join(filled), kept=~gaps)
+
+
+def _remove_noise(photo: "_Photo", task: _Task, levels: Any) -> np.ndarray:
+    """Remove the noise of a photo, which may have been clipped to the range of the photo."""
+    clipping = _Clipping.of(photo.bytes)
+    if isinstance(levels, str):
+        # The minimum is lower than the minimum of any model, but positive.
+        levels = [max(estimate_noise(plane, clipping.fraction), 1e-6) for plane in photo.planes]
+    values = photo.join(task.planes(photo.planes, levels))
+    return photo.made(clipping.remove_bias(values, levels[0] / photo.lengths[0]))
+
+
+class _Clipping(NamedTuple):
+    """Which ends of the range 0 to 255 clip the values of an image."""
+
+    low: bool
+    high: bool
+    fraction: np.ndarray | None  # (H, W), fraction of the colours of each pixel that are clipped; None if none is
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> "_Clipping":
+        """Return the clipping of an image; values beyond an end, or no value at it, show that it does not clip."""
+        # Conversion to the range of bytes has rounding errors.
+        at_low, at_high = values <= BYTES[0] + 1e-6, values >= BYTES[1] - 1e-6
+        low = bool(at_low.any() and values.min() >= BYTES[0] - 1e-6)
+        high = bool(at_high.any() and values.max() <= BYTES[1] + 1e-6)
+        mask = (at_low & low) | (at_high & high)
+        return cls(low, high, mask.reshape(*mask.shape[:2], -1).mean(axis=2) if low or high else None)
+
+    def compute_mean(self, brightness: np.ndarray, level: float) -> np.ndarray:
+        """Return the means of min(max(x + level * n, 0), 255) for standard normal n, at the used ends."""
+        mean = np.array(brightness, dtype=np.float64)
+        for is_used, end, sign in ((self.low, BYTES[0], 1), (self.high, BYTES[1], -1)):
+            if is_used:
+                distance = sign * (brightness - end) / level
+                lacking = np.exp(-0.5 * distance**2) / np.sqrt(2 * np.pi) - distance * ndtr(-distance)
+                mean += sign * level * lacking
+        return mean
+
+    def remove_bias(self, means: np.ndarray, level: float) -> np.ndarray:
+        """Return the brightnesses whose clipped noisy values have the given means, in the range 0 to 255."""
+        if self.fraction is None or not level > 0:
+            return means
+        brightness = np.linspace(*BYTES, 1024)
+        expected = self.compute_mean(brightness, level)
+        inner = np.interp(means, expected, brightness)
+        # Beyond an end that does not clip, the noise has no bias.
+        inner = np.where(means > expected[-1], np.inf if self.high else means, inner)
+        inner = np.where(means < expected[0], -np.inf if self.low else means, inner)
+        return np.clip(inner, BYTES[0] if self.low else None, BYTES[1] if self.high else None)
 
 
 class _Photo(NamedTuple):
@@ -272,9 +325,14 @@ class _Photo(NamedTuple):
         return np.ones(1) if self.colours.ndim == 2 else np.linalg.norm(_OPPONENT, axis=1)
 
     @property
+    def bytes(self) -> np.ndarray:
+        """Colours in the range of bytes."""
+        return (self.colours - self.ends[0]) * self.unit
+
+    @property
     def planes(self) -> list:
         """Planes (H, W) of brightness and opponent colours, or of grey."""
-        values = (self.colours - self.ends[0]) * self.unit
+        values = self.bytes
         if values.ndim == 2:
             return [values]
         return list(np.moveaxis(values @ _OPPONENT.T + _GREY, 2, 0))
@@ -295,12 +353,14 @@ class _Photo(NamedTuple):
             raise ValueError(f"{name} has no known pixel.")
         return found if found.any() else None
 
-    def made(self, planes: Sequence, scale: int, kept: np.ndarray | None = None) -> np.ndarray:
-        """Convert restored planes to an image of the original type, and copy the original values of kept pixels."""
+    def join(self, planes: Sequence) -> np.ndarray:
+        """Return the colours of restored planes, in the range of bytes."""
         if len(planes) == 1:
-            values = np.asarray(planes[0])
-        else:
-            values = (np.stack(planes, axis=2) - _GREY) @ np.linalg.inv(_OPPONENT).T
+            return np.asarray(planes[0])
+        return (np.stack(list(planes), axis=2) - _GREY) @ np.linalg.inv(_OPPONENT).T
+
+    def made(self, values: np.ndarray, scale: int = 1, kept: np.ndarray | None = None) -> np.ndarray:
+        """Convert restored colours to an image of the original type, and copy the original values of kept pixels."""
         values = values / self.unit + self.ends[0]
         if get_type_range(self.image) or self.ends in ((0.0, 1.0), (-1.0, 1.0)):
             values = np.clip(values, *self.ends)

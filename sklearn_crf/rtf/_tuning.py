@@ -43,6 +43,11 @@ LEAST_NOISE = 0.02
 # For BSD68 with noise of level 5 the estimate is 6.2 on average; a single estimate for the whole image gives 7.5.
 SMOOTH_SQUARE, SHARE_OF_SQUARES, BIAS_OF_SQUARES, LEAST_SQUARES_OF_NOISE = 32, 0.1, 0.945, 20
 
+# If values are clipped, noise is estimated from squares in which at most a fraction LEAST_CLIPPED of the values is
+# clipped, and at least from the fraction SHARE_OF_UNCLIPPED of all squares, those with the fewest clipped values.
+# LARGEST_CLIPPED: largest fraction of clipped values of these squares that is attributed to noise.
+LEAST_CLIPPED, SHARE_OF_UNCLIPPED, LARGEST_CLIPPED = 0.01, 0.3, 0.25
+
 # Number of images from which filters are learned. More images hardly improve filters and take longer.
 IMAGES_OF_BANK = 20
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.interpolate import griddata
 from scipy.ndimage import convolve, zoom
 
@@ -44,6 +45,44 @@ def test_noise_of_any_level_is_removed(level, is_grey):
     assert restored.shape == noisy.shape
     assert psnr(restored, clean) > psnr(noisy, clean) + 4
     assert psnr(restored, clean) > psnr(restore(noisy, noise=level), clean) - 0.3
+
+
+@pytest.mark.parametrize("given", ["auto", 0.3])
+@pytest.mark.parametrize("is_grey", [False, True])
+def test_clipped_noise_is_removed_as_well_as_other_noise(is_grey, given):
+    clean = np.clip(1.2 * (CLEAN - 0.3), 0, 1)
+    clean = np.tile(clean[..., 2] if is_grey else clean, (2, 2) if is_grey else (2, 2, 1))
+    noisy = clean + 0.3 * np.random.default_rng(1).normal(size=clean.shape)
+    clipped = np.clip(noisy, 0, 1)
+    assert 0.1 < np.mean(clipped != noisy) < 0.5
+    found, restored = restore(clipped, noise=given), np.clip(restore(noisy, noise=given), 0, 1)
+    assert psnr(found, clean) > psnr(restored, clean) - 0.5
+    dark = clean < 0.1
+    assert abs(found[dark].mean() - clean[dark].mean()) < 0.03
+    assert psnr(
+        restore((255 * clipped).round().astype(np.uint8), noise="auto" if given == "auto" else 76.5) / 255, clean
+    ) > (psnr(found, clean) - 0.05)
+
+
+@pytest.mark.parametrize("low", [False, True])
+@pytest.mark.parametrize("high", [False, True])
+@pytest.mark.parametrize("level", [2.0, 30.0, 90.0])
+def test_the_bias_of_clipped_noise_is_known(low, high, level):
+    brightness = np.array([0.0, 3.0, 60.0, 200.0, 254.0, 255.0])
+    noisy = brightness + level * np.random.default_rng(0).normal(size=(200_000, 6))
+    ends = (0 if low else None, 255 if high else None)
+    clipped = np.clip(noisy, *ends) if low or high else noisy
+    clipping = ready._Clipping(low, high, np.ones((1, 1)) if low or high else None)
+    means = clipping.compute_mean(brightness, level)
+    assert_allclose(means, clipped.mean(axis=0), atol=5 * level / np.sqrt(len(noisy)))
+    assert_allclose(clipping.remove_bias(means, level), brightness, atol=0.02)
+
+
+def test_images_that_nothing_clips_are_not_corrected():
+    values = 255 * NOISY
+    assert ready._Clipping.of(values) == (False, False, None)
+    assert ready._Clipping.of(np.clip(values, 0, None))[:2] == (bool(values.min() < 0), False)
+    assert ready._Clipping.of(np.clip(values, 0, 255)).fraction.shape == values.shape[:2]
 
 
 def test_clean_photographs_stay_as_they_are():

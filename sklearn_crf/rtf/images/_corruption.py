@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.fft
+from scipy.special import ndtri
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._reports import warn_caller
@@ -332,7 +333,7 @@ def warn_of_other_noise(corruption, X):
     """Warn if the noise of an image is far from the single level that a field was trained for."""
     trained = get_single_level(corruption)
     for x in X[: tuned.IMAGES_TRIED] if trained is not None else ():
-        level = _estimate_noise(x)
+        level = estimate_noise(x)
         if not 1 / tuned.FAR_FROM_TRAINED <= level / trained <= tuned.FAR_FROM_TRAINED and np.ptp(x):
             warn_caller(
                 f"X has an image with noise of a standard deviation near {level:.3g}, but the field was trained for "
@@ -341,26 +342,51 @@ def warn_of_other_noise(corruption, X):
             return
 
 
-def _estimate_noise(x):
-    """Estimate the noise level of an image from its smoothest square blocks, where little detail looks like noise."""
-    # x: (H, W), (H, W, C) or (D, H, W, C)
+def estimate_noise(x, clipped=None):
+    """Estimate the noise level of an image from its smoothest square blocks, where little detail looks like noise.
+
+    Clipping reduces noise. Therefore, blocks with few clipped values are used, and their noise is scaled up.
+    """
+    # x: (H, W), (H, W, C) or (D, H, W, C); clipped: (H, W), fraction of each pixel's values that are clipped
     x = np.asarray(x, dtype=np.float64)
     x = x[..., None] if x.ndim == 2 else x
     side = tuned.SMOOTH_SQUARE
     rows, columns = x.shape[-3] // side, x.shape[-2] // side
     if rows * columns < tuned.LEAST_SQUARES_OF_NOISE:
         return estimate_detail_noise(x)
+    squares, remaining = _cut_into_squares(x, side), 1.0
+    if clipped is not None:
+        fraction = _cut_into_squares(clipped[..., None], side).mean(axis=(1, 2, 3))
+        are_used = fraction <= max(np.quantile(fraction, tuned.SHARE_OF_UNCLIPPED), tuned.LEAST_CLIPPED)
+        squares, remaining = squares[are_used], _compute_noise_after_clipping(fraction[are_used].mean())
+    levels = [estimate_detail_noise(own) for own in squares]
+    return float(np.quantile(levels, tuned.SHARE_OF_SQUARES)) / tuned.BIAS_OF_SQUARES / remaining
+
+
+def _compute_noise_after_clipping(fraction):
+    """Return the standard deviation of max(n, t) for standard normal n and the t that clips a fraction of values.
+
+    If more is clipped than noise usually explains, parts of the image itself are at the end of the range: return 1.
+    """
+    if not 0 < fraction <= tuned.LARGEST_CLIPPED:
+        return 1.0
+    t = ndtri(fraction)
+    density = np.exp(-0.5 * t**2) / np.sqrt(2 * np.pi)
+    mean, square = density + t * fraction, 1 - fraction + t * density + t**2 * fraction
+    return np.sqrt(square - mean**2)
+
+
+def _cut_into_squares(x, side):
+    """Return the square blocks (n, side, side, C) of images (..., H, W, C)."""
+    rows, columns = x.shape[-3] // side, x.shape[-2] // side
     squares = x[..., : rows * side, : columns * side, :].reshape(-1, rows, side, columns, side, x.shape[-1])
-    levels = [
-        estimate_detail_noise(own) for image in squares.transpose(0, 1, 3, 2, 4, 5) for row in image for own in row
-    ]
-    return float(np.quantile(levels, tuned.SHARE_OF_SQUARES)) / tuned.BIAS_OF_SQUARES
+    return squares.swapaxes(2, 3).reshape(-1, side, side, x.shape[-1])
 
 
 def choose_noise_levels(noise, X, least):
     """Return the noise level of each image, given or estimated, at least ``least``."""
     if isinstance(noise, str) and noise == "auto":
-        return [max(_estimate_noise(x), least) for x in X]
+        return [max(estimate_noise(x), least) for x in X]
     levels = np.asarray(noise)
     if levels.dtype.kind not in "iuf" or levels.shape not in ((), (len(X),)) or not np.all(levels > 0):
         raise ValueError(f"noise must be 'auto', a positive number or one for each of {len(X)} images, got {noise!r}.")
