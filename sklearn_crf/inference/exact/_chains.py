@@ -64,6 +64,42 @@ class Transitions(NamedTuple):
         return predicted if fits else None
 
 
+class RunTransitions(NamedTuple):
+    """Tables of pairwise scores and of durations of runs, if any, in the forms that the kernel reads."""
+
+    pairs: Transitions  # with durations, factors of pairs of equal states are zero
+    scores: np.ndarray | None = None  # (K, D), of durations
+    factor: np.ndarray | None = None  # (D, W): exp of the scores minus the best score
+    stay: np.ndarray | None = None  # (W,): factors of pairs of equal states
+    shortest: int = 1  # runs of fewer nodes are forbidden inside a chain
+    best: float = 0.0
+
+    @classmethod
+    def of(cls, table, durations, shortest):
+        """Convert a table (K, K) and scores of durations (K, D), or return None if scores have too wide a range."""
+        if not durations.size:
+            pairs = Transitions.of(table)
+            return None if pairs is None else cls(pairs)
+        n_states, best_run, same = len(table), durations.max(), np.eye(len(table), dtype=bool)
+        scores = np.where(same, table, table + best_run)
+        best, allowed = scores.max(), scores > -np.inf
+        width = best - np.min(scores, where=allowed, initial=best) + best_run - durations.min()
+        if not 3 * width < WIDEST_RANGE:
+            return None
+        factor, transposed = np.zeros((2, n_states, padded(n_states)))
+        stay, of_runs = np.zeros(factor.shape[1]), np.zeros((durations.shape[1], factor.shape[1]))
+        factor[:, :n_states] = np.where(same, 0.0, np.exp(scores - best))
+        transposed[:, :n_states] = factor[:, :n_states].T
+        stay[:n_states] = np.exp(scores.diagonal() - best)
+        of_runs[:, :n_states] = np.exp(durations.T - best_run)
+        # If any run may follow any other run, small probabilities do not matter.
+        widest, least = np.inf, 0.0
+        if shortest > 1 or not allowed.all():
+            widest, least = 0.5 * (WIDEST_RANGE - 3 * width), _LEAST_SUM
+        pairs = Transitions(table, factor, transposed, best, widest, least)
+        return cls(pairs, durations, of_runs, stay, shortest, best_run)
+
+
 class BestTransitions(NamedTuple):
     """A table of pairwise scores of neighbours, in the forms that the kernel for best labels reads."""
 

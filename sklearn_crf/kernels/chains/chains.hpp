@@ -14,6 +14,7 @@
 
 #include "core/types.hpp"
 #include "rows.h"
+#include "run_sums.hpp"
 
 namespace crf {
 
@@ -44,6 +45,8 @@ struct Chains {
     double* counts = nullptr;  // (K, K) label pairs of fully labelled chains, added to
     double* terms = nullptr;  // (N,) terms that sum to the negative log-likelihood, or to log Z without labels
     i32* predicted;  // (N,) most probable state
+    const RunFactors* runs = nullptr;  // scores of the durations of runs, or null
+    double* run_sums = nullptr;  // (1 + D, W) as of RunSums, added to
 };
 
 // Return the size of the workspace for chains of at most this number of nodes.
@@ -54,7 +57,9 @@ class ChainPass {
 public:
     ChainPass(const Transitions& transitions, const Chains<Real>& chains, i64 longest, double* work)
         : t(transitions), c(chains), K(t.n_states), W(t.width), longest(longest), forward(work), own(work + longest * W),
-          backwards(own + longest * W), product(backwards + longest * W), terms(product + 2 * W) {}
+          backwards(own + longest * W), product(backwards + longest * W), terms(product + 2 * W) {
+        if (c.runs) sums.reset(new RunSums(*c.runs, t.factor, t.transposed, K, W, t.least, longest, c.run_sums));
+    }
 
     // Returns false, with undefined results, if the score range is too wide. If pairs are forbidden, every score range
     // is accepted, and false means that the labels or all labelings are forbidden.
@@ -67,6 +72,7 @@ public:
             const bool is_complete = !labels || std::all_of(labels, labels + n, [](i32 label) { return label >= 0; });
             if (is_complete ? !run_chain(first, n, weight) : !run_known(first, n, weight)) return false;
         }
+        if (sums) sums->add_counts();
         return true;
     }
 
@@ -79,6 +85,7 @@ private:
     const i32* labels = nullptr;  // all of them, or null
     const i32* known = nullptr;  // labels to which sums are restricted if not negative; or null
     std::unique_ptr<Real[]> kept;
+    std::unique_ptr<RunSums> sums;  // null without scores of durations
 
     bool run_chain(i64 first, i64 n, double weight) const {
         bool fits = true;
@@ -91,9 +98,16 @@ private:
             c.predicted[first] = first_of_best(own);
             return true;
         }
-        fits = fits && forwards(n) && backward(n);
-        if (fits) statistics(first, n, weight);
-        else if (!(t.least > 0) || !in_scores(first, n, weight)) return false;
+        if (sums) {
+            exponentiate_all_double(own, n * W);
+            if (labels) fits = fits && sums->subtract_labels(n, weight, labels, terms);
+            if (!fits || !sums->run(n, weight, own, forward, backwards, terms, c.pairs)) return false;
+            for (i64 s = 0; s < n; ++s) set_node(first, s, own + s * W);
+        } else {
+            fits = fits && forwards(n) && backward(n);
+            if (fits) statistics(first, n, weight);
+            else if (!(t.least > 0) || !in_scores(first, n, weight)) return false;
+        }
         for (i64 s = 0; s < n && c.terms; ++s) c.terms[first + s] = known ? c.terms[first + s] - terms[s] : terms[s];
         return true;
     }
@@ -194,13 +208,17 @@ private:
         for (i64 s = n - 1; s >= 0; --s) {
             const double *alpha = forward + s * W, *row = backwards + s * W;
             for (i64 a = 0; a < W; ++a) product[a] = alpha[a] * row[a];
-            if (!known) c.predicted[first + s] = first_of_best(product);
-            if (c.posterior) set_posterior(first, s, product);
+            set_node(first, s, product);
             if (s && c.pairs) {
                 for (i64 a = 0; a < W; ++a) product[a] = own[s * W + a] * row[a];
                 add_outer_double(alpha - W, weight, product, K, W, c.pairs);
             }
         }
+    }
+
+    void set_node(i64 first, i64 s, const double* probability) const {
+        if (!known) c.predicted[first + s] = first_of_best(probability);
+        if (c.posterior) set_posterior(first, s, probability);
     }
 
     void set_posterior(i64 first, i64 s, const double* probability) const {

@@ -150,6 +150,7 @@ struct ChainRisk {
     const double* weight = nullptr;  // (n_chains,) or null
     const DenseFeatures<Real>* dense = nullptr;  // null if features are sparse
     const SparseWeights<Real>* sparse = nullptr;
+    const RunFactors* runs = nullptr;  // scores of the durations of runs, or null
     const ChainBlock* blocks;
     const ChainPanel* panels;
     i64 n_panels;
@@ -159,10 +160,11 @@ struct ChainRisk {
     i64 n_ranges = 0;
     double* partial;  // (blocks, n_sums) sums of each block
 
-    // Sums: loss, weight of wrong labels, gradient of intercepts (C,), pairs (K, W), counts (K, K), gradient (C, F).
+    // Sums: loss, weight of wrong labels, gradient of intercepts (C,), pairs (K, W), counts (K, K), runs (1 + D, W) as of
+    // RunSums, gradient (C, F).
     i64 n_sums() const {
-        const i64 K = transitions.n_states;
-        return 2 + n_columns + K * (transitions.width + K) + (dense ? n_columns * dense->n_features : 0);
+        const i64 K = transitions.n_states, of_runs = (1 + (runs ? runs->n_durations : 0)) * transitions.width;
+        return 2 + n_columns + K * (transitions.width + K) + of_runs + (dense ? n_columns * dense->n_features : 0);
     }
 
     i64 first_node(i64 p) const { return ptr[blocks[panels[p].first].first]; }
@@ -286,6 +288,8 @@ private:
         chains.counts = counts;
         chains.terms = terms;
         chains.predicted = predicted.get();
+        chains.runs = runs;
+        chains.run_sums = counts + K * K;
         if (!ChainPass<double>(transitions, chains, longest, work.get()).run()) return false;
         for (i64 i = 0; i < n_chains; ++i) {
             const double factor = own_weight ? own_weight[i] : 1.0;

@@ -20,6 +20,13 @@ cdef extern from "risk.hpp" namespace "crf" nogil:
         double* rows
         double* row_gradient
 
+    cdef cppclass RunFactors:
+        int64_t n_durations, shortest
+        const double* score
+        const double* factor
+        const double* stay
+        double best
+
     cdef cppclass ChainBlock:
         pass
 
@@ -36,6 +43,7 @@ cdef extern from "risk.hpp" namespace "crf" nogil:
         const double* weight
         const DenseFeatures[Real]* dense
         const SparseWeights[Real]* sparse
+        const RunFactors* runs
         const ChainBlock* blocks
         const ChainPanel* panels
         int64_t n_panels
@@ -55,7 +63,7 @@ def risk_of_chains(
     const int32_t[::1] row_of,  # IN (F,) row of features for which whole rows are faster than pairs, or -1
     double[:, :, ::1] rows,  # workspace (2, at least one, S) for these rows and their gradient
     const double[::1] intercept,  # IN (C,): C is 1 for two states, which share a column
-    object transitions,  # IN the fields of Transitions
+    object runs,  # IN a RunTransitions
     const double[:, ::1] ends,  # IN (2, K) added to the scores of the first and last node of chains; or (0, K)
     const int64_t[::1] chains,  # IN (n_chains + 1,) first node of each chain
     const int32_t[::1] labels,  # IN (N,)
@@ -67,7 +75,7 @@ def risk_of_chains(
     const int32_t[::1] range_ends,  # IN ends of the feature ranges that threads process
     double[::1] gradient,  # IN OUT (P,) added to
     double[:, ::1] partial,  # workspace (B, S)
-    double[::1] total,  # OUT (S,) loss, errors, gradients of intercepts, pairs (K, W), counts (K, K), gradient (C, F)
+    double[::1] total,  # OUT (S,) loss, errors, gradients of intercepts, pairs (K, W), counts (K, K), runs, gradient (C, F)
     int n_threads,
 ):
     """Compute the weighted loss and its gradient; return False if the score range is too wide."""
@@ -75,9 +83,12 @@ def risk_of_chains(
         ChainRisk[floating] risk
         DenseFeatures[floating] dense
         SparseWeights[floating] sparse
+        RunFactors factors
+        const double[:, ::1] scores, factor  # (K, D), (D, W)
+        const double[::1] stay  # (W,)
         Threads threads = threads_of(n_threads)
         int state
-    risk.transitions = transitions_of(transitions)
+    risk.transitions = transitions_of(runs.pairs)
     risk.n_columns, risk.intercept = intercept.shape[0], &intercept[0]
     risk.ptr, risk.labels = &chains[0], &labels[0]
     risk.blocks, risk.partial = <const ChainBlock*> &blocks[0, 0], &partial[0, 0]
@@ -86,6 +97,11 @@ def risk_of_chains(
         risk.ends = &ends[0, 0]
     if chain_weight.shape[0]:
         risk.weight = &chain_weight[0]
+    if runs.scores is not None:
+        scores, factor, stay = runs.scores, runs.factor, runs.stay
+        factors.n_durations, factors.shortest, factors.best = factor.shape[0], runs.shortest, runs.best
+        factors.score, factors.factor, factors.stay = &scores[0, 0], &factor[0, 0], &stay[0]
+        risk.runs = &factors
     if dense_weights.shape[0]:
         dense.n_features, dense.weights, dense.sum = dense_weights.shape[1], &dense_weights[0, 0], dgemm
         dense.gemm = sgemm if floating is float else dgemm

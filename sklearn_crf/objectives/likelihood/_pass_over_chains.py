@@ -8,11 +8,11 @@ import numpy as np
 
 from sklearn_crf._threads import cached_property, count_threads
 from sklearn_crf.encoding import tie_constant_edges
-from sklearn_crf.inference.exact._chains import Transitions, padded
+from sklearn_crf.inference.exact._chains import RunTransitions, padded
 from sklearn_crf.kernels.chains.risk import risk_of_chains
 from sklearn_crf.objectives._risk import RiskValue, expand_weights_to_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
-from sklearn_crf.potentials import LinearPotentials, SparsePotentials
+from sklearn_crf.potentials import LinearPotentials, SegmentPotentials, SparsePotentials
 
 # Number of blocks for any number of threads, and least and largest number of scores of a block.
 # With 128 blocks, each of sixteen threads has eight blocks.
@@ -48,9 +48,9 @@ class PassOverChains:
     objectives = (Likelihood,)
 
     def __init__(self, risk):
-        potentials, batches = risk.potentials, risk.batches
+        (potentials, n_durations), batches = _split_durations(risk.potentials), risk.batches
         pointers = [batch.example.graph.chain_ptr for batch in batches]
-        cuts = compute_block_starts(pointers, potentials.n_classes)
+        cuts = compute_block_starts(pointers, potentials.n_classes, n_durations)
         self._potentials = potentials
         self._ptr = _join_pointers(pointers)
         self._labels = np.concatenate([batch.labels for batch in batches]).astype(np.int32, copy=False)
@@ -68,10 +68,12 @@ class PassOverChains:
         first_nodes = [ptr[own] for ptr, own in zip(pointers, cuts, strict=True)]
         kind = _Columns if isinstance(potentials, SparsePotentials) else _Rows
         self._features = kind(potentials, [batch.example for batch in batches], first_nodes)
-        # Ends of the five parts in the array of sums of a block, in this order:
-        # loss and errors; derivatives by intercepts; derivatives by tables; counts of label pairs; feature derivatives
-        n_classes = potentials.n_classes
-        sizes = 2, potentials.n_columns, n_classes * padded(n_classes), n_classes**2, self._features.n_sums
+        # Ends of the six parts in the array of sums of a block, in this order: loss and errors; derivatives by
+        # intercepts; derivatives by tables; counts of label pairs; derivatives by durations; feature derivatives
+        n_classes, width = potentials.n_classes, padded(potentials.n_classes)
+        of_runs = (1 + n_durations) * width
+        sizes = 2, potentials.n_columns, n_classes * width, n_classes**2, of_runs, self._features.n_sums
+        self._shortest = risk.potentials.segments.min_duration if n_durations else 1
         self._bounds = np.cumsum(sizes).tolist()
         self._partial = np.empty((len(self._blocks), self._bounds[-1]))
         self._no_intercept = np.zeros(potentials.n_columns)
@@ -81,6 +83,7 @@ class PassOverChains:
         """Return whether inference is exact, and examples are labelled chains that share one table."""
         if objective.exact_on is None:
             return False
+        potentials = _split_durations(potentials)[0]
         if type(potentials) not in (LinearPotentials, SparsePotentials):
             return False
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
@@ -94,21 +97,21 @@ class PassOverChains:
 
     def value_grad(self, risk, coef, members):
         """Return the risk of the given batches and its gradient, or None if scores range too widely."""
-        potentials = self._potentials
-        weights = potentials.unpack(np.ascontiguousarray(coef, dtype=np.float64))
-        tables = potentials.form.expand(weights.edge_coef)
-        transitions = Transitions.of(potentials.forbid_pairs(tables)[0, 0])
-        if transitions is None:
+        potentials, coef = self._potentials, np.ascontiguousarray(coef, dtype=np.float64)
+        weights = potentials.unpack(coef[: potentials.n_coef])
+        table = potentials.forbid_pairs(potentials.form.expand(weights.edge_coef))[0, 0]
+        runs = RunTransitions.of(table, coef[potentials.n_coef :].reshape(len(table), -1), self._shortest)
+        if runs is None:
             return None
         n_threads = count_threads(risk.n_jobs)
         panels, *shared = self._features.shared(n_threads)
         panels = np.concatenate(panels if members is None else [panels[i] for i in members])
-        gradient, total = np.zeros(potentials.n_coef), np.empty(self._bounds[-1])
-        parts = potentials.unpack(gradient)
+        gradient, total = np.zeros(len(coef)), np.empty(self._bounds[-1])
+        parts = potentials.unpack(gradient[: potentials.n_coef])
         fits = risk_of_chains(
             *self._features.arguments(weights.coef),
             weights.intercept[0] if potentials.fit_intercept else self._no_intercept,
-            transitions,
+            runs,
             self._ends,
             self._ptr,
             self._labels,
@@ -123,13 +126,15 @@ class PassOverChains:
         )
         if not fits:
             return None
-        ends, n_classes = self._bounds, potentials.n_classes
+        _, intercept, pairs, counts, of_runs, of_features = np.split(total, self._bounds[:-1])
         if potentials.fit_intercept:
-            parts.intercept[0] = total[ends[0] : ends[1]]
-        if ends[3] < ends[4]:
-            parts.coef[0] = total[ends[3] :].reshape(parts.coef[0].shape)
-        table = total[ends[1] : ends[2]].reshape(n_classes, -1) * transitions.factor
-        table = table[:, :n_classes] - total[ends[2] : ends[3]].reshape(n_classes, n_classes)
+            parts.intercept[0] = intercept
+        if len(of_features):
+            parts.coef[0] = of_features.reshape(parts.coef[0].shape)
+        stays, *of_durations = of_runs.reshape(-1, runs.pairs.factor.shape[1])[:, : len(table)]
+        gradient[potentials.n_coef :] = np.ravel(of_durations, order="F")
+        table = (pairs.reshape(len(table), -1) * runs.pairs.factor)[:, : len(table)] + np.diag(stays)
+        table -= counts.reshape(table.shape)
         parts.edge_coef[...] = potentials.form.adjoint(table[np.newaxis, np.newaxis])
         return RiskValue(float(total[0]), gradient, float(total[1]), converged=True, n_nonsubmodular=0)
 
@@ -240,10 +245,18 @@ def _are_labelled_chains(batch, by_columns):
     return example.graph.chain_ptr is not None and tie_constant_edges(example).edge_features is None
 
 
-def compute_block_starts(pointers, n_classes):
+def _split_durations(potentials):
+    """Return the potentials of nodes and edges, and the number of durations if durations alone have other weights."""
+    has_durations = isinstance(potentials, SegmentPotentials) and potentials.segments is not None
+    if not has_durations or potentials.segments.features:
+        return potentials, 0
+    return potentials.pairwise, potentials.segments.max_duration
+
+
+def compute_block_starts(pointers, n_classes, n_durations=0):
     """Return, for each batch, the first chain of each block, followed by the number of chains."""
     n_numbers = sum(ptr[-1] for ptr in pointers) * n_classes
-    least = max(_LEAST_OF_A_BLOCK, _NODES_FOR_A_CLASS * n_classes**2)
+    least = max(_LEAST_OF_A_BLOCK, _NODES_FOR_A_CLASS * n_classes * (n_classes + n_durations))
     size = max(least, min(n_numbers / _N_BLOCKS, _MOST_OF_A_BLOCK))
     cuts = []
     for ptr in pointers:
