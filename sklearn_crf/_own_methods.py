@@ -96,6 +96,14 @@ def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> 
         raise ValueError(f"{name} must be finite, found NaN or infinity.")
 
 
+def require_optional_numbers(owner: Any, shapes: dict[str, tuple[int | None, ...]]) -> None:
+    """Raise ValueError unless the given attributes that an object has and that are not None are finite numbers."""
+    for name, shape in shapes.items():
+        values = getattr(owner, name, None)
+        if values is not None:
+            require_numbers(name, values if shape else np.asarray(values), shape)
+
+
 def _fits(found: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
     return len(found) == len(shape) and all(length in (own, None) for own, length in zip(found, shape, strict=True))
 

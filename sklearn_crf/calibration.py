@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf import encoding
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
+from sklearn_crf._own_methods import require_classes, require_numbers
 from sklearn_crf._parameters import hide_type_in_halving
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import take_examples
@@ -91,7 +92,10 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     (12, 6, 6, 2)
     """
 
-    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
+    __getstate__ = get_versioned_state
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, _check_fitted)
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit", "predict"])],
@@ -249,6 +253,18 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return compute_correct_share(*field.weigh_correct_nodes(of_field, y, sample_weight))
         missing = getattr(self.estimator_ if field is None else field.given, "missing_label", None)
         return node_accuracy_score(y, self.predict(X), missing_label=missing, sample_weight=sample_weight)
+
+
+def _check_fitted(scaling):
+    """Raise ValueError unless the temperature is positive and the classes are those of the fitted classifier."""
+    if not hasattr(scaling, "temperature_"):
+        return
+    require_classes(scaling.classes_)
+    require_numbers("temperature_", np.asarray(scaling.temperature_), ())
+    if scaling.temperature_ <= 0:
+        raise ValueError(f"temperature_ must be positive, got {scaling.temperature_}.")
+    if not np.array_equal(scaling.classes_, scaling.estimator_.classes_):
+        raise ValueError("classes_ must be the classes of estimator_, got other classes.")
 
 
 class _LeftOut:

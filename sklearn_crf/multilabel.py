@@ -17,6 +17,7 @@ from sklearn_crf import encoding
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals, convert_to_csr, different, replace_masked_values
 from sklearn_crf._options import options
+from sklearn_crf._own_methods import require_classes
 from sklearn_crf._parameters import hide_type_in_halving, require_objects
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import Example, RowFields, require_one_label_each, require_rows
@@ -146,7 +147,10 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     6
     """
 
-    __getstate__, __setstate__ = get_versioned_state, restore_versioned_state
+    __getstate__ = get_versioned_state
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, _check_fitted)
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit", "predict"]), None],
@@ -349,6 +353,20 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
         return hide_type_in_halving(tags)
+
+
+def _check_fitted(field):
+    """Raise ValueError unless the labels, their values and edges, and the fitted field are consistent."""
+    if not hasattr(field, "estimator_"):
+        return
+    require_classes(field.values_)
+    if len(field.values_) != 2 or not np.array_equal(field.estimator_.classes_, [0, 1]):
+        raise ValueError(f"values_ must be two values, and estimator_ a field of two classes, got {field.values_}.")
+    if not np.array_equal(field.classes_, np.arange(len(field.classes_))):
+        raise ValueError(f"classes_ must be the indices of the labels, got {field.classes_!r}.")
+    Graph(len(field.classes_), field.edges_)
+    if field.estimator_.n_features_in_ != field.n_features_in_:
+        raise ValueError(f"n_features_in_ must be that of estimator_, got {field.n_features_in_}.")
 
 
 def _convert_to_table(y):

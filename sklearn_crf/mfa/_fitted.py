@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_crf._numbers import replace_masked_values
-from sklearn_crf._own_methods import require_classes, require_numbers
+from sklearn_crf._own_methods import require_classes, require_numbers, require_optional_numbers
 from sklearn_crf._threads import count_threads, make_range_runner
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import require_rows, scale_sample_weight
@@ -93,9 +93,7 @@ def _check_fitted_arrays(mixture: Any) -> None:
     require_numbers("noise_variance_", mixture.noise_variance_, *of_noise)
     # Models that older versions fitted lack some of these attributes.
     optional = {"class_prior_": (n_classes,), "discriminative_prior_": (n_classes,), "temperature_": ()}
-    for name, shape in optional.items():
-        if hasattr(mixture, name):
-            require_numbers(name, np.asarray(getattr(mixture, name)), shape)
+    require_optional_numbers(mixture, optional)
 
 
 class FittedMixture(ClassifierMixin, BaseEstimator):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._own_methods import require_classes, require_numbers
+from sklearn_crf._own_methods import require_classes, require_numbers, require_optional_numbers
 from sklearn_crf.potentials._factor_types import FactorType
 from sklearn_crf.potentials._factors import FactorPotentials
 from sklearn_crf.potentials._feature_columns import FeaturePairs
@@ -185,9 +185,7 @@ def check_fitted_weights(field: Any) -> None:
         "decision_weight_": (len(classes),),
         "duration_coef_": (len(classes), None),
     }
-    for name, shape in optional.items():
-        if getattr(field, name, None) is not None:
-            require_numbers(name, getattr(field, name), shape)
+    require_optional_numbers(field, optional)
     for name, kind in _build_fitted_types(field).items():
         require_numbers(f"factor_coef_[{name!r}]", _get_factor_coef(field)[name], (kind.n_features, kind.n_listed + 1))
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals
-from sklearn_crf._own_methods import require_numbers
+from sklearn_crf._own_methods import require_numbers, require_optional_numbers
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, open_progress_reporter
 from sklearn_crf._threads import count_threads, map_coarse
 from sklearn_crf._versions import get_versioned_state, restore_versioned_state
@@ -343,9 +343,7 @@ def _check_fitted_arrays(model: Any) -> None:
     require_numbers("pull_", model.pull_, model.filters_.shape[:1])
     require_numbers("unit_", np.asarray(model.unit_), ())
     # The fields of the package have no ranges.
-    for name, shape in {"target_range_": (2,), "channel_range_": (None, 2)}.items():
-        if hasattr(model, name):
-            require_numbers(name, getattr(model, name), shape)
+    require_optional_numbers(model, {"target_range_": (2,), "channel_range_": (None, 2)})
 
 
 def restore_planes(filters: LearnedFilters, planes: list, units: list) -> list:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._own_methods import require_classes, require_numbers
+from sklearn_crf._own_methods import require_classes, require_numbers, require_optional_numbers
 from sklearn_crf._threads import limit_blas_threads, make_range_runner, map_coarse
 from sklearn_crf.encoding import convert_to_label_array, count_examples, scale_sample_weight, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
@@ -54,9 +54,7 @@ def _check_numbers(estimator: Any) -> None:
         "channel_scale_": (n_channels,),
         "channel_range_": (n_channels, 2),
     }
-    for name, shape in shapes.items():
-        if getattr(estimator, name, None) is not None:
-            require_numbers(name, getattr(estimator, name), shape)
+    require_optional_numbers(estimator, shapes)
     require_numbers("target_scale_", np.asarray(estimator.target_scale_), ())
 
 

@@ -16,9 +16,11 @@ from sklearn_crf import (
     Example,
     LearnedFilters,
     MultiConditionalMFA,
+    MultiLabelField,
     RegressionTreeField,
     RegressionTreeFieldClassifier,
 )
+from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.potentials import PairwiseTables, Segments
 from sklearn_crf.rtf import GaussianNoise, Splits
 
@@ -170,7 +172,18 @@ def fit_filters():
     return LearnedFilters(GaussianNoise(0.1), n_stages=1, filter_size=3, max_iter=2, random_state=0).fit(y)
 
 
+def fit_labels():
+    X, y = chains()
+    return MultiLabelField().fit(X[:, 0], y > 1)
+
+
+def fit_temperature():
+    return TemperatureScaling(TRWCRF(max_iter=3), cv=2).fit(*chains())
+
+
 WEIGHTS = {
+    fit_labels: ("classes_", "edges_", "estimator_"),
+    fit_temperature: ("classes_", "estimator_"),
     fit_filters: ("filters_", "weights_", "pull_", "target_range_", "channel_range_"),
     fit_chains: ("classes_", "coef_", "intercept_", "edge_coef_", "boundary_coef_"),
     fit_binary_images: ("classes_", "coef_", "intercept_", "edge_coef_", "decision_weight_"),
@@ -196,7 +209,7 @@ def list_damaged(name, values):
         yield values[np.zeros(len(values), int)]
     elif sp.issparse(values):
         yield from (values * np.nan, wrong_indices(values, 10**6), wrong_indices(values, -5), values[:-1])
-    else:
+    elif isinstance(values, np.ndarray):
         yield from (values * np.nan, values.astype(str), values.astype(object), values[..., :-1].ravel())
 
 
@@ -211,3 +224,23 @@ def test_damaged_weights_are_not_loaded(fit):
             setattr(damaged, name, value)
             with pytest.raises(ValueError, match=f"the saved {type(whole).__name__} is damaged"):
                 pickle.loads(pickle.dumps(damaged))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("fit", "name", "values"),
+    [
+        (fit_labels, "values_", [np.array([1, 1]), np.arange(3), [0, 1], None]),
+        (fit_labels, "n_features_in_", [7]),
+        (fit_labels, "edges_", [np.array([[0, 9]]), np.array([[0, -1]])]),
+        (fit_temperature, "temperature_", [0.0, -1.0, np.nan, np.inf, "1", None, [1.0]]),
+        (fit_temperature, "classes_", [np.arange(4), np.array(["a", "b", "c"])]),
+    ],
+)
+def test_meta_estimators_that_contradict_their_fields_are_not_loaded(fit, name, values):
+    whole = fit()
+    for value in values:
+        damaged = copy.copy(whole)
+        setattr(damaged, name, value)
+        with pytest.raises(ValueError, match=f"the saved {type(whole).__name__} is damaged"):
+            pickle.loads(pickle.dumps(damaged))
