@@ -251,6 +251,8 @@ def _build_row_batches(encoded, labels, sample_weight, limits):
 
 def _build_array_batches(encoded, labels, sample_weight, limits):
     n_nodes = encoded.graph.n_nodes
+    if not n_nodes:
+        return
     most = encoded.n_together(limits.forests if encoded.graph.is_forest else limits.cyclic)
     unions = {}
     for start in range(0, encoded.n_examples, most):

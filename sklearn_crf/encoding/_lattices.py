@@ -55,7 +55,7 @@ def encode_X(
     if not reset and estimator is not None:
         _warn_of_names(names, estimator)
     if layout == "array":
-        encoded = _encode_array(X, connectivity, function, edge_types, dtype)
+        encoded = _encode_array(X, connectivity, function, edge_types, dtype, allow_empty)
     elif isinstance(X[0], Example):
         if not allow_factors:
             _require_no_factors(X, estimator)
@@ -109,8 +109,8 @@ def _encode_nodes(X, function, dtype, estimator, reset):
     )
 
 
-def _encode_array(X, connectivity, function, edge_types, dtype):
-    if 0 in X.shape:
+def _encode_array(X, connectivity, function, edge_types, dtype, allow_empty):
+    if 0 in (X.shape[:1] + X.shape[-1:] if allow_empty else X.shape):
         raise ValueError(
             f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required: no axis of X may be "
             "of length 0."

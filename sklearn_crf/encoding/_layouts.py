@@ -316,6 +316,11 @@ def _look_up_classes(columns, classes, n_jobs):
 def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_jobs=None):
     """Convert the results of nodes to the layout of X."""
     # values: sequence of (N,) or (N, K); classes: (n_classes,)
+    kind = values[0].dtype if values else np.float64
+    kind = kind if classes is None else np.asarray(classes).dtype
+    inner = () if n_columns is None else (n_columns,)
+    if encoded.layout == "array" and not values:
+        return np.empty((*encoded.array.shape[:-1], *inner), kind)
     if encoded.layout in ("nodes", "array"):
         stacked = np.concatenate(values) if classes is None else _look_up_classes(values, np.asarray(classes), n_jobs)
         return stacked if encoded.layout == "nodes" else stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
@@ -323,9 +328,8 @@ def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_job
         values = [np.asarray(classes)[part] for part in values]
     results = np.empty(encoded.n_examples, dtype=object)
     if sum(len(batch.members) for batch in batches) < encoded.n_examples:
-        kind = values[0].dtype if values else np.float64 if classes is None else np.asarray(classes).dtype
         for i, shape in enumerate(encoded.shapes):
-            results[i] = np.empty(shape if n_columns is None else (*shape, n_columns), kind)
+            results[i] = np.empty((*shape, *inner), kind)
     for batch, part in zip(batches, values, strict=True):
         if part.ndim == 1 and encoded.lattice_ndim == 1 and not part.dtype.hasobject:
             first = batch.members[0]

@@ -594,5 +594,5 @@ def gather_example_results(encoded, batches, found, of_nothing):
     results = [None] * encoded.n_examples
     for i, part in zip(np.concatenate([np.zeros(0, int), *(batch.members for batch in batches)]), found, strict=True):
         results[i] = part
-    results = [of_nothing(encoded.shapes[i]) if part is None else part for i, part in enumerate(results)]
+    results = [of_nothing(encoded.label_shape(i)) if part is None else part for i, part in enumerate(results)]
     return np.array(results) if isinstance(found, np.ndarray) else results

@@ -152,3 +152,27 @@ def test_fit_refuses_them(cls, place, empty):
         ValueError, match=rf"X\[{place}\] of shape .* is empty: .* leave it out together with its labels"
     ):
         cls().fit(X, y)
+
+
+@pytest.mark.parametrize("cls", FIELDS)
+@pytest.mark.parametrize("precision", [np.float32, np.float64])
+def test_arrays_of_empty_examples_have_the_results_of_lists(cls, precision):
+    X, y = (np.array([part[:2] for part in parts]) for parts in data())
+    images = cls(max_iter=20, tol=1e-2).fit(X[:, :, np.newaxis], y[:, :, np.newaxis])
+    for shape in ((3, 0, 4), (3, 2, 0), (1, 0, 0)):
+        assert images.predict(np.zeros((*shape, 3), precision)).shape == shape
+    field, nothing = cls(max_iter=20, tol=1e-2).fit(X, y), np.zeros((2, 0, 3), precision)
+    assert field.predict(nothing).dtype == y.dtype
+    for method, inner in NOTHING.items():
+        if hasattr(field, method):
+            assert np.array(list(getattr(field, method)(nothing))).shape == (2, *inner)
+    assert [model.unary.shape for model in field.models(nothing)] == [(0, 3)] * 2
+    assert field.certify(nothing).optimal.tolist() == [True, True]
+    assert [labelings.shape for labelings in field.predict_topk(nothing, k=2)[0]] == [(1, 0)] * 2
+    with pytest.raises(ValueError, match="there is nothing to score"):
+        field.score(nothing, np.zeros((2, 0)))
+    for without in (np.zeros((0, 2, 3)), np.zeros((2, 2, 0))):
+        with pytest.raises(ValueError, match="no axis of X may be of length 0"):
+            field.predict(without)
+    with pytest.raises(ValueError, match="no axis of X may be of length 0"):
+        cls().fit(nothing, np.zeros((2, 0)))
