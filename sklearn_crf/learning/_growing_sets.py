@@ -3,16 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from sklearn_crf._reports import open_progress_reporter
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.distributed import ClusterGoneError
+from sklearn_crf.encoding import OperatorFeatures
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.inference import ICM, convergence_left_to_caller
 from sklearn_crf.learning._convergence import minimize_in_bulk, warn_of_lbfgs
 from sklearn_crf.learning._solvers import SGD, Solver
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun
@@ -21,6 +24,7 @@ from sklearn_crf.objectives import (
     AssignmentSets,
     BlockLikelihood,
     ContrastiveSets,
+    MapGenerator,
     MostViolated,
     Objective,
     Pseudolikelihood,
@@ -33,13 +37,15 @@ from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
 
 
 class Member(NamedTuple):
-    """Part of a batch that one call of inference processes: one example, or a whole batch whose graph is a forest."""
+    """Part of a batch that one call of a generator processes: one example, or a whole batch of forests."""
 
     # nodes, edges: ranges of the nodes and edges of the batch that belong to this part
+    # key: number that is equal for equal examples
 
     graph: Graph
     nodes: slice
     edges: slice
+    key: int
 
     def part_of(self, model):
         """Return views of the part of a batch's model that belongs to this member."""
@@ -56,18 +62,33 @@ class Member(NamedTuple):
         )
 
 
-def split_into_members(batch, encoded):
-    """Split a batch into the parts that inference has to process separately."""
+def split_into_members(batch, encoded, joins_forests=False):
+    """Split a batch into the parts that generators process separately."""
+    # joins_forests: whether one part holds a whole batch of forests
     # returns list of Member, in the order of the nodes
     graph = batch.example.graph
-    if len(batch.members) == 1 or graph.is_forest:
-        return [Member(graph, slice(0, graph.n_nodes), slice(0, graph.n_edges))]
-    # All lattices of one array share one graph object, whose properties are cached.
-    graphs = [encoded.graph if encoded.layout == "array" else encoded.items[i].graph for i in batch.members]
-    edge_ptr = np.concatenate(([0], np.cumsum([part.n_edges for part in graphs])))
-    return [
-        Member(part, slice(*batch.node_ptr[k : k + 2]), slice(*edge_ptr[k : k + 2])) for k, part in enumerate(graphs)
-    ]
+    if joins_forests and graph.is_forest:
+        return [Member(graph, slice(0, graph.n_nodes), slice(0, graph.n_edges), 0)]
+    members: list[Member] = []
+    # All examples of an array share one graph object, whose properties are cached.
+    shared = Graph(1, []) if encoded.layout == "nodes" else encoded.graph
+    for ends, i in zip(pairwise(batch.node_ptr.tolist()), batch.members.tolist(), strict=True):
+        example = encoded.items[i] if encoded.layout == "list" else None
+        features, own = (encoded.array[i], shared) if example is None else (example.node_features, example.graph)
+        start = members[-1].edges.stop if members else 0
+        key = _hash_example(features, batch.labels[slice(*ends)])
+        members.append(Member(own, slice(*ends), slice(start, start + own.n_edges), key))
+    return members
+
+
+def _hash_example(features, labels):
+    """Return a hash of the labels of an example and of its node features, except for features given by operators."""
+    parts, found = [labels], blake2b(digest_size=8)
+    if not isinstance(features, OperatorFeatures):
+        parts += [features.data, features.indices] if sp.issparse(features) else [features]
+    for values in parts:
+        found.update(np.ascontiguousarray(values).data)
+    return int.from_bytes(found.digest())
 
 
 class ContrastiveObjective(SetsOfBatches):
@@ -144,7 +165,8 @@ class PlannedSets(Objective):
                 [BlockLikelihood(batch.example.graph, [block[of_batch[block]] for block in own])]
                 for batch, own, of_batch in zip(batches, blocks, kept, strict=True)
             ]
-        members = [split_into_members(batch, encoded) for batch in batches]
+        joins_forests = all(map(_is_unique_on_forests, self.generators))
+        members = [split_into_members(batch, encoded, joins_forests) for batch in batches]
         grows = [_mask_growing_nodes(batch, options.init) & own for batch, own in zip(batches, kept, strict=True)]
         node_costs = [batch.node_weight for batch in batches]
         objective = ContrastiveObjective(families, sets, members, self, node_costs, grows)
@@ -162,6 +184,13 @@ class PlannedSets(Objective):
                 of_place = of_place[:, first : first + encoded.n_examples]
             _add_sets(given, of_place, encoded, batches, potentials, objective, kept, options.given_log_proposal)
         return objective
+
+
+def _is_unique_on_forests(generator):
+    """Whether the labelings that a generator finds on forests do not depend on random numbers."""
+    if isinstance(generator, MostViolated):
+        return _is_unique_on_forests(generator.generator)
+    return isinstance(generator, MapGenerator) and not isinstance(generator.inference, ICM)
 
 
 def _mask_growing_nodes(batch, init):
@@ -302,7 +331,8 @@ class RoundsRecord(TrainingRecord):
 def extend_sets(risk, coef, members=None):
     """Add labelings generated under the given weights to the sets of some batches; return the number of new labelings.
 
-    Every visit to every batch has its own random seed, so that the result does not depend on the number of threads.
+    The random seed of an example depends on its labels and features. The result therefore depends neither on the number
+    of threads nor on the order of the examples, and copies of an example get the same labelings.
     """
     members = range(len(risk.batches)) if members is None else [int(i) for i in members]
     counts = map_tasks(lambda i, n_threads: _extend(risk, i, coef, n_threads), members, risk.n_jobs)
@@ -324,10 +354,10 @@ def _extend(risk, i, coef, n_threads):
     n_new = 0
     for number, generator in enumerate(objective.generators):
         for repetition in range(objective.n_new):
-            rng = _make_random_state(risk.seed, i, objective.n_visits[i], number, repetition)
+            key = risk.seed, objective.n_visits[i], number, repetition
             with convergence_left_to_caller(), batch.named_in_errors():
                 latest = objective.latest[i].get((number, repetition))
-                labels = _generate(generator, truth, objective.node_costs[i], parts, rng, n_threads, latest)
+                labels = _generate(generator, truth, objective.node_costs[i], parts, key, n_threads, latest)
             if generator.persistent:
                 objective.latest[i][number, repetition] = labels
             labels = np.where(grows, _keep_true_where_weightless(batch, labels), truth)
@@ -335,8 +365,9 @@ def _extend(risk, i, coef, n_threads):
     return n_new
 
 
-def _generate(generator, truth, cost, parts, rng, n_threads, latest):
+def _generate(generator, truth, cost, parts, key, n_threads, latest):
     """Return one generated labeling of all members of a batch."""
+    # key: numbers that, together with the key of a member, are the seed of its random numbers
 
     def start_of(member):
         return {"start": None if latest is None else latest[member.nodes]} if generator.persistent else {}
@@ -346,7 +377,7 @@ def _generate(generator, truth, cost, parts, rng, n_threads, latest):
             generator(
                 part,
                 truth[member.nodes],
-                rng,
+                _make_random_state(*key, member.key),
                 node_weight=None if cost is None else cost[member.nodes],
                 n_threads=n_threads,
                 **start_of(member),
@@ -361,7 +392,8 @@ def _count_assignments(risk):
 
 
 def _make_random_state(*key):
-    return np.random.RandomState(np.random.SeedSequence([int(part) for part in key]).generate_state(4))
+    words = np.array(key, dtype=np.uint64).view(np.uint32)
+    return np.random.RandomState(words)
 
 
 def _keep_true_where_weightless(batch, labels):

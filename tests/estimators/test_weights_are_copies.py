@@ -112,6 +112,20 @@ def test_weights_of_examples_are_copies(name, class_weight, layout):
         )
 
 
+@pytest.mark.parametrize("layout", ["chains", "images", "graphs"])
+@pytest.mark.parametrize("generator", ["map", "icm", "gibbs", "map_mv"])
+def test_generated_labelings_of_copies_are_equal(generator, layout):
+    X, y = LAYOUTS[layout](np.random.default_rng(0))
+    learning = ContrastiveTraining(generator=generator)
+    field = ContrastiveCRF(0.1, learning=learning, random_state=0, tol=1e-9, max_iter=3000)
+    weighted = quiet_fit(field, X, y, COPIES)
+    assert_equal_fits(weighted, quiet_fit(field, repeated(X, COPIES), repeated(y, COPIES)), X)
+    # The order of the examples has no effect.
+    backwards = quiet_fit(field, X[::-1], y[::-1], COPIES[::-1])
+    assert_equal_fits(weighted, backwards, X)
+    assert weighted.n_assignments_ == backwards.n_assignments_ > 0
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["drf pl", "trw pl"])
 def test_weights_of_all_nodes_of_an_example_are_copies(name, layout):
