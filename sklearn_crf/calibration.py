@@ -261,10 +261,8 @@ def _check_fitted(scaling):
         return
     require_classes(scaling.classes_)
     require_numbers("temperature_", np.asarray(scaling.temperature_), ())
-    if scaling.temperature_ <= 0:
-        raise ValueError(f"temperature_ must be positive, got {scaling.temperature_}.")
-    if not np.array_equal(scaling.classes_, scaling.estimator_.classes_):
-        raise ValueError("classes_ must be the classes of estimator_, got other classes.")
+    if scaling.temperature_ <= 0 or not np.array_equal(scaling.classes_, scaling.estimator_.classes_):
+        raise ValueError("temperature_ must be positive, and classes_ must be those of estimator_.")
 
 
 class _LeftOut:

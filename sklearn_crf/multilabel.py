@@ -360,13 +360,11 @@ def _check_fitted(field):
     if not hasattr(field, "estimator_"):
         return
     require_classes(field.values_)
-    if len(field.values_) != 2 or not np.array_equal(field.estimator_.classes_, [0, 1]):
-        raise ValueError(f"values_ must be two values, and estimator_ a field of two classes, got {field.values_}.")
-    if not np.array_equal(field.classes_, np.arange(len(field.classes_))):
-        raise ValueError(f"classes_ must be the indices of the labels, got {field.classes_!r}.")
+    expected = 2, [0, 1], list(range(len(field.classes_))), field.estimator_.n_features_in_
+    found = len(field.values_), *(part.classes_.tolist() for part in (field.estimator_, field)), field.n_features_in_
+    if found != expected:
+        raise ValueError("values_, classes_ or n_features_in_ contradict estimator_.")
     Graph(len(field.classes_), field.edges_)
-    if field.estimator_.n_features_in_ != field.n_features_in_:
-        raise ValueError(f"n_features_in_ must be that of estimator_, got {field.n_features_in_}.")
 
 
 def _convert_to_table(y):
