@@ -1,12 +1,12 @@
 """Compare ``sklearn_crf.restore`` with methods of scikit-image, on photographs that no field was trained on.
 
 BSD68, cut to 312 x 312 pixels: noise of four levels (beside non-local means and total variation, which are given the
-level), JPEG blocks of four qualities (tree fields that are trained for each quality on the sample photographs of
-``ready_fields.py``), missing pixels (biharmonic), three blurs (Wiener, the best of five balances for each image,
-borders cut off), half and a third of the size (cubic splines). Every other photograph takes about four minutes on one
-core.
+level), noise of cameras in bytes (beside restoration for the root mean square level), JPEG blocks of four qualities
+(tree fields that are trained for each quality on the sample photographs of ``ready_fields.py``), missing pixels
+(biharmonic), three blurs (Wiener, the best of five balances for each image, borders cut off), half and a third of the
+size (cubic splines). Every other photograph takes about four minutes on one core.
 
-    python benchmarks/quality/restore.py [--every 2]
+    python benchmarks/quality/restore.py [--every 2] [--only camera]
 """
 
 import argparse
@@ -65,6 +65,16 @@ def of_noise(clean, level, rng):
     return found | {"total variation": denoise_tv_chambolle(noisy / 255, weight=level / 200) * 255}, np.s_[:, :]
 
 
+def of_camera(clean, variance, rng):
+    """Return images with noise whose variance is linear in brightness, and which is clipped to bytes."""
+    gain, base = variance
+    deviation = np.sqrt(gain * clean + base)
+    noisy = np.clip(np.rint(clean + deviation * rng.normal(size=clean.shape)), 0, 255).astype(np.uint8)
+    white = restore(noisy, noise=np.sqrt(np.mean(deviation**2)))
+    found = {"given": noisy, **of_presets(noisy), "root mean square level": white}
+    return {name: image.astype(float) for name, image in found.items()}, np.s_[:, :]
+
+
 @cache
 def tree_field(quality):
     half, full = photographs()
@@ -103,6 +113,8 @@ def tasks():
     """Yield each task's name, function and parameter."""
     for level in (5, 15, 25, 50):
         yield f"noise of {level}", of_noise, level
+    for gain, base in ((0, 25**2), (0, 50**2), (0, 75**2), (1, 4), (4, 25), (16, 100)):
+        yield f"camera, variance {gain} x + {base}", of_camera, (gain, base)
     for quality in (5, 10, 20, 40):
         yield f"JPEG of quality {quality}", of_blocks, quality
     for kind, name in enumerate(("20 to 80 % of pixels missing", "bars missing", "scratches")):
@@ -116,10 +128,13 @@ def tasks():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=2, help="take every so many-th photograph")
+    parser.add_argument("--only", default="", help="run the tasks whose names begin with this text")
     args = parser.parse_args()
     images = test_images(args.every)
     print(f"{len(images)} photographs, PSNR in dB")
     for name, damage, parameter in tasks():
+        if not name.startswith(args.only):
+            continue
         start, scores = time.process_time(), {}
         for i, clean in enumerate(images):
             found, part = damage(clean, parameter, np.random.default_rng(i))

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
 from sklearn.base import BaseEstimator
 
 import sklearn_crf.preprocessing
@@ -21,6 +20,7 @@ from sklearn_crf.encoding._batches import make_object_array
 from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.restoration._filter_training import estimate_table_unit
 from sklearn_crf.restoration._learned_filters import LearnedFilters, restore_planes
+from sklearn_crf.restoration._noise import PhotoNoise
 from sklearn_crf.rtf import JPEG, Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
 from sklearn_crf.rtf.images._corruption import choose_noise_levels, estimate_noise
 
@@ -91,8 +91,9 @@ def restore(
         range is used instead. NaN marks missing pixels.
     noise : "auto" or float, default="auto"
         Standard deviation of the noise, in units of the image. "auto" estimates it separately for brightness and for
-        each opponent colour, from the finest detail in smooth regions. With ``kernel`` it is estimated from the
-        frequencies that the blur reduces most. With ``scale``, "auto" assumes an image without noise.
+        each opponent colour, from the finest detail in smooth regions, also if it grows with brightness. With
+        ``kernel`` it is estimated from the frequencies that the blur reduces most. With ``scale``, "auto" assumes an
+        image without noise.
     jpeg : bool, default=False
         True removes the blocks and ripples of JPEG compression instead of noise. The quality is estimated.
     mask : array-like of bool of shape (H, W), or list of them, optional
@@ -234,53 +235,14 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
 
 
 def _remove_noise(photo: "_Photo", task: _Task, levels: Any) -> np.ndarray:
-    """Remove the noise of a photo, which may have been clipped to the range of the photo."""
-    clipping = _Clipping.of(photo.bytes)
+    """Remove the noise of a photo, which may grow with brightness and may be clipped to the range of the photo."""
+    noise = PhotoNoise.of(photo.bytes, is_white=not isinstance(levels, str), is_bounded=photo.is_bounded)
+    planes = photo.divide(noise.stabilise(photo.bytes))
     if isinstance(levels, str):
         # The minimum is lower than the minimum of any model, but positive.
-        levels = [max(estimate_noise(plane, clipping.fraction), 1e-6) for plane in photo.planes]
-    values = photo.join(task.planes(photo.planes, levels))
-    return photo.made(clipping.remove_bias(values, levels[0] / photo.lengths[0]))
-
-
-class _Clipping(NamedTuple):
-    """Which ends of the range 0 to 255 clip the values of an image."""
-
-    low: bool
-    high: bool
-    fraction: np.ndarray | None  # (H, W), fraction of the colours of each pixel that are clipped; None if none is
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> "_Clipping":
-        """Return the clipping of an image; values beyond an end, or no value at it, show that it does not clip."""
-        # Conversion to the range of bytes has rounding errors.
-        at_low, at_high = values <= BYTES[0] + 1e-6, values >= BYTES[1] - 1e-6
-        low = bool(at_low.any() and values.min() >= BYTES[0] - 1e-6)
-        high = bool(at_high.any() and values.max() <= BYTES[1] + 1e-6)
-        mask = (at_low & low) | (at_high & high)
-        return cls(low, high, mask.reshape(*mask.shape[:2], -1).mean(axis=2) if low or high else None)
-
-    def compute_mean(self, brightness: np.ndarray, level: float) -> np.ndarray:
-        """Return the means of min(max(x + level * n, 0), 255) for standard normal n, at the used ends."""
-        mean = np.array(brightness, dtype=np.float64)
-        for is_used, end, sign in ((self.low, BYTES[0], 1), (self.high, BYTES[1], -1)):
-            if is_used:
-                distance = sign * (brightness - end) / level
-                lacking = np.exp(-0.5 * distance**2) / np.sqrt(2 * np.pi) - distance * ndtr(-distance)
-                mean += sign * level * lacking
-        return mean
-
-    def remove_bias(self, means: np.ndarray, level: float) -> np.ndarray:
-        """Return the brightnesses whose clipped noisy values have the given means, in the range 0 to 255."""
-        if self.fraction is None or not level > 0:
-            return means
-        brightness = np.linspace(*BYTES, 1024)
-        expected = self.compute_mean(brightness, level)
-        inner = np.interp(means, expected, brightness)
-        # Beyond an end that does not clip, the noise has no bias.
-        inner = np.where(means > expected[-1], np.inf if self.high else means, inner)
-        inner = np.where(means < expected[0], -np.inf if self.low else means, inner)
-        return np.clip(inner, BYTES[0] if self.low else None, BYTES[1] if self.high else None)
+        levels = [max(estimate_noise(plane, noise.fraction), 1e-6) for plane in planes]
+    values = photo.join(task.planes(planes, levels))
+    return photo.made(noise.invert(values, levels[0] / photo.lengths[0]))
 
 
 class _Photo(NamedTuple):
@@ -315,6 +277,11 @@ class _Photo(NamedTuple):
         return cls(image, colours, alpha, get_type_range(image) or of_values)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether the ends are a usual range of images, not the least and largest value of the image."""
+        return bool(get_type_range(self.image)) or self.ends in ((0.0, 1.0), (-1.0, 1.0), BYTES)
+
+    @property
     def unit(self) -> float:
         """Number by which values of the image are multiplied to lie in the range of bytes."""
         return BYTES[1] / (self.ends[1] - self.ends[0])
@@ -332,10 +299,12 @@ class _Photo(NamedTuple):
     @property
     def planes(self) -> list:
         """Planes (H, W) of brightness and opponent colours, or of grey."""
-        values = self.bytes
-        if values.ndim == 2:
-            return [values]
-        return list(np.moveaxis(values @ _OPPONENT.T + _GREY, 2, 0))
+        return self.divide(self.bytes)
+
+    @staticmethod
+    def divide(values: np.ndarray) -> list:
+        """Return the planes of colours in the range of bytes."""
+        return [values] if values.ndim == 2 else list(np.moveaxis(values @ _OPPONENT.T + _GREY, 2, 0))
 
     def gaps(self, mask: Any, name: str) -> np.ndarray | None:
         """Return a mask (H, W) of the missing pixels, or None if no pixel is missing."""

@@ -10,6 +10,7 @@ from scipy.ndimage import convolve, zoom
 
 from sklearn_crf import restore
 from sklearn_crf.restoration import _restore as ready
+from sklearn_crf.restoration._noise import PhotoNoise
 from sklearn_crf.rtf import JPEG
 
 
@@ -64,25 +65,47 @@ def test_clipped_noise_is_removed_as_well_as_other_noise(is_grey, given):
     ) > (psnr(found, clean) - 0.05)
 
 
+@pytest.mark.parametrize("is_clipped", [False, True])
+@pytest.mark.parametrize("n_colours", [0, 3])
+def test_noise_that_grows_with_brightness_is_removed(n_colours, is_clipped):
+    colours = np.random.default_rng(0).random((12, 12, n_colours or 1))
+    clean = np.kron(colours, np.ones((24, 24, 1)))
+    clean = clean if n_colours else clean[..., 0]
+    noisy = clean + np.sqrt(0.03 * clean + 1e-4) * np.random.default_rng(1).normal(size=clean.shape)
+    noisy = np.clip(noisy, 0, 1) if is_clipped else noisy
+    restored, as_white = restore(noisy), restore(noisy, noise=np.std(noisy - clean))
+    # Without clipping, the least value of the image counts as black.
+    assert psnr(restored, clean) > psnr(as_white, clean) + (1 if is_clipped else 0)
+    for some in (clean < 0.2, clean > 0.8):
+        assert abs(restored[some].mean() - clean[some].mean()) < 0.02
+
+
 @pytest.mark.parametrize("low", [False, True])
 @pytest.mark.parametrize("high", [False, True])
-@pytest.mark.parametrize("level", [2.0, 30.0, 90.0])
-def test_the_bias_of_clipped_noise_is_known(low, high, level):
-    brightness = np.array([0.0, 3.0, 60.0, 200.0, 254.0, 255.0])
-    noisy = brightness + level * np.random.default_rng(0).normal(size=(200_000, 6))
-    ends = (0 if low else None, 255 if high else None)
-    clipped = np.clip(noisy, *ends) if low or high else noisy
-    clipping = ready._Clipping(low, high, np.ones((1, 1)) if low or high else None)
-    means = clipping.compute_mean(brightness, level)
-    assert_allclose(means, clipped.mean(axis=0), atol=5 * level / np.sqrt(len(noisy)))
-    assert_allclose(clipping.remove_bias(means, level), brightness, atol=0.02)
+@pytest.mark.parametrize("offset", [2.0, 200.0, np.inf])
+@pytest.mark.parametrize("level", [2.0, 30.0])
+def test_transforms_of_noise_are_inverted_without_bias(low, high, offset, level):
+    brightness = np.array([1.0, 20.0, 60.0, 200.0, 250.0])
+    spread = level * np.ones(5)
+    if np.isfinite(offset):
+        spread *= np.sqrt(brightness + offset) * 2 * (np.sqrt(255 + offset) - np.sqrt(offset)) / 255
+    noisy = brightness + spread * np.random.default_rng(0).normal(size=(100_000, 5))
+    noisy = np.clip(noisy, 0 if low else -np.inf, 255 if high else np.inf)
+    noise = PhotoNoise(offset, low, high, np.ones((1, 1), dtype=bool) if low or high else None)
+    stabilised = noise.stabilise(noisy)
+    means = noise.compute_means(brightness, level)
+    assert_allclose(means, stabilised.mean(axis=0), atol=5 * level / np.sqrt(len(noisy)) + 1e-3 * level)
+    assert_allclose(noise.invert(means, level), brightness, atol=0.5)
 
 
-def test_images_that_nothing_clips_are_not_corrected():
-    values = 255 * NOISY
-    assert ready._Clipping.of(values) == (False, False, None)
-    assert ready._Clipping.of(np.clip(values, 0, None))[:2] == (bool(values.min() < 0), False)
-    assert ready._Clipping.of(np.clip(values, 0, 255)).fraction.shape == values.shape[:2]
+def test_white_noise_is_not_transformed():
+    values = 255 * np.tile(NOISY, (2, 2, 1))
+    noise = PhotoNoise.of(values, is_white=False, is_bounded=True)
+    assert (noise.offset, noise.low, noise.high, noise.clipped) == (np.inf, False, False, None)
+    assert noise.stabilise(values) is values
+    assert noise.invert(values, 20.0) is values
+    assert PhotoNoise.of(np.clip(values, 0, 255), is_white=True, is_bounded=True).clipped.shape == values.shape
+    assert PhotoNoise.of(np.clip(values, 0, 255), is_white=True, is_bounded=False).clipped is None
 
 
 def test_clean_photographs_stay_as_they_are():

@@ -1,5 +1,6 @@
 """Channels of images: units and ranges, missing pixels, filter responses, and restoration channel by channel."""
 
+from collections.abc import Mapping
 from copy import copy
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -351,12 +352,12 @@ def read_clean_images(X):
     )
 
 
-def append_channel_axis(X):
+def append_channel_axis(X: Any) -> np.ndarray:
     """Return grey images (H, W), as an array or a list, with an axis of one channel."""
     return np.asarray(X)[..., None] if _is_stack(X) else make_object_array([np.asarray(x)[..., None] for x in X])
 
 
-def is_single_image(X, fitted):
+def is_single_image(X: Any, fitted: Mapping) -> bool:
     """Return whether X is one image without an axis of images, for a field with the given fitted attributes."""
     if not _is_stack(X) or fitted["lattice_ndim_"] != 2:
         return False

@@ -342,7 +342,7 @@ def warn_of_other_noise(corruption, X):
             return
 
 
-def estimate_noise(x, clipped=None):
+def estimate_noise(x: Any, clipped: np.ndarray | None = None) -> float:
     """Estimate the noise level of an image from its smoothest square blocks, where little detail looks like noise.
 
     Clipping reduces noise. Therefore, blocks with few clipped values are used, and their noise is scaled up.
@@ -354,16 +354,16 @@ def estimate_noise(x, clipped=None):
     rows, columns = x.shape[-3] // side, x.shape[-2] // side
     if rows * columns < tuned.LEAST_SQUARES_OF_NOISE:
         return estimate_detail_noise(x)
-    squares, remaining = _cut_into_squares(x, side), 1.0
+    squares, remaining = cut_into_squares(x, side), 1.0
     if clipped is not None:
-        fraction = _cut_into_squares(clipped[..., None], side).mean(axis=(1, 2, 3))
+        fraction = cut_into_squares(clipped[..., None], side).mean(axis=(1, 2, 3))
         are_used = fraction <= max(np.quantile(fraction, tuned.SHARE_OF_UNCLIPPED), tuned.LEAST_CLIPPED)
-        squares, remaining = squares[are_used], _compute_noise_after_clipping(fraction[are_used].mean())
+        squares, remaining = squares[are_used], compute_noise_after_clipping(fraction[are_used].mean())
     levels = [estimate_detail_noise(own) for own in squares]
     return float(np.quantile(levels, tuned.SHARE_OF_SQUARES)) / tuned.BIAS_OF_SQUARES / remaining
 
 
-def _compute_noise_after_clipping(fraction):
+def compute_noise_after_clipping(fraction: float) -> float:
     """Return the standard deviation of max(n, t) for standard normal n and the t that clips a fraction of values.
 
     If more is clipped than noise usually explains, parts of the image itself are at the end of the range: return 1.
@@ -373,10 +373,10 @@ def _compute_noise_after_clipping(fraction):
     t = ndtri(fraction)
     density = np.exp(-0.5 * t**2) / np.sqrt(2 * np.pi)
     mean, square = density + t * fraction, 1 - fraction + t * density + t**2 * fraction
-    return np.sqrt(square - mean**2)
+    return float(np.sqrt(square - mean**2))
 
 
-def _cut_into_squares(x, side):
+def cut_into_squares(x: np.ndarray, side: int) -> np.ndarray:
     """Return the square blocks (n, side, side, C) of images (..., H, W, C)."""
     rows, columns = x.shape[-3] // side, x.shape[-2] // side
     squares = x[..., : rows * side, : columns * side, :].reshape(-1, rows, side, columns, side, x.shape[-1])

@@ -163,7 +163,7 @@ def _get_shape(values):
     return None if values.dtype == object else values.shape
 
 
-def are_grey_images(X, y):
+def are_grey_images(X: Any, y: Any) -> bool:
     """Return whether X and y are lists of grey images (H, W) of equal shapes, not arrays of chains."""
     if sp.issparse(X) or (_get_shape(X) is not None and _get_shape(y) is not None):
         return False
