@@ -525,3 +525,20 @@ def test_sums_of_an_own_executor(kind):
 def test_clients_make_executors(made):
     with pytest.raises(TypeError, match="client must make an Executor, got an object of type"):
         TRWCRF().fit(shards_of("TRWCRF", lambda X, y: (X, y), lambda own: made))
+
+
+@pytest.mark.parametrize("named", ["map", ("map",), ["map"], {"map"}, frozenset({"map"})])
+def test_tasks_are_listed_in_any_form(named):
+    class Listed(Own):
+        tasks = named
+
+    assert Listed.tasks == {"map"}
+    field = DRFClassifier(learning="spa", inference=Listed(Labeling(labelings(16)["short"], 0.0)))
+    with pytest.raises(ValueError, match=r"Listed\._map returned an unusable result"):
+        field.fit(*images())
+
+
+def test_unknown_tasks_are_named():
+    for named in ("MAP", ("map", "argmax"), [0]):
+        with pytest.raises(TypeError, match=r"Wrong\.tasks must be a subset of 'map', 'marginals' and 'sample', got"):
+            type("Wrong", (Own,), {"tasks": named})

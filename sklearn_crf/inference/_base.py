@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from contextlib import contextmanager
+from inspect import getattr_static
 from itertools import pairwise
 from math import inf
 from numbers import Integral, Real
@@ -145,6 +146,16 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     # Types of ``init``: empty if there is no warm start, None if the algorithm checks ``init`` itself.
     _starts_from: ClassVar[tuple[type, ...] | None] = None
     _ranges: ClassVar[dict[str, Range]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        named = getattr_static(cls, "tasks")
+        if isinstance(named, property | frozenset):
+            return
+        tasks = frozenset([named] if isinstance(named, str) else named)
+        if not tasks <= {"map", "marginals", "sample"}:
+            raise TypeError(f"{cls.__name__}.tasks must be a subset of 'map', 'marginals' and 'sample', got {named!r}.")
+        cls.tasks = tasks
 
     def map(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
         """Return a labeling with the highest score, or nearly so.
