@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
+#include "best_runs.hpp"
 #include "chains.hpp"
 #include "core/pool.hpp"
 #include "core/types.hpp"
@@ -71,6 +73,7 @@ public:
 
     // Scores by label of a run of d < D nodes that begins at node s.
     const Real* span(i64 s, i64 d) const { return c.spans + ((first + s) * (c.n_durations - 1) + d - 1) * K; }
+    bool has_mixed_tables() const { return c.edge_weight != nullptr; }
     bool has_spans() const { return c.spans != nullptr; }
 
     i64 edge(i64 s) const { return first_edge + s - 1; }
@@ -97,19 +100,17 @@ private:
 inline i64 whole_vectors(i64 n) { return (n + 3) / 4 * 4; }
 
 // Recursion over the nodes of a chain, in either direction: open runs by state and number of nodes.
-template <bool is_max>
 class OpenRuns {
 public:
     const i64 K, D, L, W, V;  // L: slots of the ring; W, V: slots and states padded to whole vectors
     std::vector<double> weight, total;  // (K, W) share of each open run in the sum of a state, times the sum (K,)
     std::vector<double> leaving, leaving_total;  // (K, V) the same for the state before a new run; (K,)
     std::vector<double> more;  // (K, W) scores of the open runs themselves, besides those of their durations; or empty
-    std::vector<i64> begun, source;  // (K,) for maxima: step at which the best run began; best state before
 
     OpenRuns(i64 n_states, i64 n_durations, i64 least)
         : K(n_states), D(n_durations), L(D - 1), W(whole_vectors(D + 1)), V(whole_vectors(K)), weight(K * W), total(V),
-          leaving(K * V), leaving_total(V), begun(K), source(K), least(least), open(K * W), at_end(K * 2 * L),
-          inside(K * 2 * L), mass(V), change(V), tail_begun(K), sums(V) {}
+          leaving(K * V), leaving_total(V), least(least), open(K * W), at_end(K * 2 * L),
+          inside(K * 2 * L), mass(V), change(V), sums(V) {}
 
     void start(const double* scores) {
         durations = scores;
@@ -159,16 +160,7 @@ public:
             for (i64 j = D + 1; j < W; ++j) x[j] = -kInfinity;
             for (i64 j = 0; j <= D && !more.empty(); ++j) x[j] += more[a * W + j];
         }
-        if constexpr (is_max) {
-            for (i64 a = 0; a < K; ++a) {
-                const double* x = weight.data() + a * W;
-                out[a] = row_max_double(x, W);
-                const i64 j = std::find(x, x + W, out[a]) - x;
-                begun[a] = j < L ? i - (i - j) % L : j == L ? tail_begun[a] : 0;
-            }
-        } else {
-            sum_rows(weight.data(), W, mass.data(), total.data(), out);
-        }
+        sum_rows(weight.data(), W, mass.data(), total.data(), out);
     }
 
     // Scores of a new run of each state, given the scores of the runs of other states that end at the last node.
@@ -180,15 +172,7 @@ public:
             x[b] = -kInfinity;
             for (i64 a = K; a < V; ++a) x[a] = -kInfinity;
         }
-        if constexpr (is_max) {
-            for (i64 b = 0; b < K; ++b) {
-                const double* x = leaving.data() + b * V;
-                begin[b] = row_max_double(x, V);
-                source[b] = std::find(x, x + V, begin[b]) - x;
-            }
-        } else {
-            sum_rows(leaving.data(), V, nullptr, leaving_total.data(), begin);
-        }
+        sum_rows(leaving.data(), V, nullptr, leaving_total.data(), begin);
     }
 
 private:
@@ -197,7 +181,6 @@ private:
     std::vector<double> open;  // (K, W) by slot; after the ring, all runs of at least D nodes, and the run of the end
     std::vector<double> at_end, inside;  // (K, 2 L) scores of durations in the order of the ring, twice
     std::vector<double> mass, change;  // (V,) exp(open[L]) times mass is the sum over the runs of at least D nodes
-    std::vector<i64> tail_begun;
     std::vector<double> sums;
 
     // Puts new runs into the ring; the runs that give up their slots join the runs of at least D nodes.
@@ -207,23 +190,14 @@ private:
             double *row = open.data() + a * W, fresh = i ? begin[a] + own[a] : -kInfinity;
             if (!i) row[D] = begin[a] + own[a];
             if (L) std::swap(row[slot], fresh);
-            if constexpr (is_max) {
-                if (fresh > row[L]) {
-                    row[L] = fresh;
-                    tail_begun[a] = i - L;
-                }
-            } else {
-                change[a] = fresh > row[L] ? row[L] - fresh : fresh == -kInfinity ? fresh : fresh - row[L];
-                // Kept apart until the exponentials are known: whether the new run is the larger part.
-                sums[a] = fresh > row[L] ? 1 : 0;
-                row[L] = std::max(row[L], fresh);
-            }
+            change[a] = fresh > row[L] ? row[L] - fresh : fresh == -kInfinity ? fresh : fresh - row[L];
+            // Kept apart until the exponentials are known: whether the new run is the larger part.
+            sums[a] = fresh > row[L] ? 1 : 0;
+            row[L] = std::max(row[L], fresh);
         }
-        if constexpr (!is_max) {
-            std::fill(change.begin() + K, change.end(), -kInfinity);
-            exponentiate_all_double(change.data(), V);
-            for (i64 a = 0; a < K; ++a) mass[a] = sums[a] > 0 ? mass[a] * change[a] + 1 : mass[a] + change[a];
-        }
+        std::fill(change.begin() + K, change.end(), -kInfinity);
+        exponentiate_all_double(change.data(), V);
+        for (i64 a = 0; a < K; ++a) mass[a] = sums[a] > 0 ? mass[a] * change[a] + 1 : mass[a] + change[a];
     }
 
     // Log-sum-exp of K rows; the rows become exponentials. factor: (K,) of the last of D numbers, or null
@@ -254,9 +228,10 @@ public:
     std::vector<double> begin, after, constant;  // (n, K) from a run that begins at a node; (n, K) after a run; (n,)
     std::vector<i32> end, next;  // (n, K) for maxima: end of the best run that begins here; best state after a run
     std::vector<double> own, within, opening;  // (V,) scores of a node, in a run that goes on, and in a new run
-    OpenRuns<is_max>& runs;
+    using Runs = std::conditional_t<is_max, BestRuns, OpenRuns>;
+    Runs& runs;
 
-    RestOfChain(i64 longest, OpenRuns<is_max>& runs)
+    RestOfChain(i64 longest, Runs& runs)
         : begin(longest * runs.K), after(longest * runs.K), constant(longest), end(is_max ? longest * runs.K : 0),
           next(end.size()), own(runs.V), within(runs.V), opening(runs.V), runs(runs), K(runs.K) {}
 
@@ -271,7 +246,8 @@ public:
             for (i64 a = 0; a < K; ++a) opening[a] = own[a] + chain.ends(s, a);
             if (i) {
                 const double* table = chain.table(s + 1);
-                runs.leave(here + K, table, 1, K, left);
+                if constexpr (is_max) runs.leave(here + K, table, chain.has_mixed_tables(), left);
+                else runs.leave(here + K, table, 1, K, left);
                 for (i64 a = 0; a < K; ++a) within[a] = own[a] + table[a * K + a] - constant[s + 1];
             } else {
                 std::fill_n(left, K, 0.0);
@@ -335,7 +311,7 @@ private:
     i64 run_block(i64 block) const {
         double* own_sums = sums + block * n_sums();
         std::fill_n(own_sums, n_sums(), 0.0);
-        OpenRuns<false> runs(c.n_states, c.n_durations, c.least);
+        OpenRuns runs(c.n_states, c.n_durations, c.least);
         RestOfChain<Real, false> rest(c.longest(block), runs);
         for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
             SegmentChain<Real> chain(c, number);
@@ -347,7 +323,7 @@ private:
         return -1;
     }
 
-    void forward(SegmentChain<Real>& chain, i64 first, double log_z, const double* scores, OpenRuns<false>& runs,
+    void forward(SegmentChain<Real>& chain, i64 first, double log_z, const double* scores, OpenRuns& runs,
                  RestOfChain<Real, false>& rest, double* pairs, double* durations) const {
         const i64 K = runs.K, L = runs.L, V = runs.V, W = runs.W;
         std::vector<double> begin(V), ended(V), begins(V), ends(V), present(V), counts(K * 2 * L);
@@ -397,7 +373,7 @@ private:
     }
 
     // begins: (K,) probability that a run begins; present: (K,) that a run goes on from the node before
-    void add_pairs(i64 edge, const OpenRuns<false>& runs, const double* begins, const double* present,
+    void add_pairs(i64 edge, const OpenRuns& runs, const double* begins, const double* present,
                    double* pairs) const {
         const i64 K = runs.K, R = c.n_features;
         double* own = pairs + c.edge_type[edge] * R * K * K;
@@ -417,7 +393,7 @@ private:
 template <class Real>
 i64 best_segments(const SegmentChains<Real>& c, const Threads& threads, i32* labels) {
     return c.first_failed(threads, [&](i64 block) -> i64 {
-        OpenRuns<true> runs(c.n_states, c.n_durations, c.least);
+        BestRuns runs(c.n_states, c.n_durations, c.least);
         RestOfChain<Real, true> rest(c.longest(block), runs);
         for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
             SegmentChain<Real> chain(c, number);
@@ -486,7 +462,7 @@ i64 sample_segments(const SegmentChains<Real>& c, const Threads& threads, i64 n_
                     i32* labels) {
     const i64 K = c.n_states, D = c.n_durations, n_nodes = c.ptr[c.n_chains];
     return c.first_failed(threads, [&](i64 block) -> i64 {
-        OpenRuns<false> runs(K, D, c.least);
+        OpenRuns runs(K, D, c.least);
         RestOfChain<Real, false> rest(c.longest(block), runs);
         std::vector<double> share(K);
         for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
