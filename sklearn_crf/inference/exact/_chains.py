@@ -75,7 +75,7 @@ class RunTransitions(NamedTuple):
     best: float = 0.0
 
     @classmethod
-    def of(cls, table, durations, shortest):
+    def of(cls, table: np.ndarray, durations: np.ndarray, shortest: int) -> "RunTransitions | None":
         """Convert a table (K, K) and scores of durations (K, D), or return None if scores have too wide a range."""
         if not durations.size:
             pairs = Transitions.of(table)

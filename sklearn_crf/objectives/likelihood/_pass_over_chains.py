@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -245,7 +246,7 @@ def _are_labelled_chains(batch, by_columns):
     return example.graph.chain_ptr is not None and tie_constant_edges(example).edge_features is None
 
 
-def _split_durations(potentials):
+def _split_durations(potentials: Any) -> tuple[Any, int]:
     """Return the potentials of nodes and edges, and the number of durations if durations alone have other weights."""
     has_durations = isinstance(potentials, SegmentPotentials) and potentials.segments is not None
     if not has_durations or potentials.segments.features:
