@@ -55,7 +55,7 @@ def find_label_runs(labels: np.ndarray, ptr: np.ndarray) -> Runs:
     begins[ptr[:-1]] = True
     first = np.flatnonzero(begins)
     chain = np.searchsorted(ptr, first, side="right") - 1
-    return Runs(first, chain, labels[first], np.diff(first, append=len(labels)))
+    return Runs(first, chain, labels[first], np.append(first[1:], len(labels)) - first)
 
 
 def mark_short_runs(runs: Runs, ptr: np.ndarray, min_duration: int) -> np.ndarray:
