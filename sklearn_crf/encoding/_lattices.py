@@ -303,8 +303,12 @@ def _require_finite(x, name, parts=None):
             return
     for i, part in parts or ():
         _require_finite(part, f"{name}[{i}]")
-    found = "NaN" if np.isnan(values).any() else "infinity"
-    raise ValueError(f"{name} contains {found}.")
+    if np.isnan(values).any():
+        raise ValueError(
+            f"{name} contains NaN: fill in missing values, for example with "
+            "make_pipeline(NodeTransformer(SimpleImputer(add_indicator=True)), ...)."
+        )
+    raise ValueError(f"{name} contains infinity.")
 
 
 def _count_types(types):
