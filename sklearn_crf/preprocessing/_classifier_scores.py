@@ -297,7 +297,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
     def _as_features(self, scores, rows):
         """Return finite scores (n_nodes, n_columns), followed by the features of X if ``passthrough_`` is set."""
-        scores = scores.reshape(rows.shape[0], -1)
+        scores = scores.reshape(rows.shape[0], scores.shape[-1] if scores.ndim > 1 else 1)
         if self.method == "predict_log_proba":
             scores = np.log(np.maximum(scores, _SMALLEST))
         elif self.method == "decision_function":
@@ -357,7 +357,7 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
         layout, X, _ = _node_transformer.read_nodes(X, self.feature_names_in_)
         if layout == "nodes":
             return np.asarray(function(X))
-        scores = np.asarray(function(_node_transformer.stack_rows(X)))
+        scores = np.asarray(_node_transformer.apply_to_rows(function, _node_transformer.stack_rows(X)))
         if layout == "array":
             return scores.reshape(*X.shape[:-1], *scores.shape[1:])
         stops = np.cumsum([_node_transformer.rows_of(x).shape[0] for x in X])

@@ -163,7 +163,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
             return function(X)
         _require_one_width(X)
         if layout == "array":
-            return put_back(function(rows_of(X)), X)
+            return put_back(apply_to_rows(function, rows_of(X)), X)
         return encoding.make_object_array(
             [result for group in _iterate_groups(X) for result in _transform_group(function, group)]
         )
@@ -217,6 +217,14 @@ def rows_of(x):
     return x if sp.issparse(x) else x.reshape(-1, x.shape[-1])
 
 
+def apply_to_rows(function, rows):
+    """Apply a function to rows; without rows, apply it to zeros, which give the number of columns of the result."""
+    if rows.shape[0] or hasattr(rows, "columns"):
+        return function(rows)
+    zeros = sp.csr_matrix((1, rows.shape[1]), dtype=rows.dtype)
+    return function(zeros if sp.issparse(rows) else zeros.toarray())[:0]
+
+
 def stack_rows(examples):
     if isinstance(examples, np.ndarray):
         return rows_of(examples)
@@ -262,7 +270,7 @@ def _iterate_groups(examples):
 
 
 def _transform_group(function, group):
-    rows = function(stack_rows(group))
+    rows = apply_to_rows(function, stack_rows(group))
     start = 0
     for x in group:
         stop = start + rows_of(x).shape[0]

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.pipeline import make_pipeline
-from sklearn_crf.preprocessing import SequenceVectorizer
+from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, SequenceVectorizer
 
 FIELDS = [TRWCRF, DRFClassifier, M3NClassifier, ContrastiveCRF]
 FILLED = (1, 3, 5)  # places of the sentences that are not empty
@@ -176,3 +178,27 @@ def test_arrays_of_empty_examples_have_the_results_of_lists(cls, precision):
             field.predict(without)
     with pytest.raises(ValueError, match="no axis of X may be of length 0"):
         cls().fit(nothing, np.zeros((2, 0)))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [NodeTransformer(StandardScaler(with_mean=False))],
+        [ClassifierScores(LogisticRegression())],
+        [ClassifierScores(RidgeClassifier(), method="decision_function", passthrough=True)],
+        [NodeTransformer(MaxAbsScaler()), ClassifierScores(LogisticRegression())],
+    ],
+)
+def test_pipelines(steps):
+    X, y = data()
+    tagger, nothing = make_pipeline(*steps, TRWCRF(max_iter=20, tol=1e-2)).fit(X, y), np.zeros((0, 3))
+    for form in (np.asarray, sp.csr_matrix):
+        found = tagger.predict([form(nothing), form(X[0]), form(nothing)])
+        assert [len(part) for part in found] == [0, 4, 0]
+        np.testing.assert_array_equal(found[1], tagger.predict(X[:1])[0])
+        assert [part.shape for part in tagger.predict([form(nothing)] * 2)] == [(0,), (0,)]
+        assert [part.shape for part in tagger.predict_proba([form(nothing)])] == [(0, 3)]
+    X, y = (np.array([part[:2] for part in parts]) for parts in (X, y))
+    assert tagger.fit(X, y).predict(np.zeros((2, 0, 3))).shape == (2, 0)
+    graphs = [Example(x, [[0, 1]]) for x in X]
+    assert [len(part) for part in tagger.fit(graphs, list(y)).predict([Example(nothing, []), graphs[0]])] == [0, 2]
