@@ -1,6 +1,6 @@
 """Checks of objects from outside of this package: results of methods that users write, and pickled objects."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import wraps
@@ -96,7 +96,7 @@ def require_numbers(name: str, values: Any, *shapes: tuple[int | None, ...]) -> 
         raise ValueError(f"{name} must be finite, found NaN or infinity.")
 
 
-def require_optional_numbers(owner: Any, shapes: dict[str, tuple[int | None, ...]]) -> None:
+def require_optional_numbers(owner: Any, shapes: Mapping[str, tuple[int | None, ...]]) -> None:
     """Raise ValueError unless the given attributes that an object has and that are not None are finite numbers."""
     for name, shape in shapes.items():
         values = getattr(owner, name, None)

@@ -255,7 +255,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return node_accuracy_score(y, self.predict(X), missing_label=missing, sample_weight=sample_weight)
 
 
-def _check_fitted(scaling):
+def _check_fitted(scaling: Any) -> None:
     """Raise ValueError unless the temperature is positive and the classes are those of the fitted classifier."""
     if not hasattr(scaling, "temperature_"):
         return

@@ -355,7 +355,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return hide_type_in_halving(tags)
 
 
-def _check_fitted(field):
+def _check_fitted(field: Any) -> None:
     """Raise ValueError unless the labels, their values and edges, and the fitted field are consistent."""
     if not hasattr(field, "estimator_"):
         return

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,6 +24,7 @@ from sklearn_crf.objectives import (
     AssignmentSets,
     BlockLikelihood,
     ContrastiveSets,
+    Generator,
     MapGenerator,
     MostViolated,
     Objective,
@@ -81,7 +82,7 @@ def split_into_members(batch, encoded, joins_forests=False):
     return members
 
 
-def _hash_example(features, labels):
+def _hash_example(features: Any, labels: np.ndarray) -> int:
     """Return a hash of the labels of an example and of its node features, except for features given by operators."""
     parts, found = [labels], blake2b(digest_size=8)
     if not isinstance(features, OperatorFeatures):
@@ -186,7 +187,7 @@ class PlannedSets(Objective):
         return objective
 
 
-def _is_unique_on_forests(generator):
+def _is_unique_on_forests(generator: Generator) -> bool:
     """Whether the labelings that a generator finds on forests do not depend on random numbers."""
     if isinstance(generator, MostViolated):
         return _is_unique_on_forests(generator.generator)
@@ -391,7 +392,7 @@ def _count_assignments(risk):
     return sum(part.n_assignments for part in risk.objective.sets)
 
 
-def _make_random_state(*key):
+def _make_random_state(*key: int) -> np.random.RandomState:
     words = np.array(key, dtype=np.uint64).view(np.uint32)
     return np.random.RandomState(words)
 

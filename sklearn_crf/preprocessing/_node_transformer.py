@@ -1,5 +1,6 @@
 """Application of any scikit-learn transformer to the features of every node."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -206,7 +207,7 @@ def read_nodes(X, expected=None):
     return *read_layout(X), names
 
 
-def rows_of(x):
+def rows_of(x: Any) -> Any:
     """Return the node features of one example, or of an array of examples, as (n_nodes, n_features)."""
     if hasattr(x, "columns"):
         return x
@@ -217,7 +218,7 @@ def rows_of(x):
     return x if sp.issparse(x) else x.reshape(-1, x.shape[-1])
 
 
-def apply_to_rows(function, rows):
+def apply_to_rows(function: Callable[[Any], Any], rows: Any) -> Any:
     """Apply a function to rows; without rows, apply it to zeros, which give the number of columns of the result."""
     if rows.shape[0] or hasattr(rows, "columns"):
         return function(rows)
@@ -225,7 +226,7 @@ def apply_to_rows(function, rows):
     return function(zeros if sp.issparse(rows) else zeros.toarray())[:0]
 
 
-def stack_rows(examples):
+def stack_rows(examples: Any) -> Any:
     if isinstance(examples, np.ndarray):
         return rows_of(examples)
     _require_one_width(examples)
