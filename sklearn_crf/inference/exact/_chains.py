@@ -75,8 +75,11 @@ class RunTransitions(NamedTuple):
     best: float = 0.0
 
     @classmethod
-    def of(cls, table: np.ndarray, durations: np.ndarray, shortest: int) -> "RunTransitions | None":
+    def of(
+        cls, table: np.ndarray, durations: np.ndarray, shortest: int, *, varies: bool = False
+    ) -> "RunTransitions | None":
         """Convert a table (K, K) and scores of durations (K, D), or return None if scores have too wide a range."""
+        # varies: whether some scores of runs depend on nodes
         if not durations.size:
             pairs = Transitions.of(table)
             return None if pairs is None else cls(pairs)
@@ -94,7 +97,7 @@ class RunTransitions(NamedTuple):
         of_runs[:, :n_states] = np.exp(durations.T - best_run)
         # If any run may follow any other run, small probabilities do not matter.
         widest, least = np.inf, 0.0
-        if shortest > 1 or not allowed.all():
+        if varies or shortest > 1 or not allowed.all():
             widest, least = 0.5 * (WIDEST_RANGE - 3 * width), _LEAST_SUM
         pairs = Transitions(table, factor, transposed, best, widest, least)
         return cls(pairs, durations, of_runs, stay, shortest, best_run)

@@ -12,6 +12,7 @@ from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling, Marginals, Refuted
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._best_labelings import BestLabelings, find_largest
+from sklearn_crf.inference.exact._chains import RunTransitions
 from sklearn_crf.kernels.chains.segments import best_labels, sample_labels, segment_marginals
 from sklearn_crf.models import SegmentModel, SegmentStatistics, expand_edge_tables, score
 
@@ -48,7 +49,7 @@ class SegmentInference(Inference):
         fields = _gather_kernel_arrays(model, n_sums)
         sums = np.zeros((max(len(fields[-1]) - 1, 1), n_sums))
         ends, spans = np.empty_like(model.ends), np.zeros_like(model.spans)
-        self._call(segment_marginals, model, fields, unary, ends, spans, terms, sums, n_threads)
+        self._call(segment_marginals, model, fields, _choose_factors(model), unary, ends, spans, terms, sums, n_threads)
         tables, durations = np.split(sums[0], [model.tables.size])
         statistics = SegmentStatistics(
             unary, tables.reshape(model.tables.shape), durations.reshape(model.durations.shape), ends, spans
@@ -92,6 +93,15 @@ class SegmentInference(Inference):
         failed = kernel(model.unary, fields, *arguments)
         if failed >= 0:
             raise Refuted(list(range(*model.chain_ptr[failed : failed + 2])))
+
+
+def _choose_factors(model: SegmentModel) -> RunTransitions | None:
+    """Return the factors of a model without scores of single runs whose chains share all tables, or None."""
+    shares_tables = model.pairwise.edge_weight is None and model.tables.shape[:2] == (1, 1) == (len(model.durations), 1)
+    if not shares_tables or model.spans.size:
+        return None
+    table, durations = model.tables[0, 0].astype(np.float64), model.durations[0].astype(np.float64)
+    return RunTransitions.of(table, durations, model.min_duration, varies=bool(model.ends.size))
 
 
 def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:

@@ -4,6 +4,13 @@ from libc.stdint cimport int32_t, int64_t
 from libcpp cimport bool as bool_t
 
 cdef extern from "chains.hpp" namespace "crf" nogil:
+    cdef cppclass RunFactors:
+        int64_t n_durations, shortest
+        const double* score
+        const double* factor
+        const double* stay
+        double best
+
     cdef cppclass Transitions:
         int64_t n_states, width
         const double* table
@@ -41,4 +48,15 @@ cdef inline Transitions transitions_of(object fields):
     made.n_states, made.width = factor.shape[0], factor.shape[1]
     made.table, made.factor, made.transposed = &table[0, 0], &factor[0, 0], &transposed[0, 0]
     made.best, made.widest, made.least = fields[3:]
+    return made
+
+
+cdef inline RunFactors run_factors_of(object runs):
+    """Return the factors of a RunTransitions with durations, from arrays that the caller keeps alive."""
+    cdef:
+        const double[:, ::1] scores = runs.scores, factor = runs.factor  # (K, D), (D, W)
+        const double[::1] stay = runs.stay  # (W,)
+        RunFactors made
+    made.n_durations, made.shortest, made.best = factor.shape[0], runs.shortest, runs.best
+    made.score, made.factor, made.stay = &scores[0, 0], &factor[0, 0], &stay[0]
     return made

@@ -4,7 +4,7 @@
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 
-from sklearn_crf.kernels.chains.chains cimport Transitions, transitions_of
+from sklearn_crf.kernels.chains.chains cimport RunFactors, Transitions, run_factors_of, transitions_of
 from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
 from sklearn_crf.kernels.core.dense_features cimport DenseFeatures
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
@@ -19,13 +19,6 @@ cdef extern from "risk.hpp" namespace "crf" nogil:
         const int32_t* row_of
         double* rows
         double* row_gradient
-
-    cdef cppclass RunFactors:
-        int64_t n_durations, shortest
-        const double* score
-        const double* factor
-        const double* stay
-        double best
 
     cdef cppclass ChainBlock:
         pass
@@ -84,8 +77,6 @@ def risk_of_chains(
         DenseFeatures[floating] dense
         SparseWeights[floating] sparse
         RunFactors factors
-        const double[:, ::1] scores, factor  # (K, D), (D, W)
-        const double[::1] stay  # (W,)
         Threads threads = threads_of(n_threads)
         int state
     risk.transitions = transitions_of(runs.pairs)
@@ -98,9 +89,7 @@ def risk_of_chains(
     if chain_weight.shape[0]:
         risk.weight = &chain_weight[0]
     if runs.scores is not None:
-        scores, factor, stay = runs.scores, runs.factor, runs.stay
-        factors.n_durations, factors.shortest, factors.best = factor.shape[0], runs.shortest, runs.best
-        factors.score, factors.factor, factors.stay = &scores[0, 0], &factor[0, 0], &stay[0]
+        factors = run_factors_of(runs)
         risk.runs = &factors
     if dense_weights.shape[0]:
         dense.n_features, dense.weights, dense.sum = dense_weights.shape[1], &dense_weights[0, 0], dgemm

@@ -164,8 +164,11 @@ public:
     // Replaces exp(scores) of nodes `own` (n, W) by marginals. Returns false if probabilities are too small or large.
     // begun, ended: workspace (n, W); terms: (n,) of log Z, added to
     // pairs: (K, W) expected pairs of different states over their factors, times weight, added to
-    bool run(i64 n, double weight, double* own, double* begun, double* ended, double* terms, double* pairs) {
-        return forward(n, own, begun, ended, terms) && backward(n, weight, own, begun, ended, pairs);
+    // firsts, lasts: (n, W) exp(scores) of the first and last nodes of runs, replaced by their probabilities; or null
+    bool run(i64 n, double weight, double* own, double* begun, double* ended, double* terms, double* pairs,
+             double* firsts = nullptr, double* lasts = nullptr) {
+        return forward(n, own, begun, ended, terms, firsts, lasts)
+            && backward(n, weight, own, begun, ended, pairs, firsts, lasts);
     }
 
     // Adds the expected runs of all chains so far to the sums.
@@ -184,7 +187,8 @@ private:
     std::vector<double> inverse;  // (n,) of the total at each node
     std::vector<double> grow, share, after, fresh, present;  // (W,)
 
-    bool forward(i64 n, const double* own, double* begun, double* ended, double* terms) {
+    bool forward(i64 n, const double* own, double* begun, double* ended, double* terms, const double* firsts,
+                 const double* lasts) {
         double product = 1;
         open.start();
         for (i64 s = 0; s < n; ++s) {
@@ -194,7 +198,9 @@ private:
                 begin[a] = s ? begin[a] * own[s * W + a] : own[a];
                 grow[a] = s ? own[s * W + a] * (r.stay[a] * inverse[s - 1]) : 0;
             }
+            for (i64 a = 0; a < W && firsts; ++a) begin[a] *= firsts[s * W + a];
             const double total = open.forward(s == n - 1, grow.data(), begin, end);
+            for (i64 a = 0; a < W && lasts; ++a) end[a] *= lasts[s * W + a];
             if (!(total > 1 / kMost && total < kMost)) return false;
             inverse[s] = 1 / total;
             row_scale_double(end, inverse[s], W);
@@ -208,7 +214,8 @@ private:
         return true;
     }
 
-    bool backward(i64 n, double weight, double* own, const double* begun, const double* ended, double* pairs) {
+    bool backward(i64 n, double weight, double* own, const double* begun, const double* ended, double* pairs,
+                  double* firsts, double* lasts) {
         const double last = row_sum_double(ended + (n - 1) * W, W);
         double total = 0;
         open.start();
@@ -224,6 +231,10 @@ private:
                 fresh[a] = after[a] * inverse[s];
                 share[a] = weight * begin[a];
             }
+            for (i64 a = 0; a < W && lasts; ++a) {
+                fresh[a] *= lasts[s * W + a];
+                lasts[s * W + a] = end[a] * after[a];
+            }
             open.backward(s == 0, grow.data(), fresh.data(), share.data(), sum);
             total = 0;
             for (i64 a = 0; a < W; ++a) {
@@ -232,6 +243,14 @@ private:
                 here[a] = present[a] + end[a] * after[a];
                 present[a] = std::max(here[a] - begin[a] * sum[a], 0.0);
                 total += here[a];
+            }
+            for (i64 a = 0; a < W && firsts; ++a) {
+                const double factor = firsts[s * W + a];
+                firsts[s * W + a] = begin[a] * sum[a];
+                sum[a] *= factor;
+            }
+            for (i64 a = 0; a < W; ++a) {
+                here[a] /= total;
                 sum[a] *= grow[a];
             }
             if (!s) break;

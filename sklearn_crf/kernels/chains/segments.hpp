@@ -287,9 +287,11 @@ class SegmentMarginals {
 public:
     // posterior: (N, K); ends: as of the chains, or null; spans: as of the chains, zeros when called, or null
     // terms: (N,) of log Z; sums: (n_blocks, n_sums) tables (T, R, K, K), then durations (S, K, D)
-    SegmentMarginals(const SegmentChains<Real>& chains, Real* posterior, Real* ends, Real* spans, double* terms,
-                     double* sums, i64 n_types)
-        : c(chains), posterior(posterior), of_ends(ends), of_spans(spans), terms(terms), sums(sums), n_types(n_types) {}
+    // runs: factors of durations if all chains share one table and one table of durations, or null; with t, the table
+    SegmentMarginals(const SegmentChains<Real>& chains, const Transitions* t, const RunFactors* runs, Real* posterior,
+                     Real* ends, Real* spans, double* terms, double* sums, i64 n_types)
+        : c(chains), t(t), factors(runs), posterior(posterior), of_ends(ends), of_spans(spans), terms(terms), sums(sums),
+          n_types(n_types) {}
 
     i64 n_tables() const { return c.n_tables * c.n_features * c.n_states * c.n_states; }
     i64 n_sums() const { return n_tables() + n_types * c.n_states * c.n_durations; }
@@ -304,6 +306,8 @@ public:
 
 private:
     const SegmentChains<Real>& c;
+    const Transitions* t;
+    const RunFactors* factors;
     Real *const posterior, *const of_ends, *const of_spans;
     double *const terms, *const sums;
     const i64 n_types;
@@ -311,6 +315,7 @@ private:
     i64 run_block(i64 block) const {
         double* own_sums = sums + block * n_sums();
         std::fill_n(own_sums, n_sums(), 0.0);
+        if (factors && run_in_probabilities(block, own_sums)) return -1;
         OpenRuns runs(c.n_states, c.n_durations, c.least);
         RestOfChain<Real, false> rest(c.longest(block), runs);
         for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
@@ -321,6 +326,52 @@ private:
             forward(chain, c.ptr[number], total, c.durations + type, runs, rest, own_sums, own_sums + n_tables() + type);
         }
         return -1;
+    }
+
+    // Returns false, and adds no sums, if probabilities are too small.
+    bool run_in_probabilities(i64 block, double* own_sums) const {
+        const i64 K = c.n_states, D = c.n_durations, W = t->width, size = c.longest(block) * W;
+        std::vector<double> work((of_ends ? 5 : 3) * size), pairs(K * W), of_runs((1 + D) * W);
+        double *own = work.data(), *firsts = of_ends ? own + 3 * size : nullptr, *lasts = of_ends ? firsts + size : nullptr;
+        RunSums run(*factors, t->factor, t->transposed, K, W, t->least, c.longest(block), of_runs.data());
+        for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
+            const SegmentChain<Real> chain(c, number);
+            const i64 first = c.ptr[number], n = chain.n_nodes;
+            std::fill(work.begin(), work.end(), -kInfinity);
+            for (i64 s = 0; s < n; ++s) {
+                double top = -kInfinity, least = kInfinity, largest = 0;
+                for (i64 a = 0; a < K; ++a) {
+                    const double score = chain.own(s, a), ends[] = {chain.begins(s, a), chain.ends(s, a)};
+                    top = std::max(top, score);
+                    if (score > -kInfinity) least = std::min(least, score);
+                    for (double end : ends) largest = end > -kInfinity ? std::max(largest, std::fabs(end)) : largest;
+                    own[s * W + a] = score;
+                    if (of_ends) firsts[s * W + a] = ends[0];
+                    if (of_ends) lasts[s * W + a] = ends[1];
+                }
+                if (!(top - least + 2 * largest <= t->widest)) return false;
+                for (i64 a = 0; a < K; ++a) own[s * W + a] -= top;
+                terms[first + s] = top + (s ? t->best : 0.0);
+            }
+            exponentiate_all_double(own, n * W);
+            if (of_ends) exponentiate_all_double(firsts, n * W);
+            if (of_ends) exponentiate_all_double(lasts, n * W);
+            if (!run.run(n, 1, own, own + size, own + 2 * size, terms + first, pairs.data(), firsts, lasts)) return false;
+            for (i64 s = 0; s < n; ++s)
+                for (i64 a = 0; a < K; ++a) {
+                    posterior[(first + s) * K + a] = Real(own[s * W + a]);
+                    if (!of_ends) continue;
+                    of_ends[(first + s) * K + a] = Real(firsts[s * W + a]);
+                    of_ends[(c.ptr[c.n_chains] + first + s) * K + a] = Real(lasts[s * W + a]);
+                }
+        }
+        run.add_counts();
+        for (i64 a = 0; a < K; ++a) {
+            for (i64 b = 0; b < K; ++b)
+                own_sums[a * K + b] = a == b ? of_runs[a] : pairs[a * W + b] * t->factor[a * W + b];
+            for (i64 d = 0; d < D; ++d) own_sums[n_tables() + a * D + d] = of_runs[(1 + d) * W + a];
+        }
+        return true;
     }
 
     void forward(SegmentChain<Real>& chain, i64 first, double log_z, const double* scores, OpenRuns& runs,

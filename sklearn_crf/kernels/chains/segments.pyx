@@ -4,6 +4,7 @@
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 
+from sklearn_crf.kernels.chains.chains cimport RunFactors, Transitions, run_factors_of, transitions_of
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 
 cdef extern from "segments.hpp" namespace "crf" nogil:
@@ -24,7 +25,10 @@ cdef extern from "segments.hpp" namespace "crf" nogil:
         int64_t n_blocks
 
     cdef cppclass SegmentMarginals[Real]:
-        SegmentMarginals(const SegmentChains[Real]&, Real*, Real*, Real*, double*, double*, int64_t)
+        SegmentMarginals(
+            const SegmentChains[Real]&, const Transitions*, const RunFactors*, Real*, Real*, Real*, double*, double*,
+            int64_t
+        )
         int64_t run(const Threads&) except +*
 
     int64_t best_segments[Real](const SegmentChains[Real]&, const Threads&, int32_t*) except +*
@@ -64,6 +68,7 @@ cdef SegmentChains[floating] chains_of(const floating[:, ::1] unary, tuple field
 def segment_marginals(
     const floating[:, ::1] unary,  # IN (N, K), N > 0
     tuple fields,  # IN the arrays of chains_of
+    object runs,  # IN a RunTransitions if all chains share one table and one table of durations, or None
     floating[:, ::1] posterior,  # OUT (N, K)
     floating[:, :, ::1] ends,  # OUT (2, N, K) probabilities that a run begins, or ends, at a node; or (0, N, K)
     floating[:, :, ::1] spans,  # IN/OUT (N, D - 1, K) zeros; probabilities of single runs; or (N, 0, K)
@@ -75,10 +80,17 @@ def segment_marginals(
     cdef:
         SegmentChains[floating] chains = chains_of(unary, fields)
         Threads threads = threads_of(n_threads)
+        Transitions transitions
+        RunFactors factors
+        bint has_factors = runs is not None
         int64_t failed, n_duration_types = len(fields[4])
+    if has_factors:
+        transitions, factors = transitions_of(runs.pairs), run_factors_of(runs)
     with nogil:
         failed = SegmentMarginals[floating](
             chains,
+            &transitions if has_factors else NULL,
+            &factors if has_factors else NULL,
             &posterior[0, 0],
             &ends[0, 0, 0] if ends.shape[0] else NULL,
             &spans[0, 0, 0] if spans.shape[1] else NULL,

@@ -62,6 +62,30 @@ def test_results_equal_enumeration(shape, scale, dtype, layout):
     assert score_of(model, best.labels) == pytest.approx(scores.max(), rel=1e-12, abs=1e-10)
 
 
+@pytest.mark.parametrize("has_ends", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [0.5, 5, 50, 1000])
+@pytest.mark.parametrize("least", [1, 3])
+def test_probabilities_equal_logarithms(least, scale, dtype, has_ends):
+    for sizes in ((4, 1, 2), (300, 40, 1, 90)):
+        model = random_segments(sizes, 3, 5, scale=scale, dtype=dtype, seed=4, min_duration=least, scores_runs=has_ends)
+        tables = model.tables.copy()
+        tables[..., 0, 2] = -np.inf if least == 3 else 0
+        model = replace(model, pairwise=replace(model.pairwise, tables=tables), spans=None)
+        found = SegmentInference().marginals(model)
+        if len(sizes) == 3:
+            log_z, expected = enumerated(model)[2:]
+        else:
+            # Scores of single runs, here zeros, are added in logarithms.
+            spans = np.zeros((model.n_nodes, 4, 3), dtype)
+            general = SegmentInference().marginals(replace(model, spans=spans))
+            log_z, expected = general.log_z, general.statistics._replace(spans=found.statistics.spans)
+        assert found.log_z == pytest.approx(log_z, rel=1e-11)
+        tol = (1e-8 if dtype == np.float64 else 1e-5) * len(model.chain_ptr)
+        for ours, theirs in zip(found.statistics, expected, strict=True):
+            assert_allclose(ours, theirs, atol=tol)
+
+
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("scale", [1, 1000])
 def test_forbidden_scores(scale, seed):
