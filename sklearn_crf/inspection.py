@@ -139,6 +139,8 @@ def _get_field_and_names(estimator, feature_names):
 
 
 def _iterate_node_weights(field, names) -> Iterator[NodeWeight]:
+    marked = getattr(field, "indicator_features_", None)
+    names = [*names, *(f"{names[i]} missing" for i in ([] if marked is None else marked))]
     intercept = np.atleast_2d(field.intercept_)
     n_columns = intercept.shape[1]
     classes = field.classes_.tolist()

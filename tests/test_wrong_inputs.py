@@ -98,7 +98,14 @@ WRONG = {
         lambda: fit([CHAINS[0], Example(ROWS, [])], TAGS),
         "must have the same type",
     ),
-    "NaN in features": (lambda: fit([CHAINS[0], np.full((2, 3), np.nan)], TAGS), r"X\[1\] contains NaN"),
+    "NaN after a fit without": (
+        lambda: fit(CHAINS, TAGS).predict([np.full((2, 3), np.nan)]),
+        r"X\[0\] contains NaN: fill in missing values",
+    ),
+    "features without a value": (
+        lambda: fit([np.full((2, 3), np.nan)] * 2, TAGS),
+        "Feature 0 of X has no known value",
+    ),
     "infinity in features": (lambda: fit([CHAINS[0], np.full((2, 3), np.inf)], TAGS), r"X\[1\] contains infinity"),
     "complex features": (lambda: fit([x * 1j for x in CHAINS], TAGS), "Complex data not supported"),
     "strings in an array": (lambda: fit([np.array([["a"], ["b"]])], [["D", "N"]]), "must hold numbers"),

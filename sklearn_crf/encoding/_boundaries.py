@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf.encoding._compact_lists import ChainList
-from sklearn_crf.encoding._edge_features import leave_out_boundaries
+from sklearn_crf.encoding._edge_features import leave_out_added
 from sklearn_crf.encoding._examples import replace_fields
 
 
@@ -42,7 +42,7 @@ def append_boundaries(encoded):
         encoded,
         n_features=encoded.n_features + 2,
         has_boundaries=True,
-        edge_feature_function=leave_out_boundaries(encoded.edge_feature_function),
+        edge_feature_function=leave_out_added(encoded.edge_feature_function, 2),
         **parts,
     )
 

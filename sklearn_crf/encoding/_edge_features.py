@@ -84,17 +84,25 @@ def edge_feature_function(edge_features):
 
 @dataclass(frozen=True)
 class _OfInputs:
-    """Function that computes edge features from all node features except the two that mark ends of sequences."""
+    """Function that computes edge features from all node features except the last ones, which are not in X."""
 
     function: Callable
+    n_added: int
 
     def __call__(self, x_tail, x_head):
-        return self.function(x_tail[:, :-2], x_head[:, :-2])
+        return self.function(x_tail[:, : -self.n_added], x_head[:, : -self.n_added])
 
 
-def leave_out_boundaries(function):
-    """Wrap a function that computes edge features, so that it does not get the two features that mark ends."""
-    return function if function is constant else _OfInputs(function)
+def leave_out_added(function: Callable, n_added: int) -> Callable:
+    """Wrap a function that computes edge features, so that it does not get the last features, which are not in X."""
+    return function if function is constant or not n_added else _OfInputs(function, n_added)
+
+
+def get_function_of_inputs(function: Callable) -> Callable:
+    """Return the function of the features of X that :func:`leave_out_added` wrapped."""
+    while isinstance(function, _OfInputs):
+        function = function.function
+    return function
 
 
 def scale_edge_features(features, edge_type, scale):

@@ -16,7 +16,8 @@ from sklearn_crf.encoding._edge_features import (
     compute_one_edge,
     difference,
     edge_feature_function,
-    leave_out_boundaries,
+    get_function_of_inputs,
+    leave_out_added,
 )
 from sklearn_crf.encoding._examples import make_trusted_example
 from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows
@@ -47,6 +48,14 @@ class Encoded:
     shapes: Any = None
     feature_names: np.ndarray | None = None
     has_boundaries: bool = False  # whether the last two features mark the first and last nodes of sequences
+    n_indicators: int = 0  # number of features before these that mark missing values
+    filling: Any = None  # Filling of missing values, or None
+    has_nan: bool = False  # whether features are missing and not yet filled
+
+    @property
+    def n_added(self) -> int:
+        """Number of features at the end that are not features of X."""
+        return 2 * self.has_boundaries + self.n_indicators
 
     @cached_property
     def representatives(self):
@@ -116,7 +125,7 @@ class Encoded:
     @property
     def has_differences(self):
         """Whether all edge features are computed by :func:`difference`."""
-        return self.edge_feature_function in (difference, leave_out_boundaries(difference)) and not self.has_own_edges
+        return get_function_of_inputs(self.edge_feature_function) is difference and not self.has_own_edges
 
     @cached_property
     def has_sparse_edges(self):
@@ -158,7 +167,7 @@ class Encoded:
     def replace_edge_features(self, name):
         """Return a copy that computes edge features by another function, given by name."""
         function = edge_feature_function(name)
-        return replace(self, edge_feature_function=leave_out_boundaries(function) if self.has_boundaries else function)
+        return replace(self, edge_feature_function=leave_out_added(function, self.n_added))
 
 
 class _EncodedRowFields(Encoded):
@@ -181,9 +190,9 @@ class _EncodedRowFields(Encoded):
 
 
 def n_inputs(encoded):
-    """Return the number of features of X, without the features that mark first and last nodes."""
+    """Return the number of features of X, without features that mark missing values, and first and last nodes."""
     # encoded: Encoded or Outline
-    return encoded.n_features - 2 * encoded.has_boundaries
+    return encoded.n_features - encoded.n_added
 
 
 def record_input(encoded, estimator):
@@ -234,6 +243,8 @@ class Outline:
     n_edges: int
     feature_names: np.ndarray | None
     has_boundaries: bool
+    n_added: int
+    filling: Any
 
     @classmethod
     def of(cls, encoded: Encoded) -> "Outline":

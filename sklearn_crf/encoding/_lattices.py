@@ -37,6 +37,7 @@ def encode_X(
     reset=True,
     allow_factors=False,
     allow_empty=False,
+    allow_nan=False,
 ):
     """Encode X by the lattice rule: the last axis of an example contains features, all other axes form its lattice."""
     # connectivity: int or (n_offsets, lattice_ndim), default=1; edge_features: str or callable, default="difference"
@@ -51,19 +52,19 @@ def encode_X(
     layout, X = read_layout(X, lattice_ndim)
     function = edge_feature_function(edge_features)
     if layout == "nodes":
-        return _encode_nodes(X, function, dtype, estimator, reset)
+        return _encode_nodes(X, function, dtype, estimator, reset, allow_nan)
     if not reset and estimator is not None:
         _warn_of_names(names, estimator)
     if layout == "array":
-        encoded = _encode_array(X, connectivity, function, edge_types, dtype, allow_empty)
+        encoded = _encode_array(X, connectivity, function, edge_types, dtype, allow_empty, allow_nan)
     elif isinstance(X[0], Example):
         if not allow_factors:
             _require_no_factors(X, estimator)
-        encoded = _encode_examples(X, function, dtype, estimator.n_features_in_ if allow_empty else None)
+        encoded = _encode_examples(X, function, dtype, estimator.n_features_in_ if allow_empty else None, allow_nan)
     else:
         n_jobs = getattr(estimator, "n_jobs", 1)
         n_features = estimator.n_features_in_ if allow_empty else None
-        encoded = _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features)
+        encoded = _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features, allow_nan)
     if not reset and estimator is not None and encoded.n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {encoded.n_features} features, but {type(estimator).__name__} is expecting "
@@ -82,10 +83,13 @@ def _warn_of_names(names, estimator):
         warn_caller(f"X has feature names, but {name} was fitted without feature names")
 
 
-def _encode_nodes(X, function, dtype, estimator, reset):
+def _encode_nodes(X, function, dtype, estimator, reset, allow_nan):
     if sp.issparse(X):
         X = convert_to_csr(X, "X")
+        allow_nan = False
     options = {"accept_sparse": "csr", "dtype": list(dtype), "order": "C"}
+    if allow_nan:
+        options["ensure_all_finite"] = "allow-nan"
     feature_names = None
     require_numeric_table(X)
     if estimator is None:
@@ -106,17 +110,18 @@ def _encode_nodes(X, function, dtype, estimator, reset):
         n_edge_types=0,
         array=X,
         feature_names=feature_names,
+        has_nan=allow_nan and _require_finite(X, "X", allow_nan=True),
     )
 
 
-def _encode_array(X, connectivity, function, edge_types, dtype, allow_empty):
+def _encode_array(X, connectivity, function, edge_types, dtype, allow_empty, allow_nan):
     if 0 in (X.shape[:1] + X.shape[-1:] if allow_empty else X.shape):
         raise ValueError(
             f"Found array with 0 sample(s) (shape={X.shape}) while a minimum of 1 is required: no axis of X may be "
             "of length 0."
         )
     X = np.ascontiguousarray(as_reals(X, "X", X.dtype.type if X.dtype in dtype else dtype[0]))
-    _require_finite(X, "X", enumerate(X))
+    has_nan = _require_finite(X, "X", enumerate(X), allow_nan)
     graph = lattice(X.shape[1:-1], connectivity)
     assert graph.offsets is not None, "lattices have offsets"
     return Encoded(
@@ -129,10 +134,11 @@ def _encode_array(X, connectivity, function, edge_types, dtype, allow_empty):
         array=X,
         graph=graph,
         edge_type=edge_types,
+        has_nan=has_nan,
     )
 
 
-def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features):
+def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features, allow_nan):
     # n_features: number of features in fit if examples without nodes are allowed, otherwise None
     ndim = X[0].ndim - 1
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
@@ -141,7 +147,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
     kind = _find_common_dtype(filled, dtype)
     n_features = filled[0].shape[-1] if filled else n_features
     graphs: dict[tuple[int, ...], Graph] = {}
-    items, shapes = [], []
+    items, shapes, has_nan = [], [], False
     for i, x in enumerate(X if joinable is None else []):
         shape = tuple(x.shape[:-1])
         if filled is not X and 0 in shape:
@@ -152,7 +158,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
             graphs[shape] = lattice(shape, connectivity)
         features = as_reals(x, f"X[{i}]", kind)
         features = features if is_sparse_matrix(x) else features.reshape(-1, n_features)
-        _require_finite(features, f"X[{i}]")
+        has_nan |= _require_finite(features, f"X[{i}]", allow_nan=allow_nan)
         items.append(make_trusted_example(features, graphs[shape], edge_type=edge_types))
         shapes.append(shape)
     return Encoded(
@@ -164,6 +170,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
         n_edge_types=n_edge_types,
         items=items if joinable is None else joinable,
         shapes=shapes if joinable is None else list(zip(joinable.lengths.tolist(), strict=True)),
+        has_nan=has_nan,
     )
 
 
@@ -174,7 +181,7 @@ def _drop_empty_examples(X, n_features):
     return [x for x in X if 0 not in x.shape[:-1]]
 
 
-def _encode_examples(X, function, dtype, n_features):
+def _encode_examples(X, function, dtype, n_features, allow_nan):
     filled = _drop_empty_examples(X, n_features)
     kind = _find_common_dtype([x.node_features for x in filled], dtype)
     n_features = filled[0].shape[-1] if filled else n_features
@@ -186,8 +193,9 @@ def _encode_examples(X, function, dtype, n_features):
         if x.n_nodes or filled is X:
             _require_features(x, i, n_features)
         items.append(_convert_precision(x, kind))
-    _require_finite_examples(X)
+    has_nan = _require_finite_examples(X, allow_nan)
     encoded = Encoded(
+        has_nan=has_nan,
         layout="list",
         n_examples=len(items),
         n_features=n_features,
@@ -255,20 +263,22 @@ def _find_common_dtype(arrays, dtype):
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def _require_finite_examples(X):
-    """Raise ValueError if node or edge features are not finite.
+def _require_finite_examples(X, allow_nan):
+    """Raise ValueError if node or edge features are not finite; return whether allowed NaN was found.
 
     Short examples are checked together, which is faster.
     """
+    has_nan = False
     for start in range(0, len(X), _tuning.EXAMPLES_TOGETHER):
         lot = X[start : start + _tuning.EXAMPLES_TOGETHER]
         arrays = {id(part): part for x in lot for part in (x.node_features, x.edge_features) if part is not None}
         if _are_short_and_finite(arrays.values()):
             continue
         for i, x in enumerate(lot, start):
-            _require_finite(x.node_features, f"X[{i}].node_features")
+            has_nan |= _require_finite(x.node_features, f"X[{i}].node_features", allow_nan=allow_nan)
             if x.edge_features is not None:
                 _require_finite(x.edge_features, f"X[{i}].edge_features")
+    return has_nan
 
 
 def _are_short_and_finite(arrays):
@@ -283,26 +293,28 @@ def _are_short_and_finite(arrays):
         return bool(np.isfinite(flat.dot(flat)))
 
 
-def _require_finite(x, name, parts=None):
-    """Raise ValueError if x is not finite.
+def _require_finite(x, name, parts=None, allow_nan=False):
+    """Raise ValueError if x is not finite; return whether allowed NaN was found.
 
     The message names the first of ``parts``, a list of pairs (index, part), that is not finite.
     """
     if isinstance(x, OperatorFeatures):
         x.check(name)
-        return
+        return False
     values = x.data if is_sparse_matrix(x) else x
     if values.flags.c_contiguous:
         # For thousands of short sequences, this product is faster than a sum, which checks floating-point flags.
         flat = values.reshape(-1)
         with np.errstate(over="ignore"):
             if np.isfinite(flat.dot(flat)):
-                return
+                return False
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(values.sum(dtype=np.float64)) or np.all(np.isfinite(values)):
-            return
+            return False
+    if allow_nan and values is x and not np.isinf(values).any():
+        return True
     for i, part in parts or ():
-        _require_finite(part, f"{name}[{i}]")
+        _require_finite(part, f"{name}[{i}]", allow_nan=allow_nan)
     if np.isnan(values).any():
         raise ValueError(
             f"{name} contains NaN: fill in missing values, for example with "

@@ -237,6 +237,10 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     segment_coef_ : ndarray of shape (n_classes, n_run_features) or None
         Weights of the features of runs of each label, with ``features`` of
         :class:`~sklearn_crf.potentials.Segments`.
+    fill_values_ : ndarray of shape (n_features_in_,) or None
+        Means of the features of training nodes, which replace NaN; None if no feature was missing.
+    indicator_features_ : ndarray of int or None
+        Features with NaN in training. The last columns of ``coef_`` are weights of features that mark their gaps.
     n_edge_types_ : int
         Number of edge types that have weights. Only for sparse edge features.
     factor_coef_ : dict of str to ndarray of shape (n_factor_features, n_listed + 1)
@@ -314,7 +318,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = True
         tags.input_tags.three_d_array = True
         return hide_type_in_halving(tags)
 

@@ -209,7 +209,14 @@ class FittedField(FieldParameters):
 
     def reader(self) -> Reader:
         """Return a reader of X that uses the edge features that "auto" chose in ``fit``."""
-        return replace(super().reader(), of_fit="constant" if self.given.edge_coef_.shape[1] == 1 else "difference")
+        of_fit = "constant" if self.given.edge_coef_.shape[1] == 1 else "difference"
+        return replace(super().reader(), of_fit=of_fit, filling=self.filling)
+
+    @property
+    def filling(self) -> encoding.Filling | None:
+        """Values that replace missing features, or None if no feature was missing in ``fit``."""
+        values = getattr(self.given, "fill_values_", None)
+        return None if values is None else encoding.Filling(values, self.given.indicator_features_)
 
     def potentials(self, encoded: Any = None) -> Any:
         """Build the potentials for the fitted weights and the features of an encoded X."""
@@ -262,7 +269,7 @@ class FittedField(FieldParameters):
             known = self.encode_y(labels, encoded, name, allow_unknown=allow_unknown)
         prepare = potentials.prepare_once if potentials.by_columns else encoding.tie_constant_edges
         if self.layout.segments is not None:
-            prepare = self.layout.segments.feature_kinds.added_to(prepare, encoded.has_boundaries)
+            prepare = self.layout.segments.feature_kinds.added_to(prepare, encoded.n_added)
         options |= self._choose_joined_packing(encoded, joined_by)
         batches = encoding.make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, self.weights(potentials)

@@ -77,6 +77,7 @@ def train(parameters, data, plan, held_out, callbacks):
 
 def build_fitted_attributes(data, plan, coef):
     """Build the fitted attributes that prediction needs."""
+    filling = data.encoded.filling
     in_the_loss = plan.learning.class_costs or data.encoded.lattice_ndim == 0 or plan.learning.weighs_nodes
     return {
         "classes_": data.labels.classes_,
@@ -85,6 +86,8 @@ def build_fitted_attributes(data, plan, coef):
         "learning_": plan.learning.name,
         "inference_": plan.inference_name,
         "decision_weight_": None if in_the_loss else data.class_weight,
+        "fill_values_": None if filling is None else filling.values,
+        "indicator_features_": None if filling is None else filling.marked,
     }
 
 

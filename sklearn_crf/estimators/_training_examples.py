@@ -52,9 +52,12 @@ class Reader:
     class_weight: Any  # the parameter ``class_weight`` of the estimator, or a dict from classes to weights
     has_boundaries: bool  # whether two features mark the first and last nodes of sequences
     of_fit: str | None = None  # edge features that "auto" stood for in fit; None in fit itself
+    filling: Any = None  # Filling of missing features in fit, or None
 
-    def encode(self, X, *, reset):
+    def encode(self, X, *, reset, fills=False, sample_weight=None):
         """Encode X; if edge features are "auto", they are replaced later, when the classes are known."""
+        # fills: whether missing features are filled even if the filling is not known from a fit
+        # sample_weight: weights of the examples in the means that fill missing features
         field = self.estimator
         encoded = encoding.encode_X(
             X,
@@ -67,7 +70,13 @@ class Reader:
             # In training, allow factors here: a later error says which learning methods support factors.
             allow_factors=reset or self.takes_factors,
             allow_empty=not reset,
+            allow_nan=fills or self.filling is not None,
         )
+        filling = self.filling
+        if filling is None and encoded.has_nan:
+            filling = encoding.Filling.of(encoded, encoding.validate_sample_weight(sample_weight, encoded.n_examples))
+        if filling is not None:
+            encoded = filling.fill(encoded)
         return encoding.append_boundaries(encoded) if self.has_boundaries else encoded
 
     @property
@@ -108,7 +117,7 @@ class TrainingExamples:
     are_sharded = False
 
     def __init__(self, reader, X, y, sample_weight, node_weight, classes, reset=True):
-        encoded = reader.encode(X, reset=reset)
+        encoded = reader.encode(X, reset=reset, fills=reset, sample_weight=sample_weight)
         labels = encoding.encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
         self.encoded = reader.replace_edge_features(encoded, labels.classes_)
         self._weight = encoding.validate_sample_weight(sample_weight, encoded.n_examples)
@@ -149,7 +158,7 @@ class TrainingExamples:
                 raise ValueError("class_weight times sample_weight and node_weight is 0 for every labelled node.")
         prepare = preparation(self.encoded if whole is None else whole)
         if plan.layout.segments is not None:
-            prepare = plan.layout.segments.feature_kinds.added_to(prepare, self.encoded.has_boundaries)
+            prepare = plan.layout.segments.feature_kinds.added_to(prepare, self.encoded.n_added)
         packing = self._packing(plan) if packing is None else packing
         if weight is not None and np.ptp(weight):
             # Examples of different weights need separate tables. With sparse edge features, each edge has a separate

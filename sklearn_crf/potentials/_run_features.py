@@ -55,14 +55,14 @@ class RunFeatureKinds(NamedTuple):
         zeros: Any = np.zeros((1, n_features))
         return self.n_built_in * n_features + self._measure(sp.csr_matrix(zeros) if encoded.is_sparse else zeros)[1]
 
-    def added_to(self, prepare: Callable, has_boundaries: bool) -> Callable[[Example], Example]:
+    def added_to(self, prepare: Callable, n_added: int) -> Callable[[Example], Example]:
         """Return a function that prepares an example and adds the features of its runs."""
         if not self.names and not self.functions:
             return prepare
-        return partial(self._prepare, prepare, has_boundaries)
+        return partial(self._prepare, prepare, n_added)
 
-    def _prepare(self, prepare: Callable, has_boundaries: bool, example: Example) -> Example:
-        measured = self.measure(example, example.shape[1] - 2 * has_boundaries)
+    def _prepare(self, prepare: Callable, n_added: int, example: Example) -> Example:
+        measured = self.measure(example, example.shape[1] - n_added)
         return replace_fields(prepare(example), run_features=measured)
 
     def measure(self, example: Example, n_features: int) -> RunFeatures:

@@ -82,7 +82,7 @@ class WeightLayout(NamedTuple):
             return coef
         if not sp.issparse(coef):
             return np.concatenate([coef, np.moveaxis(field.boundary_coef_, 0, -1)], axis=-1)
-        n_features = field.n_features_in_
+        n_features = count_inputs(field)
         apart = field.boundary_coef_.reshape(2, -1, coef.shape[0]).swapaxes(0, 1).reshape(-1, coef.shape[0]).T
         starts = range(0, coef.shape[1], n_features)
         parts = [(coef[:, s : s + n_features], apart[:, 2 * t : 2 * t + 2]) for t, s in enumerate(starts)]
@@ -110,7 +110,7 @@ class WeightLayout(NamedTuple):
         return FactorPotentials(pairwise, list(_build_fitted_types(field).values()))
 
     def _build_fitted_pairwise(self, field, encoded):
-        n_classes, n_features = len(field.classes_), field.n_features_in_ + 2 * self.has_boundaries
+        n_classes, n_features = len(field.classes_), count_inputs(field) + 2 * self.has_boundaries
         coef = self._get_node_coef(field)
         n_node_types = field.intercept_.shape[0] if field.intercept_.ndim == 2 else 1
         sparse_edges = sp.issparse(field.edge_coef_)
@@ -171,7 +171,7 @@ def check_fitted_weights(field: Any) -> None:
     """Raise ValueError unless the fitted attributes of a field are weights of consistent shapes."""
     if not hasattr(field, "coef_"):
         return
-    classes, n_features, intercept = field.classes_, field.n_features_in_, field.intercept_
+    classes, n_features, intercept = field.classes_, count_inputs(field), field.intercept_
     require_classes(classes)
     columns = {len(classes), 1} if len(classes) == 2 else {len(classes)}
     require_numbers("intercept_", intercept, *((n,) for n in columns), *((None, n) for n in columns))
@@ -184,10 +184,18 @@ def check_fitted_weights(field: Any) -> None:
         "boundary_coef_": (2, *intercept.shape),
         "decision_weight_": (len(classes),),
         "duration_coef_": (len(classes), None),
+        "fill_values_": (field.n_features_in_,),
+        "indicator_features_": (None,),
     }
     require_optional_numbers(field, optional)
     for name, kind in _build_fitted_types(field).items():
         require_numbers(f"factor_coef_[{name!r}]", _get_factor_coef(field)[name], (kind.n_features, kind.n_listed + 1))
+
+
+def count_inputs(field: Any) -> int:
+    """Return the number of features of a fitted field, with the features that mark missing values."""
+    marked = getattr(field, "indicator_features_", None)
+    return field.n_features_in_ + (0 if marked is None else len(marked))
 
 
 _FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")

@@ -362,7 +362,7 @@ def test_gradient_with_run_features(features, is_partial, scale):
         y[0][1:3] = -1
     labels = encode_y(y, encoded, missing_label=-1, classes=range(3)).labels
     segments = Segments(4, features=features)
-    prepare = segments.feature_kinds.added_to(tie_constant_edges, has_boundaries=False)
+    prepare = segments.feature_kinds.added_to(tie_constant_edges, n_added=0)
     batches = make_batches(encoded, labels, np.array([1.0, 2.0, 0.5]), prepare=prepare)
     linear = LinearPotentials(2, 3, make_pairwise_form("full", 3))
     potentials = SegmentPotentials(linear, segments, segments.feature_kinds.count(encoded))

@@ -1,0 +1,136 @@
+"""Missing node features: filled with means, marked by indicators, as by an imputer before the field."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier, Shards
+from sklearn_crf.inspection import top_features
+from sklearn_crf.pipeline import make_pipeline
+from sklearn_crf.potentials import PairwiseTables, Segments
+from sklearn_crf.preprocessing import NodeTransformer
+
+FIELDS = [TRWCRF(), DRFClassifier(), M3NClassifier(random_state=0), ContrastiveCRF(random_state=0)]
+LAYOUTS = {"rows": (40,), "chains": (12, 7), "images": (6, 5, 4)}
+
+
+def gappy(shape, seed=0, dtype=np.float64):
+    """Return features, of which the first two have gaps, and labels that depend on all of them."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(*shape, 3)) + 5
+    y = (X.sum(axis=-1) + 0.5 * rng.normal(size=shape) > 15).astype(int)
+    X[..., :2][rng.random((*shape, 2)) < 0.25] = np.nan
+    return X.astype(dtype), y
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: type(field).__name__)
+def test_fields_fill_as_an_imputer_does(field, layout, dtype):
+    X, y = gappy(LAYOUTS[layout], dtype=dtype)
+    new, _ = gappy(LAYOUTS[layout], 1, dtype)
+    options = {"edge_features": "constant", "tol": 1e-6}
+    found = type(field)(**field.get_params() | options).fit(X, y)
+    wanted = make_pipeline(
+        NodeTransformer(SimpleImputer(add_indicator=True)), type(field)(**field.get_params() | options)
+    ).fit(X, y)
+    assert (found.n_features_in_, found.indicator_features_.tolist()) == (3, [0, 1])
+    assert_allclose(found.fill_values_, np.nanmean(X.reshape(-1, 3), axis=0), rtol=1e-5)
+    # The random labelings of ContrastiveCRF on graphs with cycles depend on the last digit of the features.
+    is_random = layout == "images" and isinstance(field, ContrastiveCRF)
+    if not is_random:
+        assert_allclose(found.coef_, wanted[-1].coef_, atol=2e-3 if dtype == np.float32 else 1e-6)
+    assert np.mean(found.predict(new) == wanted.predict(new)) > (0.8 if is_random else 0.97)
+    assert np.mean(found.predict(list(new)) == found.predict(new)) == 1 if layout == "rows" else True
+    assert_array_equal(pickle.loads(pickle.dumps(found)).predict(new), found.predict(new))
+
+
+def test_examples_lists_and_arrays_are_filled_alike():
+    X, y = gappy((12, 7))
+    chain = [[i, i + 1] for i in range(6)]
+    of_array, of_list = TRWCRF(tol=1e-7).fit(X, y), TRWCRF(tol=1e-7).fit(list(X), list(y))
+    of_examples = TRWCRF(tol=1e-7, pairwise="full").fit([Example(x, chain) for x in X], list(y))
+    assert_allclose(of_list.coef_, of_array.coef_, atol=1e-6)
+    assert_allclose(of_examples.coef_, of_array.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [TRWCRF, DRFClassifier])
+def test_weights_are_copies(kind):
+    X, y = gappy((8, 6))
+    weighted = kind(tol=1e-8).fit(X, y, sample_weight=[2, 2, 2, 2, 1, 1, 1, 1])
+    copied = kind(tol=1e-8).fit(np.concatenate((X[:4], X)), np.concatenate((y[:4], y)))
+    assert_allclose(weighted.fill_values_, copied.fill_values_)
+    assert_allclose(weighted.coef_, copied.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "tables", [PairwiseTables(boundary_weights=True), PairwiseTables(segments=Segments(max_duration=3))]
+)
+def test_other_added_features_stay_apart(tables):
+    X, y = gappy((12, 7))
+    field = TRWCRF(pairwise=tables).fit(X, y)
+    assert field.coef_.shape == (1, 5)
+    assert field.score(X, y) > 0.7
+    if tables.boundary_weights:
+        assert field.boundary_coef_.shape == (2, 1)
+
+
+def test_differences_on_edges_are_of_filled_features_only():
+    X, y = gappy((6, 5, 4))
+    field = TRWCRF(edge_features="difference", pairwise="potts").fit(X, y)
+    assert field.edge_coef_.shape == (1, 4, 1)
+    filled = np.where(np.isnan(X), field.fill_values_, X)
+    marked = np.concatenate([filled, np.isnan(X[..., :2])], axis=-1)
+    by_hand = TRWCRF(edge_features=lambda a, b: np.c_[np.ones(len(a)), np.abs(a - b)[:, :3]], pairwise="potts")
+    assert np.mean(by_hand.fit(marked, y).predict(marked) == field.predict(X)) > 0.95
+
+
+def test_weights_of_indicators_have_names():
+    field = TRWCRF().fit(*gappy((12, 7)))
+    names = {weight.feature for weight in top_features(field, None)}
+    assert names == {"x0", "x1", "x2", "x0 missing", "x1 missing", "intercept"}
+
+
+def test_partial_fit_and_warm_starts_keep_the_filling():
+    X, y = gappy((12, 7))
+    field = TRWCRF(random_state=0).partial_fit(X[:6], y[:6], classes=[0, 1])
+    values = field.fill_values_
+    assert_array_equal(field.partial_fit(X[6:], y[6:]).fill_values_, values)
+    warm = TRWCRF(warm_start=True).fit(X, y)
+    assert warm.fit(X, y).n_iter_ <= 3
+
+
+def test_searches_work_with_gaps():
+    X, y = gappy((12, 7))
+    search = GridSearchCV(TRWCRF(), {"C": [0.1, 1.0]}, cv=3, n_jobs=2).fit(X, y)
+    assert search.best_score_ > 0.7
+
+
+def test_what_was_complete_in_fit_must_stay_complete():
+    X, y = gappy((12, 7))
+    field = TRWCRF().fit(X, y)
+    lacking = X.copy()
+    lacking[3, 2, 2] = np.nan
+    with pytest.raises(ValueError, match="X contains NaN in feature 2, which was complete in fit"):
+        field.predict(lacking)
+    with pytest.raises(ValueError, match=r"X\[3\] contains NaN in feature 2"):
+        field.predict(list(lacking))
+    complete = TRWCRF().fit(np.nan_to_num(X), y)
+    assert complete.fill_values_ is None
+    with pytest.raises(ValueError, match="contains NaN: fill in missing values"):
+        complete.predict(X)
+
+
+def test_sparse_features_and_shards_refuse_gaps():
+    X, y = gappy((12, 7))
+    with pytest.raises(ValueError, match=r"X\[0\] contains NaN"):
+        TRWCRF().fit([sp.csr_matrix(x) for x in X], list(y))
+    with pytest.raises(ValueError, match="contains NaN"):
+        TRWCRF().fit(Shards(range(0, 12, 4), lambda i: (X[i : i + 4], y[i : i + 4])))
+    with pytest.raises(ValueError, match="infinity"):
+        TRWCRF().fit(np.where(np.isnan(X), np.inf, X), y)
