@@ -10,7 +10,7 @@ from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import open_progress_reporter, warn_caller
-from sklearn_crf._threads import count_threads, make_ordered_map, map_tasks
+from sklearn_crf._threads import count_threads, map_tasks
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, CountingNumbers, Inference, convergence_left_to_caller
 from sklearn_crf.learning._few_labels import keep_labelled_components
@@ -373,7 +373,7 @@ def _train_smoothed(risk, start, setting, run, show):
 
 
 def _train_by_planes(risk, start, setting, run, show):
-    oracle = _build_oracle(risk, setting, run, make_ordered_map(count_threads(run.n_jobs)))
+    oracle = _build_oracle(risk, setting, run)
     record = MarginRecord(risk.path if setting.problem == "dual" else oracle.path)
 
     def callback(point):
@@ -423,7 +423,7 @@ def _train_joint_planes(risk, start, setting, run, show):
 _TRAIN = {"smoothed": _train_smoothed, "joint": _train_smoothed, "joint_planes": _train_joint_planes}
 
 
-def _build_oracle(risk, setting, run, map_in_threads):
+def _build_oracle(risk, setting, run):
     """Return the oracle that computes the planes of the losses."""
     if setting.problem == "dual":
         # The relaxed quadratic program is the dual problem of the relaxed hinge loss.
@@ -432,7 +432,7 @@ def _build_oracle(risk, setting, run, map_in_threads):
     if isinstance(risk, ShardedRisk):
         return ShardPlanes(risk, run.C, setting.scale)
     asks = {"by_blocks": setting.solver.by_blocks, "by_dual": setting.solver.by_dual}
-    return plane_oracle(risk, run.C, setting.scale, map_in_threads, **asks)
+    return plane_oracle(risk, run.C, setting.scale, count_threads(run.n_jobs), **asks)
 
 
 # Maximum unproven gap, as a fraction of the objective, for which there is no warning.

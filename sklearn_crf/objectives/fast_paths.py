@@ -254,13 +254,13 @@ class FastRisk(EmpiricalRisk):
         return super()._evaluate(coef, members)
 
 
-def plane_oracle(risk, C, scale, map_in_threads=map, *, by_blocks=True, by_dual=False):
+def plane_oracle(risk, C, scale, n_threads=1, *, by_blocks=True, by_dual=False):
     """Return an oracle for the cutting planes of a risk, from the first fast path that applies.
 
     Parameters
     ----------
     risk : EmpiricalRisk
-    C, scale, map_in_threads
+    C, scale, n_threads
         Parameters of :class:`PlaneOracle`.
     by_blocks : bool, default=True
         Whether the solver updates weights after each block. Otherwise it asks for all cutting planes at once.
@@ -273,10 +273,10 @@ def plane_oracle(risk, C, scale, map_in_threads=map, *, by_blocks=True, by_dual=
     """
     kinds = FORESTS + FOREST_DUALS if by_dual else FORESTS
     for kind in applying(kinds, risk.objective, risk.potentials, risk.batches):
-        return kind(risk, C, scale, map_in_threads)
+        return kind(risk, C, scale, n_threads)
     risk, blocks = split_risk_into_blocks(risk)
     if not by_blocks:
         # Weights do not change between blocks, so threads share all examples as one block.
         blocks = [[i for block in blocks for i in block]]
     kind = next(iter(applying(PLANES, risk.objective, risk.potentials, risk.batches)), PlaneOracle)
-    return kind(risk, C, scale, blocks, map_in_threads)
+    return kind(risk, C, scale, blocks, n_threads)

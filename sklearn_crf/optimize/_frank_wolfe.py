@@ -1,6 +1,7 @@
 """Block-coordinate Frank-Wolfe for a quadratic penalty plus a sum of maxima."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,28 +33,29 @@ class BlockDual(_iterates.DualPoint):
         self._oracle = oracle
         self._n_steps = 0
         self.mean = np.zeros(n)  # average of x over all steps, with weight k for step k
-        self._slopes = [np.zeros((size, n)) for size in sizes]
-        self._offsets = [np.zeros(size) for size in sizes]
+        first = np.cumsum([0, *sizes])
+        self._blocks = [slice(*bounds) for bounds in pairwise(first)]  # terms of each block
+        self._slopes, self._offsets = np.zeros((first[-1], n)), np.zeros(first[-1])
 
     def pass_over(self, rng):
         """Make one step for every block, in random order, and return the sum of the slacks of all blocks."""
         total = 0.0
-        for block in rng.permutation(len(self._slopes)):
-            total += self.step(block, *self._oracle(block, self.x))
+        for block in rng.permutation(len(self._blocks)):
+            total += self.step(self._blocks[block], *self._oracle(block, self.x))
             self._n_steps += 1
             self.mean += 2.0 / (self._n_steps + 1.0) * (self.x - self.mean)
         return total
 
-    def step(self, block, slopes, offsets):
-        """Move the combined planes of a block towards new planes, and return the block's previous duality gap."""
-        # slopes: (m, n), offsets: (m,), the slopes and offsets of the highest planes at x
-        rows = slopes - self._slopes[block]
-        lift = offsets - self._offsets[block]
+    def step(self, terms, slopes, offsets):
+        """Move the combined planes of some terms towards new planes, and return the terms' previous duality gap."""
+        # terms: slice or (m,) of int; slopes: (m, n), offsets: (m,), the slopes and offsets of the highest planes at x
+        rows = slopes - self._slopes[terms]
+        lift = offsets - self._offsets[terms]
         slack = lift + rows @ self.x
         # Bounds on entries only flatten the dual. A step that raises the dual without bounds raises it with bounds.
         share = _maximise_in_box(rows @ rows.T, slack)
-        self._slopes[block] += share[:, None] * rows
-        self._offsets[block] += share * lift
+        self._slopes[terms] += share[:, None] * rows
+        self._offsets[terms] += share * lift
         self.offset += float(share @ lift)
         self._place(self._free - share @ rows)
         return float(np.maximum(slack, 0.0).sum())
@@ -62,12 +64,14 @@ class BlockDual(_iterates.DualPoint):
 def _maximise_in_box(gram, gradient):
     """Maximise the quadratic function gradient' share - share' gram share / 2 over shares in [0, 1].
 
-    The algorithm is coordinate ascent from zero.
+    The algorithm is coordinate ascent from the best common share.
     """
-    gradient, share = gradient.copy(), np.zeros(len(gradient))
-    curvature = np.maximum(gram.diagonal(), np.finfo(np.float64).tiny)
-    for _ in range(_SWEEPS):
-        for i in range(len(share)):
+    n = len(gradient)
+    curvature = np.maximum(gram.diagonal(), _TINY)
+    common = 0.0 if n == 1 else min(max(gradient.sum(), 0.0) / max(gram.sum(), _TINY), 1.0)
+    gradient, share = gradient - common * gram.sum(axis=1), np.full(n, common)
+    for _ in range(1 if n == 1 else _SWEEPS):
+        for i in range(n):
             moved = min(max(share[i] + gradient[i] / curvature[i], 0.0), 1.0) - share[i]
             if moved:
                 share[i] += moved
@@ -75,8 +79,10 @@ def _maximise_in_box(gram, gradient):
     return share
 
 
+_TINY = float(np.finfo(np.float64).tiny)
+
 # Few sweeps suffice: the planes of a step are soon out of date, so that an exact solution would be useless.
-_SWEEPS = 3
+_SWEEPS = 10
 
 
 def frank_wolfe(

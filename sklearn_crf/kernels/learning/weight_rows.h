@@ -51,9 +51,14 @@ static inline double product(const double *a, const double *b, ptrdiff_t n)
     return AT_LEVEL(product(a, b, n));
 }
 
-static inline void move(double size, const double *along, double recent, double *x, double *mean, ptrdiff_t n)
+static inline void products(const double *const *a, const double *const *b, ptrdiff_t n, double *out)
 {
-    AT_LEVEL(move(size, along, recent, x, mean, n));
+    AT_LEVEL(products(a, b, n, out));
+}
+
+static inline void move_weights(double *x, double *lag, const double *along, ptrdiff_t n, double size, double factor)
+{
+    AT_LEVEL(move_weights(x, lag, along, n, size, factor));
 }
 
 static inline void add_to_rows(double *rows, const int32_t *index, ptrdiff_t n, ptrdiff_t width, const double *added)
@@ -68,15 +73,9 @@ static inline void add_to_slots(double *values, const int32_t *slot, const doubl
 }
 
 static inline void weigh_rows(const double *x, const int32_t *rows, const double *values, ptrdiff_t n, ptrdiff_t width,
-                              double *by_column, double *squares)
+                              double *by_column)
 {
-    AT_LEVEL(weigh_rows(x, rows, values, n, width, by_column, squares));
-}
-
-static inline void move_rows(double *x, double *lag, const int32_t *rows, const double *values, ptrdiff_t n,
-                             ptrdiff_t width, double size, double factor)
-{
-    AT_LEVEL(move_rows(x, lag, rows, values, n, width, size, factor));
+    AT_LEVEL(weigh_rows(x, rows, values, n, width, by_column));
 }
 
 #endif

@@ -58,6 +58,28 @@ TARGET static void ROWS(sum_weighted_rows)(const double *rows, const int32_t *in
 #undef BLOCK
 }
 
+/* out (4, 2) = products of four rows a with two rows b; their sums stay in registers */
+TARGET static void ROWS(products)(const double *const *a, const double *const *b, ptrdiff_t n, double *out)
+{
+    ROWS(vector) sums[8] = {{0}};
+    ptrdiff_t k = 0;
+    for (; k + LANES <= n; k += LANES) {
+        const ROWS(vector) first = ROWS(load)(b[0] + k), second = ROWS(load)(b[1] + k);
+        for (int i = 0; i < 4; i++) {
+            const ROWS(vector) own = ROWS(load)(a[i] + k);
+            sums[2 * i] += own * first;
+            sums[2 * i + 1] += own * second;
+        }
+    }
+    for (int i = 0; i < 8; i++) {
+        out[i] = 0;
+        for (int lane = 0; lane < LANES; lane++)
+            out[i] += sums[i][lane];
+        for (ptrdiff_t left = k; left < n; left++)
+            out[i] += a[i / 2][left] * b[i % 2][left];
+    }
+}
+
 #undef INLINE
 #undef LANES
 
@@ -73,6 +95,15 @@ static void ROWS(sum_weighted_rows)(const double *rows, const int32_t *index, co
         const double factor = factors ? factors[q] : 1;
         for (ptrdiff_t k = 0; k < width; k++)
             out[k] += factor * row[k];
+    }
+}
+
+static void ROWS(products)(const double *const *a, const double *const *b, ptrdiff_t n, double *out)
+{
+    for (int i = 0; i < 8; i++) {
+        out[i] = 0;
+        for (ptrdiff_t k = 0; k < n; k++)
+            out[i] += a[i / 2][k] * b[i % 2][k];
     }
 }
 
@@ -93,13 +124,14 @@ TARGET static double ROWS(product)(const double *restrict a, const double *restr
     return total;
 }
 
-/* x += size * along, and the mean of x over all moves, in one pass, because both exceed the near caches. */
-TARGET static void ROWS(move)(double size, const double *restrict along, double recent, double *restrict x,
-                              double *restrict mean, ptrdiff_t n)
+/* x -= size * along; lag changes likewise, times a factor */
+TARGET static void ROWS(move_weights)(double *restrict x, double *restrict lag, const double *restrict along,
+                                      ptrdiff_t n, double size, double factor)
 {
     for (ptrdiff_t k = 0; k < n; k++) {
-        x[k] += size * along[k];
-        mean[k] += recent * (x[k] - mean[k]);
+        const double moved = size * along[k];
+        x[k] -= moved;
+        lag[k] -= factor * moved;
     }
 }
 
@@ -127,34 +159,16 @@ TARGET static void ROWS(add_to_slots)(double *restrict values, const int32_t *re
     }
 }
 
-/* by_column[k] = sum of x[rows[q]][k] * values[q][k], squares[k] = sum of values[q][k]^2 */
+/* by_column[k] = sum of x[rows[q]][k] * values[q][k] */
 TARGET static void ROWS(weigh_rows)(const double *restrict x, const int32_t *restrict rows,
-                                       const double *restrict values, ptrdiff_t n, ptrdiff_t width,
-                                       double *restrict by_column, double *restrict squares)
+                                    const double *restrict values, ptrdiff_t n, ptrdiff_t width,
+                                    double *restrict by_column)
 {
     for (ptrdiff_t k = 0; k < width; k++)
-        by_column[k] = squares[k] = 0;
+        by_column[k] = 0;
     for (ptrdiff_t q = 0; q < n; q++) {
         const double *restrict at = x + rows[q] * width, *restrict own = values + q * width;
-        for (ptrdiff_t k = 0; k < width; k++) {
+        for (ptrdiff_t k = 0; k < width; k++)
             by_column[k] += at[k] * own[k];
-            squares[k] += own[k] * own[k];
-        }
-    }
-}
-
-/* x[rows[q]] -= size * values[q]; lag changes likewise, times a factor */
-TARGET static void ROWS(move_rows)(double *restrict x, double *restrict lag, const int32_t *restrict rows,
-                                      const double *restrict values, ptrdiff_t n, ptrdiff_t width, double size,
-                                      double factor)
-{
-    for (ptrdiff_t q = 0; q < n; q++) {
-        double *restrict at = x + rows[q] * width, *restrict late = lag + rows[q] * width;
-        const double *restrict own = values + q * width;
-        for (ptrdiff_t k = 0; k < width; k++) {
-            const double moved = size * own[k];
-            at[k] -= moved;
-            late[k] -= factor * moved;
-        }
     }
 }

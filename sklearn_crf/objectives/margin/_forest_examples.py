@@ -1,10 +1,9 @@
 """Arrays of labelled forests and small graphs with linear scores, for the kernels of structured hinges."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import allocate_workspace
 from sklearn_crf.encoding import SharedRows
 
 
@@ -22,9 +21,9 @@ class ForestExamples(NamedTuple):
     edge_type: np.ndarray  # (E,) int32, type of each edge
     feature_ptr: np.ndarray  # (N + 1,) int64, first sparse feature of each node, or empty for dense features
     feature_index: np.ndarray  # (nnz,) int32, node type times n_features, plus index of the feature
-    edge_weight: np.ndarray  # (E, n_edge_features), features of each edge, or (0, 0) for ones
+    edge_weight: np.ndarray  # (E, n_edge_features), features of each edge, or empty for ones
     node_type: np.ndarray  # (N,) int32, type of each node, or empty
-    barred: np.ndarray  # (N, K) uint8, whether a state of a node is forbidden, or (0, 0)
+    barred: np.ndarray  # (N, K) uint8, whether a state of a node is forbidden, or empty
     node_ptr: np.ndarray  # (m + 1,) int64, first node of each example
     edge_ptr: np.ndarray  # (m + 1,) int64, first edge of each example
     cost: np.ndarray  # (K, K), cost by true state, then other state
@@ -32,30 +31,36 @@ class ForestExamples(NamedTuple):
     weight: np.ndarray  # (m,), multiplies the hinge of each example
     index: np.ndarray  # type: ignore[assignment]  # (K, K) int32, index of the weight of each table entry
     sign: np.ndarray  # (K, K), multiplies the weight of each table entry
-    forbidden: np.ndarray  # (K, K) uint8, whether a pair of states is forbidden, or (0, 0)
+    forbidden: np.ndarray  # (K, K) uint8, whether a pair of states is forbidden, or empty
+    constant: np.ndarray  # (1,), value of the feature whose weights are the intercepts; 0 without intercepts
+    features: np.ndarray  # (N / n_sharing, n_features), or (nnz,) sparse features
+    n_states: int
+    n_members: int
     n_features: int
     n_sharing: int  # number of nodes that share a row of features
-    n_columns: int
+    n_columns: int  # number of columns of feature weights: 1 for two states
     n_node_types: int
     n_edge_types: int
     n_edge_features: int
     n_table_weights: int
-    constant: float  # value of the feature whose weights are the intercepts; 0 without intercepts
 
     @property
     def most_features(self):
         """Largest number of sparse feature entries in an example."""
         return int(np.diff(self.feature_ptr[self.node_ptr]).max()) if len(self.feature_ptr) else 0
 
-    def workspace(self, n):
-        """Return the float and integer workspaces of a kernel for n weights."""
-        n_states, largest = len(self.cost), int(np.diff(self.node_ptr).max())
-        n_tables, width = self.n_edge_types * self.n_edge_features, n_states + n_states % 2
-        tables = (2 * n_tables + 1) * n_states * width + width
-        numbers = allocate_workspace(tables + (2 * n_states + 1) * largest + self.n_features + 1 + n)
-        integers = allocate_workspace(2 * largest + self.n_features + 1 + 2 * n, np.int32)
-        integers[:] = 0
-        return numbers, integers
+    def for_kernel(self):
+        """Return the address of each array, or 0 if it is empty, and the numbers."""
+        return [x if isinstance(x, int) else x.ctypes.data if x.size else 0 for x in self]
+
+
+# Types of the arrays, which kernels read by their addresses. Other arrays are in the precision of features.
+_TYPES: dict[str, Any] = dict.fromkeys(
+    ("labels", "order", "parent", "half_edge", "has_cycles", "earlier", "edges", "edge_type", "feature_index"), np.int32
+)
+_TYPES |= dict.fromkeys(("node_type", "index"), np.int32) | dict.fromkeys(("barred", "forbidden"), np.uint8)
+_TYPES |= dict.fromkeys(("earlier_ptr", "feature_ptr", "node_ptr", "edge_ptr"), np.int64)
+_TYPES |= dict.fromkeys(("cost", "node_weight", "weight", "sign", "constant"), np.float64)
 
 
 def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
@@ -67,57 +72,66 @@ def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
     example, form = batch.example, potentials.form
     graph, features = example.graph, example.node_features
     parent, to_parent = graph.parents
-    cyclic = count_member_cycles(batch) > 0
     earlier_ptr, earlier = _find_earlier_edges(graph)
-    none, edge_features = np.zeros(0, dtype=np.int32), example.edge_features
-    n_members = len(batch.members)
+    n_members, n_sharing = len(batch.members), 1
+    if sparse is not None:
+        rows = sparse.data
+    elif isinstance(features, SharedRows):
+        rows, n_sharing = features.rows, features.n_sharing
+    else:
+        rows = features
+    arrays = {
+        "labels": batch.labels,
+        "order": graph.forest.order,
+        "parent": parent,
+        "half_edge": to_parent,
+        "has_cycles": count_member_cycles(batch) > 0,
+        "earlier_ptr": earlier_ptr,
+        "earlier": earlier,
+        "edges": graph.edges,
+        "edge_type": np.zeros(graph.n_edges) if example.edge_type is None else example.edge_type,
+        "feature_ptr": None if sparse is None else sparse.indptr,
+        "feature_index": None if sparse is None else sparse.indices,
+        "edge_weight": example.edge_features,
+        "node_type": example.node_type,
+        "barred": _find_forbidden_states(example, potentials),
+        "node_ptr": batch.node_ptr,
+        "edge_ptr": _compute_edge_ptr(batch),
+        "cost": cost.T,
+        "node_weight": batch.node_weight,
+        "weight": np.full(n_members, float(C)) if batch.weight is None else C * batch.weight,
+        "index": form.index,
+        "sign": form.sign,
+        "forbidden": potentials.forbidden,
+        "constant": [constant if potentials.fit_intercept else 0.0],
+        "features": rows,
+    }
     return ForestExamples(
-        labels=batch.labels,
-        order=graph.forest.order,
-        parent=parent,
-        half_edge=to_parent,
-        has_cycles=cyclic.astype(np.int32),
-        earlier_ptr=earlier_ptr,
-        earlier=earlier,
-        edges=graph.edges,
-        edge_type=np.zeros(graph.n_edges, dtype=np.int32) if example.edge_type is None else example.edge_type,
-        feature_ptr=np.zeros(0, dtype=np.int64) if sparse is None else sparse.indptr.astype(np.int64),
-        feature_index=none if sparse is None else sparse.indices.astype(np.int32, copy=False),
-        edge_weight=np.zeros((0, 0), features.dtype)
-        if edge_features is None
-        else np.ascontiguousarray(edge_features, dtype=features.dtype),
-        node_type=none if example.node_type is None else example.node_type,
-        barred=_mask_forbidden_states(example, potentials),
-        node_ptr=batch.node_ptr.astype(np.int64),
-        edge_ptr=_compute_edge_ptr(batch),
-        cost=np.ascontiguousarray(cost.T),
-        node_weight=np.zeros(0) if batch.node_weight is None else batch.node_weight,
-        weight=np.full(n_members, float(C)) if batch.weight is None else C * batch.weight,
-        index=np.ascontiguousarray(form.index, dtype=np.int32),
-        sign=np.ascontiguousarray(form.sign, dtype=np.float64),
-        forbidden=np.zeros((0, 0), np.uint8)
-        if potentials.forbidden is None
-        else np.ascontiguousarray(potentials.forbidden, dtype=np.uint8),
+        **{
+            name: np.ascontiguousarray([] if array is None else array, _TYPES.get(name, rows.dtype))
+            for name, array in arrays.items()
+        },
+        n_states=potentials.n_classes,
+        n_members=n_members,
         n_features=features.shape[1],
-        n_sharing=features.n_sharing if isinstance(features, SharedRows) else 1,
+        n_sharing=n_sharing,
         n_columns=potentials.n_columns,
         n_node_types=potentials.n_node_types,
         n_edge_types=potentials.n_edge_types,
         n_edge_features=potentials.n_edge_features,
         n_table_weights=form.n_weights,
-        constant=float(constant) if potentials.fit_intercept else 0.0,
     )
 
 
-def _mask_forbidden_states(example, potentials):
-    """Return a mask of the forbidden states of nodes, (N, K) uint8, or (0, 0) if no state is forbidden."""
+def _find_forbidden_states(example, potentials):
+    """Return a mask (N, K) of the forbidden states of nodes, or None if no state is forbidden."""
     n_states, ends = example.n_states, potentials.forbidden_ends
     if n_states is None and ends is None:
-        return np.zeros((0, 0), np.uint8)
+        return None
     scores = np.zeros((example.n_nodes, potentials.n_classes))
     if n_states is not None:
         scores[np.arange(potentials.n_classes) >= n_states[:, None]] = -np.inf
-    return np.isneginf(potentials.forbid_ends(scores, *example.graph.ends)).astype(np.uint8)
+    return np.isneginf(potentials.forbid_ends(scores, *example.graph.ends))
 
 
 def _compute_edge_ptr(batch):

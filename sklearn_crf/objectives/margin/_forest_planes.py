@@ -1,30 +1,16 @@
 """Cutting planes and dual problem of structured hinges of forests and small graphs, computed by kernels."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import allocate_workspace
-from sklearn_crf.encoding import OperatorFeatures, SharedRows, group_batches_to_join, replace_fields, unite_batches
+from sklearn_crf.encoding import OperatorFeatures, group_batches_to_join, replace_fields, unite_batches
 from sklearn_crf.inference import n_labelings
-from sklearn_crf.kernels.learning.forest_hinge import (
-    frank_wolfe_steps,
-    highest_planes,
-    sum_of_planes,
-)
+from sklearn_crf.kernels.learning.forest_hinge import frank_wolfe_steps, sum_planes
 from sklearn_crf.objectives.margin._forest_examples import build_forest_examples
 from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge
 from sklearn_crf.objectives.margin._planes import PlaneOracle
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
-
-
-class _Part(NamedTuple):
-    """Range of consecutive examples in one batch."""
-
-    batch: int
-    start: int
-    stop: int
 
 
 def _scale_features(batch, potentials, scale):
@@ -70,8 +56,7 @@ class ForestPlanes(PlaneOracle):
         Solvers use weights divided by the scale. The scale must be equal for all columns of a node feature, and for all
         table entries of an edge feature. The scale of intercepts is the value of the constant feature whose weights
         they are.
-    map_in_threads : callable
-        ``map``, or an equivalent that uses threads.
+    n_threads : int, default=1
     n_blocks : int, default=64
         Least number of blocks of examples.
 
@@ -102,21 +87,16 @@ class ForestPlanes(PlaneOracle):
     path = name = "planes of forests"
     objectives = StructuredHinge, RelaxedHinge
 
-    def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
+    def __init__(self, risk, C, scale, n_threads=1, n_blocks=64):
         self.risk, potentials = risk, risk.potentials
         joined = [unite_batches(group) for group in group_batches_to_join(risk.batches, _LARGEST)]
         batches = [_scale_features(batch, potentials, scale) for batch in joined]
-        self.n_inference_calls = 0
+        self.n_inference_calls, self.n_threads = 0, n_threads
         #: Whether features are sparse.
         self.are_sparse = isinstance(potentials, SparsePotentials)
+        rows = [None] * len(batches)
         if self.are_sparse:
             rows = [_build_sparse_rows(batch.example.node_features, potentials, scale) for batch in batches]
-            self.features = [matrix.data[:, np.newaxis] for matrix in rows]
-        else:
-            rows = [None] * len(batches)
-            features = [batch.example.node_features for batch in batches]
-            # A row of features belongs to one node, or to several nodes that share the row.
-            self.features = [np.ascontiguousarray(x.rows if isinstance(x, SharedRows) else x) for x in features]
         places = potentials.unpack(np.arange(potentials.n_coef))
         constant = float(scale[places.intercept.flat[0]]) if places.intercept.size else 0.0
         cost = risk.objective.cost
@@ -124,19 +104,18 @@ class ForestPlanes(PlaneOracle):
             build_forest_examples(batch, potentials, cost, C, constant, matrix)
             for batch, matrix in zip(batches, rows, strict=True)
         ]
+        #: Addresses of the examples of all batches, and an array in the precision of features, for kernels.
+        self.for_kernel = np.array([examples.for_kernel() for examples in self.examples], dtype=np.int64)
+        self.precision = np.empty(0, self.examples[0].features.dtype)
         coef = places.coef if self.are_sparse else places.coef.transpose(0, 2, 1)
         parts = coef, places.intercept, places.edge_coef
         #: Index of each kernel weight in the flat weight vector.
         self.places = np.concatenate([part.ravel() for part in parts])
         self._scale = scale[self.places]
-        self._map = map_in_threads
         n_nodes = sum(len(batch.labels) for batch in batches)
-        self._blocks = [
-            part for i in range(len(batches)) for part in self._cut(i, int(np.clip(n_nodes // n_blocks, 1, _LARGEST)))
-        ]
-        size = int(np.clip(n_nodes // _PARTS, 1, _LARGEST))
-        self._parts = [part for i in range(len(batches)) for part in self._cut(i, size)]
-        self.sizes = [part.stop - part.start for part in self._blocks]
+        self._blocks = self._cut(np.clip(n_nodes // n_blocks, 1, _LARGEST))
+        self._parts = self._cut(np.clip(n_nodes // _PARTS, 1, _LARGEST))
+        self.sizes = (self._blocks[:, 2] - self._blocks[:, 1]).tolist()
 
     @staticmethod
     def applies(objective, potentials, batches):
@@ -161,14 +140,9 @@ class ForestPlanes(PlaneOracle):
         value : float
         slope : ndarray of shape (n_coef,)
         """
-
-        def run(part):
-            slope = np.zeros(len(x))
-            return self._run(sum_of_planes, part.batch, x, slope, part.start, part.stop), slope
-
         self.n_inference_calls += sum(self.sizes)
-        found = list(self._map(run, self._parts))
-        return sum(value for value, _ in found), np.sum([slope for _, slope in found], axis=0)
+        slopes, sums = self._sum(self._parts, x)
+        return sum(sums[:, 0].tolist()), slopes.sum(axis=0)
 
     def value(self, x):
         """Return the sum of all hinges.
@@ -182,55 +156,31 @@ class ForestPlanes(PlaneOracle):
         float
         """
         self.n_inference_calls += sum(self.sizes)
-
-        def run(part):
-            return self._run(sum_of_planes, part.batch, x, np.empty(0), part.start, part.stop)
-
-        return sum(self._map(run, self._parts))
+        return sum(self._sum(self._parts, x, with_slopes=False)[1][:, 0].tolist())
 
     def __call__(self, block, x):
         """Return slopes (m, n_coef) and offsets (m,) of the highest planes at x for the m examples of a block."""
-        part = self._blocks[block]
-        n_members = part.stop - part.start
-        slopes, offsets = np.zeros((n_members, len(x))), np.empty(n_members)
-        examples = self.examples[part.batch]
-        n_nodes, n_states = examples.node_ptr[part.stop] - examples.node_ptr[part.start], len(examples.cost)
-        shared = n_members > 1 and n_nodes * n_states * (examples.n_features + n_states) >= _WORTH_SHARING
-        middle = (part.start + part.stop) // 2
-        halves = [(part.start, middle), (middle, part.stop)] if shared else [(part.start, part.stop)]
+        batch, start, stop = self._blocks[block]
+        members = np.arange(start, stop)
+        self.n_inference_calls += len(members)
+        slopes, sums = self._sum(np.stack((np.full_like(members, batch), members, members + 1), axis=1), x)
+        return slopes, sums[:, 1]
 
-        def run(half):
-            start, stop = half
-            own = slice(start - part.start, stop - part.start)
-            self._run(highest_planes, part.batch, x, slopes[own], offsets[own], start, stop)
+    def _sum(self, parts, x, with_slopes=True):
+        """Return the slopes of the sums of planes of parts, and the sums of values and offsets."""
+        slopes, sums = np.zeros((len(parts), len(x) if with_slopes else 0)), np.empty((len(parts), 2))
+        sum_planes(self.for_kernel, self.precision, parts, x, slopes, sums, self.n_threads)
+        return slopes, sums
 
-        self.n_inference_calls += n_members
-        list(self._map(run, halves))
-        return slopes, offsets
-
-    def run_in_threads(self, function, items):
-        """Return ``[function(item) for item in items]``, computed in threads if the solver uses threads.
-
-        Parameters
-        ----------
-        function : callable
-        items : sequence
-
-        Returns
-        -------
-        list
-        """
-        return list(self._map(function, items))
-
-    def _run(self, kernel, i, x, *arguments):
-        return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].workspace(len(x)))
-
-    def _cut(self, i, n_nodes):
-        """Divide batch i into parts with about ``n_nodes`` nodes each."""
-        ptr = self.examples[i].node_ptr
-        first = np.unique(ptr[:-1] // n_nodes, return_index=True)[1].tolist()
-        bounds = zip(first, [*first[1:], len(ptr) - 1], strict=True)
-        return [_Part(i, start, stop) for start, stop in bounds]
+    def _cut(self, n_nodes):
+        """Divide each batch into parts of about ``n_nodes`` nodes; return their batches, starts and stops."""
+        parts = []
+        for batch, examples in enumerate(self.examples):
+            first = np.unique(examples.node_ptr[:-1] // n_nodes, return_index=True)[1]
+            parts.append(
+                np.stack((np.full_like(first, batch), first, np.append(first[1:], examples.n_members)), axis=1)
+            )
+        return np.concatenate(parts)
 
 
 class SparseForestPlanes(ForestPlanes):
@@ -266,27 +216,21 @@ def _are_quick(objective, potentials, batches):
 _LARGEST = 4096
 _PARTS = 16
 
-# Number of multiplications (about two milliseconds) from which two threads share a block.
-# For smaller blocks, the overhead of a second thread exceeds the gain.
-_WORTH_SHARING = 2_000_000
-
-# Least number of examples for which worst labelings are computed one group ahead
-_FEWEST_AHEAD = 128
-
-# Number of passes after which groups double in size, and double again whenever the number of passes has doubled.
-_PASSES_ALIKE = 8
-
 # Number of steps in one kernel call. Training can be interrupted between kernel calls.
 _STEPS_OF_CALL = 4096
+
+# Least number of groups in a pass, and largest number of examples of a group
+_GROUPS, _LARGEST_GROUP = 64, 16
 
 
 class ForestDual:
     r"""Dual variables of the hinges of forests and small graphs, as a convex combination of planes for each example.
 
-    This is the dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with one example in each block. If there
-    are many examples, the labels of a group are computed before the steps of the previous group, so that one thread
-    computes labels while another thread makes steps. Each step towards these labels has optimal length, so the dual
-    never decreases.
+    This is the dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with random groups of examples as blocks.
+    Threads compute the worst labelings of a group at the same weights. Each example has its own step size, and the step
+    sizes of a group are optimised jointly, so the dual never decreases. The first group is one example. Groups double
+    while their joint steps gain nearly as much as the steps would alone, and are halved if the steps hinder each other,
+    as with features that nearly all examples share.
 
     With dense features, the combination is stored as its slope, with one row of all weights for each example. With
     sparse features, which have many weights, it is stored as the weight of each label at each node, and as the slope of
@@ -298,11 +242,7 @@ class ForestDual:
     bounded : ndarray of shape (n_coef,) of bool
         Mask of weights that must not be negative, in the order of the kernel.
     group : int, optional
-        Number of examples of a group, whose labels are computed before the steps of the previous group. None stands for
-        1/512 of all examples, so that labels are seldom out of date: for handwritten words, groups of 1/64 need 1.5
-        times as many passes. Groups grow up to 1/64 of all examples in later passes, which change weights less. No
-        group has more than 16 examples. With fewer than 128 examples, the labels of each example are computed just
-        before its step.
+        Largest number of examples of a group. None stands for 1/64 of all examples, at least one and at most 16.
 
     Examples
     --------
@@ -342,8 +282,9 @@ class ForestDual:
         self._bounded = np.flatnonzero(bounded).astype(np.int32)
         self._free = np.zeros(len(self._bounded))  # bounded entries of x before the projection
         self._n_steps = 0
-        sizes = [len(examples.weight) for examples in planes.examples]
-        self._first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        sizes = [(examples.n_members, len(examples.labels)) for examples in planes.examples]
+        self._first = np.cumsum([(0, 0), *sizes], axis=0).T.copy()  # first example and first node of each batch
+        n_members = self._first[0, -1]
         self._shares, self._rows = np.zeros((0, 0)), _TableRows(np.zeros(0, dtype=np.int64))
         if planes.are_sparse:
             # Shares are set without an identity matrix, which would take much memory for many labels.
@@ -351,18 +292,12 @@ class ForestDual:
             # A plane has entries for the table weights of the worst and of the true labeling.
             touched = [2 * np.diff(each.edge_ptr) * each.n_edge_features for each in planes.examples]
             self._rows = _TableRows(np.concatenate(touched))
-        self._slopes = np.zeros((sum(sizes), 0 if planes.are_sparse else n))
-        self._combined = np.tile([0.0, 1.0, 0.0], (sum(sizes), 1))  # offset, factor and squared slope of each plane
-        self._ahead = group is not None or sum(sizes) >= _FEWEST_AHEAD
-        self._groups = [int(np.clip(sum(sizes) // part, 1, 16)) if group is None else group for part in (512, 64)]
-        self._earlier = np.empty((2, n))
-        largest = max(planes.examples, key=lambda examples: np.diff(examples.node_ptr).max())
-        self._labels = np.empty((2 * self._groups[1], np.diff(largest.node_ptr).max()), dtype=np.int32)
-        self._lag = np.zeros(n if planes.are_sparse else 0)  # difference between x and mean, up to a factor
-        n_moved = max(1, *(examples.most_features for examples in planes.examples)) * self._groups[1]
-        self._moved = np.empty((2, n_moved if planes.are_sparse else 0), dtype=np.int32)
-        self._work = [largest.workspace(n) for _ in range(2)]
-        self._turns = allocate_workspace(_COUNTERS, np.int64)
+        self._slopes = np.zeros((n_members, 0 if planes.are_sparse else n))
+        self._offsets = np.zeros(n_members)
+        self._largest = int(np.clip(n_members // _GROUPS, 1, _LARGEST_GROUP)) if group is None else group
+        self._group = 1  # number of examples of the next group
+        self._lag = np.zeros(n)  # difference between x and mean, up to a factor
+        self._most_features = max(examples.most_features for examples in planes.examples)
 
     @property
     def dual(self):
@@ -381,56 +316,36 @@ class ForestDual:
         float
             Sum over examples of the value of the highest plane minus the value of the combination.
         """
-        members = rng.permutation(len(self._slopes)).astype(np.int32)
-        n_doublings = (self._n_steps // (_PASSES_ALIKE * len(members))).bit_length()
-        group = min(self._groups[0] << n_doublings, self._groups[1])
+        members = rng.permutation(len(self._offsets)).astype(np.int32)
         self._rows.reserve()
         calls = range(0, len(members), _STEPS_OF_CALL)
-        slack = sum(self._steps(members[k : k + _STEPS_OF_CALL], group) for k in calls)
-        if self._planes.are_sparse:
-            self.mean = self.x - 2.0 / (self._n_steps * (self._n_steps + 1.0)) * self._lag
+        slack = sum(self._step(members[k : k + _STEPS_OF_CALL]) for k in calls)
+        self.mean = self.x - 2.0 / (self._n_steps * (self._n_steps + 1.0)) * self._lag
         return slack
 
-    def _steps(self, members, group):
-        planes, turns = self._planes, self._turns
-        turns[:] = 0
-
-        def run(leads):
-            # If the first thread has done all steps, nothing is left for the second thread.
-            if not leads and turns[0] == len(members):
-                return None
-            return frank_wolfe_steps(
-                planes.examples,
-                planes.features,
-                planes.features[0],
-                members,
-                self._first,
-                self._slopes,
-                self._rows.ptr,
-                self._rows.sizes,
-                self._rows.index,
-                self._rows.values,
-                self._combined,
-                self._shares,
-                self.x,
-                self._earlier,
-                self._free,
-                self._lag if planes.are_sparse else self.mean,
-                self._bounded,
-                self._n_steps,
-                group,
-                self._ahead,
-                turns,
-                self._labels,
-                self._moved,
-                leads,
-                *self._work[leads],
-            )
-
-        (gained, slack), _ = planes.run_in_threads(run, (True, False))
+    def _step(self, members):
+        gained, slack, self._group = frank_wolfe_steps(
+            self._planes.for_kernel,
+            self._planes.precision,
+            members,
+            self._first,
+            self._offsets,
+            self._slopes,
+            self._shares,
+            self._rows,
+            self.x,
+            self._lag,
+            self._free,
+            self._bounded,
+            self._most_features,
+            self._n_steps,
+            self._group,
+            self._largest,
+            self._planes.n_threads,
+        )
         self.offset += gained
         self._n_steps += len(members)
-        planes.n_inference_calls += len(members)
+        self._planes.n_inference_calls += len(members)
         return slack
 
 
@@ -443,7 +358,7 @@ class _TableRows:
         self._most_touched = most_touched
         self.sizes = np.zeros(len(most_touched), dtype=np.int64)
         self.ptr = np.zeros(len(most_touched) + 1, dtype=np.int64)
-        self.index, self.values = np.zeros(0, dtype=np.int32), np.zeros(0)
+        self.index, self.values = np.zeros(1, dtype=np.int32), np.zeros(1)
 
     def reserve(self):
         """Reserve space for one more plane of each example."""
@@ -463,7 +378,3 @@ def _encode_one_hot(labels, n_states):
     shares = np.zeros((len(labels), n_states))
     shares[np.arange(len(labels)), labels] = 1.0
     return shares
-
-
-# Length of the array of the three counters that threads share, each in its own cache line.
-_COUNTERS = 24

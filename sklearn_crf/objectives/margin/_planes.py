@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_crf._threads import make_ordered_map
 from sklearn_crf.encoding import Example, group_batches_to_join, unite_batches
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import (
@@ -36,8 +37,7 @@ class PlaneOracle:
         Scale of the weights: solvers use x, with weights w = scale x.
     blocks : list of list of int
         Indices of the batches of each block. Blocks must not depend on the number of threads.
-    map_in_threads : callable
-        ``map``, or an equivalent that uses threads.
+    n_threads : int, default=1
 
     Examples
     --------
@@ -72,14 +72,14 @@ class PlaneOracle:
     #: Index of each solver weight in the flat weight vector.
     places: slice | np.ndarray = slice(None)
 
-    def __init__(self, risk, C, scale, blocks, map_in_threads=map):
+    def __init__(self, risk, C, scale, blocks, n_threads=1):
         self.risk, self.path = risk, risk.path
         self.blocks = blocks
         self.sizes = [sum(len(risk.batches[i].members) for i in block) for block in blocks]
         self.n_inference_calls = 0
         self._C = C
         self._scale = scale
-        self._map = map_in_threads
+        self._map = make_ordered_map(n_threads)
         self._states = [None] * len(risk.batches)
         self._edge_group = [map_edges_to_members(batch) for batch in risk.batches]
 
@@ -222,8 +222,8 @@ class PlanesOfCuts(PlaneOracle):
     name, objectives = PassOfCuts.name, PassOfCuts.objectives
     applies = PassOfCuts.applies
 
-    def __init__(self, risk, C, scale, blocks, map_in_threads=map):
-        super().__init__(risk, C, scale, blocks, map_in_threads)
+    def __init__(self, risk, C, scale, blocks, n_threads=1):
+        super().__init__(risk, C, scale, blocks, n_threads)
         self._cuts = PassOfCuts(risk)
 
     def _compute_planes(self, batches, coef):

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 from model_strategies import TOPOLOGIES
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
 
-from sklearn_crf._threads import make_ordered_map
 from sklearn_crf.encoding import Batch, Example, SharedRows, make_trusted_example
 from sklearn_crf.graphs import Graph, build_disjoint_union
 from sklearn_crf.inference import ICM, AutoMap, BruteForce, GraphCut, TreeInference
@@ -21,7 +21,7 @@ from sklearn_crf.objectives import (
 )
 from sklearn_crf.objectives.margin._forest_planes import SparseForestPlanes, _TableRows
 from sklearn_crf.optimize import bmrm, frank_wolfe
-from sklearn_crf.optimize._frank_wolfe import BlockDual
+from sklearn_crf.optimize._frank_wolfe import BlockDual, _maximise_in_box
 from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, make_pairwise_form
 
 C = 0.3
@@ -171,7 +171,7 @@ def test_nodes_that_share_a_row_of_features_are_as_with_copies(n_classes, dtype)
         dual = ForestDual(planes, np.zeros(len(x), dtype=bool))
         slack = dual.pass_over(np.random.RandomState(0))
         found.append((*planes.value_grad(x), planes.value(x), *planes(0, x), slack, dual.x))
-    assert len(planes.features[0]) == 3 * n_rows
+    assert len(planes.examples[0].features) == 3 * n_rows
     for one, other in zip(*found, strict=True):
         assert_array_equal(one, other)
 
@@ -238,30 +238,32 @@ def test_blocks_cut_batches_and_cover_all():
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("case", ["plain", "two_classes", "sample_weight", "forbidden", *SPARSE_CASES])
 def test_a_pass_makes_the_best_steps_towards_earlier_planes(case, bounded, group, n_threads):
-    """Each step equals a step of a block of one example, with the plane at the x before the steps of the previous
-    group.
-
-    Few examples are not put into groups: each has the plane at the x of its own step.
-    """
+    """The steps of a group equal the joint steps of a block, with the planes at the x before these steps."""
     options = CASES[case]
     risk, planes, reference = both(**options)
     n = risk.potentials.n_coef
     below = np.zeros(n, dtype=bool)
     risk.potentials.unpack(below).edge_coef[...] = bounded
     ours = ForestDual(planes, below[planes.places], group=group)
-    theirs = BlockDual(None, [1] * 8, below)
-    planes._map = make_ordered_map(n_threads)
+    theirs, n_steps, size = BlockDual(None, [8], below), 0, 1
+    planes.n_threads = n_threads
     for seed in range(3):
         slack = ours.pass_over(np.random.RandomState(seed))
         members = np.random.RandomState(seed).permutation(8)
-        theirs_slack, before = 0.0, theirs.x
-        for start in range(0, 8, group or 1):
-            found_at, before = before if group else theirs.x, theirs.x
-            for member in members[start : start + (group or 1)]:
-                slopes, offsets = reference(member // 4, found_at)
-                theirs_slack += theirs.step(member, slopes[member % 4, None], offsets[member % 4, None])
-                theirs._n_steps += 1
-                theirs.mean += 2.0 / (theirs._n_steps + 1.0) * (theirs.x - theirs.mean)
+        theirs_slack = 0.0
+        while len(members):
+            own, members = members[:size], members[size:]
+            found = [reference(member // 4, theirs.x) for member in own]
+            slopes, offsets = (
+                np.array([part[i % 4] for part, i in zip(parts, own, strict=True)])
+                for parts in zip(*found, strict=True)
+            )
+            gain = _joint_gain(theirs, own, slopes, offsets)
+            size = max(size // 2, 1) if gain < 0.8 else min(2 * size, group or 1) if gain > 0.9 else size
+            theirs_slack += theirs.step(own, slopes, offsets)
+            for _ in own:
+                n_steps += 1
+                theirs.mean += 2.0 / (n_steps + 1.0) * (theirs.x - theirs.mean)
         rtol = 1e-4 if options.get("dtype") else 1e-9
         assert_allclose(slack, theirs_slack, rtol=rtol, atol=1e-12)
         assert_allclose(ours.x, theirs.x[planes.places], atol=0.1 * rtol)
@@ -270,44 +272,74 @@ def test_a_pass_makes_the_best_steps_towards_earlier_planes(case, bounded, group
     assert not bounded or ours.x[below[planes.places]].min() >= 0
 
 
+def _joint_gain(dual, own, slopes, offsets):
+    """Return the gain of joint steps as a fraction of the sum of the gains of single steps."""
+    rows = slopes - dual._slopes[own]
+    slack, gram = offsets - dual._offsets[own] + rows @ dual.x, rows @ rows.T
+
+    def gain(step):
+        return step @ slack - 0.5 * step @ gram @ step
+
+    step = _maximise_in_box(gram, slack)
+    joint, square = gain(step), np.maximum(gram.diagonal(), 1e-300)
+    single = np.clip(slack / square, 0.0, 1.0)
+    common = np.clip(slack.sum() / max(gram.sum(), 1e-300), 0.0, 1.0)
+    assert joint >= max(gain(np.full(len(own), common)), 0.0) - 1e-12
+    alone = np.sum(single * slack - 0.5 * single**2 * square)
+    return joint / alone if alone > 0 else 1.0
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 16])
+def test_joint_steps_maximise_the_quadratic_function(n):
+    rng = np.random.default_rng(n)
+    for n_columns in (2, 40):
+        rows, slack = rng.normal(size=(n, n_columns)), rng.normal(size=n) + 1.0
+        gram = rows @ rows.T
+        step = _maximise_in_box(gram, slack)
+        best = minimize(
+            lambda z, gram=gram, slack=slack: (0.5 * z @ gram @ z - slack @ z, gram @ z - slack),
+            np.full(n, 0.5),
+            jac=True,
+            bounds=[(0.0, 1.0)] * n,
+        )
+        assert 0.5 * step @ gram @ step - slack @ step <= best.fun + 0.02 * abs(best.fun)
+        assert np.all((step >= 0) & (step <= 1))
+
+
+def test_groups_grow_while_steps_hardly_hinder_each_other():
+    sizes = []
+    # Each example has its own feature, or all examples have the same feature, which says nothing about labels.
+    for features in (np.repeat(np.eye(64), 2, axis=0), np.ones((128, 1))):
+        graph = build_disjoint_union([Graph(2, [[0, 1]])] * 64)
+        example = make_trusted_example(3 * features, graph, None, None, None, None)
+        labels = np.random.default_rng(0).integers(2, size=128).astype(np.int32)
+        batch = Batch(example, np.arange(64), np.arange(0, 129, 2), labels, None, None)
+        potentials = LinearPotentials(features.shape[1], 2, make_pairwise_form("potts", 2), fit_intercept=False)
+        planes = ForestPlanes(
+            EmpiricalRisk(StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, [batch]),
+            C,
+            np.ones(potentials.n_coef),
+        )
+        dual = ForestDual(planes, np.zeros(potentials.n_coef, dtype=bool), group=16)
+        dual.pass_over(np.random.RandomState(0))
+        sizes.append(dual._group)
+    assert sizes[0] > sizes[1]
+
+
 @pytest.mark.parametrize("forbidden", [None, FORBIDDEN], ids=["free", "forbidden"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_passes_have_the_same_bits_on_any_number_of_threads(sparse, forbidden):
     found = []
-    for n_threads in (1, 2):
-        risk = forest_risk(members=("chain", "tree") * 40, sparse=sparse, forbidden=forbidden)
+    for n_threads in (1, 2, 3, 16):
+        risk = forest_risk(members=("chain", "tree") * 80, sparse=sparse, forbidden=forbidden)
         n = risk.potentials.n_coef
-        planes = ForestPlanes(risk, C, np.ones(n), make_ordered_map(n_threads))
+        planes = ForestPlanes(risk, C, np.ones(n), n_threads)
         dual = ForestDual(planes, np.zeros(n, dtype=bool))
         slacks = [dual.pass_over(np.random.RandomState(seed)) for seed in range(20)]
         found.append((dual.x, dual.mean, slacks))
-    for one, two in zip(*found, strict=True):
-        assert_array_equal(one, two)
-
-
-def test_groups_grow_after_eight_passes():
-    risk = forest_risk(members=("chain", "tree") * 40)
-    n = risk.potentials.n_coef
-    planes = ForestPlanes(risk, C, np.ones(n))
-    duals = [ForestDual(planes, np.zeros(n, dtype=bool), group=group) for group in (None, 1)]
-    for seed in range(8):
-        for dual in duals:
-            dual.pass_over(np.random.RandomState(seed))
-    assert_array_equal(duals[0].x, duals[1].x)
-    before = duals[0].dual
-    for dual in duals:
-        dual.pass_over(np.random.RandomState(8))
-        assert dual.dual > before
-    assert np.any(duals[0].x != duals[1].x)
-
-
-def test_who_helps_leaves_where_nobody_leads():
-    """As after an interruption before the arrival of the thread that makes the steps."""
-    risk, planes, _ = both()
-    dual = ForestDual(planes, np.zeros(risk.potentials.n_coef, dtype=bool))
-    planes.run_in_threads = lambda run, items: [(0.0, 0.0), run(False)]
-    assert dual.pass_over(np.random.RandomState(0)) == 0
-    assert not dual.x.any()
+    for one, *others in zip(*found, strict=True):
+        for other in others:
+            assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
