@@ -20,7 +20,6 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn_crf import Example, M3NClassifier
 from sklearn_crf.inference import ICM, TRWS, AlphaExpansion, AutoMap, AutoMarginals, BruteForce, TreeInference
 from sklearn_crf.models import score
-from sklearn_crf.objectives.margin import _forest_planes
 from sklearn_crf.optimize import UNPROVEN
 from sklearn_crf.potentials import PairwiseTables
 
@@ -165,12 +164,11 @@ def test_bit_identical_for_any_n_jobs(solver):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_bit_identical_where_threads_share_blocks(solver, monkeypatch):
+def test_bit_identical_where_threads_share_blocks(solver):
     X, y = chains(200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         one = m3n_classifier(solver=solver, max_iter=3, random_state=0).fit(X, y)
-        monkeypatch.setattr(_forest_planes, "_WORTH_SHARING", 0)
         two = m3n_classifier(solver=solver, max_iter=3, random_state=0, n_jobs=2).fit(X, y)
     assert_array_equal(one.coef_, two.coef_)
     assert_array_equal(one.edge_coef_, two.edge_coef_)
