@@ -318,7 +318,7 @@ def _interpolate_colours(probability):
 
 
 def _choose_class_colours(n_classes):
-    """Return the colours of all classes, then the colour of unlabelled nodes (index -1), (n_classes + 1, 4)."""
+    """Return an array (n_classes + 1, 4): a colour for each class, then the colour of unlabelled nodes (index -1)."""
     from matplotlib import colormaps
     from matplotlib.colors import to_rgba_array
 

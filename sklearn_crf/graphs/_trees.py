@@ -32,7 +32,7 @@ class SpanningTrees(ChecksPickles):
 
     graph: Graph
     trees: np.ndarray  # (n_trees, E) of bool
-    weights: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
+    weights: np.ndarray = None  # type: ignore[assignment]  # the argument may be None, the attribute never is
 
     def __post_init__(self):
         trees = np.ascontiguousarray(self.trees)

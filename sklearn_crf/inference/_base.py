@@ -482,7 +482,7 @@ def _list_supporting_algorithms(kind, task):
 
 
 def has_parts(model):
-    """Return whether a model joins several graphs, all with cycles."""
+    """Return whether a model consists of several graphs, each of which has cycles."""
     if not isinstance(model, PairwiseModel) or len(model.graph.parts) == 1:
         return False
     return not any(part.is_forest for part in model.graph.parts)

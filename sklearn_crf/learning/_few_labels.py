@@ -42,7 +42,7 @@ def reduce_risk_to_labels(
 def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     """Return a risk in which large lattices with few labels are reduced to a coarser scale."""
     # max_nodes: maximum number of nodes of a reduced lattice
-    # returns the given risk itself if no lattice is large with few labels
+    # returns the given risk unless some lattice is large and has few labels
     if risk.potentials.by_columns:
         return risk
     can_be_coarse = [_can_be_coarse(batch, max_nodes) for batch in risk.batches]

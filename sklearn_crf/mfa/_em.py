@@ -21,7 +21,7 @@ from sklearn_crf.mfa._tuning import MAX_CLASS_MOMENTS, MAX_FEATURES_FOR_SECOND_M
 
 
 class Scatter(NamedTuple):
-    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``, or the computed parts of them."""
+    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``, or their parts as fields."""
 
     diagonal: np.ndarray  # (S, d), or sums over groups with shared noise (G, d)
     full: np.ndarray | None  # (S, d, d)

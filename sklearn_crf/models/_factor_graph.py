@@ -208,7 +208,7 @@ class FactorGraph(ChecksPickles):
     table_id: np.ndarray
     log_table: np.ndarray
     table_ptr: np.ndarray
-    table_kind: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
+    table_kind: np.ndarray = None  # type: ignore[assignment]  # the argument may be None, the attribute never is
     table_cell: np.ndarray | None = None
     table_default: np.ndarray = None  # type: ignore[assignment]
     table_state: np.ndarray = None  # type: ignore[assignment]

@@ -156,7 +156,7 @@ class PairwiseModel(ChecksPickles):
     graph: Graph
     unary: np.ndarray
     tables: np.ndarray
-    edge_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
+    edge_type: np.ndarray = None  # type: ignore[assignment]  # the argument may be None, the attribute never is
     edge_weight: np.ndarray | None = None
     n_states: np.ndarray | None = None
     _kept: ClassVar[dict[Hashable, Any]]  # cache of data derived from the EdgeLayout, set on every model

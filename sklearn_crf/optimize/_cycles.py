@@ -2,7 +2,7 @@
 
 
 class CycleDetector:
-    r"""Counter of the cycles in which training leaves its zone of few errors and returns.
+    r"""Detector of training that repeatedly loses and regains its lowest errors.
 
     Gradient ascent with saddle point or maximum marginal approximations cannot converge, because the approximate
     gradient is piecewise constant and never quite zero. Training enters a zone of few errors and small gradients,

@@ -30,7 +30,7 @@ class _PegasosIterate(DualPoint):
         self._place((1.0 - share) * self._free - share * n_blocks * slope)
 
     def end_epoch(self):
-        """Raise the dual value to the value of the current dual point, if the latter is larger."""
+        """Update the best dual value so far by the value at the current dual point."""
         self.dual = max(self.dual, super().dual)
 
 

@@ -12,7 +12,7 @@ class EntityScheme(NamedTuple):
     first: str
     inside: str
     last: str
-    after_same: str = ""  # prefix of a first token directly after an entity of the same kind, only used there
+    after_same: str = ""  # prefix of the first token of an entity directly after one of its kind
     before_same: str = ""  # prefix of a last token directly before an entity of the same kind, only used there
 
     @property

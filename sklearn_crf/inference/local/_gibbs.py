@@ -70,7 +70,7 @@ class GibbsChains(Inference):
         return samples
 
     def _check_chains(self, model, chains):
-        """Raise ValueError if the values of chains show that the model has no distribution."""
+        """Raise ValueError if the values of chains diverge, so that the model has no normalisable density."""
 
 
 def swept(chain, n_sweeps):

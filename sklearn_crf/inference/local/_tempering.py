@@ -137,7 +137,7 @@ class _Ladders:
         return record
 
     def _build_ladder_chain(self, number, betas, labels):
-        """Return the warm chains (number 0) or the cold chains (1), as a chain of copies of the model."""
+        """Return a sampler of one copy of the model per chain: the warm chains for number 0, the cold chains for 1."""
         model, n_copies = self.model, len(betas)
         allowed = np.isfinite(model.unary)
         unary = np.where(allowed, betas[:, None, None] * np.where(allowed, model.unary, 0.0), -np.inf)

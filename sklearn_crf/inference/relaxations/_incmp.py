@@ -40,7 +40,7 @@ class IncMPState(NamedTuple):
 
 @options
 class IncMP(SubgradientMap):
-    r"""Incremental subgradient steps on the dual of the linear relaxation over single edges.
+    r"""Incremental subgradient steps, one edge at a time, on the dual of the linear relaxation.
 
     .. math::
         \max_y \mathrm{score}(y) \le \min_\lambda \sum_{F = (s, t)} \max_{y_s, y_t}

@@ -37,7 +37,7 @@ def enumerate_marginals(model, start, size):
 
 
 def _group_equal_blocks(graph, start, size):
-    """Yield groups of blocks with equal graphs: the number of nodes, first nodes, and ends and indices of edges."""
+    """Yield, for each group of equal graphs, the nodes per block, first nodes, and ends and indices of edges."""
     owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(len(start) + 1))

@@ -139,7 +139,7 @@ def _describe(values):
 
 
 def is_held(size):
-    """Return whether float32 can represent values of a given size, and their powers."""
+    """Return whether float32 can represent values of a given magnitude, and their squares."""
     return np.abs(np.frexp(size)[1]) <= tuned.MOST_DOUBLINGS
 
 
