@@ -102,9 +102,10 @@ WHY_NOT = {
         "partial_fit": "which labels depend on each other is found from all rows together",
         "fit.node_weight": "a row counts as a whole: ``sample_weight``",
         **dict.fromkeys(
-            ["missing_label", "class_weight", "cost", "warm_start", "early_stopping"],
+            ["class_weight", "cost", "warm_start", "early_stopping"],
             "a parameter of ``estimator``, the field",
         ),
+        "missing_label": "NaN, None or, among zeros and ones, -1 in y marks an unknown label",
         "classes": "each label is there or not",
     },
     "LearnedFilters": {

@@ -37,12 +37,12 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
             \hat p_{ab}(u, v) \log \frac{\hat p_{ab}(u, v)}{\hat p_a(u) \, \hat p_b(v)}
 
     Among all trees, this tree gives the training labels the highest likelihood. Counts start at one for every pair of
-    values.
+    values. The counts of a pair of labels use the rows in which both labels are known.
 
     Parameters
     ----------
     Y : array-like of shape (n_samples, n_labels)
-        Zeros and ones.
+        Zeros and ones, with NaN or -1 for unknown labels.
     sample_weight : array-like of shape (n_samples,), optional
         Weights of the rows: a row of weight k counts as k equal rows.
 
@@ -60,11 +60,10 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     """
     Y = np.asarray(Y, dtype=np.float64)
     weight = np.ones(len(Y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    both, own, total = (Y.T * weight).dot(Y), weight.dot(Y), weight.sum()
-    only = own[:, np.newaxis] - both
-    neither = total - own - only
-    counts = np.array([[neither, only.T], [only, both]]) + 1
-    joint = counts / (total + 4)
+    # Cells that are neither 0 nor 1 are unknown, and count for no pair of values.
+    indicators = [np.equal(Y, value).astype(np.float64) for value in (0, 1)]
+    counts = np.array([[(first.T * weight).dot(second) for second in indicators] for first in indicators]) + 1
+    joint = counts / counts.sum(axis=(0, 1))
     expected = joint.sum(axis=1)[:, None] * joint.sum(axis=0)[None]
     information = (joint * np.log(joint / expected)).sum(axis=(0, 1))
     # Lengths are at least 1, because SciPy interprets a length of 0 as a missing edge.
@@ -97,7 +96,8 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             + \sum_{(l, m) \in \text{structure}} v_{lm} (2 [y_l = y_m] - 1) \Bigr)
 
     Every label has its own weights for the features of the row, and every edge has its own weight for the agreement of
-    its two labels. Without edges this is one logistic regression for each label.
+    its two labels. Without edges this is one logistic regression for each label. Some labels of a row may be unknown:
+    learning sums over their values, with the ``missing_label`` of the field.
 
     Parameters
     ----------
@@ -189,7 +189,8 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Features of the rows.
         y : array-like or sparse matrix of shape (n_samples, n_labels)
             Labels of each row, as zeros and ones. With any other two values, the larger value means that the row has
-            the label.
+            the label. In an array, NaN and None mark unknown labels. If y also holds both 0 and 1, -1 marks unknown
+            labels, too. Rows without a known label are left out.
         sample_weight : array-like of shape (n_samples,), optional
             Weights of the rows, for the choice of the structure and for the fit of the field.
 
@@ -201,17 +202,22 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If y is not a table of two values, or ``structure`` holds a label that is not in y.
+            If y is not a table of two values, a label is unknown in all rows, or ``structure`` holds a label that is
+            not in y.
         """
         values, Y = _encode_indicator(y)
         n_labels = Y.shape[1]
         X = self._rows(X, reset=True)
         check_consistent_length(X, Y)
         weight = encoding.scale_sample_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
+        is_used = (Y >= 0).any(axis=1)
+        if not is_used.all():
+            X, Y, weight = X[is_used], Y[is_used], None if weight is None else weight[is_used]
         graph = Graph(n_labels, _edges(self.structure, Y, weight))
         field = _make_default_field() if self.estimator is None else clone(self.estimator)
-        field.set_params(classes=[0, 1])  # needed if all labels in Y are equal
-        options = {} if sample_weight is None else {"sample_weight": sample_weight}
+        # The classes are needed if all labels in Y are equal.
+        field.set_params(classes=[0, 1], missing_label=-1)
+        options = {} if weight is None else {"sample_weight": weight}
         self.estimator_ = field.fit(_build_row_examples(X, graph), Y, **options)
         self.edges_ = np.array(graph.edges)
         self.classes_ = np.arange(n_labels)
@@ -271,7 +277,9 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return found[..., 1].reshape(-1, len(self.classes_))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Return the fraction of rows whose labels are all predicted correctly.
+        """Return the fraction of rows whose known labels are all predicted correctly.
+
+        Unknown labels are ignored. Rows without a known label do not count.
 
         Parameters
         ----------
@@ -286,14 +294,19 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         -------
         float
         """
-        predicted, Y = self.predict(X), _convert_to_table(y)
-        if Y.shape != predicted.shape:
+        predicted = self.predict(X)
+        known, cells, _ = _read_cells(y, self.values_)
+        if known.shape != predicted.shape:
             raise ValueError(
-                f"y must have shape {predicted.shape}, for the rows of X and the labels of fit, got {Y.shape}."
+                f"y must have shape {predicted.shape}, for the rows of X and the labels of fit, got {known.shape}."
             )
-        encoding.require_same_kind(Y.ravel(), self.values_, "y", "the values of fit")
-        weight = encoding.scale_sample_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
-        return float(np.average((predicted == Y).all(axis=1), weights=weight))
+        if not known.any():
+            raise ValueError("y holds no known label: all of its cells are NaN, None or -1.")
+        weight = encoding.scale_sample_weight(encoding.validate_sample_weight(sample_weight, len(known)))
+        weight = known.any(axis=1) * (1.0 if weight is None else weight)
+        is_wrong = np.zeros(known.shape, dtype=bool)
+        is_wrong[known] = predicted[known] != cells
+        return float(np.average(~is_wrong.any(axis=1), weights=weight))
 
     def models(self, X: ArrayLike, evidence: ArrayLike | None = None) -> list[PairwiseModel | FactorGraph]:
         """Return the graphical model of the labels of each row, under the fitted weights.
@@ -373,11 +386,8 @@ def _convert_to_table(y):
         raise ValueError("MultiLabelField requires y to be passed, but the target y is None.")
     use = "y must be zeros and ones of shape (n_samples, n_labels): MultiLabelBinarizer().fit_transform(y) makes them."
     require_one_label_each(y, use)
-    y = (
-        convert_to_csr(y, "y").toarray()
-        if sp.issparse(y)
-        else check_array(replace_masked_values(y), dtype=None, ensure_2d=False, input_name="y")
-    )
+    options: dict[str, Any] = {"dtype": None, "ensure_2d": False, "ensure_all_finite": "allow-nan", "input_name": "y"}
+    y = convert_to_csr(y, "y").toarray() if sp.issparse(y) else check_array(replace_masked_values(y), **options)
     if y.ndim != 2:
         raise ValueError(
             f"y must have shape (n_samples, n_labels) of zeros and ones, got {y.shape}: for one label per row, fit "
@@ -386,18 +396,39 @@ def _convert_to_table(y):
     return y
 
 
+def _read_cells(y: Any, values: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a mask of the known cells of y, these cells as a flat array, and the sorted values of y."""
+    # returns: (n_samples, n_labels), bool; (n_known,); (n_values,)
+    table = _convert_to_table(y)
+    known = np.full(table.shape, True) if sp.issparse(y) else ~encoding.mask_missing_nodes(table, np.nan)
+    cells = table[known]
+    if cells.dtype == object:
+        cells = encoding.convert_object_labels(cells, "y")
+    values = different(cells) if values is None else values
+    encoding.require_same_kind(cells, values, "y", "the values of fit")
+    if values.tolist() in ([0, 1], [-1, 0, 1]) and not sp.issparse(y):
+        known[known] = is_known = cells != -1
+        cells, values = cells[is_known], values[-2:]
+    return known, cells, values
+
+
 def _encode_indicator(y):
-    """Return the two values in y in ascending order, and an int32 table in which 1 stands for the larger value."""
-    y = _convert_to_table(y)
-    if y.dtype.kind == "f" and np.any(y != np.floor(y)):
-        check_classification_targets(y)
-    values = different(y.reshape(-1))
+    """Return the two values in y, and an int32 table with 1 for the larger value and -1 for unknown cells."""
+    known, cells, values = _read_cells(y)
+    occurs = known.any(axis=0)
+    if not occurs.all():
+        label = np.argmin(occurs)
+        raise ValueError(f"y[:, {label}] holds no known label: its cells are NaN, None or -1. Leave this column out.")
+    if cells.dtype.kind == "f" and np.any(cells != np.floor(cells)):
+        check_classification_targets(cells)
     if len(values) != 2:
         raise ValueError(
             f"y must hold two classes, zeros and ones, got {len(values)} class{'es' * (len(values) > 1)}: use "
             "MultiLabelBinarizer to convert sets of labels to zeros and ones."
         )
-    return values, (y == values[1]).astype(np.int32)
+    Y = np.full(known.shape, -1, dtype=np.int32)
+    Y[known] = cells == values[1]
+    return values, Y
 
 
 def _edges(structure, Y, weight):

@@ -1,5 +1,6 @@
 """Several labels for each row: the structure among labels, the field that is fitted, scikit-learn's conventions."""
 
+import pickle
 from itertools import product
 
 import numpy as np
@@ -11,11 +12,13 @@ from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.fixes import parse_version
 
 from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiLabelField, multilabel
+from sklearn_crf.encoding import RowFields
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.models import score
 from sklearn_crf.multilabel import chow_liu_edges
@@ -256,3 +259,182 @@ def test_the_score_takes_any_two_values_and_counts_others_as_errors():
         ValueError, match=r"y must have shape \(40, 3\), for the rows of X and the labels of fit, got \(40, 2\)"
     ):
         field.score(X, Y[:, :2])
+
+
+def partly_known(seed=0, share=0.3):
+    """Return Y as floats with a share of NaN, where row 3 has no known label."""
+    table = np.where(np.random.default_rng(seed).random(Y.shape) < share, np.nan, Y)
+    table[3] = np.nan
+    return table
+
+
+PARTLY = partly_known()
+WEIGHT = np.random.default_rng(1).random(len(Y)) + 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("structure", ["chow_liu", "full", [[0, 1], [2, 3]], []], ids=str)
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        TRWCRF(pairwise="ising", tol=1e-8),
+        DRFClassifier(tol=1e-8),
+        M3NClassifier(C=0.1, max_iter=20),
+    ],
+    ids=lambda estimator: type(estimator).__name__,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_unknown_labels_are_missing_labels_of_the_field(estimator, structure, dtype):
+    rows, table, weight = X[:40].astype(dtype), PARTLY[:40], WEIGHT[:40]
+    field = MultiLabelField(estimator, structure).fit(rows, table, sample_weight=weight)
+    labels = np.where(np.isnan(table), -1, table).astype(int)
+    some = np.flatnonzero((labels >= 0).any(axis=1))
+    examples = RowFields(rows[some], Graph(4, field.edges_))
+    if not isinstance(estimator, M3NClassifier):  # latent margins have many optima, so there the form of X matters
+        examples = list(examples)
+    direct = clone(estimator).set_params(classes=[0, 1], missing_label=-1)
+    direct.fit(examples, labels[some] if isinstance(examples, RowFields) else list(labels[some]), weight[some])
+    loss = field.estimator_.loss_curve_[-1], direct.loss_curve_[-1]
+    assert_allclose(*loss, rtol=1e-6 if dtype == np.float64 else 1e-4)
+    for name in ("coef_", "intercept_", "edge_coef_"):
+        found, expected = getattr(field.estimator_, name), getattr(direct, name)
+        assert_allclose(found, expected, atol=1e-6 if dtype == np.float64 else 2e-3)
+
+
+@pytest.mark.parametrize("structure", ["chow_liu", "full"])
+def test_unknown_labels_are_summed_out(structure):
+    field = MultiLabelField(TRWCRF(pairwise="ising", C=0.5), structure).fit(X, PARTLY, sample_weight=WEIGHT)
+    inner = field.estimator_
+
+    def log_sums(evidence):
+        return np.array([BruteForce().marginals(model).log_z for model in field.models(X, evidence)])
+
+    loss = WEIGHT.dot(log_sums(None) - log_sums(PARTLY))
+    penalty = np.sum(inner.coef_**2) + np.sum(inner.edge_coef_**2)
+    assert inner.loss_curve_[-1] == pytest.approx(0.5 * loss + penalty / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("estimator", [TRWCRF(pairwise="ising"), DRFClassifier(), M3NClassifier(C=0.1, max_iter=20)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_complete_labels_do_not_need_a_missing_label(estimator):
+    field = MultiLabelField(estimator, "full").fit(X, Y)
+    direct = clone(estimator).set_params(classes=[0, 1]).fit(RowFields(X, Graph(4, field.edges_)), Y)
+    for name in ("coef_", "intercept_", "edge_coef_"):
+        assert_array_equal(getattr(field.estimator_, name), getattr(direct, name))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chow_liu_counts_the_rows_in_which_both_labels_are_known(seed):
+    rng = np.random.default_rng(seed)
+    labels = (rng.normal(size=(60, 4)) + rng.normal(size=(60, 1)) * rng.random(4) * 2 > 0).astype(float)
+    labels[rng.random(labels.shape) < 0.3] = np.nan
+    labels[7] = np.nan
+
+    def value(edges):
+        both = [labels[~np.isnan(labels[:, [a, b]]).any(axis=1)][:, [a, b]].T for a, b in edges]
+        return sum(mutual_information(*pair) for pair in both)
+
+    edges = chow_liu_edges(labels)
+    assert value(edges) == pytest.approx(max(map(value, spanning_trees(4))))
+    assert_array_equal(chow_liu_edges(np.where(np.isnan(labels), -1, labels)), edges)
+    times = rng.integers(4, size=60)
+    assert_array_equal(chow_liu_edges(labels, times), chow_liu_edges(np.repeat(labels, times, axis=0)))
+
+
+def test_marks_of_unknown_labels_agree():
+    pd = pytest.importorskip("pandas")
+
+    def fit(labels):
+        return MultiLabelField(TRWCRF(pairwise="ising", tol=1e-2), "chow_liu").fit(X, labels)
+
+    expected = fit(PARTLY)
+    probabilities, unknown = expected.predict_proba(X), np.isnan(PARTLY)
+    words = np.where(unknown, None, np.where(Y > 0, "yes", "no"))
+    forms = {
+        "-1": np.where(unknown, -1, Y),
+        "list": np.where(unknown, None, Y).tolist(),
+        "mask": np.ma.masked_array(Y, mask=unknown),
+        "frame": pd.DataFrame(PARTLY),
+        "nullable": pd.DataFrame(PARTLY).astype("Int64"),
+        "words": words,
+        "signs": np.where(unknown, np.nan, 2 * Y - 1),  # here, -1 is a label that a row does not have
+        "both": np.where(np.arange(4) % 2, PARTLY, np.where(unknown, -1, Y)),
+    }
+    for name, form in forms.items():
+        field = fit(form)
+        assert_array_equal(field.predict_proba(X), probabilities, name)
+        assert field.score(X, form) == expected.score(X, PARTLY), name
+    assert set(fit(words).predict(X).ravel()) == {"yes", "no"}
+    assert_array_equal(pickle.loads(pickle.dumps(expected)).predict_proba(X), probabilities)
+
+
+def test_rows_without_a_known_label_have_no_effect():
+    field = MultiLabelField(TRWCRF(pairwise="ising", tol=1e-2), "chow_liu")
+    some = ~np.isnan(PARTLY).all(axis=1)
+    for options, known in (({}, {}), ({"sample_weight": WEIGHT}, {"sample_weight": WEIGHT[some]})):
+        for form in (np.asarray, sp.csr_array):
+            found = clone(field).fit(form(X), PARTLY, **options)
+            expected = clone(field).fit(form(X[some]), PARTLY[some], **known)
+            assert_array_equal(found.edges_, expected.edges_)
+            assert_array_equal(found.estimator_.coef_, expected.estimator_.coef_)
+            score = expected.score(X[some], PARTLY[some], **known)
+            assert found.score(X, PARTLY, **options) == pytest.approx(score, rel=1e-12)
+
+
+def test_the_score_compares_the_known_labels_of_each_row():
+    field = MultiLabelField(TRWCRF(tol=1e-2)).fit(X, PARTLY)
+    found, right, weights = field.predict(X), [], []
+    for truth, labels, weight in zip(PARTLY, found, WEIGHT, strict=True):
+        known = ~np.isnan(truth)
+        if known.any():
+            right.append(np.array_equal(labels[known], truth[known]))
+            weights.append(weight)
+    assert field.score(X, PARTLY) == np.mean(right)
+    assert field.score(X, PARTLY, sample_weight=WEIGHT) == pytest.approx(np.average(right, weights=weights))
+    with pytest.raises(ValueError, match="y holds no known label"):
+        field.score(X, np.full(Y.shape, np.nan))
+
+
+def test_searches_with_unknown_labels():
+    field = MultiLabelField(TRWCRF(pairwise="ising", tol=1e-2))
+    search = GridSearchCV(field, {"structure": ["chow_liu", "full"]}, cv=KFold(2)).fit(X, PARTLY)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    # A number of folds makes scikit-learn check y itself, and refuse NaN.
+    numbers = clone(search).set_params(cv=2).fit(X, np.where(np.isnan(PARTLY), -1, PARTLY).astype(int))
+    assert_array_equal(numbers.cv_results_["mean_test_score"], search.cv_results_["mean_test_score"])
+
+
+def test_incomplete_rows_help():
+    """With 30 % of the cells unknown, few of the rows are complete."""
+    gain = {"chow_liu": [], "full": []}
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        rows, noise = rng.normal(size=(1100, 4)), rng.normal(size=(1100, 6))
+        labels = (rows @ rng.normal(size=(4, 5)) + 1.5 * noise[:, 5:] + 0.5 * noise[:, :5] > 0).astype(float)
+        table = np.where(rng.random((100, 5)) < 0.3, np.nan, labels[:100])
+        complete = ~np.isnan(table).any(axis=1)
+        for structure, own in gain.items():
+            field = MultiLabelField(TRWCRF(pairwise="ising", inference="map", tol=1e-2), structure)
+            score = field.fit(rows[:100], table).score(rows[100:], labels[100:])
+            field.fit(rows[:100][complete], table[complete])
+            own.append(score - field.score(rows[100:], labels[100:]))
+    assert all(np.mean(own) > 0.02 for own in gain.values()), gain
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.where(np.arange(4) == 2, np.nan, Y), r"y\[:, 2\] holds no known label"),
+        (np.where(np.arange(4) == 1, -1, Y), r"y\[:, 1\] holds no known label"),
+        (np.full(Y.shape, np.nan), r"y\[:, 0\] holds no known label"),
+        (np.where(np.isnan(PARTLY), np.nan, 1), "got 1 class: use"),
+        (np.where(np.isnan(PARTLY), -2, Y), "got 3 classes: use"),
+        (np.where(np.isnan(PARTLY), np.nan, Y + 0.5), "Unknown label type"),
+        (np.where(np.isnan(PARTLY), np.inf, Y), "infinity"),
+        (sp.csr_array(np.where(np.isnan(PARTLY), -1, Y)), "got 3 classes: use"),
+        (sp.csr_array(PARTLY), "NaN"),
+    ],
+)
+def test_errors_for_unknown_labels(y, message):
+    with pytest.raises(ValueError, match=message):
+        MultiLabelField(TRWCRF(max_iter=2)).fit(X, y)

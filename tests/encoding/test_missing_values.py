@@ -90,8 +90,11 @@ def test_masked_labels_meet_the_rules_of_each_estimator():
     assert DenseCRF(max_iter=2, learning="fixed").fit(scores, gaps).classes_.tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match=r"missing|NaN"):
         MultiConditionalMFA().fit(X[:, 0], labels[:, 0])
-    with pytest.raises(ValueError, match="NaN"):
-        MultiLabelField().fit(X[:, 0], np.ma.masked_array(np.eye(3)[y[:, 0]], mask=np.eye(3)[y[:, 0]] > 0))
+    table = np.eye(3)[y[:, 0]]
+    holes = np.repeat(hidden[:, :1], 3, axis=1) & (table > 0)
+    field = MultiLabelField().fit(X[:, 0], np.ma.masked_array(table, mask=holes))
+    given = MultiLabelField().fit(X[:, 0], np.where(holes, np.nan, table))
+    np.testing.assert_array_equal(field.predict_proba(X[:, 0]), given.predict_proba(X[:, 0]))
 
 
 def test_masked_labels_elsewhere():
