@@ -8,7 +8,8 @@ from numpy.typing import ArrayLike
 from sklearn_crf._numbers import as_reals
 from sklearn_crf._threads import count_threads, limit_blas_threads
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, Labeling, Marginals, choose_able_inference
+from sklearn_crf.inference import AutoMarginals, Inference, Labeling, Marginals, choose_able_inference
+from sklearn_crf.inference.automatic._names import choose_map_inference
 from sklearn_crf.models import PairwiseModel
 
 
@@ -20,6 +21,7 @@ def solve(
     edge_weight: ArrayLike | Sequence[ArrayLike] | None = None,
     connectivity: int | ArrayLike = 1,
     costs: bool = False,
+    label_costs: float | ArrayLike | None = None,
     inference: str | Inference = "auto",
     n_jobs: int | None = None,
 ) -> Labeling:
@@ -49,9 +51,13 @@ def solve(
     costs : bool, default=False
         Whether ``unary`` and the tables of ``pairwise`` hold costs, which are minimised. A cost of +inf then forbids a
         state or a pair. The score of the result is the negative cost.
+    label_costs : float or array-like of shape (K,), optional
+        Cost of each label that is used at all, or the same cost for all labels. Label costs are finite and not
+        negative, lower the score, and do not depend on ``costs``. Labels are found by
+        :class:`~sklearn_crf.inference.AlphaExpansion`.
     inference : str or Inference, default="auto"
         Name of an inference, such as "alpha_expansion", "trws" or "icm", or an inference object with options.
-        "auto" is :class:`~sklearn_crf.inference.AutoMap`.
+        "auto" is :class:`~sklearn_crf.inference.AutoMap`, or AlphaExpansion if there are label costs.
     n_jobs : int, optional
         Number of threads; the result does not depend on it.
 
@@ -64,7 +70,7 @@ def solve(
     ------
     ValueError
         If shapes do not fit, a number is NaN or infinite but must not be, or the inference does not find labelings or
-        does not support the tables.
+        does not support the tables or label costs.
 
     See Also
     --------
@@ -84,8 +90,8 @@ def solve(
     >>> found.certified
     True
     """
-    chosen = choose_able_inference(inference, "map", "solve()", AutoMap())
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
+    chosen = choose_map_inference(inference, label_costs, model.n_columns)
     with limit_blas_threads():
         found = chosen.map(model, n_threads=count_threads(n_jobs))
     fractional = None if found.fractional is None else found.fractional.reshape(*shape, -1)

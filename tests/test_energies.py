@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from sklearn_crf import Graph, marginals, solve
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import ICM, TRWS, BruteForce
+from sklearn_crf.inference import ICM, TRWS, AlphaExpansion, BruteForce
 from sklearn_crf.models import PairwiseModel, score
 
 RNG = np.random.default_rng(0)
@@ -109,6 +109,33 @@ def test_one_state_integers_and_one_pixel():
     assert solve([[[1, 2]]], 1.0).labels.tolist() == [[1]]
 
 
+@pytest.mark.parametrize("inference", ["auto", "alpha_expansion", AlphaExpansion(max_iter=9)])
+def test_costs_of_labels(inference):
+    """The price of each label is paid once; ``costs`` says how to read the other numbers only."""
+    costs, prices = RNG.random((2, 3, 2)), np.array([0.3, 0.5])
+    found = solve(costs, 0.2, costs=True, label_costs=prices, inference=inference)
+    by_score = solve(-costs, 0.2, label_costs=prices, inference=inference)
+    best = np.inf
+    for labels in product(range(2), repeat=6):
+        y = np.reshape(labels, (2, 3))
+        cost = np.take_along_axis(costs, y[..., None], -1).sum() + prices[np.unique(y)].sum()
+        best = min(best, cost + 0.2 * ((y[:, 1:] != y[:, :-1]).sum() + (y[1:] != y[:-1]).sum()))
+    assert -found.score == pytest.approx(best)
+    assert found.certified
+    assert found.score == by_score.score
+
+
+def test_costs_of_labels_in_the_inference():
+    costs = RNG.random((3, 4, 3))
+    given, in_inference = (
+        solve(costs, 0.1, costs=True, label_costs=0.4),
+        solve(costs, 0.1, costs=True, inference=AlphaExpansion(nonsubmodular="truncate", label_costs=0.4)),
+    )
+    assert given.score == in_inference.score
+    zero, none = solve(costs, 0.1, costs=True, label_costs=0), solve(costs, 0.1, costs=True)
+    assert (zero.score, zero.bound, zero.method) == (none.score, none.bound, none.method)
+
+
 def test_threads_change_nothing():
     costs = RNG.random((30, 40, 4))
     one, two = (solve(costs, 0.1, costs=True, n_jobs=n) for n in (1, 2))
@@ -130,6 +157,8 @@ def test_threads_change_nothing():
         ({"edges": [[0, 1]]}, r"unary must have shape \(n_nodes, n_states\) if edges are given"),
         ({"edge_weight": np.zeros((3, 4))}, r"with shapes \[\(3, 3\), \(2, 4\)\]"),
         ({"edge_weight": np.zeros(5)}, r"edge_weight must have shape \(17,\)"),
+        ({"label_costs": [1, -1]}, "label_costs must not be negative"),
+        ({"label_costs": 1, "inference": "trws"}, "label_costs needs AlphaExpansion"),
         ({"inference": "mpm"}, "does not compute best labelings"),
         ({"inference": "simplex"}, "inference must be an Inference or one of"),
         ({"inference": []}, "inference must be an Inference or one of"),

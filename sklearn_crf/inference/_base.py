@@ -189,7 +189,11 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         self._require("map", model, init, n_threads)
         close, taken = shift_near_zero(model)
         found = self._find_best(close, init, n_threads)
-        return found if close is model else moved(found, score(model, found.labels), taken)
+        return found if close is model else moved(found, self._evaluate(model, found.labels), taken)
+
+    def _evaluate(self, model: Any, labels: np.ndarray) -> float:
+        """Return the score that :meth:`map` maximises."""
+        return score(model, labels)
 
     def _find_best(self, model, init, n_threads):
         """Return the algorithm's labeling, repaired if forbidden, with a tightened bound."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
@@ -13,7 +13,7 @@ from sklearn_crf.inference.automatic._map import AutoMap
 from sklearn_crf.inference.automatic._marginals import AutoMarginals
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound
-from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
+from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion, as_label_costs
 from sklearn_crf.inference.cuts._graph_cut import GraphCut
 from sklearn_crf.inference.exact._brute_force import BruteForce
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
@@ -112,6 +112,8 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
 def choose_labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
     """Return the decision rule, MPM or MAP, that a name or an object uses; raise ValueError for unknown names."""
     if isinstance(inference, Inference):
+        if getattr(inference, "label_costs", None) is not None:
+            raise ValueError("inference must have label_costs=None: only sklearn_crf.solve supports label costs.")
         return "mpm" if "marginals" in inference.tasks else "map"
     if not isinstance(inference, str) or inference not in _MAKERS:
         near = get_close_matches(str(inference).lower().replace("-", "_"), NAMES, n=3, cutoff=0.5)
@@ -136,3 +138,18 @@ def choose_able_inference(
         sought = "best labelings (MAP)" if task == "map" else task
         raise ValueError(f"inference={inference!r} does not compute {sought}, which {use} needs: use one of {able}.")
     return found
+
+
+def choose_map_inference(inference: str | Inference, label_costs: Any, n_states: int) -> Inference:
+    """Return a new inference for best labelings, with the label costs of the argument, or else of the inference."""
+    if isinstance(inference, AlphaExpansion):
+        label_costs = inference.label_costs if label_costs is None else label_costs
+        inference = clone(inference).set_params(label_costs=None)
+    if not as_label_costs(label_costs, n_states).any():
+        return choose_able_inference(inference, "map", "solve()", AutoMap())
+    chosen = choose_able_inference(inference, "map", "solve()", AlphaExpansion(nonsubmodular="truncate"))
+    if not isinstance(chosen, AlphaExpansion):
+        raise ValueError(
+            f"label_costs needs AlphaExpansion: use inference='auto' or 'alpha_expansion', got {inference!r}."
+        )
+    return chosen.set_params(label_costs=label_costs)

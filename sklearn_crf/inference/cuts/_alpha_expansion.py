@@ -1,23 +1,27 @@
 """Approximate MAP for any number of states by sequences of minimum cuts: expansion and swap moves."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from sklearn_crf._numbers import as_scores
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, map_tasks
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._local_search import RowsClimber, climbed, label_nodes_independently
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Labeling, score_labeling
 from sklearn_crf.inference.cuts import _tuning
 from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, gather_pairwise_values, precision
 from sklearn_crf.inference.cuts._graph_cut import GraphCut, count_not_submodular
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows, RowMoves, parts_of, select_reached_rows
 from sklearn_crf.kernels.cuts.fusion_moves import edge_influence, score_gain, settle_by_changes, settle_by_scores
-from sklearn_crf.models import check_labels, score
+from sklearn_crf.models import PairwiseModel, check_labels, score
 from sklearn_crf.models._row_models import stored_rows
 
 
@@ -33,9 +37,12 @@ class _MoveMaking(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
+        if model.n_columns > 2:
+            self._check_tables(model)
+
+    def _check_tables(self, model: PairwiseModel) -> None:
+        """Raise ValueError unless the tables suit the moves."""
         name = type(self).__name__
-        if model.n_columns <= 2:
-            return
         if np.isneginf(model.tables).any():
             raise ValueError(f"tables must be finite for {name}; only unary may contain -inf, to forbid states.")
         if self.nonsubmodular == "error":
@@ -110,7 +117,7 @@ class _MoveMaking(Inference):
             moves = RowMoves(rows, n_threads)
         else:
             moves = _Moves(model, settles=model.n_columns > 2 and self._meets_condition(model))
-        n_iter, converged = self._search(moves, model.n_columns, labels, n_threads)
+        n_iter, converged = self._search(moves, self._list_moves(model.n_columns), labels, n_threads)
         value = score(model, labels)
         return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
 
@@ -122,7 +129,7 @@ class _MoveMaking(Inference):
             return None
         climber = RowsClimber(rows)
         labels = climber.climb(climber.start())
-        self._search(RowMoves(rows, n_threads), n_states[0], labels, n_threads)
+        self._search(RowMoves(rows, n_threads), self._list_moves(n_states[0]), labels, n_threads)
         return climber.climb(labels)
 
     def _count_states(self, rows, start, stop):
@@ -136,10 +143,10 @@ class _MoveMaking(Inference):
             return 0
         return model.n_columns
 
-    def _search(self, moves, n_states, labels, n_threads):
+    def _search(self, moves, listed, labels, n_threads):
         """Make rounds of moves, changing labels in place; return the number of rounds and whether no move helps."""
         # A move that failed would fail again until another move succeeds, so it is skipped until then.
-        n_changes, tried = 0, dict.fromkeys(self._list_moves(n_states), -1)
+        n_changes, tried = 0, dict.fromkeys(listed, -1)
         for n_iter in range(1, self.max_iter + 1):
             in_all = 0.0
             for move, seen in tried.items():
@@ -210,6 +217,77 @@ class _Moves:
             settle_by_changes(*self._network.neighbors, self._changed, since, keep, take, *workspace)
 
 
+class _PricedMoves:
+    """Best moves from one labeling of a model to another if each label that is used has a cost.
+
+    The network has one more node for each label, with state 0 if the label is used and 1 if it is not. State 0 costs
+    the label cost. So does an edge between state 1 and a node that has the label. The best states of these nodes
+    therefore subtract the label costs of a move. Only labels whose use depends on the move have edges.
+    """
+
+    # costs: (K,) float64, label costs
+
+    def __init__(self, model: PairwiseModel, costs: np.ndarray) -> None:
+        self._values = (model.unary, *gather_pairwise_values(model), model.graph.edges)
+        self._model, self._costs = model, costs
+        n_states, n_features = model.n_columns, model.tables.shape[1]
+        # Scores in double precision, so that capacities of float32 models are as fine.
+        states, tables = np.arange(n_states), np.zeros((n_states, n_features, n_states, n_states))
+        tables[states, 0, states, 1] = -costs
+        unary = np.full((n_states, n_states), -np.inf)
+        unary[:, :2] = 0
+        unary[:, 0] = -costs
+        self._unary, self._tables = np.concatenate((model.unary, unary)), np.concatenate((model.tables, tables))
+
+    def build_network(self, keep: np.ndarray, take: np.ndarray) -> tuple[CutNetwork, np.ndarray, np.ndarray]:
+        """Return the network of a move between two labelings, and both labelings with the states of labels added."""
+        model, free = self._model, keep != take
+        depends = self._costs > 0
+        depends[keep[~free]] = False
+        keeping, taking = np.flatnonzero(free & depends[keep]), np.flatnonzero(free & depends[take])
+        label = np.concatenate((keep[keeping], take[taking]))
+        nodes = np.concatenate((keeping, taking))
+        n_nodes, n_states = keep.size, model.n_columns
+        weight = model.edge_weight
+        if weight is not None:
+            weight = np.concatenate((weight, np.eye(1, weight.shape[1], dtype=weight.dtype).repeat(len(nodes), axis=0)))
+        extended = PairwiseModel(
+            Graph(n_nodes + n_states, np.concatenate((model.graph.edges, np.stack((nodes, n_nodes + label), axis=1)))),
+            self._unary,
+            self._tables,
+            np.concatenate((model.edge_type, len(model.tables) + label)),
+            weight,
+        )
+        is_used = np.zeros((2, n_states), dtype=np.int32)
+        is_used[1, keep[keeping]] = 1
+        is_used[0, take[taking]] = 1
+        return CutNetwork(extended), np.append(keep, is_used[0]), np.append(take, is_used[1])
+
+    def move(self, labels: np.ndarray, choice: Callable, n_threads: int = 1, since: int = -1) -> float:
+        """Change labels in place by the best move if it gains, and return the gain."""
+        keep, take = choice(labels)
+        removed = np.flatnonzero(take < 0)
+        if len(removed):
+            others = self.find_used(labels)
+            others[keep[removed]] = False
+            take[removed] = np.where(others, self._model.unary[removed], -np.inf).argmax(axis=1)
+        if np.array_equal(keep, take):
+            return 0.0
+        network, kept, offered = self.build_network(keep, take)
+        taken = network.cut(kept, offered, TRUNCATE, n_threads)[: len(labels)]
+        proposed = np.where(taken, take, keep)
+        saved = self._costs @ (self.find_used(labels).astype(float) - self.find_used(proposed))
+        gain = score_gain(*self._values, labels, proposed) + saved
+        if gain > 0:
+            labels[...] = proposed
+        return gain
+
+    def find_used(self, labels: np.ndarray) -> np.ndarray:
+        """Return a mask of the labels that some node has."""
+        return np.bincount(labels, minlength=len(self._costs)) > 0
+
+
+@options
 class AlphaExpansion(_MoveMaking):
     r"""Labeling that no expansion move can improve, for two or more states.
 
@@ -232,6 +310,11 @@ class AlphaExpansion(_MoveMaking):
         What to do if an edge violates the condition. "error" raises ValueError and names the edge. "truncate" lowers
         the scores of the two mixed choices of such an edge by half of the violation each, in the moves where it
         matters, as gco does. The score still never decreases.
+    label_costs : float or array-like of shape (K,), optional
+        Cost of each label that at least one node has, or the same cost for all labels: finite numbers that are not
+        negative. The score of a labeling is lowered by the costs of its labels, in ``score`` and ``bound`` of the
+        result. Moves then decide jointly which nodes change and which labels are used (Delong et al. 2012). Estimators
+        do not support label costs.
 
     Notes
     -----
@@ -240,12 +323,15 @@ class AlphaExpansion(_MoveMaking):
     rounded to integers of 60 bits. Integers of 30 bits are used if they are fine enough, in float32 models and in
     models with more than 131,072 nodes and more than two states. With two states and only submodular edges, the result
     is exact and equals :class:`GraphCut`. Otherwise moves start from the better of the start and the truncated cut.
-    With more than two states ``bound`` is inf.
+    With more than two states ``bound`` is inf, or with label costs the sum of the highest scores of nodes and edges,
+    minus the least cost of labels.
 
     References
     ----------
     Y. Boykov, O. Veksler, R. Zabih. Fast approximate energy minimization via graph cuts. TPAMI 2001,
-    :doi:`10.1109/34.969114`. C. Rother, S. Kumar, V. Kolmogorov, A. Blake. Digital tapestry. CVPR 2005 (truncation).
+    :doi:`10.1109/34.969114`. C. Rother, S. Kumar, V. Kolmogorov, A. Blake. Digital tapestry. CVPR 2005 (truncation). A.
+    Delong, A. Osokin, H. N. Isack, Y. Boykov. Fast approximate energy minimization with label costs. IJCV 96, 2012,
+    :doi:`10.1007/s11263-011-0437-z`.
 
     Examples
     --------
@@ -259,7 +345,50 @@ class AlphaExpansion(_MoveMaking):
     >>> model = PairwiseModel(lattice((4,)), unary, tables=[0.5 * np.eye(3)])
     >>> AlphaExpansion().map(model).labels
     array([0, 0, 0, 2], dtype=int32)
+    >>> AlphaExpansion(label_costs=[1, 1, 3]).map(model).labels
+    array([0, 0, 0, 0], dtype=int32)
     """
+
+    label_costs: Any = None
+
+    def _check_model(self, model: PairwiseModel) -> None:
+        super()._check_model(model)
+        if self._get_costs(model).any() and model.n_columns <= 2:
+            self._check_tables(model)
+
+    def _get_costs(self, model: PairwiseModel) -> np.ndarray:
+        return as_label_costs(self.label_costs, model.n_columns)
+
+    def _map(self, model: PairwiseModel, *, init: Any = None, n_threads: int = 1) -> Labeling:
+        costs = self._get_costs(model)
+        if not costs.any():
+            return super()._map(model, init=init, n_threads=n_threads)
+        labels, bound = _start(model, init), np.inf
+        if model.n_columns == 1:
+            value = self._evaluate(model, labels)
+            return Labeling(labels, value, bound=value, state=labels)
+        moves = _PricedMoves(model, costs)
+        if model.n_columns == 2:
+            # One cut chooses between both labels at every node, and which labels are used.
+            network, kept, offered = moves.build_network(np.zeros_like(labels), np.ones_like(labels))
+            decided = network.cut(kept, offered, TRUNCATE, n_threads)[: len(labels)].astype(np.int32)
+            value = self._evaluate(model, decided)
+            if self._find_violated_edge(model) is None:
+                bound = Proof(network.model).bound(value, value + network.rounding_error)
+            if value >= self._evaluate(model, labels):
+                labels = decided
+        states = self._list_moves(model.n_columns)
+        n_iter, converged = self._search(moves, [*states, *(~state for state in states)], labels, n_threads)
+        value = self._evaluate(model, labels)
+        bound = min(bound, _bound_priced_score(model, costs))
+        return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
+
+    def _evaluate(self, model: PairwiseModel, labels: np.ndarray) -> float:
+        return super()._evaluate(model, labels) - float(self._get_costs(model)[np.unique(labels)].sum())
+
+    def _finish(self, model: PairwiseModel, found: Labeling, climbs: bool) -> Labeling:
+        # The bound and single changes of the base class do not know label costs.
+        return found if self._get_costs(model).any() else super()._finish(model, found, climbs)
 
     @staticmethod
     def _list_moves(n_states: int) -> list:
@@ -267,6 +396,9 @@ class AlphaExpansion(_MoveMaking):
 
     @staticmethod
     def _choice(state, labels):
+        if state < 0:
+            # The complement of a label stands for its removal: the moves fill in another label for each of its nodes.
+            return labels.copy(), np.where(labels == ~state, np.int32(-1), labels)
         return labels.copy(), np.full_like(labels, state)
 
     _condition = "theta({a}, {b}) + theta({alpha}, {alpha}) >= theta({a}, {alpha}) + theta({alpha}, {b})"
@@ -338,6 +470,27 @@ class AlphaBetaSwap(_MoveMaking):
         """Yield the slacks of all pairs of states at once, (T, R, alpha, beta), with None in place of one alpha."""
         diagonal = np.einsum("trkk->trk", tables)
         yield None, diagonal[..., :, None] + diagonal[..., None, :] - tables - np.swapaxes(tables, 2, 3)
+
+
+def as_label_costs(label_costs: Any, n_states: int) -> np.ndarray:
+    """Return the cost of each label, (K,) float64; raise ValueError for numbers that are not costs."""
+    costs = as_scores(0.0 if label_costs is None else label_costs, "label_costs", np.float64, may_forbid=False)
+    if costs.shape not in ((), (n_states,)):
+        raise ValueError(
+            f"label_costs must be a number or have shape ({n_states},), one cost for each label, got {costs.shape}."
+        )
+    if not (costs >= 0).all():
+        raise ValueError(f"label_costs must not be negative, got {costs.min():g}.")
+    return np.broadcast_to(costs, n_states)
+
+
+def _bound_priced_score(model: PairwiseModel, costs: np.ndarray) -> float:
+    """Return the sum of the highest scores of nodes and edges, minus the cost of the labels that nodes need."""
+    highest = sum(
+        float(counts @ np.maximum.reduceat(scores, starts)) for scores, starts, counts in Proof(model).groups()
+    )
+    least = np.where(np.isneginf(model.unary), np.inf, costs).min(axis=1).max(initial=0.0)
+    return highest - float(least)
 
 
 def _start(model, init):

@@ -346,6 +346,12 @@ class CutNetwork:
         """Neighbours of nodes for the kernels: steps on a lattice, otherwise lists from the incidence."""
         return self._flow.neighbors
 
+    @property
+    def rounding_error(self) -> float:
+        """Maximum difference of scores by which integer capacities may miss the best cut."""
+        # Rounding changes each term of a node or an edge by at most half a unit, for both labelings.
+        return (self.model.graph.n_nodes + self.model.graph.n_edges) / self._rounding.scale
+
     def cut(self, keep, take, mode=STOP, n_threads=1):
         """Return a mask of the nodes that take the offered state in the best move; all others keep their state."""
         # keep, take: (N,) int32
