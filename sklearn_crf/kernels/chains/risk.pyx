@@ -68,7 +68,7 @@ def risk_of_chains(
     const int32_t[::1] range_ends,  # IN ends of the feature ranges that threads process
     double[::1] gradient,  # IN OUT (P,) added to
     double[:, ::1] partial,  # workspace (B, S)
-    double[::1] total,  # OUT (S,) loss, errors, gradients of intercepts, pairs (K, W), counts (K, K), runs, gradient (C, F)
+    double[::1] total,  # OUT (S,) loss, errors, intercepts, pairs (K, W), counts (K, K), runs, gradient (C, F)
     int n_threads,
 ):
     """Compute the weighted loss and its gradient; return False if the score range is too wide."""

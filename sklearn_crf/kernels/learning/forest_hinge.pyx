@@ -78,8 +78,7 @@ def frank_wolfe_steps(
     int64_t largest,  # largest number of examples of a group
     int n_threads,
 ):
-    """Make one step for each example; return the sums of the changes of offsets and of the slacks, and the size of the next
-    group."""
+    """Make one step for each example; return the changes of offsets and of slacks, summed, and the next group size."""
     cdef:
         HingeBatches[floating] hinges
         HingeDual dual
