@@ -64,7 +64,7 @@ def test_observed_nodes_cost_nothing():
 
 
 def test_a_graph_needs_its_number_of_states():
-    with pytest.raises(ValueError, match="n_states is needed"):
+    with pytest.raises(ValueError, match="n_states, the number of states of each node, must be given"):
         exact_inference(lattice((3, 3)))
 
 
