@@ -137,7 +137,9 @@ class Encoded:
     @cached_property
     def _some_edge_features(self):
         if self.layout == "array":
-            return compute_one_edge(self.edge_feature_function, self.array[0].reshape(-1, self.n_features))
+            nodes = self.array[0].reshape(-1, self.n_features)
+            nodes = nodes if len(nodes) else np.zeros((1, self.n_features), self.dtype)
+            return compute_one_edge(self.edge_feature_function, nodes)
         for example in self.representatives:
             if example.edge_features is not None:
                 return example.edge_features
