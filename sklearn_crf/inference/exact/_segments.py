@@ -50,6 +50,8 @@ class SegmentInference(Inference):
         sums = np.zeros((max(len(fields[-1]) - 1, 1), n_sums))
         ends, spans = np.empty_like(model.ends), np.zeros_like(model.spans)
         self._call(segment_marginals, model, fields, _choose_factors(model), unary, ends, spans, terms, sums, n_threads)
+        # The kernel subtracts the runs that end from the runs that begin, which leaves rounding errors.
+        unary[np.isneginf(model.unary)] = 0.0
         tables, durations = np.split(sums[0], [model.tables.size])
         statistics = SegmentStatistics(
             unary, tables.reshape(model.tables.shape), durations.reshape(model.durations.shape), ends, spans
