@@ -107,11 +107,12 @@ def thread_table(rows):
     """Return the table of speed-ups: time of one thread, speed-up by more threads, fraction of time with the lock."""
     counts = list(rows[0]["seconds"])
     gains = [f"{n} threads" for n in counts[1:]]
-    table = [["work", "step", "one thread", *gains, "16 threads", "processor", "holds the lock"]]
+    table = [["work", "step", "one thread", *gains, "processes", "16 threads", "processor", "holds the lock"]]
     for row in rows:
         seconds = row["seconds"]
         times = [f"{seconds[counts[0]] / seconds[n]:.2f}" for n in counts[1:]]
-        shares = f"{row['modelled']:.1f}", f"{row['processor']:.2f}", f"{100 * row['lock']:.0f} %"
+        processes, modelled = f"{row['processes']:.2f}", f"{row['modelled']:.1f}"
+        shares = processes, modelled, f"{row['processor']:.2f}", f"{100 * row['lock']:.0f} %"
         table.append([row["row"], row["step"], f"{seconds[counts[0]]:.2f} s", *times, *shares])
     return list_table(table)
 

@@ -9,8 +9,10 @@ in each of ``--rounds`` processes. "gain" is the clock's time on one thread over
 processor's time on the most threads over that on one, which can be read on a busy machine too. "lock" is the share of
 the time of one thread in which it holds the lock of the interpreter, by samples from outside of it (Python 3.11 on
 Linux): the rest is all that threads can share. "of 16" is what 16 threads would gain by Amdahl's law where they were
-not tried: if what two threads did not share were serial, and nothing else. "same" says whether predictions are the same
-bits for all numbers. Rows that ``--json`` holds already are printed from there.
+not tried: if what two threads did not share were serial, and nothing else. "processes" is the gain of separate
+one-thread processes, as many as the most threads, that run at the same time: cores that share caches and memory give no
+more. "same" says whether predictions are the same bits for all numbers. Rows that ``--json`` holds already are printed
+from there.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
@@ -262,6 +265,12 @@ def run(name, n_jobs, repetitions):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def run_at_once(name, count, repetitions):
+    """Run a row on one thread in several processes at the same time."""
+    with ThreadPoolExecutor(count) as starters:
+        return list(starters.map(lambda _: run(name, 1, repetitions), range(count)))
+
+
 def compare(name, threads, rounds, repetitions):
     """Yield the rows of the table for one estimator: one row for each step."""
     runs = {n_jobs: [] for n_jobs in threads}
@@ -269,13 +278,16 @@ def compare(name, threads, rounds, repetitions):
         for n_jobs, some in runs.items():
             some.append(run(name, n_jobs, repetitions))
     same = len({each["digest"] for some in runs.values() for each in some}) == 1
+    separate = run_at_once(name, threads[-1], repetitions)
     for step in runs[threads[0]][0]["seconds"]:
         best = {n_jobs: min(each["seconds"][step] for each in some) for n_jobs, some in runs.items()}
         seconds = {str(n_jobs): clock for n_jobs, (clock, _) in best.items()}
+        alone, together = best[threads[0]][0], [each["seconds"][step][0] for each in separate]
         yield {
             "row": name,
             "step": step,
             "seconds": seconds,
+            "processes": len(together) * alone / float(np.mean(together)),
             "modelled": modelled_gain(seconds) if len(seconds) > 1 else None,
             "processor": best[threads[-1]][1] / best[threads[0]][1],
             "lock": min(each["lock"][step] for each in runs[threads[0]]),
@@ -299,9 +311,9 @@ def show(row):
     first = next(iter(clock.values()))
     gains = "".join(f"{first / each:7.2f}" for each in list(clock.values())[1:])
     modelled = f"{row['modelled']:7.1f}" if len(clock) > 1 else ""
+    numbers = f"{modelled}{row['processes']:>11.2f}{row['processor']:>11.2f}{row['lock']:>7.1%}"
     print(
-        f"{row['row']:32s}{row['step']:10s}{first:>8.3f}{gains}{modelled}{row['processor']:>11.2f}{row['lock']:>7.1%}"
-        f"  {'yes' if row['same'] else 'NO'}",
+        f"{row['row']:32s}{row['step']:10s}{first:>8.3f}{gains}{numbers}  {'yes' if row['same'] else 'NO'}",
         flush=True,
     )
 
@@ -322,7 +334,8 @@ def main():
         return
     threads = sorted(set(options.threads))
     heads = "".join(f"{f'x {n}':>7s}" for n in threads[1:])
-    print(f"{'':42s}{'seconds':>8s}{heads}{'of 16' if heads else '':>7s}{'processor':>11s}{'lock':>7s}  same")
+    others = f"{'of 16' if heads else '':>7s}{'processes':>11s}{'processor':>11s}{'lock':>7s}  same"
+    print(f"{'':42s}{'seconds':>8s}{heads}{others}")
     record = read_record(options.json, [])
     for name in options.rows:
         rows = [row for row in record if row["row"] == name]
