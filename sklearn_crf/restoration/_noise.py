@@ -102,12 +102,13 @@ def _compute_moments_of_squares(values: np.ndarray, clipped: np.ndarray | None) 
     # returns: (n_squares,), (n_squares,)
     if min(values.shape[:2]) < SMOOTH_SQUARE:
         return np.zeros(0), np.zeros(0)
-    shape = *values.shape[:2], -1
-    squares = np.moveaxis(cut_into_squares(values.reshape(shape), SMOOTH_SQUARE), -1, 0)
-    squares = squares.reshape(-1, SMOOTH_SQUARE, SMOOTH_SQUARE, 1)
-    fraction = np.zeros(len(squares))
-    if clipped is not None:
-        fraction = np.moveaxis(cut_into_squares(clipped.reshape(shape), SMOOTH_SQUARE).mean(axis=(1, 2)), -1, 0).ravel()
+
+    def cut(x):
+        channels = np.moveaxis(x.reshape(*x.shape[:2], -1), -1, 0)
+        return cut_into_squares(channels[..., np.newaxis], SMOOTH_SQUARE)
+
+    squares = cut(values)
+    fraction = np.zeros(len(squares)) if clipped is None else cut(clipped).mean(axis=(1, 2, 3))
     squares, fraction = squares[fraction <= LARGEST_CLIPPED], fraction[fraction <= LARGEST_CLIPPED]
     levels = [
         estimate_detail_noise(own) / compute_noise_after_clipping(p) for own, p in zip(squares, fraction, strict=True)

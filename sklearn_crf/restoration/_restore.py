@@ -236,13 +236,15 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
 
 def _remove_noise(photo: "_Photo", task: _Task, levels: Any) -> np.ndarray:
     """Remove the noise of a photo, which may grow with brightness and may be clipped to the range of the photo."""
-    noise = PhotoNoise.of(photo.bytes, is_white=not isinstance(levels, str), is_bounded=photo.is_bounded)
-    planes = photo.divide(noise.stabilise(photo.bytes))
+    values = photo.bytes
+    noise = PhotoNoise.of(values, is_white=not isinstance(levels, str), is_bounded=photo.is_bounded)
+    planes = photo.divide(noise.stabilise(values))
     if isinstance(levels, str):
         # The minimum is lower than the minimum of any model, but positive.
-        levels = [max(estimate_noise(plane, noise.fraction), 1e-6) for plane in planes]
-    values = photo.join(task.planes(planes, levels))
-    return photo.made(noise.invert(values, levels[0] / photo.lengths[0]))
+        clipped = noise.fraction
+        levels = [max(estimate_noise(plane, clipped), 1e-6) for plane in planes]
+    restored = photo.join(task.planes(planes, levels))
+    return photo.made(noise.invert(restored, levels[0] / photo.lengths[0]))
 
 
 class _Photo(NamedTuple):
