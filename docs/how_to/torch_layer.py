@@ -4,11 +4,10 @@ import numpy as np
 import torch
 
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import TreeInference
+from sklearn_crf.inference import AutoMarginals
 from sklearn_crf.models import PairwiseModel
-from sklearn_crf.objectives import Likelihood
+from sklearn_crf.objectives import loss_and_gradient
 
-OBJECTIVE = Likelihood(TreeInference())  # AutoMarginals() for images and graphs
 GRAPH = lattice((30,))  # a chain of 30 steps
 
 
@@ -18,9 +17,9 @@ class FieldLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, unary, table, labels):
         scores = unary.detach().numpy(), table.detach().numpy()[None]
-        loss = OBJECTIVE.loss_statistics(PairwiseModel(GRAPH, *scores), labels)
-        ctx.slopes = loss.statistics.unary, loss.statistics.tables.reshape(table.shape)
-        return unary.new_tensor(loss.terms.sum())
+        loss, gradient = loss_and_gradient(PairwiseModel(GRAPH, *scores), labels)
+        ctx.slopes = gradient.unary, gradient.tables.reshape(table.shape)
+        return unary.new_tensor(loss)
 
     @staticmethod
     def backward(ctx, slope):
@@ -69,6 +68,6 @@ print(
 )
 scores, table = train(with_field=True)
 proba = [
-    TreeInference().marginals(PairwiseModel(GRAPH, s, table)).unary for s in scores
+    AutoMarginals().marginals(PairwiseModel(GRAPH, s, table)).unary for s in scores
 ]
 print(f"network and field: {np.mean(np.argmax(proba, axis=-1) == y[50:]):.3f}")

@@ -23,6 +23,7 @@ from sklearn_crf.objectives.likelihood._likelihood import (
     Likelihood,
     ObservedLogPartition,
     RelaxedLikelihood,
+    loss_and_gradient,
 )
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, set_best_edge_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, mask_known_surroundings
@@ -50,5 +51,6 @@ __all__ = [
     "Objective",
     "Pseudolikelihood",
     "SaddlePoint",
+    "loss_and_gradient",
     "tangent_sets",
 ]

@@ -13,7 +13,7 @@ from scipy.special import expit, log_softmax
 from sklearn_crf.rtf._information import WINDOW, Windows, similarity
 from sklearn_crf.rtf.images._channels import choose_decimal_unit, is_held
 
-__all__ = ["iw_ssim", "logistic", "mae", "mse", "multinomial", "psnr", "ssim"]
+__all__ = ["iw_ssim", "logistic", "mse", "multinomial", "psnr", "ssim"]
 
 
 def mse(prediction: Any, target: Any) -> tuple[float, np.ndarray]:
@@ -46,33 +46,8 @@ _SMOOTHING = 1e-3
 
 
 def mae(prediction: Any, target: Any, smoothing: float = _SMOOTHING) -> tuple[float, np.ndarray]:
-    r"""Return the smoothed mean absolute error, :math:`\frac1n \sum_i \sqrt{(p_i - t_i)^2 + \epsilon^2} - \epsilon`.
-
-    Parameters
-    ----------
-    prediction, target : array-like of one shape
-        Values of one example.
-    smoothing : float, default=1e-3
-        :math:`\epsilon`, in units of the prediction. Much smaller errors count nearly squared. With 0, the loss is the
-        mean absolute error, with derivative 0 at 0.
-
-    Returns
-    -------
-    value : float
-    gradient : ndarray, float64
-        Derivative with the shape of ``prediction``.
-
-    References
-    ----------
-    M. Tappen, C. Liu, E. Adelson and W. Freeman. Learning Gaussian Conditional Random Fields for Low-Level Vision.
-    CVPR 2007.
-
-    Examples
-    --------
-    >>> from sklearn_crf.rtf.losses import mae
-    >>> round(float(mae([0.0, 1.0], [0.0, 0.5])[0]), 2)
-    0.25
-    """
+    """Return the mean absolute error, smoothed by sqrt(error**2 + smoothing**2) - smoothing, and its derivative."""
+    # Tappen et al., Learning Gaussian Conditional Random Fields for Low-Level Vision, CVPR 2007
     if not smoothing >= 0:
         raise ValueError(f"smoothing must not be negative, got {smoothing!r}.")
     difference = np.subtract(*_check_same_shape(prediction, target))

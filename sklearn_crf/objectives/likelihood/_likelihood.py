@@ -1,19 +1,28 @@
 """Likelihoods whose derivatives are marginals: exact, approximate, or with a convex relaxation of the log-partition."""
 
+import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_crf._options import options
-from sklearn_crf.inference import Inference
+from sklearn_crf._threads import count_threads, limit_blas_threads
+from sklearn_crf.inference import AutoMarginals, Inference
 from sklearn_crf.models import (
+    FactorGraph,
     PairwiseModel,
+    SegmentModel,
+    Statistics,
     check_labels,
     compute_label_excess,
     compute_labeling_statistics,
     compute_score_terms,
 )
 from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
+
+# Models that users may pass
+_MODELS = PairwiseModel, FactorGraph, SegmentModel
 
 # Ratio of the tolerance of messages to the gradient.
 # Errors of messages mostly cancel in the gradient, because the gradient is a sum over many nodes.
@@ -229,3 +238,76 @@ def _compute_loss_by_kernel(model, labels, free):
         return None
     terms, statistics, predicted = found
     return Loss(statistics=statistics, terms=terms, predicted=predicted, converged=free.converged)
+
+
+def loss_and_gradient(
+    model: Any, labels: ArrayLike, *, objective: Objective | None = None, n_jobs: int | None = None
+) -> tuple[float, Statistics]:
+    r"""Return the loss of a model's scores against labels, and its gradient with respect to the scores.
+
+    .. math::
+        \ell(\theta) = \log Z(\theta) - \log Z(\theta \mid y_{\mathrm{observed}}), \qquad
+        \nabla \ell = \mu(\theta) - \mu(\theta \mid y_{\mathrm{observed}})
+
+    A field can thus be the last layer of a network: the gradient is passed on to the layers that compute the scores.
+
+    Parameters
+    ----------
+    model : PairwiseModel, FactorGraph or SegmentModel
+        Scores on a graph, for instance ``field.models(X)[0]`` of a fitted classifier. Several sequences may be the
+        components of one graph.
+    labels : array-like of int, shape (N,) or the shape of the lattice
+        Index of the true state of each node; -1 marks a node without a label.
+    objective : Objective, optional
+        Loss, such as ``Pseudolikelihood()``. None stands for ``Likelihood(AutoMarginals())``, which is exact wherever
+        this is affordable. An objective without an inference of its own uses AutoMarginals or AutoMap.
+    n_jobs : int, optional
+        Number of threads; the result does not depend on it.
+
+    Returns
+    -------
+    loss : float
+    gradient : Statistics
+        Derivative of the loss by each score: ``gradient.unary`` and ``gradient.tables`` have the shapes of
+        ``model.unary`` and ``model.tables``. For a FactorGraph, ``log_table`` and ``table_default`` replace ``tables``.
+
+    Raises
+    ------
+    TypeError
+        If the model or the objective has another type.
+    ValueError
+        If a label is not a state of its node, the model forbids the labels, or the objective has no value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import loss_and_gradient
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> loss, gradient = loss_and_gradient(model, [1, 1, 1])
+    >>> round(loss, 3)
+    0.977
+    >>> gradient.unary.round(2)
+    array([[ 0.27, -0.27],
+           [ 0.44, -0.44],
+           [ 0.27, -0.27]])
+    """
+    if not isinstance(model, _MODELS):
+        raise TypeError(f"model must be a {', '.join(kind.__name__ for kind in _MODELS)}, got {type(model).__name__}.")
+    if not (objective is None or isinstance(objective, Objective)):
+        raise TypeError(f"objective must be an Objective, such as Pseudolikelihood(), got {objective!r}.")
+    chosen = Likelihood(AutoMarginals()) if objective is None else objective.coupled(AutoMarginals())
+    if not chosen.has_value:
+        raise ValueError(f"objective must have a value, but {objective!r} only has a direction.")
+    labels = np.asarray(labels)
+    if isinstance(model, PairwiseModel) and labels.shape == model.graph.shape:
+        labels = labels.ravel()
+    with limit_blas_threads():
+        found = chosen.loss_statistics(model, labels, n_threads=count_threads(n_jobs))
+    loss = math.fsum(found.terms)
+    if not np.isfinite(loss):
+        raise ValueError("model gives the labels a score of -inf: its scores forbid a label or a pair of labels.")
+    return loss, found.statistics
