@@ -300,13 +300,13 @@ def loss_and_gradient(
     if not (objective is None or isinstance(objective, Objective)):
         raise TypeError(f"objective must be an Objective, such as Pseudolikelihood(), got {objective!r}.")
     chosen = Likelihood(AutoMarginals()) if objective is None else objective.coupled(AutoMarginals())
-    if not chosen.has_value:
-        raise ValueError(f"objective must have a value, but {objective!r} only has a direction.")
     labels = np.asarray(labels)
     if isinstance(model, PairwiseModel) and labels.shape == model.graph.shape:
         labels = labels.ravel()
     with limit_blas_threads():
         found = chosen.loss_statistics(model, labels, n_threads=count_threads(n_jobs))
+    if found.terms is None:
+        raise ValueError(f"objective must have a value, but {objective!r} only has a direction.")
     loss = math.fsum(found.terms)
     if not np.isfinite(loss):
         raise ValueError("model gives the labels a score of -inf: its scores forbid a label or a pair of labels.")
