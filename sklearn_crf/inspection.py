@@ -178,10 +178,14 @@ def _transitions(field, names) -> Iterator[Transition]:
 def _get_edge_names(field, names, given):
     coef = field.edge_coef_
     n_features = coef.shape[1] // (field.n_edge_types_ if sp.issparse(coef) else 1)
-    if given is not None:
-        if len(given) != n_features:
-            raise ValueError(f"edge_feature_names has {len(given)} names, but edges have {n_features} features.")
-        return [str(name) for name in given]
+    marked = getattr(field, "edge_indicator_features_", None)
+    marked = [] if marked is None else marked.tolist()
+    n_given = n_features - len(marked)
+    if given is not None and len(given) != n_given:
+        raise ValueError(f"edge_feature_names has {len(given)} names, but edges have {n_given} features.")
+    if given is not None or marked:
+        names = [f"edge{i}" for i in range(n_given)] if given is None else [str(name) for name in given]
+        return [*names, *(f"{names[i]} missing" for i in marked)]
     if field.edge_features in ("auto", "constant") and n_features == 1:
         return ["constant"]
     if field.edge_features in ("auto", "difference") and n_features == 1 + len(names):

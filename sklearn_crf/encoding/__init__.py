@@ -24,7 +24,7 @@ from sklearn_crf.encoding._examples import (
     require_complete,
     sum_edges_of_example,
 )
-from sklearn_crf.encoding._filling import Filling
+from sklearn_crf.encoding._filling import Filling, attributes_of_filling
 from sklearn_crf.encoding._labels import (
     EncodedLabels,
     check_named_classes,

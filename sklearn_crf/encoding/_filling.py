@@ -1,6 +1,6 @@
-"""Missing node features: replaced by the means of the training nodes, and marked by indicator features."""
+"""Missing features of nodes and edges: replaced by the means of the training data, and marked by indicator features."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,49 +12,31 @@ from sklearn_crf.encoding._examples import replace_fields
 
 
 @dataclass(frozen=True, eq=False)
-class Filling:
-    """Values of missing features, and the features that have an indicator because training nodes lacked them."""
+class MeanFilling:
+    """Values of missing features, and the features that have an indicator because training data lacked them."""
 
     values: np.ndarray  # (n_features,)
     marked: np.ndarray  # (n_marked,) ascending
 
     @classmethod
-    def of(cls, encoded: Encoded, weight: np.ndarray | None) -> "Filling":
-        """Return the weighted means of the known values of the training nodes as filling."""
-        # weight: (n_examples,), or None if all are one
-        sums = np.zeros((3, encoded.n_features))  # values, weights and gaps
-        weight = np.ones(encoded.n_examples) if weight is None else weight
-        for features, own in _iterate_features(encoded, weight):
+    def of(cls, parts: Iterable[tuple[np.ndarray, np.ndarray]], n_features: int, name: str) -> "MeanFilling":
+        """Return the weighted means of the known values as filling."""
+        # parts: pairs of features, (n, n_features), and weights, (n,); name: what the features are called in errors
+        sums = np.zeros((3, n_features))  # values, weights and gaps
+        for features, own in parts:
             gaps = np.isnan(features)
             known = np.where(gaps, 0.0, features)
             sums += np.stack([own @ known, own @ ~gaps, gaps.sum(axis=0)])
         lacking = np.flatnonzero(~(sums[1] > 0))
         if len(lacking):
-            raise ValueError(f"Feature {lacking[0]} of X has no known value: leave this feature out.")
+            raise ValueError(f"Feature {lacking[0]} of {name} has no known value: leave this feature out.")
         return cls(sums[0] / sums[1], np.flatnonzero(sums[2]))
 
-    def fill(self, encoded: Encoded) -> Encoded:
-        """Replace missing values, and append an indicator for each marked feature."""
-        parts = {"array": encoded.array, "items": encoded.items}
-        if encoded.layout == "list":
-            parts["items"] = [
-                replace_fields(x, node_features=self._fill_rows(x.node_features, f"X[{i}]"))
-                for i, x in enumerate(encoded.items)
-            ]
-        else:
-            parts["array"] = self._fill_rows(encoded.array, "X")
-        return replace(
-            encoded,
-            n_features=encoded.n_features + len(self.marked),
-            n_indicators=len(self.marked),
-            filling=self,
-            edge_feature_function=leave_out_added(encoded.edge_feature_function, len(self.marked)),
-            **parts,
-        )
-
-    def _fill_rows(self, features: Any, name: str) -> np.ndarray:
+    def fill(self, features: Any, name: str) -> np.ndarray:
+        """Return the features with missing values replaced, followed by an indicator of each marked feature."""
+        # features: (..., n_features)
         if not isinstance(features, np.ndarray):
-            raise ValueError(f"{name} has sparse features, but missing features need arrays: use X.toarray().")
+            raise ValueError(f"{name} has sparse features, but missing features need arrays: use {name}.toarray().")
         gaps = np.isnan(features)
         lacking = np.flatnonzero(gaps.reshape(-1, gaps.shape[-1]).any(axis=0))
         new = np.setdiff1d(lacking, self.marked)
@@ -64,8 +46,78 @@ class Filling:
         return np.concatenate([filled, gaps[..., self.marked].astype(features.dtype)], axis=-1)
 
 
+# Fitted attributes of nodes, then of edges
+_ATTRIBUTES = ("fill_values_", "indicator_features_"), ("edge_fill_values_", "edge_indicator_features_")
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """Filling of node features, and of edge features if all examples were given with edge features."""
+
+    nodes: MeanFilling
+    edges: MeanFilling | None
+
+    @classmethod
+    def of_field(cls, field: Any) -> "Filling | None":
+        """Return the filling of a fitted field, or None if no feature was missing in ``fit``."""
+        parts = [[getattr(field, name, None) for name in names] for names in _ATTRIBUTES]
+        nodes, edges = (None if values is None else MeanFilling(values, marked) for values, marked in parts)
+        return None if nodes is None else cls(nodes, edges)
+
+    @classmethod
+    def of(cls, encoded: Encoded, weight: np.ndarray | None) -> "Filling":
+        """Return the filling by the weighted means of the training data."""
+        # weight: (n_examples,), or None if all are one
+        weight = np.ones(encoded.n_examples) if weight is None else weight
+        edges = list(_iterate_edge_features(encoded, weight))
+        return cls(
+            MeanFilling.of(_iterate_features(encoded, weight), encoded.n_features, "X"),
+            MeanFilling.of(edges, edges[0][0].shape[1], "edge_features") if edges else None,
+        )
+
+    def fill(self, encoded: Encoded) -> Encoded:
+        """Replace missing values, and append an indicator for each marked feature."""
+        parts = {"array": encoded.array, "items": encoded.items}
+        if encoded.layout == "list":
+            parts["items"] = [self._fill_example(x, i) for i, x in enumerate(encoded.items)]
+        else:
+            parts["array"] = self.nodes.fill(encoded.array, "X")
+        n_marked = len(self.nodes.marked)
+        return replace(
+            encoded,
+            n_features=encoded.n_features + n_marked,
+            n_indicators=n_marked,
+            filling=self,
+            edge_feature_function=leave_out_added(encoded.edge_feature_function, n_marked),
+            **parts,
+        )
+
+    def _fill_example(self, x, i):
+        """Return example i of X with filled features."""
+        found = {"node_features": self.nodes.fill(x.node_features, f"X[{i}]")}
+        if self.edges is not None and x.edge_features is not None:
+            found["edge_features"] = self.edges.fill(x.edge_features, f"X[{i}].edge_features")
+        elif self.edges is not None and len(self.edges.marked) and x.graph.n_edges:
+            raise ValueError(
+                f"X[{i}] has no edge_features, which fit was given with missing values: pass them, or NaN."
+            )
+        return replace_fields(x, **found)
+
+
+def attributes_of_filling(filling: Filling | None) -> dict[str, np.ndarray | None]:
+    """Return the fitted attributes that hold a filling, which are None if no feature was missing."""
+    parts = (None, None) if filling is None else (filling.nodes, filling.edges)
+    return {
+        name: value
+        for names, part in zip(_ATTRIBUTES, parts, strict=True)
+        for name, value in zip(names, (None, None) if part is None else (part.values, part.marked), strict=True)
+    }
+
+
 def _iterate_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield arrays of node features, (n, n_features), and the weights of their nodes, (n,)."""
+    if encoded.is_sparse:
+        raise ValueError("X has sparse node features, with which no feature may be missing: use toarray().")
     if encoded.layout == "nodes":
         yield encoded.array, weight
         return
@@ -73,3 +125,10 @@ def _iterate_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[np
         rows = x.node_features if encoded.layout == "list" else x.reshape(-1, encoded.n_features)
         if isinstance(rows, np.ndarray):
             yield rows, np.full(len(rows), own)
+
+
+def _iterate_edge_features(encoded: Encoded, weight: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield given arrays of edge features, (n, n_edge_features), and the weights of their edges, (n,)."""
+    for x, own in zip(encoded.items if encoded.layout == "list" else (), weight, strict=False):
+        if isinstance(x.edge_features, np.ndarray):
+            yield x.edge_features, np.full(len(x.edge_features), own)

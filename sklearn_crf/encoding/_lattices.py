@@ -277,7 +277,7 @@ def _require_finite_examples(X, allow_nan):
         for i, x in enumerate(lot, start):
             has_nan |= _require_finite(x.node_features, f"X[{i}].node_features", allow_nan=allow_nan)
             if x.edge_features is not None:
-                _require_finite(x.edge_features, f"X[{i}].edge_features")
+                has_nan |= _require_finite(x.edge_features, f"X[{i}].edge_features", allow_nan=allow_nan)
     return has_nan
 
 

@@ -241,6 +241,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Means of the features of training nodes, which replace NaN; None if no feature was missing.
     indicator_features_ : ndarray of int or None
         Features with NaN in training. The last columns of ``coef_`` are weights of features that mark their gaps.
+    edge_fill_values_, edge_indicator_features_ : ndarray or None
+        The same for the ``edge_features`` of examples; None if none were given or no feature was missing.
     n_edge_types_ : int
         Number of edge types that have weights. Only for sparse edge features.
     factor_coef_ : dict of str to ndarray of shape (n_factor_features, n_listed + 1)

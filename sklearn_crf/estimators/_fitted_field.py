@@ -215,8 +215,7 @@ class FittedField(FieldParameters):
     @property
     def filling(self) -> encoding.Filling | None:
         """Values that replace missing features, or None if no feature was missing in ``fit``."""
-        values = getattr(self.given, "fill_values_", None)
-        return None if values is None else encoding.Filling(values, self.given.indicator_features_)
+        return encoding.Filling.of_field(self.given)
 
     def potentials(self, encoded: Any = None) -> Any:
         """Build the potentials for the fitted weights and the features of an encoded X."""

@@ -16,6 +16,7 @@ from sklearn_crf._numbers import convert_to_csr, first_of_equal
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import keep_tasks_in_process, limit_blas_threads
 from sklearn_crf.encoding import (
+    attributes_of_filling,
     choose_partial_fit_classes,
     make_batches,
     n_inputs,
@@ -77,7 +78,6 @@ def train(parameters, data, plan, held_out, callbacks):
 
 def build_fitted_attributes(data, plan, coef):
     """Build the fitted attributes that prediction needs."""
-    filling = data.encoded.filling
     in_the_loss = plan.learning.class_costs or data.encoded.lattice_ndim == 0 or plan.learning.weighs_nodes
     return {
         "classes_": data.labels.classes_,
@@ -86,8 +86,7 @@ def build_fitted_attributes(data, plan, coef):
         "learning_": plan.learning.name,
         "inference_": plan.inference_name,
         "decision_weight_": None if in_the_loss else data.class_weight,
-        "fill_values_": None if filling is None else filling.values,
-        "indicator_features_": None if filling is None else filling.marked,
+        **attributes_of_filling(data.encoded.filling),
     }
 
 

@@ -186,6 +186,8 @@ def check_fitted_weights(field: Any) -> None:
         "duration_coef_": (len(classes), None),
         "fill_values_": (field.n_features_in_,),
         "indicator_features_": (None,),
+        "edge_fill_values_": (None,),
+        "edge_indicator_features_": (None,),
     }
     require_optional_numbers(field, optional)
     for name, kind in _build_fitted_types(field).items():

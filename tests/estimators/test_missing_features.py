@@ -10,7 +10,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier, Shards
-from sklearn_crf.inspection import top_features
+from sklearn_crf.inspection import top_features, top_transitions
 from sklearn_crf.pipeline import make_pipeline
 from sklearn_crf.potentials import PairwiseTables, Segments
 from sklearn_crf.preprocessing import NodeTransformer
@@ -109,6 +109,75 @@ def test_searches_work_with_gaps():
     X, y = gappy((12, 7))
     search = GridSearchCV(TRWCRF(), {"C": [0.1, 1.0]}, cv=3, n_jobs=2).fit(X, y)
     assert search.best_score_ > 0.7
+
+
+def gappy_edges(seed=0, dtype=np.float64):
+    """Return graphs with edge features, of which the second has gaps, and labels that agree where it is large."""
+    rng = np.random.default_rng(seed)
+    edges = np.array([[i, i + 1] for i in range(7)] + [[0, 4], [2, 7]])
+    X, labels = [], []
+    for _ in range(30):
+        y = rng.integers(2, size=8)
+        agrees = y[edges[:, 0]] == y[edges[:, 1]]
+        ties = np.c_[np.ones(len(edges)), agrees + 0.5 * rng.normal(size=len(edges))]
+        ties[rng.random(len(edges)) < 0.3, 1] = np.nan
+        nodes = (y + rng.normal(size=8))[:, np.newaxis]
+        X.append(Example(nodes.astype(dtype), edges, edge_features=ties.astype(dtype)))
+        labels.append(y)
+    return X, labels
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("field", FIELDS[:3], ids=lambda field: type(field).__name__)
+def test_edge_features_are_filled_as_by_hand(field, dtype):
+    X, y = gappy_edges(dtype=dtype)
+    new, _ = gappy_edges(1, dtype)
+    weight = np.arange(1.0, 31.0)
+    ties = np.concatenate([x.edge_features for x in X])
+    mean = np.average(np.nan_to_num(ties), axis=0, weights=np.repeat(weight, 9)[:, np.newaxis] * ~np.isnan(ties))
+
+    def by_hand(examples):
+        return [
+            Example(
+                x.node_features,
+                x.graph.edges,
+                edge_features=np.c_[
+                    np.where(np.isnan(x.edge_features), mean, x.edge_features), np.isnan(x.edge_features)[:, 1]
+                ],
+            )
+            for x in examples
+        ]
+
+    def make():
+        return type(field)(**field.get_params() | {"tol": 1e-6})
+
+    found, wanted = make().fit(X, y, sample_weight=weight), make().fit(by_hand(X), y, sample_weight=weight)
+    assert_allclose(found.edge_fill_values_, mean, rtol=1e-5)
+    assert found.edge_indicator_features_.tolist() == [1]
+    assert found.indicator_features_.tolist() == []
+    assert_allclose(found.edge_coef_, wanted.edge_coef_, atol=2e-3 if dtype == np.float32 else 1e-6)
+    assert all(map(np.array_equal, found.predict(new), wanted.predict(by_hand(new))))
+    again = pickle.loads(pickle.dumps(found))
+    assert all(map(np.array_equal, again.predict(new), found.predict(new)))
+    assert {weight.feature for weight in top_transitions(found, None)} <= {"edge0", "edge1", "edge1 missing"}
+
+
+def test_gaps_of_edges_that_cannot_be_filled():
+    X, y = gappy_edges()
+    field = TRWCRF().fit(X, y)
+    lacking = Example(X[0].node_features, X[0].graph.edges, edge_features=np.full((9, 2), np.nan))
+    with pytest.raises(ValueError, match=r"X\[0\].edge_features contains NaN in feature 0, which was complete in fit"):
+        field.predict([lacking])
+    with pytest.raises(ValueError, match=r"X\[0\] has no edge_features, which fit was given with missing values"):
+        field.predict([Example(X[0].node_features, X[0].graph.edges)])
+    with pytest.raises(ValueError, match="Feature 0 of edge_features has no known value"):
+        TRWCRF().fit([lacking], y[:1])
+    sparse = [Example(sp.csr_array(x.node_features), x.graph.edges, edge_features=x.edge_features) for x in X]
+    with pytest.raises(ValueError, match="X has sparse node features"):
+        TRWCRF().fit(sparse, y)
+    nodes = np.where(np.arange(8) % 3 == 0, np.nan, X[0].node_features[:, 0])[:, np.newaxis]
+    both = [Example(nodes, X[0].graph.edges, edge_features=X[0].edge_features), *X[1:]]
+    assert TRWCRF().fit(both, y).indicator_features_.tolist() == [0]
 
 
 def test_what_was_complete_in_fit_must_stay_complete():
