@@ -60,7 +60,7 @@ class Filling:
     @classmethod
     def of_field(cls, field: Any) -> "Filling | None":
         """Return the filling of a fitted field, or None if no feature was missing in ``fit``."""
-        parts = [[getattr(field, name, None) for name in names] for names in _ATTRIBUTES]
+        parts: list[list[Any]] = [[getattr(field, name, None) for name in names] for names in _ATTRIBUTES]
         nodes, edges = (None if values is None else MeanFilling(values, marked) for values, marked in parts)
         return None if nodes is None else cls(nodes, edges)
 
