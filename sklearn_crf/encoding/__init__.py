@@ -1,5 +1,6 @@
 """Conversion of X, y and sample_weight to batches of examples, and conversion of results to the layout of X."""
 
+from sklearn_crf.encoding._added_features import Filling, append_boundaries, attributes_of_filling
 from sklearn_crf.encoding._batches import (
     chain_features,
     complete_batch,
@@ -11,7 +12,6 @@ from sklearn_crf.encoding._batches import (
     unite_batches,
     validate_sample_weight,
 )
-from sklearn_crf.encoding._boundaries import append_boundaries
 from sklearn_crf.encoding._compact_lists import RowFields
 from sklearn_crf.encoding._edge_features import register_edge_features
 from sklearn_crf.encoding._encoded import Encoded, Outline, n_inputs, record_input, take_examples
@@ -24,7 +24,6 @@ from sklearn_crf.encoding._examples import (
     require_complete,
     sum_edges_of_example,
 )
-from sklearn_crf.encoding._filling import Filling, attributes_of_filling
 from sklearn_crf.encoding._labels import (
     EncodedLabels,
     check_named_classes,

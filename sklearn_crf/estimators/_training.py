@@ -163,20 +163,8 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     objective.settle(0.0)
     risk = examples.risk(plan, objective)
     start = np.zeros(potentials.n_coef) if is_first else known.weights(potentials)
-    has_penalty = objective.smooth if plan.learning.has_penalty is None else plan.learning.has_penalty
-    bounded = plan.bounded(potentials)
     with limit_blas_threads():
-        state = make_online_pass(
-            risk,
-            former,
-            start,
-            before_step=plan.learning.before_step,
-            C=plan.C if has_penalty else None,
-            edge_C=plan.edge_C,
-            n_together=1 if is_rows else ONLINE_BATCH_SIZE,
-            rng=plan.rng,
-            project=(lambda coef: np.where(bounded, np.maximum(coef, 0.0), coef)) if bounded.any() else None,
-        )
+        state = make_online_pass(risk, plan, former, start, n_together=1 if is_rows else ONLINE_BATCH_SIZE)
     attributes = build_fitted_attributes(examples, plan, state["average"])
     attributes["partial_fit_state_"] = {**state, "facts": tuple(plan.facts)}
     if hasattr(field, "voters_"):

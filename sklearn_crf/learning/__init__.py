@@ -1,8 +1,7 @@
 """Learning methods, which train the weights of a field, and their solvers."""
 
-from sklearn_crf.learning._batch_labels import given
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
-from sklearn_crf.learning._labeler import Labeler, weigh_correct_nodes
+from sklearn_crf.learning._labeler import Labeler, given, weigh_correct_nodes
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import (
     Exact,
@@ -13,6 +12,7 @@ from sklearn_crf.learning._likelihood import (
     PseudolikelihoodTraining,
     PseudoMarginalTraining,
     SharedPiecesTraining,
+    TruncatedInference,
 )
 from sklearn_crf.learning._margin_training import (
     MARGIN_SOLVERS,
@@ -30,10 +30,8 @@ from sklearn_crf.learning._margins import (
     SmoothedMargin,
 )
 from sklearn_crf.learning._names import LEARNING_CONSTRAINTS, LEARNINGS, find_learning_class, resolve_learning
-from sklearn_crf.learning._online import ONLINE_BATCH_SIZE, make_online_pass
-from sklearn_crf.learning._plan import Facts, FitPlan
+from sklearn_crf.learning._plan import ONLINE_BATCH_SIZE, Facts, FitPlan, make_online_pass
 from sklearn_crf.learning._relaxations import (
-    DualAscent,
     DualRelaxation,
     JointRelaxation,
     OptimalEdgeProbabilities,
@@ -52,7 +50,6 @@ from sklearn_crf.learning._training import (
     restore_units,
     set_node_weights,
 )
-from sklearn_crf.learning._truncated import TruncatedInference
 
 __all__ = [
     "LBFGS",

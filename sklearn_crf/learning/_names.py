@@ -10,8 +10,8 @@ from sklearn_crf.inference import Inference, choose_labeling_rule
 from sklearn_crf.learning import _likelihood, _margins, _relaxations, _reparameterized_margins
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
 from sklearn_crf.learning._learning import Learning
+from sklearn_crf.learning._likelihood import TruncatedInference
 from sklearn_crf.learning._steps import ContrastiveDivergenceTraining, MaximumMarginalTraining, SaddlePointTraining
-from sklearn_crf.learning._truncated import TruncatedInference
 from sklearn_crf.objectives import Objective, StructuredHinge
 
 #: Learning methods by name, in the order of the user guide.

@@ -16,7 +16,8 @@ from sklearn_crf.inference import (
     exact_inference,
 )
 from sklearn_crf.learning._labeler import Labeler
-from sklearn_crf.learning._training import TrainingRun, have_cycles, have_factors
+from sklearn_crf.learning._training import TrainingRun, compute_penalty_factors, have_cycles, have_factors
+from sklearn_crf.optimize import AdaGradState, adagrad_steps
 from sklearn_crf.optimize._limits import FitLimits
 from sklearn_crf.potentials import WeightLayout
 
@@ -30,6 +31,12 @@ class Facts(NamedTuple):
     exact_is_affordable: bool = False
     lattice_ndim: int | None = None  # Number of lattice axes of the examples; None for a list of Example
     chosen: str | None = None  # Name of the inference for prediction, if training has chosen one
+
+    @property
+    def trees(self) -> str:
+        """Rule for edge probabilities that suits the layout of the examples."""
+        # On lattices, uniform trees give nearly the same edge probabilities as chains, but are slow to compute.
+        return "auto" if self.lattice_ndim is None else "chains"
 
     @classmethod
     def joined(cls, parts: "Iterable[Facts]") -> "Facts":
@@ -179,3 +186,49 @@ def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:
         if chosen is None:
             return False
     return True
+
+
+#: Number of examples for one step of online training.
+ONLINE_BATCH_SIZE = 8
+
+# Length of the first step of each weight.
+_STEP_SIZE = 0.3
+
+
+def make_online_pass(risk: Any, plan: FitPlan, former: dict | None, start: np.ndarray, n_together: int) -> dict:
+    r"""Make one stochastic step for each mini-batch of examples, in random order.
+
+    .. math:: g_t = \frac{1}{N_B} \nabla R_B(w_t) + \frac{1}{C N} \lambda w_t
+
+    with B the mini-batch, :math:`N_B` its number of labelled nodes and N the number of all labelled nodes seen so far.
+    :math:`g_t` estimates the gradient per node of the objective on all examples seen so far.
+    """
+    # risk: EmpiricalRisk of the new examples
+    # former: result of the previous pass, or None before the first pass
+    # start: (n_coef,), weights before the first step
+    # n_together: number of batches that are combined for one step
+    # returns dict of arrays and numbers; ``average`` holds the weights for prediction
+    # The state for the next pass is in ``x``, ``squares``, ``n_steps`` and ``n_nodes``.
+    if former is None:
+        former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0}
+    learning, bounded = plan.learning, plan.bounded(risk.potentials)
+    n_nodes, penalty = former["n_nodes"] + risk.n_labelled, np.zeros(len(start))
+    if risk.objective.smooth if learning.has_penalty is None else learning.has_penalty:
+        penalty = compute_penalty_factors(risk.potentials, plan.C, plan.edge_C) / (plan.C * n_nodes)
+
+    def gradient(members, coef):
+        n_labelled = risk.compute_labelled_share(members) * risk.n_labelled
+        if not n_labelled:
+            return np.zeros(len(coef))
+        learning.before_step(risk, coef, members)
+        return risk.value_grad(coef, members).gradient / n_labelled + penalty * coef
+
+    def project(coef):
+        return np.where(bounded, np.maximum(coef, 0.0), coef)
+
+    order = plan.rng.permutation(len(risk.batches))
+    members = [order[first : first + n_together] for first in range(0, len(order), n_together)]
+    state = AdaGradState(*(former[name] for name in AdaGradState._fields))
+    projection = project if bounded.any() else None
+    found = adagrad_steps(gradient, state, members, step_size=_STEP_SIZE, project=projection)
+    return {**found._asdict(), "n_nodes": n_nodes}

@@ -22,7 +22,6 @@ from sklearn_crf.inference.exact._chains import BestTransitions, Transitions
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._swept_graphs import LinearScores, SweptGraphs, are_swept
 from sklearn_crf.kernels.chains.inference import predict_chains
-from sklearn_crf.learning._batch_labels import find_largest_gain, marginals_of
 from sklearn_crf.models import EdgeLayout, PairwiseModel
 from sklearn_crf.objectives.likelihood._pass_over_chains import compute_block_starts
 from sklearn_crf.objectives.likelihood._pass_over_graphs import count_trial_sweeps, get_message_passing, supports_sweeps
@@ -48,7 +47,7 @@ class ChainLabels:
         # rule: "mpm" for the labels with the largest gain, "map" for the best labelings, "marginals" for the marginals
         self._batches, self._potentials, self._rule = batches, potentials, rule
         self._weights = potentials.unpack(np.ascontiguousarray(weights, dtype=np.float64))
-        self._gain = labeler.gain if labeler.weighs_marginals and rule == "mpm" else None
+        self._choose = labeler.largest_gain if labeler.weighs_marginals and rule == "mpm" else None
         self._features = [chain_features(batch) for batch in batches]
         self._transitions = None
         if _are_alike(self._features):
@@ -86,12 +85,12 @@ class ChainLabels:
                 if own is None or self._rule == "marginals":
                     found.append(part)
                 else:
-                    found.append(own if self._gain is None else find_largest_gain(self._gain(part, batch.node_ptr)))
+                    found.append(own if self._choose is None else self._choose(part, batch.node_ptr))
         return found
 
     def _split_into_lots(self) -> Iterator[slice]:
         """Yield ranges of batches to predict together, so that the marginals of a range fit in memory."""
-        if self._gain is None:
+        if self._choose is None:
             yield slice(0, len(self._batches))
             return
         sizes = [batch.node_ptr[-1] * self._potentials.n_classes for batch in self._batches]
@@ -106,7 +105,7 @@ class ChainLabels:
         pointers = [batch.node_ptr for batch in batches]
         starts = np.cumsum([0, *(ptr[-1] for ptr in pointers)])
         fields = np.array([each.fields(first) for each, first in zip(features, starts, strict=False)], dtype=np.int64)
-        dtype, has_marginals = features[0].dtype, self._rule == "marginals" or self._gain is not None
+        dtype, has_marginals = features[0].dtype, self._rule == "marginals" or self._choose is not None
         labels = np.empty(starts[-1], dtype=np.int32)
         marginals = np.empty((starts[-1] if has_marginals else 0, n_classes), dtype)
         failed = np.empty(len(batches), dtype=np.uint8)
@@ -228,12 +227,10 @@ class GraphLabels(_PredictionPath):
         batch, marginals, failed = part
         marginals = marginals.astype(np.float64, copy=False)
         if failed.any():
-            model = self._labeler, self._potentials, self._weights, batch, self._inference
             nodes = np.repeat(failed != 0, np.diff(batch.node_ptr))
-            marginals[nodes] = marginals_of(*model, n_threads)[1][nodes]
-        if self._rule == "marginals":
-            return marginals
-        return find_largest_gain(self._labeler.gain(marginals, batch.node_ptr))
+            given = self._potentials, self._weights, batch, self._inference
+            marginals[nodes] = self._labeler.marginals_of(*given, n_threads)[1][nodes]
+        return marginals if self._rule == "marginals" else self._labeler.largest_gain(marginals, batch.node_ptr)
 
 
 class CutLabels(_PredictionPath):

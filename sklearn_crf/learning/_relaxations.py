@@ -23,7 +23,7 @@ from sklearn_crf.learning._convergence import minimize_in_bulk, warn_unconverged
 from sklearn_crf.learning._few_labels import keep_labelled_components
 from sklearn_crf.learning._learning import Learning, SmoothLearning
 from sklearn_crf.learning._plan import Facts, FitPlan
-from sklearn_crf.learning._solvers import REMEDY, SGD, Solver, warn_of_inner_problem
+from sklearn_crf.learning._solvers import SGD, open_training, warn_of_inner_problem
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
 from sklearn_crf.objectives import (
     DualBlock,
@@ -35,8 +35,7 @@ from sklearn_crf.objectives import (
     ObservedLogPartition,
     RelaxedLikelihood,
     RiskLessObserved,
-    Tangent,
-    build_observed_risk,
+    make_tangent,
     replace_likelihood,
 )
 from sklearn_crf.optimize import SHARE_LEFT, exponentiated_gradient, minimize_pqn
@@ -243,9 +242,12 @@ class OneProblem(Relaxation):
         return inference
 
     @staticmethod
-    def _build_observed(risk: EmpiricalRisk, inference: Inference) -> EmpiricalRisk | None:
-        """Return the risk of the relaxed log-partitions given the known labels, or None if all labels are known."""
-        return build_observed_risk(risk, replace_likelihood(risk.objective, ObservedLogPartition(inference)))
+    def _build_observed(risk: EmpiricalRisk, inference: Inference) -> Any:
+        """Return a function that evaluates the relaxed log-partitions given known labels; None if all are known."""
+        batches = [batch for batch in risk.batches if np.any(batch.labels < 0)]
+        objective = replace_likelihood(risk.objective, ObservedLogPartition(inference))
+        found = EmpiricalRisk(objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
+        return found.value_grad if batches else None
 
 
 @options
@@ -297,28 +299,13 @@ class OptimalEdgeProbabilities(OneProblem):
             raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
+        """Minimise over field weights and tree weights by a projected solver, and repeatedly add the steepest trees."""
+        run, record, n_weights = self._tighten(run), problem.record, len(start)
         observed = self._build_observed(problem.risk, self._make_precise_inference(plan.facts))
-        return _TreesByTurns(self._limits, observed).train(problem, start, self._tighten(run), self.remedy)
-
-
-# Number of steps between additions of a tree.
-# Smallest gain for which a tree is added, relative to the estimator's tolerance.
-# Trees with smaller gains would change the bound by less than a thousandth, but take most of the steps.
-_STEPS_OF_A_TREE, _LEAST_GAIN = 10, 3.0
-
-
-class _TreesByTurns(Solver):
-    """Projected quasi-Newton solver over field weights and tree weights, which repeatedly adds the steepest trees."""
-
-    def __init__(self, limits, observed):
-        self.limits, self.observed = limits, observed
-
-    def train(self, problem, start, run, remedy=REMEDY):
-        record, n_weights = problem.record, len(start)
-        risk = EdgeProbabilityRisk(problem.risk, **self.limits, observed=self.observed)
+        risk = EdgeProbabilityRisk(problem.risk, **self._limits, observed=observed)
         coef, is_growing, is_stopped = risk.start(start), True, False
 
-        with self._training(problem, run, remedy) as report:
+        with open_training(problem, run, self.remedy, self.name) as report:
 
             def callback(point):
                 nonlocal is_stopped
@@ -367,6 +354,12 @@ class _TreesByTurns(Solver):
         return record
 
 
+# Number of steps between additions of a tree.
+# Smallest gain for which a tree is added, relative to the estimator's tolerance.
+# Trees with smaller gains would change the bound by less than a thousandth, but take most of the steps.
+_STEPS_OF_A_TREE, _LEAST_GAIN = 10, 3.0
+
+
 @options
 class JointRelaxation(OneProblem):
     """Learning by the relaxation as one problem over weights and divisions of scores, without an inner problem.
@@ -405,11 +398,11 @@ class JointRelaxation(OneProblem):
         return record
 
 
-class DualAscent(Solver):
-    r"""Exponentiated gradient steps in the dual of a relaxed likelihood, one example at a time.
+@options
+class DualRelaxation(OneProblem):
+    """Learning by the dual of the relaxation, with exponentiated gradient steps on the marginals of each example.
 
-    The variables are the marginals of the examples (Jancsary 2012, CRF recipe 5). This is the only solver of
-    :class:`DualRelaxation`.
+    Source: Jancsary 2012, CRF recipe 5. Every weight has to be penalised, which requires ``fit_intercept=False``.
 
     Examples
     --------
@@ -425,57 +418,6 @@ class DualAscent(Solver):
     ... )
     >>> crf.fit(X, y).coef_.shape
     (1, 1)
-    """
-
-    def train(self, problem, start, run, remedy=REMEDY):
-        with self._training(problem, run, remedy) as report:
-            risk, record = problem.risk, problem.record
-            # The dual problem assumes a uniform penalty, so the weights are rescaled.
-            scale = 1.0 / np.sqrt(problem.penalty)
-            blocks = DualBlock.of_risk(risk, run.C, start / scale, scale)
-
-            def primal(x):
-                value, gradient = problem.evaluate(scale * x)
-                return value, scale * gradient
-
-            def callback(point):
-                problem.visit(scale * point.x)
-                return report(scale * point.x)
-
-            with convergence_left_to_caller():
-                found = exponentiated_gradient(
-                    blocks,
-                    primal,
-                    temperature=risk.objective.temperature,
-                    max_iter=run.max_iter,
-                    tol=run.tol,
-                    random_state=run.rng,
-                    callback=callback,
-                )
-            record.best_iter, record.stop_reason = record.n_iter - 1, found.message
-            record.converged = bool(found.success and record.inference_converged and not record.stopped)
-            if not record.inference_converged:
-                warn_of_inner_problem(problem)
-            elif not found.success:
-                warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
-            record.coef = scale * found.x
-        return problem.record
-
-
-@options
-class DualRelaxation(OneProblem):
-    """Learning by the dual of the relaxation, with exponentiated gradient steps on the marginals of each example.
-
-    Source: Jancsary 2012, CRF recipe 5. Every weight has to be penalised, which requires ``fit_intercept=False``.
-
-    Examples
-    --------
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.learning import DualRelaxation
-    >>> TRWCRF(learning=DualRelaxation(), fit_intercept=False).get_params()[
-    ...     "learning__entropy"
-    ... ]
-    'trw'
     """
 
     name = "dual_relaxation"
@@ -497,7 +439,7 @@ class DualRelaxation(OneProblem):
         precise = self._make_precise_inference(plan.facts)
         observed = self._build_observed(problem.risk, precise)
         if observed is None:
-            return DualAscent().train(problem, start, run, self.remedy)
+            return _ascend_dual(problem, start, run, self.remedy)
         free = copy.copy(problem.risk)
         free.objective = replace_likelihood(free.objective, FreeLikelihood(precise))
         # The log-partition given the known labels is convex, so its tangent is a lower bound.
@@ -506,13 +448,49 @@ class DualRelaxation(OneProblem):
         record, n_before = problem.record, -1
         while record.n_iter < run.max_iter:
             is_first, n_before, record.converged = n_before < 0, record.n_iter, False
-            risk = RiskLessObserved(free, Tangent(observed, start))
+            risk = RiskLessObserved(free, make_tangent(observed, start))
             again = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
             again.record = record
             left = run._replace(max_iter=run.max_iter - n_before)
-            start = DualAscent().train(again, start, left, self.remedy).coef
+            start = _ascend_dual(again, start, left, self.remedy).coef
             if not record.converged or (record.n_iter == n_before + 1 and not is_first):
                 return record
         record.converged, record.stop_reason = False, "STOP: max_iter reached while completed labels moved the weights"
         warn_unconverged("Completing missing labels still changed the weights: increase max_iter", again)
         return record
+
+
+def _ascend_dual(problem, start, run, remedy):
+    """Make exponentiated gradient steps on the marginals of one example at a time; return the record of training."""
+    with open_training(problem, run, remedy, "dual_relaxation") as report:
+        risk, record = problem.risk, problem.record
+        # The dual problem assumes a uniform penalty, so the weights are rescaled.
+        scale = 1.0 / np.sqrt(problem.penalty)
+        blocks = DualBlock.of_risk(risk, run.C, start / scale, scale)
+
+        def primal(x):
+            value, gradient = problem.evaluate(scale * x)
+            return value, scale * gradient
+
+        def callback(point):
+            problem.visit(scale * point.x)
+            return report(scale * point.x)
+
+        with convergence_left_to_caller():
+            found = exponentiated_gradient(
+                blocks,
+                primal,
+                temperature=risk.objective.temperature,
+                max_iter=run.max_iter,
+                tol=run.tol,
+                random_state=run.rng,
+                callback=callback,
+            )
+        record.best_iter, record.stop_reason = record.n_iter - 1, found.message
+        record.converged = bool(found.success and record.inference_converged and not record.stopped)
+        if not record.inference_converged:
+            warn_of_inner_problem(problem)
+        elif not found.success:
+            warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
+        record.coef = scale * found.x
+    return problem.record

@@ -51,7 +51,7 @@ REMEDY = (
 class Solver(HoldsOptions):
     """Base of the solvers: their options, and the method ``train``.
 
-    A subclass defines ``train``, which minimises inside the context manager ``_training``.
+    A subclass defines ``train``, which minimises inside the context manager ``open_training``.
 
     Examples
     --------
@@ -84,29 +84,31 @@ class Solver(HoldsOptions):
         """
         raise NotImplementedError(type(self).__name__)
 
-    @contextmanager
-    def _training(self, problem, run, remedy) -> Iterator[Callable[[np.ndarray], bool]]:
-        """Yield a function that reports an iterate; Ctrl-C ends the block and keeps the latest weights."""
-        record = problem.record
-        problem.remedy = remedy
-        problem.l1_ratio = self.l1_ratio
-        problem.held_out = run.held_out
-        with open_progress_reporter(run.verbose, run.max_iter, type(self).__name__) as show:
 
-            def report(coef):
-                show(record.summary)
-                record.stopped = run.on_iteration(coef) or (run.held_out is not None and run.held_out.is_over)
-                return record.stopped
+@contextmanager
+def open_training(problem, run, remedy, name, l1_ratio=0.0) -> Iterator[Callable[[np.ndarray], bool]]:
+    """Yield a function that reports an iterate; Ctrl-C ends the block and keeps the latest weights."""
+    # name: name of the solver for the progress bar
+    record = problem.record
+    problem.remedy = remedy
+    problem.l1_ratio = l1_ratio
+    problem.held_out = run.held_out
+    with open_progress_reporter(run.verbose, run.max_iter, name) as show:
 
-            try:
-                yield report
-            except (KeyboardInterrupt, ClusterGoneError) as interruption:
-                if not run.keeps_interrupted or record.latest is None:
-                    raise
-                record.coef, record.interrupted = record.latest, interruption
-            else:
-                if run.held_out is not None:
-                    run.held_out.choose(record)
+        def report(coef):
+            show(record.summary)
+            record.stopped = run.on_iteration(coef) or (run.held_out is not None and run.held_out.is_over)
+            return record.stopped
+
+        try:
+            yield report
+        except (KeyboardInterrupt, ClusterGoneError) as interruption:
+            if not run.keeps_interrupted or record.latest is None:
+                raise
+            record.coef, record.interrupted = record.latest, interruption
+        else:
+            if run.held_out is not None:
+                run.held_out.choose(record)
 
 
 @options(kw_only=False)
@@ -138,7 +140,7 @@ class LBFGS(Solver):
     select: str = "best"
 
     def train(self, problem: PenalisedRisk, start: np.ndarray, run: Any, remedy: str = REMEDY) -> TrainingRecord:
-        with self._training(problem, run, remedy) as report:
+        with open_training(problem, run, remedy, "LBFGS", self.l1_ratio) as report:
             if not problem.has_value(start):
                 raise ValueError(
                     "solver='lbfgs' needs a smooth loss, but this combination of learning and inference has none: "
@@ -248,7 +250,7 @@ class GradientSteps(Solver):
     n_cycles: int = 3
 
     def train(self, problem, start, run, remedy=REMEDY):
-        with self._training(problem, run, remedy) as report:
+        with open_training(problem, run, remedy, "GradientSteps") as report:
             smooth, record = problem.risk.objective.smooth, problem.record
             # With an approximate inference, labels may get worse while the loss falls (see LBFGS._keep_selected).
             selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
@@ -359,7 +361,7 @@ class SGD(Solver):
     select: str = "best"
 
     def train(self, problem, start, run, remedy=REMEDY):
-        with self._training(problem, run, remedy) as report:
+        with open_training(problem, run, remedy, "SGD") as report:
             record = problem.record
             selection = Selection("last" if problem.risk.objective.smooth else self.select)
 
@@ -458,7 +460,7 @@ class AnchoredBundle(Solver):
     tol: float = 1e-3
 
     def train(self, problem, start, run, remedy=REMEDY):
-        with self._training(problem, run, remedy) as report:
+        with open_training(problem, run, remedy, "AnchoredBundle") as report:
             record, scale = problem.record, run.C * problem.n_nodes
             norm = float(np.linalg.norm(start))
             if not problem.has_value(start) or not norm:

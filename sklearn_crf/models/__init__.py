@@ -9,8 +9,6 @@ from sklearn_crf.models._conversion import (
     pairwise_model_of,
 )
 from sklearn_crf.models._dense import DenseModel
-from sklearn_crf.models._differences import compute_label_excess, compute_labeling_difference, count_pair_states
-from sklearn_crf.models._edge_layout import EdgeLayout
 from sklearn_crf.models._factor_graph import FactorGraph, replace_scores
 from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, compute_changed_scores, unite_factors
 from sklearn_crf.models._factor_tables import (
@@ -27,6 +25,7 @@ from sklearn_crf.models._factor_tables import (
 )
 from sklearn_crf.models._gaussian import GaussianModel
 from sklearn_crf.models._pairwise import (
+    EdgeLayout,
     PairwiseModel,
     Statistics,
     are_potts,
@@ -35,8 +34,11 @@ from sklearn_crf.models._pairwise import (
     check_allowed_states,
     check_labels,
     clamped,
+    compute_label_excess,
+    compute_labeling_difference,
     compute_labeling_statistics,
     compute_score_terms,
+    count_pair_states,
     expand_edge_tables,
     replace_edge_weight,
     replace_unary,

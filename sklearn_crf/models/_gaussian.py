@@ -13,8 +13,7 @@ from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph, check_graph
 from sklearn_crf.kernels.gaussian.gaussian import graph_product, stencil_product
-from sklearn_crf.models._edge_layout import check_edge_type
-from sklearn_crf.models._pairwise import compute_score_terms
+from sklearn_crf.models._pairwise import check_edge_type, compute_score_terms
 
 # Tolerance for asymmetry, relative to the largest entry.
 _SYMMETRY = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-10}

@@ -1,4 +1,4 @@
-"""Pairwise models, which score every labeling of a graph."""
+"""Pairwise models, which score every labeling of a graph, and comparisons of labelings."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
@@ -8,12 +8,66 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import as_integers, as_scores
+from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores, check_product, sum_squares
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph, check_graph
-from sklearn_crf.kernels.labelings import count_pairs, labeling_terms
-from sklearn_crf.models._edge_layout import EdgeLayout
+from sklearn_crf.kernels.labelings import changes_of_labelings, count_pairs, labeling_terms, marginals_less_labels
+
+
+class EdgeLayout:
+    """Types and weights of edges, shared by models that differ only in their scores, and a cache of derived data."""
+
+    # edge_type: (E,), int32; edge_weight: (E, R) or None
+
+    def __init__(self, edge_type: np.ndarray, edge_weight: np.ndarray | None) -> None:
+        self.edge_type = edge_type
+        self.edge_weight = edge_weight
+        self.kept: dict[Hashable, Any] = {}
+        self._squares = None if edge_weight is None else sum_squares(edge_weight)
+
+    @classmethod
+    def of(cls, edge_type, edge_weight, n_edges, n_types, n_features, dtype):
+        """Check edge types and weights for tables of shape (n_types, n_features, K, K), and return the layout."""
+        edge_type = check_edge_type(edge_type, n_edges, n_types, "tables")
+        return cls(edge_type, _check_edge_weight(edge_weight, n_edges, n_features, dtype))
+
+    def check_product(self, tables):
+        """Raise ValueError if products of weights and tables are undefined or may exceed the limit on scores."""
+        weight = self.edge_weight
+        if weight is None or not len(weight):
+            return
+        if tables.min(initial=0.0) == -np.inf:
+            # forbids: (T, R), True for tables that contain -inf, whose weights must be positive
+            forbids = np.isneginf(tables).any(axis=(2, 3))
+            if np.any(forbids[self.edge_type] & (weight <= 0)):
+                raise ValueError(
+                    "tables with -inf need a positive edge_weight of their feature on every edge: 0 * -inf has no "
+                    "meaning. Keep -inf in the table of a feature that is 1 everywhere."
+                )
+        check_product(weight, tables, "edge_weight times tables", self._squares)
+
+
+def check_edge_type(edge_type: np.ndarray | None, n_edges: int, n_types: int, name: str) -> np.ndarray:
+    """Return edge types as contiguous int32, after checking that each type is a row of the field ``name``."""
+    if n_types < 1 and n_edges:
+        raise ValueError(f"{name} has no edge type, but the graph has edges.")
+    if edge_type is None:
+        return np.zeros(n_edges, dtype=np.int32)
+    return as_integers(edge_type, "edge_type", shape=(n_edges,), lowest=0, highest=n_types - 1)
+
+
+def _check_edge_weight(edge_weight, n_edges, n_features, dtype):
+    if edge_weight is None:
+        if n_features != 1 and n_edges:
+            raise ValueError(f"tables has {n_features} features, so edge_weight must be given.")
+        return None if n_features == 1 else np.zeros((0, n_features), dtype=dtype)
+    edge_weight = as_scores(edge_weight, "edge_weight", dtype, may_forbid=False)
+    if edge_weight.ndim == 1:
+        edge_weight = edge_weight[:, None]
+    if edge_weight.shape != (n_edges, n_features):
+        raise ValueError(f"edge_weight must have shape ({n_edges}, {n_features}), got {edge_weight.shape}.")
+    return np.ascontiguousarray(edge_weight)
 
 
 class Statistics(NamedTuple):
@@ -416,3 +470,61 @@ def clamped(model: Any, labels: ArrayLike) -> Any:
     keep = np.arange(model.n_columns) == labels[observed, None]
     unary[observed] = np.where(keep, unary[observed], -np.inf)
     return replace(model, unary=unary)
+
+
+@singledispatch
+def compute_labeling_difference(model: Any, labels: ArrayLike, others: ArrayLike) -> tuple[np.ndarray, Any]:
+    """Compare two labelings: return the score terms and statistics of ``labels`` minus those of ``others``."""
+    # labels: (N,) of int; others: (N,) of int; returns: terms: (N,), float64, and statistics
+    statistics = compute_labeling_statistics(model, labels).minus(compute_labeling_statistics(model, others))
+    return compute_score_terms(model, labels) - compute_score_terms(model, others), statistics
+
+
+@compute_labeling_difference.register
+def _subtract_in_one_pass(
+    model: PairwiseModel, labels: np.ndarray, others: np.ndarray
+) -> tuple[np.ndarray, Statistics]:
+    labels, others = check_labels(model, labels), check_labels(model, others)
+    terms = np.empty(len(labels))
+    unary, tables = np.zeros(model.unary.shape, dtype=model.dtype), np.zeros(model.tables.shape)
+    edges = model.graph.edges, model.edge_type, get_kernel_weights(model)
+    changes_of_labelings(model.unary, model.tables, *edges, labels, others, terms, unary, tables)
+    return terms, Statistics(unary, tables)
+
+
+def compute_label_excess(
+    model: PairwiseModel, labels: np.ndarray, statistics: Statistics, log_z_terms: np.ndarray
+) -> tuple[np.ndarray, Statistics, np.ndarray] | None:
+    """Subtract the score terms and statistics of labels from log-partition terms and expected statistics.
+
+    Return both differences, and the state with the largest marginal of each node; or None if a label is not a state.
+    """
+    # labels: (N,) of int; log_z_terms: (N,), float64; returns: terms: (N,), float64, excess, predicted: (N,), int32
+    labels = as_integers(labels, "labels", shape=(model.n_nodes,), kinds="iub")
+    marginals = np.ascontiguousarray(statistics.unary, dtype=model.dtype)
+    log_z_terms = np.ascontiguousarray(log_z_terms, dtype=np.float64)
+    shapes = marginals.shape, np.shape(statistics.tables), log_z_terms.shape
+    if shapes != (model.unary.shape, model.tables.shape, labels.shape):
+        raise ValueError(
+            f"statistics and log_z_terms must have shapes {model.unary.shape}, {model.tables.shape} and {labels.shape} "
+            f"for this model, got {', '.join(map(str, shapes))}."
+        )
+    excess, counts = np.empty_like(model.unary), np.zeros(model.tables.shape)
+    terms, predicted = np.empty(len(excess)), np.empty(len(excess), dtype=np.int32)
+    edges = model.graph.edges, model.edge_type, get_kernel_weights(model)
+    given = labels, marginals, log_z_terms
+    if not marginals_less_labels(model.unary, model.tables, *edges, *given, excess, counts, terms, predicted):
+        return None
+    return terms, Statistics(excess, statistics.tables - counts), predicted
+
+
+def count_pair_states(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
+    """Return the derivatives of the score of a labeling by the tables, separately for each group of edges."""
+    # labels: (N,) of int; edge_group: (E,) of int; returns: (n_groups, T, R, K, K), float64
+    n_types = max(len(model.tables), 1)
+    n_groups = as_integer(n_groups, "n_groups", highest=MAX_INT32 // n_types)
+    edge_group = as_integers(edge_group, "edge_group", shape=(model.graph.n_edges,), lowest=0, highest=n_groups - 1)
+    counts = np.zeros((n_groups * len(model.tables), *model.tables.shape[1:]))
+    kind = model.edge_type + np.int32(n_types) * edge_group
+    count_pairs(model.graph.edges, kind, get_kernel_weights(model), check_labels(model, labels), counts)
+    return counts.reshape(n_groups, *model.tables.shape)

@@ -15,19 +15,18 @@ from sklearn_crf.objectives.likelihood._joint_risk import (
     JointHingeRisk,
     JointRisk,
     RiskLessObserved,
-    Tangent,
-    build_observed_risk,
+    make_tangent,
 )
 from sklearn_crf.objectives.likelihood._likelihood import (
     FreeLikelihood,
     Likelihood,
     ObservedLogPartition,
     RelaxedLikelihood,
+    TruncatedLoss,
     loss_and_gradient,
 )
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, set_best_edge_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, mask_known_surroundings
-from sklearn_crf.objectives.likelihood._truncated import TruncatedLoss
 from sklearn_crf.objectives.margin._costs import (
     SoftmaxMargin,
     apply_temperature,

@@ -6,14 +6,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._own_methods import require_classes, require_numbers, require_optional_numbers
-from sklearn_crf.potentials._factor_types import FactorType
-from sklearn_crf.potentials._factors import FactorPotentials
+from sklearn_crf.potentials._factors import FactorPotentials, FactorType
 from sklearn_crf.potentials._feature_columns import FeaturePairs
 from sklearn_crf.potentials._linear import LinearPotentials
 from sklearn_crf.potentials._pairwise_tables import PairwiseForm
 from sklearn_crf.potentials._segments import SegmentPotentials, Segments
-from sklearn_crf.potentials._sparse import SparsePotentials
-from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials
+from sklearn_crf.potentials._sparse import SparseEdgePotentials, SparsePotentials
 
 
 class WeightLayout(NamedTuple):

@@ -17,7 +17,7 @@ from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import JunctionTree
 from sklearn_crf.large_images import predict_in_tiles
 from sklearn_crf.learning import Exact
-from sklearn_crf.learning._batch_labels import labels_of_most_gain
+from sklearn_crf.learning._labeler import labels_of_most_gain
 from sklearn_crf.models import PairwiseModel, factor_graph_of, score
 from sklearn_crf.objectives.fast_paths import general_path_only
 from sklearn_crf.potentials import PairwiseTables

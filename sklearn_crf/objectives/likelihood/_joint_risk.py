@@ -1,7 +1,7 @@
 """Relaxed likelihoods as joint problems over weights and other unknowns: splits of scores, or tree distributions."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from sklearn_crf.models import (
     expand_edge_tables,
     factor_graph_of,
 )
-from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives._base import Loss
 from sklearn_crf.objectives._risk import (
     EmpiricalRisk,
     RiskValue,
@@ -38,30 +38,18 @@ from sklearn_crf.objectives._risk import (
 from sklearn_crf.objectives.likelihood._likelihood import compute_bound_loss
 
 
-def build_observed_risk(risk: EmpiricalRisk, objective: Objective) -> EmpiricalRisk | None:
-    """Return the risk of the observed log-partition on partly labelled batches, or None if all nodes are labelled."""
-    batches = [batch for batch in risk.batches if np.any(batch.labels < 0)]
-    return EmpiricalRisk(objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed) if batches else None
-
-
-class Tangent:
-    """Tangent of a convex risk at some weights, a lower bound on the risk."""
-
-    def __init__(self, risk: EmpiricalRisk, coef: np.ndarray):
-        self._at, self._found = coef, risk.value_grad(coef)
-
-    def value_grad(self, coef: np.ndarray) -> RiskValue:
-        """Return the value and the gradient of the tangent."""
-        slope = self._found.gradient
-        return self._found._replace(value=self._found.value + float(slope @ (coef - self._at)), gradient=slope)
+def make_tangent(value_grad: Callable[[np.ndarray], RiskValue], at: np.ndarray) -> Callable[[np.ndarray], RiskValue]:
+    """Return the tangent of a convex risk at some weights, a lower bound on the risk, as a function of weights."""
+    found: Any = value_grad(at)
+    return lambda coef: found._replace(value=found.value + float(found.gradient @ (coef - at)))
 
 
 class RiskLessObserved(EmpiricalRisk):
     """Difference of a risk and the log-partition given the known labels, or the tangent of this log-partition."""
 
-    # observed: risk or tangent of the log-partition given known labels; None if all nodes are labelled
+    # observed: function that evaluates the log-partition given known labels, or its tangent; None if all are labelled
 
-    def __init__(self, risk: EmpiricalRisk, observed: EmpiricalRisk | Tangent | None = None):
+    def __init__(self, risk: EmpiricalRisk, observed: Callable[[np.ndarray], RiskValue] | None = None):
         super().__init__(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
         self._weights, self._observed = risk.potentials, observed
 
@@ -70,7 +58,7 @@ class RiskLessObserved(EmpiricalRisk):
         if self._observed is None:
             return found
         n_weights = self._weights.n_coef
-        fixed = self._observed.value_grad(coef[:n_weights])
+        fixed = self._observed(coef[:n_weights])
         found.gradient[:n_weights] -= fixed.gradient
         return found._replace(value=found.value - fixed.value, converged=found.converged and fixed.converged)
 
