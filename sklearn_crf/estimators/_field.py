@@ -55,7 +55,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
           (recipe 2); "reparameterization": the bound as a minimum over all ways to divide scores among trees (recipe
           3); "joint_relaxation": minimises this bound jointly over weights and divisions (recipe 4);
           "dual_relaxation": its dual in the marginals, one example at a time (recipe 5, with
-          ``fit_intercept=False``).
+          ``fit_intercept=False``); "spanning_trees": trees that divide scores evenly.
         - Without inference: "piecewise", which normalises each node and each edge by itself; "shared_pieces", which
           normalises each edge with a share of the scores of its nodes; "pseudolikelihood" or "pl", which normalises
           each node given its true neighbours.

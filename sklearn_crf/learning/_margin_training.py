@@ -255,6 +255,7 @@ class MarginSetting(NamedTuple):
 
     problem: str
     entropy: str | CountingNumbers  # Entropy of smooth problems
+    trees: Any  # Trees of this entropy, as in TightenBound
     inference: Inference  # Inference for training
     solver: PlaneSolver | LBFGS | None  # Solver, or None for the problem "dual", which has its own steps
     scale: np.ndarray  # (n_coef,): solvers use and penalise the weights divided by this scale
@@ -396,7 +397,7 @@ def _train_by_planes(risk, start, setting, run, show):
 def _train_joint_planes(risk, start, setting, run, show):
     """Learn the weights, and how to divide scores among the parts of each model, by the bundle method."""
     # The unknowns after the weights are the divisions of scores, which have a small penalty.
-    joint = JointHingeRisk(risk, setting.entropy)
+    joint = JointHingeRisk(risk, setting.entropy, setting.trees)
     n_weights, n_others = len(start), joint.potentials.n_coef - len(start)
     scale = np.concatenate((setting.scale, np.full(n_others, 1 / np.sqrt(setting.share_penalty * run.C))))
     bounded = np.concatenate((setting.lower_bounded, np.zeros(n_others, dtype=bool)))

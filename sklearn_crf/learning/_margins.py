@@ -35,7 +35,7 @@ from sklearn_crf.learning._margin_training import (
     warn_of_rounds,
 )
 from sklearn_crf.learning._plan import Facts, FitPlan
-from sklearn_crf.learning._relaxations import ENTROPIES, Relaxation
+from sklearn_crf.learning._relaxations import ENTROPIES, TREES_CONSTRAINTS, Relaxation, name_covering_trees
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import compute_penalty_factors, require_associative
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
@@ -127,6 +127,7 @@ class MarginLearning(Learning):
     problem = "smoothed"
     needs_fractional = True
     entropy = "trw"
+    trees = "covering"
     share_penalty = 0.0
     cost: Any = "hamming"
     intercept_scaling: float = 1.0
@@ -273,6 +274,7 @@ class MarginLearning(Learning):
         setting = MarginSetting(
             problem=self._choose_problem(bool(has_parts)),
             entropy=self.entropy,
+            trees=name_covering_trees(self.trees),
             inference=plan.training_inference.inference,
             solver=plan.solver,
             scale=self._scale(risk, run, isinstance(plan.solver, FrankWolfe)),
@@ -393,22 +395,25 @@ class SoftMargin(MarginLearning):
         Maximum number of iterations of the inner problem of one example.
     tol : float, default=1e-6
         Tolerance of the inner problem.
+    trees : {"covering", "uniform", "snakes"}, SpanningTrees or list, default="covering"
+        Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
     """
 
     _parameter_constraints: ClassVar[dict] = {
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "trees": TREES_CONSTRAINTS,
         **MarginLearning._parameter_constraints,
     }
     by_planes = False
     likelihood: ClassVar[type[Relaxation]] = Relaxation
     max_iter: int = 500
     tol: float = 1e-6
+    trees: Any = "covering"  # type: ignore[assignment]
 
     def _make_softmax_margin(self, cost, facts, temperature):
-        relaxation = self.likelihood(entropy=self.entropy, max_iter=self.max_iter, tol=self.tol)
-        # Use covering trees on lattices, too: all smoothed margins then solve the same problem, by different solvers.
-        return SoftmaxMargin(relaxation.bound(facts._replace(lattice_ndim=None)), cost, temperature)
+        relaxation = self.likelihood(entropy=self.entropy, trees=self.trees, max_iter=self.max_iter, tol=self.tol)
+        return SoftmaxMargin(relaxation.bound(facts), cost, temperature)
 
 
 @options

@@ -27,6 +27,7 @@ LEARNINGS: dict[str, type[Learning]] = {
         _relaxations.Relaxation,
         _relaxations.OptimalEdgeProbabilities,
         _relaxations.Reparameterization,
+        _relaxations.SpanningTreesTraining,
         _relaxations.JointRelaxation,
         _relaxations.DualRelaxation,
         _likelihood.PiecewiseTraining,

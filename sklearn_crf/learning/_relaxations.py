@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
+from sklearn_crf.graphs import SpanningTrees
 from sklearn_crf.inference import (
     CountingNumbers,
     EdgeEntropyBP,
@@ -46,11 +47,19 @@ ENTROPIES = ("trw", "trivial", "factors")
 _MAX_ITER = [Interval(Integral, 1, None, closed="left")]
 _TOL = [Interval(Real, 0, None, closed="neither")]
 
+#: Allowed values of ``trees`` in methods that need the trees themselves.
+TREES_CONSTRAINTS = [StrOptions({"covering", "uniform", "snakes"}), SpanningTrees, list]
+
 # Least and largest final tolerance of the inner problem, and ratio of this tolerance to the estimator's ``tol``.
 _LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
 
 # Tolerance of the inner problem at the start of training.
 _FIRST_TOL = 3e-2
+
+
+def name_covering_trees(trees: Any) -> Any:
+    """Return the option ``trees`` of :class:`TightenBound` for an option ``trees`` of learning."""
+    return "minimal" if isinstance(trees, str) and trees in ("auto", "covering") else trees
 
 
 @options
@@ -59,11 +68,9 @@ class Relaxation(SmoothLearning):
 
     .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
 
-    The bound is computed by tree-reweighted messages. On images and volumes, the trees are chains along the axes, all
-    with equal probability, and sweeps never raise the bound. On other graphs, few trees cover the edges. Messages are
-    then damped if they do not converge, and if damping does not help, the same bound is minimised over divisions of the
-    scores among trees. With the tree-reweighted entropy, the bound is exact on forests. Source: Jancsary 2012, CRF
-    recipe 1.
+    The bound is computed by tree-reweighted messages. Messages are damped if they do not converge, and if damping does
+    not help, the same bound is minimised over divisions of the scores among trees. With the tree-reweighted entropy,
+    the bound is exact on forests. Source: Jancsary 2012, CRF recipe 1.
 
     Parameters
     ----------
@@ -72,6 +79,14 @@ class Relaxation(SmoothLearning):
         the entropies of the edges, which is looser and quicker. "factors" is the sum of the entropies of edges and
         nodes, called trivial in the reference (Eq. 127, 158), which is looser still. Any other convex entropy is given
         by counting numbers for all nodes and for all factors, such as ``CountingNumbers(0.5, 1.0)``.
+    trees : {"auto", "chains", "covering", "uniform", "snakes", "optimal"}, SpanningTrees or list, default="auto"
+        Trees of the tree-reweighted entropy. "auto" is "chains" on images and volumes and "covering" otherwise.
+        "chains" are the lines along the axes, all with equal probability; sweeps then never raise the bound.
+        "covering" are few trees that cover the edges. "uniform" gives all edges equal probabilities, which no
+        distribution over trees of a graph with a bridge does. "snakes" are four paths that run back and forth through
+        a lattice. "optimal" are the trees of the tightest bound of each example, found for every evaluation anew. Your
+        own trees, as in :class:`TightenBound`, need examples with equal graphs. In examples with factors, sets of
+        factors without cycles take the place of trees.
     max_iter : int, default=2000
         Maximum number of iterations of the inner problem of one example, in training and if its marginals are used for
         prediction.
@@ -91,6 +106,7 @@ class Relaxation(SmoothLearning):
 
     _parameter_constraints: ClassVar[dict] = {
         "entropy": [StrOptions(set(ENTROPIES)), CountingNumbers],
+        "trees": [StrOptions({"auto", "chains", "optimal"}), *TREES_CONSTRAINTS],
         "max_iter": _MAX_ITER,
         "tol": [*_TOL, None],
         **SmoothLearning._parameter_constraints,
@@ -101,6 +117,7 @@ class Relaxation(SmoothLearning):
     _final_tol = _LARGEST_TOL
     _follows_gradient: ClassVar[bool] = True
     entropy: str | CountingNumbers = "trw"
+    trees: Any = "auto"
     max_iter: int = 2000
     tol: float | None = None
 
@@ -159,17 +176,34 @@ class Relaxation(SmoothLearning):
         return isinstance(self.entropy, str) and self.entropy == "trw"
 
     def _make_tree_reweighted(self, facts):
+        trees = self.trees
+        if isinstance(trees, str) and trees == "auto":
+            trees = "covering" if facts.have_factors or facts.lattice_ndim is None else "chains"
+        if not isinstance(trees, str) or trees == "optimal":
+            return self._make_tightening()
         if facts.have_factors:
             # On forests, two sweeps suffice, because the tree-reweighted entropy equals the Bethe entropy.
-            return NormProductBP("trw", edge_probabilities="covering", **self._limits)
-        if facts.lattice_ndim is not None:
+            return NormProductBP("trw", edge_probabilities=trees, **self._limits)
+        messages = TRWMessagePassing(trees, **self._limits)
+        if trees == "chains":
             # Sweeps in the order of these chains never raise the bound, so they need no fallback.
-            return TRWMessagePassing("chains", **self._limits)
-        return MarginalsWithFallback(TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits))
+            return messages
+        if trees == "uniform":
+            # No trees have exactly these probabilities.
+            return MarginalsWithFallback(messages, NormProductBP("trw", edge_probabilities=trees, **self._limits))
+        return MarginalsWithFallback(messages, self._make_tightening())
+
+    def _make_tightening(self):
+        return TightenBound(name_covering_trees(self.trees), **self._limits)
 
     @property
     def cyclic_nodes(self) -> int:  # type: ignore[override]
-        return 1024 if self._is_tree_reweighted else 1
+        return 1024 if self._is_tree_reweighted and self._joins_graphs else 1
+
+    @property
+    def _joins_graphs(self):
+        """Return whether the trees of a graph do not depend on other graphs of the same batch."""
+        return isinstance(self.trees, str) and self.trees not in ("snakes", "optimal")
 
     @property
     def factor_nodes(self) -> int:  # type: ignore[override]
@@ -177,6 +211,8 @@ class Relaxation(SmoothLearning):
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
+        if not self._is_tree_reweighted and (not isinstance(self.trees, str) or self.trees != type(self).trees):
+            raise ValueError(f"trees={self.trees!r} needs entropy='trw', which is an entropy of trees.")
         if isinstance(self.entropy, CountingNumbers) and any(np.ndim(numbers) for numbers in self.entropy):
             raise ValueError(
                 "entropy=CountingNumbers(...) must have one number for all nodes and one for all factors, because "
@@ -191,6 +227,11 @@ class Reparameterization(Relaxation):
 
     Source: Jancsary 2012, CRF recipe 3.
 
+    Parameters
+    ----------
+    trees : {"covering", "uniform", "snakes"}, SpanningTrees or list, default="covering"
+        Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
+
     Examples
     --------
     >>> from sklearn_crf import TRWCRF
@@ -201,17 +242,50 @@ class Reparameterization(Relaxation):
     'trivial'
     """
 
+    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": TREES_CONSTRAINTS}
     name = "reparameterization"
     cyclic_nodes = 1
+    trees: Any = "covering"
 
     def _make_tree_reweighted(self, facts):
-        return TightenBound(**self._limits)
+        return self._make_tightening()
 
 
+@options
+class SpanningTreesTraining(Reparameterization):
+    """Learning by the mean of the likelihoods of spanning trees, among which scores are divided evenly.
+
+    This is the bound of :class:`Reparameterization` before it is minimised over divisions of the scores. Training
+    therefore has no inner problem, and the bound is looser.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning._relaxations import SpanningTreesTraining
+    >>> TRWCRF(learning=SpanningTreesTraining(trees="snakes")).learning.trees
+    'snakes'
+    """
+
+    name = "spanning_trees"
+
+    @property
+    def _limits(self):
+        return super()._limits | {"max_iter": 0}
+
+
+@options
 class OneProblem(Relaxation):
-    """Base of the relaxations that solve one problem over the weights and the variables of the inner problem."""
+    """Base of the relaxations that solve one problem over the weights and the variables of the inner problem.
 
+    Parameters
+    ----------
+    trees : {"covering", "uniform", "snakes"}, SpanningTrees or list, default="covering"
+        Trees of the tree-reweighted entropy, as in :class:`Relaxation`.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {**Relaxation._parameter_constraints, "trees": TREES_CONSTRAINTS}
     _follows_gradient = False
+    trees: Any = "covering"
 
     def check_shards(self, solver: Any) -> None:
         raise ValueError(
@@ -230,10 +304,6 @@ class OneProblem(Relaxation):
     def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
         risk = super().restricted(risk)
         return keep_labelled_components(risk) if risk.has_unlabelled else risk
-
-    def _make_tree_reweighted(self, facts):
-        # The bounds of these methods use covering trees, also on lattices.
-        return super()._make_tree_reweighted(facts._replace(lattice_ndim=None))
 
     def _make_precise_inference(self, facts: Facts) -> Inference:
         """Return the inference of the relaxation, with a tolerance tight enough for all steps of the outer problem."""
@@ -294,6 +364,10 @@ class OptimalEdgeProbabilities(OneProblem):
         if not self._is_tree_reweighted:
             raise ValueError(
                 "learning='edge_probabilities' needs entropy='trw', because it learns probabilities of spanning trees."
+            )
+        if not isinstance(self.trees, str) or self.trees != "covering":
+            raise ValueError(
+                f"learning='edge_probabilities' learns its trees: trees must have its default, got {self.trees!r}."
             )
         if plan.solver.l1_ratio:
             raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
@@ -377,7 +451,10 @@ class JointRelaxation(OneProblem):
     """
 
     name = "joint_relaxation"
-    cyclic_nodes = 512
+
+    @property
+    def cyclic_nodes(self) -> int:  # type: ignore[override]
+        return 512 if self._joins_graphs else 1
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
@@ -389,7 +466,7 @@ class JointRelaxation(OneProblem):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         observed, n_weights = self._build_observed(problem.risk, self._make_precise_inference(plan.facts)), len(start)
-        joint = JointRisk(problem.risk, self.entropy, observed)
+        joint = JointRisk(problem.risk, self.entropy, name_covering_trees(self.trees), observed)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
         weights_only = self._tighten(run)._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))

@@ -56,7 +56,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
     """
     joint = setting.problem == "joint"
     last, objective = risk.objective.temperature, risk.objective
-    problem = _SmoothProblem(JointRisk(risk, setting.entropy) if joint else risk, setting, run)
+    problem = _SmoothProblem(JointRisk(risk, setting.entropy, setting.trees) if joint else risk, setting, run)
     plain = _SmoothProblem(risk, setting, run) if joint else problem
     x = np.concatenate((start / setting.scale, np.zeros(len(problem.scale) - problem.n_weights)))
     curves: tuple[list, list] = [], []

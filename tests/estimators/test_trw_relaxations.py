@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from built_fields import trw_crf
+from built_fields import m3n_classifier, trw_crf
 from finite_differences import five_point
 from model_strategies import random_model
 from numpy.testing import assert_allclose
@@ -18,6 +18,7 @@ from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF
 from sklearn_crf.estimators._fitted_field import FittedField
+from sklearn_crf.graphs import covering_trees, lattice
 from sklearn_crf.inference import (
     BruteForce,
     NormProductBP,
@@ -77,6 +78,51 @@ def test_rounds_of_completed_labels_end_at_max_iter():
         field.fit(X, y)
     assert not field.converged_
     assert field.n_iter_ == 30
+
+
+def lattices():
+    rng = np.random.default_rng(0)
+    y = (rng.normal(size=(2, 3, 3)) > 0).astype(int)
+    return (y + rng.normal(size=y.shape))[..., np.newaxis], y
+
+
+@pytest.mark.parametrize("trees", ["covering", "uniform", "snakes", "own"])
+def test_learnings_of_one_relaxation_agree_for_any_trees(trees):
+    X, y = lattices()
+    own = covering_trees(lattice((3, 3)), 5) if trees == "own" else trees
+    options = {"pairwise": "potts", "fit_intercept": False, "trees": own, "tol": 1e-5}
+    names = [*NAMES, "dual_relaxation", "spanning_trees"]
+    found = {name: fitted(X, y, learning=name, **options).loss_curve_[-1] for name in names}
+    # The probabilities of messages are exactly even, and those of covering trees only about even.
+    rtol = 1e-3 if trees == "uniform" else 1e-5
+    for name in ("joint_relaxation", "dual_relaxation"):
+        assert_allclose(found[name], found["relaxation"], rtol=rtol)
+    assert_allclose(found["joint_relaxation"], found["reparameterization"], rtol=1e-5)
+    assert found["spanning_trees"] > found["joint_relaxation"] + 1e-3
+
+
+def test_optimal_trees_are_those_of_learned_edge_probabilities():
+    X, y = lattices()
+    nested, joint, covering = (
+        TRWCRF(learning=learning, edge_features="constant").fit(X, y).loss_curve_[-1]
+        for learning in (Relaxation(trees="optimal"), "edge_probabilities", Relaxation(trees="covering"))
+    )
+    assert_allclose(nested, joint, rtol=2e-3)
+    assert nested < covering
+
+
+@pytest.mark.parametrize("learning", ["smoothed_margin", "reparameterized_margin", "joint_margin", "dual_margin"])
+def test_smoothed_margins_of_given_trees(learning):
+    X, y = lattices()
+    losses = []
+    for trees in ("covering", "snakes"):
+        field = m3n_classifier(learning=learning, trees=trees, edge_features="constant", random_state=0)
+        losses.append(field.fit(X, y).loss_curve_[-1])
+    if learning == "dual_margin":
+        # The dual of the local polytope has no entropy.
+        assert_allclose(losses[0], losses[1], rtol=0.02)
+    else:
+        assert abs(losses[0] - losses[1]) > 1e-6
 
 
 @pytest.mark.parametrize("edges", [CYCLE, [[0, 1], [1, 2]], [[0, 1], [1, 2], [0, 2], [3, 4]]])
@@ -232,6 +278,9 @@ def test_edge_probabilities_where_messages_diverge_and_after_ctrl_c():
     ("options", "message"),
     [
         ({"learning": "edge_probabilities", "entropy": "trivial"}, "entropy='trw'"),
+        ({"learning": "edge_probabilities", "trees": "snakes"}, "learns its trees"),
+        ({"learning": "relaxation", "entropy": "trivial", "trees": "snakes"}, "entropy='trw'"),
+        ({"learning": "relaxation", "trees": "snakes"}, "must be a lattice"),
         ({"learning": "joint_relaxation", "solver": "sgd"}, "solver='lbfgs'"),
         ({"learning": "edge_probabilities", "solver": "sgd"}, "solver='lbfgs'"),
         ({"learning": "edge_probabilities", "solver": LBFGS(l1_ratio=0.5)}, "l1_ratio=0"),

@@ -31,7 +31,7 @@ def _accepted(kind, given):
 
 def trw_crf(C=1.0, **options):
     """Return a TRWCRF with flat options, and full tables by default."""
-    given = _take(options, "entropy", "cost", "temperature")
+    given = _take(options, "entropy", "trees", "cost", "temperature")
     given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
     learning = options.get("learning", "likelihood")
     if given and learning == "likelihood":
@@ -49,7 +49,7 @@ def trw_crf(C=1.0, **options):
 
 def m3n_classifier(C=1.0, **options):
     """Return an M3NClassifier with flat options."""
-    given = _take(options, "cost", "rescaling", "intercept_scaling", "temperature")
+    given = _take(options, "trees", "cost", "rescaling", "intercept_scaling", "temperature")
     given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
     learning = options.get("learning", "max_margin")
     if given and isinstance(learning, str):

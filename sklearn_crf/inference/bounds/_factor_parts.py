@@ -113,11 +113,11 @@ class FactorParts:
         self._layered = LayeredModel(self._build_union(model))
 
     @classmethod
-    def of(cls, model: FactorGraph, entropy: str, per_factor: bool = False) -> "FactorParts":
-        """Return the parts for an entropy by name."""
+    def of(cls, model: FactorGraph, entropy: str, per_factor: bool = False, trees: Any = "minimal") -> "FactorParts":
+        """Return the parts for an entropy by name, and for the given sets of factors if it is "trw"."""
         if entropy != "trw":
             return cls(model, lay_out_factors(model, entropy), per_factor)
-        forests = FactorForests.of(model, "minimal")
+        forests = FactorForests.of(model, trees)
         return cls(model, lay_out_forests(model, forests.trees, forests.weights), per_factor)
 
     @property
@@ -419,14 +419,16 @@ class FactorShares:
         return FactorShares(self.model, trees)
 
 
-def divide_scores(model: PairwiseModel | FactorGraph, entropy: str) -> tuple[np.ndarray, Callable[..., SharedBound]]:
+def divide_scores(
+    model: PairwiseModel | FactorGraph, entropy: str, trees: Any = "minimal"
+) -> tuple[np.ndarray, Callable[..., SharedBound]]:
     """Return the node of each unknown score, and a function that computes the bound from a model and the unknowns."""
     # entropy: "trw", "trivial" or "factors"; models may then differ from ``model`` in their scores only
     if not isinstance(model, FactorGraph):
         if entropy == "trw":
-            return list_share_nodes(model), compute_shared_bound
+            return list_share_nodes(model, trees), partial(compute_shared_bound, trees=trees)
         return nodes_of_edge_shares(model), partial(edge_shared_bound, entropy=entropy)
-    parts = FactorParts.of(model, entropy)
+    parts = FactorParts.of(model, entropy, trees=trees)
     return parts.share_nodes, parts.shared_bound
 
 

@@ -207,9 +207,9 @@ class SharedBound(NamedTuple):
     gradient: np.ndarray  # (size,)
 
 
-def list_share_nodes(model):
+def list_share_nodes(model, trees="minimal"):
     """Return the node to which each unknown of :func:`compute_shared_bound` belongs."""
-    n_trees = choose_spanning_trees(model.graph, "minimal", 0).n_trees
+    n_trees = choose_spanning_trees(model.graph, trees, 0).n_trees
     return np.tile(np.repeat(np.arange(model.graph.n_nodes), model.unary.shape[1]), n_trees)
 
 
@@ -222,14 +222,14 @@ def marginals_from_pairs(model, unary, pairs, log_z_terms, **fields):
     return Marginals(unary, Statistics(unary, tables), float(log_z_terms.sum()), log_z_terms, "upper", **fields)
 
 
-def compute_shared_bound(model, shares, mapped=map):
+def compute_shared_bound(model, shares, mapped=map, trees="minimal"):
     r"""Compute the bound :math:`\sum_T \rho(T) \log Z(\theta(T))` for given scores of trees.
 
     The trees are chosen as in :class:`TightenBound`. For any shares the sum is an upper bound. It is jointly convex in
     model and shares. Its minimum over the shares is the bound of :class:`TightenBound`.
     """
-    # shares: (size,); mapped: callable, default=map
-    scores = NodeShares(model, choose_spanning_trees(model.graph, "minimal", 0), mapped)
+    # shares: (size,); mapped: callable, default=map; trees: as in TightenBound
+    scores = NodeShares(model, choose_spanning_trees(model.graph, trees, 0), mapped)
     unary, tables, log_z_terms = scores.marginals(scores.project(shares))
     pairs = scores.means.average_over_edges(tables)
     marginals = marginals_from_pairs(model, scores.means.average_over_nodes(unary), pairs, scores.weights @ log_z_terms)

@@ -232,7 +232,7 @@ class TightenBound(Inference):
         are damped once the bound no longer decreases, and end when the trees agree. A few hundred sweeps save most
         iterations.
     max_iter : int, default=500
-        Maximum number of iterations for each distribution over trees.
+        Maximum number of iterations for each distribution over trees. With 0, scores are divided evenly among trees.
     tol : float, default=1e-4
         Iterations stop when the marginals of each tree differ from the mean of all trees by at most this (for nodes,
         relative to ``sqrt(min rho / rho(T))``). For ``trees="optimal"`` it is also the relative tolerance of the bound,
@@ -290,7 +290,7 @@ class TightenBound(Inference):
     exact_on = "forest"
     convex = True
     _choices: ClassVar[dict] = {"solver": SOLVERS, "outer_step": ("harmonic", "armijo")}
-    _ranges: ClassVar[dict] = {"start_sweeps": at_least(0), "outer_iter": at_least(0)}
+    _ranges: ClassVar[dict] = {"start_sweeps": at_least(0), "outer_iter": at_least(0), "max_iter": at_least(0)}
     trees: Any = "minimal"
     solver: str = "spg"
     start_sweeps: int = 0
@@ -318,7 +318,8 @@ class TightenBound(Inference):
                 trees = self._choose_trees(model, self.trees)
                 scores = tightening.scores(trees)
                 tight = tightening.tighten(scores, _start(scores, trees, init))
-                found = Chosen(tight, tight.n_iter, tight.disagreement <= self.tol, tight.trace, 0.0)
+                converged = not self.max_iter or tight.disagreement <= self.tol
+                found = Chosen(tight, tight.n_iter, converged, tight.trace, 0.0)
         best = found.best
         result = best.means.marginals._replace(
             n_iter=found.n_iter,

@@ -82,7 +82,7 @@ def _build_trees_by_rule(graph, rule, random_state):
         return covering_trees(graph, rule, random_state=random_state).merged()
 
     def make():
-        if rule == "minimal" and graph.n_components > 1:
+        if isinstance(rule, str) and graph.n_components > 1:
             # The trees must not depend on the rest of the graph: training packs small examples together.
             found = combine_component_trees(graph, choose_component_trees(graph, rule, random_state)).merged()
         else:

@@ -350,13 +350,13 @@ class TRWMessagePassing(MessagePassing):
 
     Parameters
     ----------
-    edge_probabilities : {"auto", "uniform", "chains", "covering"}, SpanningTrees or array-like (E,), default="auto"
+    edge_probabilities : {"auto", "uniform", "chains", "covering", "snakes"}, SpanningTrees or array, default="auto"
         Probability of each edge to be in a spanning tree. ``"auto"``: in a tree drawn uniformly from all spanning trees
         (effective resistances), valid on any graph. ``"uniform"``: (nodes - 1) / edges in each component, an error if
         this is invalid, as on graphs with a bridge. ``"chains"``: even probabilities of chains with ascending nodes,
         one half on a grid; slightly less tight, but the convergent schedule is fast for them. ``"covering"``: in the
-        few trees that :class:`TightenBound` chooses, which gives an equal bound. SpanningTrees: in the given trees. An
-        array is checked to lie in the spanning tree polytope.
+        few trees that :class:`TightenBound` chooses, which gives an equal bound. ``"snakes"``: in its snakes.
+        SpanningTrees: in the given trees. An array of shape (E,) is checked to lie in the spanning tree polytope.
     damping : float, default=0.0
         Weight of the old message in each update, in [0, 1). Strong interactions may need damping. Damping applies to
         the logarithm of messages.

@@ -11,6 +11,7 @@ from sklearn_crf.graphs import (
     compute_covering_probabilities,
     compute_uniform_edge_probabilities,
     effective_resistances,
+    snakes,
 )
 
 _EDGE_PROBABILITIES = {
@@ -18,6 +19,7 @@ _EDGE_PROBABILITIES = {
     "uniform": compute_uniform_edge_probabilities,
     "chains": compute_chain_probabilities,
     "covering": compute_covering_probabilities,
+    "snakes": lambda graph: snakes(graph).edge_probabilities,
 }
 
 
@@ -26,7 +28,8 @@ def choose_edge_probabilities(graph, choice):
     if isinstance(choice, str):
         if choice not in _EDGE_PROBABILITIES:
             raise ValueError(
-                f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
+                'edge_probabilities must be "auto", "uniform", "chains", "covering", "snakes" or an array, got '
+                f"{choice!r}."
             )
         # Cache the result: training runs inference on a graph hundreds of times.
         # A factorisation takes longer than a sweep of messages.

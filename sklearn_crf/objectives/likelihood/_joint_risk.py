@@ -112,6 +112,8 @@ class JointRisk(RiskOfWeightsAndOthers):
     risk : EmpiricalRisk
         Risk that gives objective, potentials, batches and number of threads.
     entropy : {"trw", "trivial", "factors"}, default="trw"
+    trees : str, SpanningTrees or list, default="minimal"
+        Trees of the entropy "trw", as in :class:`TightenBound`, but not "optimal".
     observed : EmpiricalRisk, optional
         Risk of the log-partition given the known labels, see :func:`build_observed_risk`. None if all nodes are
         labelled.
@@ -142,11 +144,11 @@ class JointRisk(RiskOfWeightsAndOthers):
     3.466
     """
 
-    def __init__(self, risk, entropy="trw", observed=None):
+    def __init__(self, risk, entropy="trw", trees="minimal", observed=None):
         super().__init__(risk, observed)
         start = np.zeros(risk.potentials.n_coef)
         models = [self.build_model(i, start)[0] for i in range(len(risk.batches))]
-        nodes, self._bounds = zip(*(divide_scores(model, entropy) for model in models), strict=True)
+        nodes, self._bounds = zip(*(divide_scores(model, entropy, trees) for model in models), strict=True)
         self._weight_of_shares = [
             expand_weights_to_nodes(batch)[of_batch] for batch, of_batch in zip(risk.batches, nodes, strict=True)
         ]
@@ -175,11 +177,11 @@ class JointHingeRisk(RiskOfWeightsAndOthers):
     Source: Jancsary 2012, M3N recipe 4.
     """
 
-    def __init__(self, risk, entropy="trw"):
+    def __init__(self, risk, entropy="trw", trees="minimal"):
         super().__init__(risk)
         start = np.zeros(risk.potentials.n_coef)
         models = [factor_graph_of(self.build_model(i, start)[0]) for i in range(len(risk.batches))]
-        self._parts = [FactorParts.of(model, entropy) for model in models]
+        self._parts = [FactorParts.of(model, entropy, trees=trees) for model in models]
         self._weight_of_shares = [
             expand_weights_to_nodes(batch)[parts.share_nodes]
             for batch, parts in zip(risk.batches, self._parts, strict=True)

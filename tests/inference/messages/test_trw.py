@@ -198,7 +198,7 @@ def test_errors():
     with pytest.warns(ConvergenceWarning, match="TRWMessagePassing stopped after max_iter=1"):
         TRWMessagePassing(max_iter=1, tol=0).marginals(model)
     with pytest.raises(
-        ValueError, match='edge_probabilities must be "auto", "uniform", "chains", "covering" or an array'
+        ValueError, match='edge_probabilities must be "auto", "uniform", "chains", "covering", "snakes" or an array'
     ):
         TRWMessagePassing("even").marginals(model)
     with pytest.raises(ValueError, match=r"edge_probabilities\[1\] is 0: every edge"):
