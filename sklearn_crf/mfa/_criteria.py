@@ -5,7 +5,6 @@ log-density of component ``s`` at sample ``i`` is therefore ``a P(s | c_i, x_i) 
 expectation-maximisation only need moments of the data that are weighted by these numbers.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +22,6 @@ class Criterion(NamedTuple):
     classes: float
 
     @classmethod
-    def joint_likelihood(cls):
-        return cls(1.0, 0.0, 0.0)
-
-    @classmethod
     def multi_conditional(cls, alpha):
         """Return the weights of the multi-conditional likelihood, Eq. (7).
 
@@ -35,16 +30,7 @@ class Criterion(NamedTuple):
         return cls(1.0, 1.0 / (1.0 + alpha), alpha / (1.0 + alpha))
 
 
-@dataclass
-class Moments:
-    """Sums over samples i of ``a_is`` times powers of ``x_i``, for each component ``s``."""
-
-    projected: np.ndarray  # (S, p + 1, d + 1): sums of (z, 1)(x, 1)' with z = V'(x - mu)
-    squares: np.ndarray  # (G, d): sums of x^2 over the components that share their noise
-
-    @classmethod
-    def zeros(cls, forms):
-        return cls(np.zeros_like(forms.linear), np.zeros_like(forms.inverse_noise))
+JOINT_LIKELIHOOD = Criterion(1.0, 0.0, 0.0)
 
 
 def sum_noise_groups(values, group):
@@ -54,18 +40,21 @@ def sum_noise_groups(values, group):
     return np.add.reduceat(values, np.searchsorted(group, np.arange(group[0], group[-1] + 1)), axis=0)
 
 
-def compute_pattern_moments(params, pattern, criterion, n_threads=1):
-    """Return the criterion, the score forms and the moments of all samples that share a missing-value pattern."""
-    forms = compute_score_forms(params)
-    moments = Moments.zeros(forms)
-    n_own, sums = params.log_weights.shape[1], (moments.projected, moments.squares)
-    value = weighted_moments(
-        pattern.blocks, *forms.arrays, n_own, criterion.joint, criterion.features, *sums, n_threads
-    )
-    return value, forms, moments
+def compute_pattern_moments(params, blocks, criterion, n_threads=1):
+    """Return the criterion, the score forms and the moments of all samples that share a missing-value pattern.
+
+    The moments are sums over samples i of ``a_is`` times powers of ``x_i``, for each component ``s``.
+    """
+    # projected: (S, p + 1, d + 1), sums of (z, 1)(x, 1)' with z = V'(x - mu)
+    # squares: (G, d), sums of x^2 over the components that share their noise
+    forms, n_own = compute_score_forms(params), params.log_weights.shape[1]
+    projected, squares = np.zeros_like(forms.linear), np.zeros_like(forms.inverse_noise)
+    weights = criterion.joint, criterion.features
+    value = weighted_moments(blocks, *forms[:3], n_own, *weights, projected, squares, n_threads)
+    return value, forms, projected, squares
 
 
-def compute_density_gradients(params, forms, moments):
+def compute_density_gradients(params, forms, projected, squares):
     """Compute the gradients of Eq. (15) to (17), summed over samples, from the moments.
 
     Comments in the code use ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``.
@@ -73,9 +62,9 @@ def compute_density_gradients(params, forms, moments):
     """
     # counts: (S,)
     inverse_noise, V, rotations, _ = forms.precisions
-    counts = moments.projected[:, -1, -1]
+    counts = projected[:, -1, -1]
     # S V, with the sum of a (x - mu) appended as a column, because the next steps multiply both alike.
-    SV = np.swapaxes(moments.projected[:, :, :-1] - moments.projected[:, :, -1:] * params.means[:, None], 1, 2)
+    SV = np.swapaxes(projected[:, :, :-1] - projected[:, :, -1:] * params.means[:, None], 1, 2)
     scaled = inverse_noise[:, :, None] * SV
     solved = scaled - V @ (np.swapaxes(V, 1, 2) @ SV)
     means = solved[:, :, -1]
@@ -86,7 +75,7 @@ def compute_density_gradients(params, forms, moments):
     low_rank = -np.einsum("sjp,sjp->sj", excess + scaled[:, :, :-1], V)
     centring = (2 * SV[:, :, -1] + counts[:, None] * params.means) * params.means
     groups = params.noise_group
-    scatter = moments.squares - sum_noise_groups(centring, groups)
+    scatter = squares - sum_noise_groups(centring, groups)
     noise = np.exp(params.log_noise)
     total = sum_noise_groups(counts, groups)[:, None]
     log_noise = 0.5 * (scatter / noise - total + noise * sum_noise_groups(low_rank, groups))
@@ -99,14 +88,14 @@ def compute_value_gradient(params, data, criterion, n_threads=1):
     log_weights = np.zeros_like(params.log_weights)
     means, loadings = np.zeros_like(params.means), np.zeros_like(params.loadings)
     log_noise = np.zeros_like(params.log_noise)
-    for pattern in data.patterns:
-        restricted = params.restrict(pattern.features)
-        part, forms, moments = compute_pattern_moments(restricted, pattern, criterion, n_threads)
-        counts, d_means, d_loadings, d_noise = compute_density_gradients(restricted, forms, moments)
+    for features, blocks in data.patterns:
+        restricted = params.restrict(features)
+        part, *moments = compute_pattern_moments(restricted, blocks, criterion, n_threads)
+        counts, d_means, d_loadings, d_noise = compute_density_gradients(restricted, *moments)
         value += part
         log_weights += counts.reshape(log_weights.shape)
-        means[:, pattern.features] += d_means
-        loadings[:, pattern.features] += d_loadings
-        log_noise[:, pattern.features] += d_noise
+        means[:, features] += d_means
+        loadings[:, features] += d_loadings
+        log_noise[:, features] += d_noise
     log_prior = log_weights.sum(axis=1) - criterion.classes * data.class_weight
     return value, MixtureParameters(log_prior, log_weights, means, loadings, log_noise)

@@ -55,15 +55,11 @@ class ScoreForms(NamedTuple):
     components of a noise group share.
     """
 
+    # The Cython functions take the first three arrays.
     linear: np.ndarray  # (S, p + 1, d + 1)
     inverse_noise: np.ndarray  # (G, d)
     noise_group: np.ndarray  # (S,)
     precisions: Precisions
-
-    @property
-    def arrays(self):
-        """Arrays to be passed to the Cython functions."""
-        return self.linear, self.inverse_noise, self.noise_group
 
 
 def compute_score_forms(params):
@@ -158,7 +154,7 @@ def compute_joint_log_density(params, X, n_jobs=None):
         # The Cython function takes None to mean all rows or all features.
         some = (None, None) if isinstance(observed, slice) else (rows, observed)
         with limit_blas_threads():
-            class_scores(X, *some, shift, *forms.arrays, out, count_threads(n_jobs))
+            class_scores(X, *some, shift, *forms[:3], out, count_threads(n_jobs))
     return out
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.kernels.mfa.mixtures import class_moments, second_moments
-from sklearn_crf.mfa._criteria import Criterion, compute_pattern_moments, sum_noise_groups
+from sklearn_crf.mfa._criteria import JOINT_LIKELIHOOD, compute_pattern_moments, sum_noise_groups
 from sklearn_crf.mfa._densities import LOG_2PI, compute_score_forms, precisions
 from sklearn_crf.mfa._tuning import MAX_CLASS_MOMENTS, MAX_FEATURES_FOR_SECOND_MOMENTS, N_FACTOR_STEPS
 
@@ -58,7 +58,8 @@ def compute_class_moments(data, n_threads=1):
 def _sum_class_squares(params, data, n_threads):
     """Return the weighted sums of ``(x, 1)(x, 1)'`` over the samples of every class."""
     sums = np.zeros((len(data.class_weight), data.n_features + 1, data.n_features + 1))
-    class_moments(data.patterns[0].blocks, sums, n_threads)
+    ((_, blocks),) = data.patterns
+    class_moments(blocks, sums, n_threads)
     return sums
 
 
@@ -112,15 +113,9 @@ def make_em_step(params, data, prior, n_threads=1):
     """Make one iteration of expectation-maximisation on complete data; return log-likelihood and next parameters."""
     if data.n_features <= MAX_FEATURES_FOR_SECOND_MOMENTS:
         value, counts, first, second = data.total_of(_compute_second_moments, params, n_threads=n_threads)
-        squares = np.einsum("sjj->sj", second)
-        z_first = old = None
-        n_steps = N_FACTOR_STEPS
     else:
-        value, moments = data.total_of(_compute_joint_moments, params, n_threads=n_threads)
-        counts, first = moments.projected[:, -1, -1], moments.projected[:, -1, :-1]
-        squares, second = moments.squares, None
-        z_first, old = moments.projected[:, :-1], precisions(params)
-        n_steps = 1
+        value, projected, squares = data.total_of(_compute_joint_moments, params, n_threads=n_threads)
+        counts, first, second = projected[:, -1, -1], projected[:, -1, :-1], None
     value += prior.log_density(params)
     alive = counts > 1e-10 * data.total_weight / len(counts)
     safe = np.where(alive, counts, 1.0)
@@ -130,13 +125,11 @@ def make_em_step(params, data, prior, n_threads=1):
     if second is not None:
         full = second / safe[:, None, None] - _multiply_outer(first / safe[:, None], means)
         full = full - _multiply_outer(means, first / safe[:, None]) + _multiply_outer(means, means)
-        scatter = Scatter(np.einsum("sjj->sj", full), full, None)
+        scatter, n_steps = Scatter(np.einsum("sjj->sj", full), full, None), N_FACTOR_STEPS
     else:
-        scatter = Scatter(
-            squares + sum_noise_groups((counts[:, None] * means - 2 * first) * means, params.noise_group),
-            None,
-            _project_scatter(params, old, z_first, first, counts, safe, means),
-        )
+        diagonal = squares + sum_noise_groups((counts[:, None] * means - 2 * first) * means, params.noise_group)
+        of_factors = _project_scatter(params, projected[:, :-1], first, counts, safe, means)
+        scatter, n_steps = Scatter(diagonal, None, of_factors), 1
     for _ in range(n_steps):
         kept = _make_factor_step(kept, counts, alive, scatter, prior)
     return value, kept
@@ -154,16 +147,18 @@ def _multiply_outer(a, b):
 
 def _compute_joint_moments(params, data, n_threads):
     """Compute the log-likelihood and the moments of complete samples."""
-    value, _, moments = compute_pattern_moments(params, data.patterns[0], Criterion.joint_likelihood(), n_threads)
-    return value, moments
+    ((_, blocks),) = data.patterns
+    value, _, *moments = compute_pattern_moments(params, blocks, JOINT_LIKELIHOOD, n_threads)
+    return value, *moments
 
 
 def _compute_second_moments(params, data, n_threads):
     """Return the log-likelihood, and the counts, sums and second moments weighted by posteriors within each class."""
     size = data.n_features + 1
     moments = np.zeros((len(params.means), size, size))
-    forms, n_own = compute_score_forms(params).arrays, params.log_weights.shape[1]
-    value = second_moments(data.patterns[0].blocks, *forms, n_own, moments, n_threads)
+    ((_, blocks),) = data.patterns
+    forms, n_own = compute_score_forms(params)[:3], params.log_weights.shape[1]
+    value = second_moments(blocks, *forms, n_own, moments, n_threads)
     return value, moments[:, -1, -1], moments[:, -1, :-1], moments[:, :-1, :-1]
 
 
@@ -182,9 +177,9 @@ def _compute_means(params, counts, averages, prior):
     return first + (scaled @ np.linalg.solve(core, V_t @ first[:, :, None]))[:, :, 0]
 
 
-def _project_scatter(params, precision, z_moments, first, counts, safe, means):
+def _project_scatter(params, z_moments, first, counts, safe, means):
     """Return ``T V``, with T about the new means, given moments of ``z = V'(x - old mean)``."""
-    moved = np.einsum("sjp,sj->sp", precision.projections, params.means - means)
+    moved = np.einsum("sjp,sj->sp", precisions(params).projections, params.means - means)
     z_x = np.swapaxes(z_moments[:, :, :-1], 1, 2) + _multiply_outer(first, moved)
     z_sum = z_moments[:, :, -1] + counts[:, None] * moved
     return (z_x - _multiply_outer(means, z_sum)) / safe[:, None, None]

@@ -384,17 +384,15 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         """Return the name of a strategy, a dict of given initial values, or the parameters of the previous fit."""
         shape = len(present), choice.n_components, n_features, self.n_factors
         noise_shape = {"tied": shape[2:3], "class": (shape[0], shape[2]), "component": shape[:3]}[choice.noise]
-        if self.warm_start and hasattr(self, "means_") and self._check_warm_start(shape, noise_shape, present):
-            return self._parameters
+        if self.warm_start and hasattr(self, "means_"):
+            if self.loadings_.shape != shape or self.noise_variance_.shape != noise_shape:
+                raise ValueError(
+                    "warm_start=True needs a previous fit whose parameters have the same shapes; set "
+                    "warm_start=False to start again."
+                )
+            if np.array_equal(self.class_prior_ > 0, present):
+                return self._parameters
         return check_init(self.init, present, shape, noise_shape)
-
-    def _check_warm_start(self, shape, noise_shape, present):
-        if self.loadings_.shape != shape or self.noise_variance_.shape != noise_shape:
-            raise ValueError(
-                "warm_start=True needs a previous fit whose parameters have the same shapes; set "
-                "warm_start=False to start again."
-            )
-        return np.array_equal(self.class_prior_ > 0, present)
 
     @contextmanager
     def _report_iterations(self, X, y, data, plan, choice):

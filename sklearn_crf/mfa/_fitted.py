@@ -18,7 +18,7 @@ from sklearn_crf._versions import get_versioned_state, restore_versioned_state
 from sklearn_crf.encoding import require_rows, scale_sample_weight
 from sklearn_crf.mfa._densities import compute_factor_means, compute_joint_log_density, impute_conditional_means
 from sklearn_crf.mfa._input import ARRAYS, require_complete
-from sklearn_crf.mfa._parameters import MixtureParameters
+from sklearn_crf.mfa._parameters import MixtureParameters, count_noise_groups
 from sklearn_crf.mfa._plan import Choice
 
 
@@ -353,10 +353,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         n_classes, n_components, n_features, n_factors = self.loadings_[self.class_prior_ > 0].shape
         loadings = n_features * n_factors - n_factors * (n_factors - 1) // 2
-        noise = (
-            n_features
-            * {"tied": 1, "class": n_classes, "component": n_classes * n_components}[get_previous_choice(self).noise]
-        )
+        noise = n_features * count_noise_groups(get_previous_choice(self).noise, n_classes, n_components)
         return n_classes * n_components * (1 + n_features + loadings) - 1 + noise
 
     @available_if(_maximises_the_joint_likelihood)

@@ -159,17 +159,6 @@ def _list_indices(indices, most=5):
 ARRAYS: dict = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
 
 
-def validated(X, y):
-    """Validate X and y, and return them as arrays, with the fitted attributes that follow from X."""
-    names = _get_feature_names(X)
-    require_rows(X)
-    if y is not None:
-        require_labels(y)
-    X, y = check_X_y(replace_masked_values(X), replace_masked_values(y), estimator="MultiConditionalMFA", **ARRAYS)
-    attributes = {"n_features_in_": X.shape[1]}
-    return X, y, attributes if names is None else attributes | {"feature_names_in_": names}
-
-
 @dataclass(frozen=True, eq=False)
 class SampleReading:
     """Options for reading and checking samples."""
@@ -182,7 +171,12 @@ class SampleReading:
 
     def read(self, X, y, sample_weight):
         """Return fitted attributes, and the classes, labels, weights and features of the samples of positive weight."""
-        X, y, attributes = validated(X, y)
+        names = _get_feature_names(X)
+        require_rows(X)
+        if y is not None:
+            require_labels(y)
+        X, y = check_X_y(replace_masked_values(X), replace_masked_values(y), estimator="MultiConditionalMFA", **ARRAYS)
+        attributes = {"n_features_in_": X.shape[1]} | ({} if names is None else {"feature_names_in_": names})
         if not self.allow_nan:
             require_complete(X)
         check_classification_targets(y)

@@ -6,6 +6,7 @@ from numbers import Real
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from scipy.special import log_softmax
 from sklearn.utils._param_validation import Interval
 
 from sklearn_crf._versions import HoldsOptions
@@ -176,7 +177,7 @@ class ParameterVector:
 
     def unpack(self, vector):
         prior, weights, means, loadings, log_noise = self.split(vector)
-        return MixtureParameters(_log_softmax(prior), _log_softmax(weights), means, loadings, log_noise)
+        return MixtureParameters(log_softmax(prior), log_softmax(weights, axis=1), means, loadings, log_noise)
 
     def pack_gradient(self, params, gradient):
         """Convert a gradient by log-probabilities, means, loadings and log noise to the gradient by the flat vector.
@@ -187,8 +188,3 @@ class ParameterVector:
         prior = prior - np.exp(params.log_prior) * prior.sum()
         weights = weights - np.exp(params.log_weights) * weights.sum(axis=1, keepdims=True)
         return self.pack(replace(gradient, log_prior=prior, log_weights=weights))
-
-
-def _log_softmax(logits):
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf.mfa._criteria import Criterion
+from sklearn_crf.mfa._criteria import JOINT_LIKELIHOOD, Criterion
 from sklearn_crf.mfa._parameters import MixtureParameters, ParameterVector, PriorPrecisions, Priors
 from sklearn_crf.mfa._solvers import EM, SOLVERS, MixtureSolver
 from sklearn_crf.optimize._limits import FitLimits
@@ -67,7 +67,7 @@ def plan_family(
     priors._validate_params()
     joint = objective == "joint"
     factor = 1.0 if joint else 1.0 + alpha
-    criterion = Criterion.joint_likelihood() if joint else Criterion.multi_conditional(alpha)
+    criterion = JOINT_LIKELIHOOD if joint else Criterion.multi_conditional(alpha)
     return MixtureFamily(n_components, n_factors, noise, criterion, PriorPrecisions.of(priors, factor)), factor
 
 

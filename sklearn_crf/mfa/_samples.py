@@ -119,15 +119,6 @@ class StandardisedSamples(NamedTuple):
         return self._replace(X=self.X[rows], labels=self.labels[rows], weight=self.weight[rows])
 
 
-class MissingPattern(NamedTuple):
-    """Samples that have the same observed features, in the form that kernels expect."""
-
-    features: object  # a full slice or an index array
-    # Four arrays: the concatenated blocks (d + 1, n), each with samples of one class and a last row of 1;
-    # the weights (N,); the index of the first sample of each block, followed by N; and the class of each block.
-    blocks: tuple
-
-
 class SampleBlocks:
     """Samples in blocks, grouped by missing-value pattern and by class."""
 
@@ -139,8 +130,9 @@ class SampleBlocks:
         self.total_weight = float(self.class_weight.sum())
         # Threads divide the blocks among them; block sizes do not depend on the number of threads.
         size = int(np.clip(len(X) // 64, *_tuning.BLOCK_SAMPLES))
+        # For each pattern of missing values: the observed features (a full slice or an index array), and the samples.
         self.patterns = [
-            MissingPattern(features, _copy_into_blocks(X, features, rows, labels, weight, size))
+            (features, _copy_into_blocks(X, features, rows, labels, weight, size))
             for features, rows in group_missing_patterns(X)
         ]
 
@@ -151,6 +143,8 @@ class SampleBlocks:
 
 def _copy_into_blocks(X, features, rows, labels, weight, size):
     """Copy the given rows into blocks of about ``size`` samples, each block with samples of one class."""
+    # returns four arrays: the concatenated blocks (d + 1, n), with a last row of 1; the weights (N,); the index of the
+    # first sample of each block, followed by N; and the class of each block
     own = labels[rows]
     rows = rows[np.argsort(own, kind="stable")]
     counts = np.bincount(own)

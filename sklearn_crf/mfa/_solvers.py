@@ -159,7 +159,7 @@ def ignore_iterations(loss, params):
     return False
 
 
-def _check_ascent(found, objective, start, *arguments):
+def _check_ascent(found, objective, start, **options):
     """Return the result of a solver, after checking that its parameters have the shapes of the initial parameters."""
     if not isinstance(found, Ascent) or not isinstance(found.params, MixtureParameters):
         raise TypeError(f"expected an Ascent with MixtureParameters, got {type(found).__name__}.")
@@ -171,9 +171,9 @@ def _check_ascent(found, objective, start, *arguments):
 
 
 class MixtureSolver(ChecksOwnMethods, HoldsOptions):
-    """Base class of the solvers; subclasses implement ``_minimize`` with the arguments of ``minimize``."""
+    """Base class of the solvers."""
 
-    _returns: ClassVar[dict] = {"_minimize": _check_ascent}
+    _returns: ClassVar[dict] = {"minimize": _check_ascent}
     _parameter_constraints: ClassVar[dict] = {}
 
     def minimize(
@@ -206,9 +206,6 @@ class MixtureSolver(ChecksOwnMethods, HoldsOptions):
         -------
         Ascent
         """
-        return self._minimize(objective, start, max_iter, tol, seed, on_iteration)
-
-    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration) -> Ascent:
         raise NotImplementedError(type(self).__name__)
 
 
@@ -266,7 +263,7 @@ class EM(MixtureSolver):
 
     accelerate: bool = True
 
-    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
+    def minimize(self, objective, start, *, max_iter, tol, seed=0, on_iteration=ignore_iterations):
         # Clip noise at the floor now: otherwise the first step would do so, and lower the likelihood.
         current = replace(start, log_noise=np.clip(start.log_noise, *objective.prior.log_noise_bounds))
         steps = _EMSteps(objective, current, max_iter, on_iteration)
@@ -389,7 +386,7 @@ class ScaledLBFGS(MixtureSolver):
 
     history_size: int = 20
 
-    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
+    def minimize(self, objective, start, *, max_iter, tol, seed=0, on_iteration=ignore_iterations):
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
@@ -474,11 +471,25 @@ class ScaledSGD(MixtureSolver):
     step_schedule: str = "sqrt"
     batch_size: int = 256
 
-    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
+    def minimize(self, objective, start, *, max_iter, tol, seed=0, on_iteration=ignore_iterations):
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
-        epochs = _Epochs(problem, tol, on_iteration)
+        losses, best, n_stale, was_stopped = [problem.value], problem.start, 0, False
+
+        def after_epoch(point: Any) -> bool:
+            """Compute the loss over all samples, and stop training if it no longer falls."""
+            nonlocal best, n_stale, was_stopped
+            value, _ = problem(point.x)
+            if not np.isfinite(value):  # the steps are too long, and later steps would not be better
+                return True
+            least = min(losses)
+            n_stale = 0 if value < least - tol else n_stale + 1
+            best = point.x if value <= least else best
+            losses.append(value)
+            was_stopped = bool(on_iteration(value, lambda: problem.params(point.x)))
+            return was_stopped or n_stale == N_STALE
+
         minimize_sgd(
             problem.of_rows,
             problem.start,
@@ -489,42 +500,17 @@ class ScaledSGD(MixtureSolver):
             batch_size=self.batch_size,
             random_state=seed,
             project=problem.project,
-            callback=epochs,
+            callback=after_epoch,
         )
-        converged = epochs.n_stale == N_STALE and self._is_near_optimum(problem, epochs, max_iter, tol)
-        return Ascent(problem.params(epochs.best), np.array(epochs.losses), converged, epochs.was_stopped)
-
-    @staticmethod
-    def _is_near_optimum(problem: Any, epochs: Any, max_iter: int, tol: float) -> bool:
-        """Return whether L-BFGS gains little from the best parameters.
-
-        Small gains of epochs alone do not prove convergence.
-        """
-        least = min(epochs.losses)
-        floor = least - max(tol, SHARE_LEFT * (epochs.losses[0] - least))
-        options = max_iter, tol, 20, lambda point: point.fun < floor
-        found, has_ended, _ = _descend(problem, epochs.best, least, *options)
-        return has_ended and found.fun >= floor
-
-
-class _Epochs:
-    """Callback that computes the loss over all samples after each epoch, and stops training if it no longer falls."""
-
-    def __init__(self, problem, tol, on_iteration):
-        self._problem, self._tol, self._on_iteration = problem, tol, on_iteration
-        self.losses, self.best, self.n_stale, self.was_stopped = [problem.value], problem.start, 0, False
-
-    def __call__(self, point):
-        value, _ = self._problem(point.x)
-        if not np.isfinite(value):  # the steps are too long, and later steps would not be better
-            return True
-        least = min(self.losses)
-        self.n_stale = 0 if value < least - self._tol else self.n_stale + 1
-        if value <= least:
-            self.best = point.x
-        self.losses.append(value)
-        self.was_stopped = bool(self._on_iteration(value, lambda: self._problem.params(point.x)))
-        return self.was_stopped or self.n_stale == N_STALE
+        converged = n_stale == N_STALE
+        if converged:
+            # Small gains of epochs alone do not prove convergence: L-BFGS must also gain little from the best point.
+            least = min(losses)
+            floor = least - max(tol, SHARE_LEFT * (losses[0] - least))
+            options = max_iter, tol, 20, lambda point: point.fun < floor
+            found, has_ended, _ = _descend(problem, best, least, *options)
+            converged = has_ended and found.fun >= floor
+        return Ascent(problem.params(best), np.array(losses), converged, was_stopped)
 
 
 SOLVERS = {"em": EM, "lbfgs": ScaledLBFGS, "sgd": ScaledSGD}

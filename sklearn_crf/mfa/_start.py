@@ -29,15 +29,11 @@ def _fit_cluster(X, weight, own, n_factors, seed):
     """Return the weight, mean, loadings and residual variances of one cluster of a class."""
     # A cluster with at most n_factors samples uses the principal directions of its class.
     n_own = own.sum()
-    of_class, of_cluster = (X, weight), _select_samples(own, X, weight)
+    of_class = X, weight
+    of_cluster = of_class if own.all() else (X.compress(own, axis=0), weight[own])
     mean = _compute_weighted_mean(*(of_cluster if n_own else of_class))
     some, of_some = of_cluster if n_own > n_factors else of_class
     return of_cluster[1].sum(), mean, *compute_principal_loadings(some, of_some, n_factors, seed)
-
-
-def _select_samples(chosen, X, weight):
-    """Return the chosen samples and their weights, without a copy if all are chosen."""
-    return (X, weight) if chosen.all() else (X.compress(chosen, axis=0), weight[chosen])
 
 
 def _compute_weighted_mean(X, weight):

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from sklearn_crf.mfa._criteria import Criterion, compute_value_gradient
+from sklearn_crf.mfa._criteria import JOINT_LIKELIHOOD, Criterion, compute_value_gradient
 from sklearn_crf.mfa._densities import (
     compute_factor_means,
     compute_joint_log_density,
@@ -36,7 +36,7 @@ from sklearn_crf.mfa._start import (
 
 FLAT = PriorPrecisions(0.0, 0.0, 1e-6)
 CRITERIA = {
-    "joint": Criterion.joint_likelihood(),
+    "joint": JOINT_LIKELIHOOD,
     "conditional": Criterion.multi_conditional(0.0),
     "multi-conditional": Criterion.multi_conditional(0.3),
     "pseudo": Criterion.multi_conditional(1.0),
