@@ -154,14 +154,3 @@ def _average_class_scores(sums):
         elif found[k].argmax() != k or not number[1, k]:
             found[k, k] = found[k].max() + largest
     return found
-
-
-def require_held_out(held_out, loss, evidence):
-    """Raise ValueError if standard deviations are unavailable for a field trained with a prediction loss."""
-    if held_out is None:
-        raise ValueError(
-            f"return_std after training for {loss!r} needs errors on held-out images: pass "
-            "solver=FieldSolver(early_stopping=True), or train a second field with loss='pseudolikelihood'."
-        )
-    if evidence is not None:
-        raise ValueError(f"return_std with evidence needs loss='pseudolikelihood' or 'likelihood', got {loss!r}.")

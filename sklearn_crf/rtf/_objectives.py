@@ -16,7 +16,7 @@ from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect,
 from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.gaussian._base import invert_diagonal_blocks, make_not_definite_error
 from sklearn_crf.rtf import _tuning as tuned
-from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
+from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics, GradientSums
 from sklearn_crf.rtf.images._degradation import solve_from_image
 
 # Solvers by name, as functions of the tolerance on the residual.
@@ -225,16 +225,6 @@ def stack_images(images):
     return FieldImage(join([image.features for image in images]), whole, leaves, chosen)
 
 
-def _concatenate(parts, members):
-    """Concatenate the chosen arrays."""
-    return parts[members[0]] if len(members) == 1 else np.concatenate([parts[i] for i in members])
-
-
-def _merge_equal(weight):
-    """Return a single number if all pixel weights are equal, else the weights."""
-    return weight[0] if np.all(weight == weight[0]) else weight
-
-
 class FieldRisk:
     r"""Mean loss over images as a function of the parameters of a field, with its derivative.
 
@@ -267,11 +257,15 @@ class FieldRisk:
         self.whole = whole
         self._weights = [np.asarray(weight, dtype=np.float64) / whole.weight for weight in weights]
         self._take(potentials, images)
-        # Multiply by len(members), since the loss of a stack is a mean over the pixels of all images in the stack.
-        self._of_stacks = [
-            (_concatenate(targets, members), _merge_equal(len(members) * _concatenate(self._weights, members)))
-            for members in self.stacks
-        ]
+        self._of_stacks = []
+        for first, *others in self.stacks:
+            target, weight = (
+                np.concatenate([parts[first], *(parts[i] for i in others)]) if others else parts[first]
+                for parts in (targets, self._weights)
+            )
+            # The loss of a stack is a mean over the pixels of all images in the stack.
+            weight = (1 + len(others)) * weight
+            self._of_stacks.append((target, weight[0] if np.all(weight == weight[0]) else weight))
 
     def replaced(self, potentials, images):
         """Return the risk of a field whose trees have grown; the new risk has the same warm starts."""
@@ -297,7 +291,7 @@ class FieldRisk:
         parameters = self._parameters(coef)
 
         def group(members, n_threads):
-            value, gradient = 0.0, self.potentials.make_gradient_sums()
+            value, gradient = 0.0, GradientSums(self.potentials)
             for k in range(*members):
                 loss = self._loss(parameters, k, n_threads)
                 value += loss.value

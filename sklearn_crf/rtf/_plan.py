@@ -28,7 +28,7 @@ from sklearn_crf.rtf._rounds import ImagesHere
 from sklearn_crf.rtf._trees import build_factor_templates
 from sklearn_crf.rtf.images import _degradation
 from sklearn_crf.rtf.images._channels import ChannelUnits, are_kept
-from sklearn_crf.rtf.images._corruption import DrawnAnew, make_corrupter
+from sklearn_crf.rtf.images._corruption import make_corrupter, prepare_draws
 from sklearn_crf.rtf.images._input import (
     Planes,
     Reading,
@@ -211,9 +211,11 @@ class ValueTargets(_Targets):
         if hasattr(self.corruption, "check"):
             self.corruption.check()
         if self.degradation is not None:
-            _degradation.check_degraded_fit(
-                self.degradation, self.corruption, None if self.are_predicted else self.loss
-            )
+            _degradation.check_degradation(self.degradation)
+            if self.corruption is not None:
+                raise ValueError("corruption cannot be combined with degradation, which adds its own noise.")
+            if not self.are_predicted:
+                raise ValueError(f"degradation needs a prediction loss such as 'mse', got loss={self.loss!r}.")
 
     def read_given(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> ReadImages:
         """Read images and their target values, and prepare clean images for corruption or degradation."""
@@ -244,21 +246,23 @@ class ValueTargets(_Targets):
         is_clean = self.corruption is not None or (degradations is not None and degradations.of_clean)
         planes = reading.planes(X, is_clean=is_clean)
         ndim = planes.encoded.lattice_ndim
-        drawn = DrawnAnew(None, planes, planes.missing, planes.features)
+        # draw: ``draw(plane, degradation, rng)`` returns an input, None if X is used as it is; tried: some inputs
+        draw, missing, tried = None, planes.missing, planes.features
         describe = partial(reading.describe_channels, ndim=ndim)
         if self.corruption is not None:
-            drawn = DrawnAnew.of(planes, make_corrupter(self.corruption, planes, is_grey), describe, missing=self.gaps)
+            corrupt = make_corrupter(self.corruption, planes, is_grey)
+            draw, planes, missing, tried = prepare_draws(planes, corrupt, describe, missing=self.gaps)
         targets, has_channels = read_targets(planes, y, missing=ndim > 0)
         if degradations is not None:
             _degradation.check_degraded(planes, degradations, targets[0].shape[1])
         if degradations is not None and is_clean:
-            drawn = DrawnAnew.of(planes, _degradation.degrade_image, describe, degradations.choices)
-        planes = drawn.planes
+            of_images = _degradation.degrade_image, describe, degradations.choices
+            draw, planes, missing, tried = prepare_draws(planes, *of_images)
         dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
         layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey} | planes.channels
         weights = self.weights(planes, sample_weight)
-        kept = are_kept(drawn.tried, targets, drawn.missing, planes.units)
-        return ReadImages(planes, targets, weights, layout, drawn.make, drawn.missing, degradations, kept)
+        kept = are_kept(tried, targets, missing, planes.units)
+        return ReadImages(planes, targets, weights, layout, draw, missing, degradations, kept)
 
     def found(self, read: ReadImages) -> tuple:
         """Return statistics of the images in memory or of one shard; :meth:`common` joins statistics of all shards."""
@@ -302,7 +306,8 @@ class ValueTargets(_Targets):
             "offset": mean,
             "scale": scale,
             "unit": losses.compute_loss_unit(self.loss, scale, data_range),
-            "reported": unit ** -losses.get_loss_degree(self.loss),
+            # Power of the unit of y to which the loss is proportional
+            "reported": unit ** -({"mse": 2, "mae": 1}.get(self.loss, 0) if isinstance(self.loss, str) else 0),
         }
 
 

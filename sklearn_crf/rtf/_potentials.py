@@ -281,13 +281,9 @@ class RegressionTreePotentials:
     def pullback(self, image, statistics):
         """Convert the derivative with respect to the field of an image to a derivative for the parameters."""
         # returns (n_coef,)
-        sums = self.make_gradient_sums()
+        sums = GradientSums(self)
         sums.add(image, statistics)
         return sums.total()
-
-    def make_gradient_sums(self):
-        """Return an accumulator for derivatives with respect to the parameters, initially zero."""
-        return _GradientSums(self)
 
 
 class _PackedParameters:
@@ -314,10 +310,8 @@ class _PackedParameters:
             x, placed = _locate_factors(image, kind, number)
             precision, place = self.precisions[number], placed[0]
             if kind.multipliers:
-                slopes, factors = (
-                    self.parts[number].slopes.astype(dtype),
-                    kind.average_multiplier_channels(image.features),
-                )
+                slopes = self.parts[number].slopes.astype(dtype)
+                factors = kind.average_multiplier_channels(image.features)
                 precision = precision[place] + np.einsum("fi,fiab->fab", factors, slopes[place])
                 place = np.arange(len(place), dtype=np.int32)
             own = x, self.weights[number], precision, place, kind.locate_plane_rows(shape), placed
@@ -340,7 +334,7 @@ def _apply(weight, matrix):
     return (weight.reshape(-1, weight.shape[2]) @ matrix).reshape(*weight.shape[:2], -1)
 
 
-class _GradientSums:
+class GradientSums:
     """Derivative with respect to the parameters, summed over images.
 
     Derivatives for linear models stay in the layout of the kernels until the total is computed.

@@ -22,7 +22,6 @@ from sklearn_crf.rtf import _prediction
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._cascade import build_field_inputs, read_observed_planes, train_cascade
-from sklearn_crf.rtf._deviations import require_held_out
 from sklearn_crf.rtf._objectives import make_solver
 from sklearn_crf.rtf._options import Cascade, as_options, check_clip
 from sklearn_crf.rtf._plan import LIKELIHOODS, LOSSES_OF_VALUES, ValueTargets, is_likelihood
@@ -362,8 +361,15 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def _predict(self, X, return_std, evidence, degradation=None):
         """Predict images whose noise has the level of training."""
         is_exact = return_std and is_likelihood(self.loss)
-        if return_std and not is_exact:
-            require_held_out(self.held_out_errors_, self.loss, evidence)
+        if return_std and not is_exact and self.held_out_errors_ is None:
+            raise ValueError(
+                f"return_std after training for {self.loss!r} needs errors on held-out images: pass "
+                "solver=FieldSolver(early_stopping=True), or train a second field with loss='pseudolikelihood'."
+            )
+        if return_std and not is_exact and evidence is not None:
+            raise ValueError(
+                f"return_std with evidence needs loss='pseudolikelihood' or 'likelihood', got {self.loss!r}."
+            )
         planes, observations = self._read_observed_planes(X, degradation)
         if evidence is None:
             field = _prediction.FittedField(vars(self))

@@ -199,13 +199,13 @@ class Rounds:
         """Set the filter bank that computes the channels for trees and leaves in later rounds."""
         self.bank = bank
 
-    def compute_mean_square_differences(self, types):
-        """Return the mean squared target difference over the pixel pairs of each factor type."""
-        return [total / max(count, 1) for total, count in map(self.images.sum_square_differences, types)]
+    def sum_square_differences(self, types):
+        """Return the sum of squared target differences over the pixel pairs of each factor type, and their number."""
+        return [self.images.sum_square_differences(kind) for kind in types]
 
     def get_first_pairs(self, n):
         """Return the inputs, targets and weights of the first ``n`` images, and the noise of their degradations."""
-        images = self.images
+        images, n = self.images, max(0, n - self.first)
         members = range(min(len(images.inputs), n))
         noise = None if images.choices is None else [images.choices[i][0].noise for i in members]
         # Pixels without a target have weight 0, so an image's weight is the largest of its pixels' weights.

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import prod
+from operator import methodcaller
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -36,12 +37,12 @@ def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> Tree
         return np.sum(shards.map(_count_classes, request._replace(targets=targets)), axis=0)
 
     request = request._replace(targets=options.targets.of_shards(gaps, labels, counted))
-    described = shards.map(_describe, request)
-    common = request.targets.common([part.targets for part in described])
+    moments, shapes, offsets, steps = zip(*shards.map(_describe, request), strict=True)
+    common = request.targets.common(moments)
     known = request.reading.known or {}
-    images = ShardedImages(shards, request._replace(common=common), described)
+    images = ShardedImages(shards, request._replace(common=common), shapes, steps[0])
     units = ChannelUnits.of(known, found[0].sample.values.shape[1])
-    return TreeData(images, outline, described[0].offsets, units, gaps or tuple(known["missing_channels_"]), common)
+    return TreeData(images, outline, offsets[0], units, gaps or tuple(known["missing_channels_"]), common)
 
 
 def _make_surveyed_reading(reading, outline, found):
@@ -104,15 +105,6 @@ class _Request(NamedTuple):
         return replace(self.reading, door=copy_for_worker(self.reading.door, shard))
 
 
-class _Description(NamedTuple):
-    """Result of the second pass over a shard: statistics of targets, and shapes of images."""
-
-    targets: tuple
-    shapes: list
-    offsets: np.ndarray
-    step: int  # divisor that the sides of all image parts must have
-
-
 def _survey(shard, request):
     shard.cache.clear()
     shard.memory.clear()
@@ -140,18 +132,20 @@ def _read(shard, request):
 
 
 def _describe(shard, request):
+    """Return statistics of targets, shapes of images, offsets, and the divisor that the sides of parts must have."""
     read = _read(shard, request)
     shapes = [plane.shape[:-1] for plane in read.planes.features]
     step = 1 if read.degradations is None else read.degradations.step
-    return _Description(request.targets.found(read), shapes, read.planes.offsets, step)
+    return request.targets.found(read), shapes, read.planes.offsets, step
 
 
 class ShardedImages:
     """Training images in shards."""
 
-    def __init__(self, shards, request, described):
-        self.shards, self._request = shards, request
-        self._shapes, self._step = [part.shapes for part in described], described[0].step
+    # shapes: shapes of the images of each shard; step: divisor that the sides of all image parts must have
+
+    def __init__(self, shards, request, shapes, step):
+        self.shards, self._request, self._shapes, self._step = shards, request, shapes, step
 
     @property
     def shapes(self):
@@ -235,13 +229,12 @@ class ShardedRounds:
 
     def get_first_pairs(self, n):
         """Return the inputs, targets and weights of the first ``n`` images, and the noise of their degradations."""
-        found = self.shards.map(_get_first_pairs, (self.request, n))
+        found = self.shards.map(_with_rounds, (self.request, methodcaller("get_first_pairs", n)))
         return tuple(None if part[0] is None else list(chain.from_iterable(part)) for part in zip(*found, strict=True))
 
-    def compute_mean_square_differences(self, types):
-        """Return the mean squared target difference over the pixel pairs of each factor type."""
-        found = self.shards.sum(_sum_square_differences, (self.request, types))
-        return [total / max(count, 1) for total, count in found]
+    def sum_square_differences(self, types):
+        """Return the sum of squared target differences over the pixel pairs of each factor type, and their number."""
+        return self.shards.sum(_with_rounds, (self.request, methodcaller("sum_square_differences", types)))
 
     def __call__(self, level):
         """Return the data of a round; rounds with equal data share one object."""
@@ -260,15 +253,9 @@ class ShardedRounds:
         return self._last
 
 
-def _get_first_pairs(shard, asked):
-    request, n = asked
-    first = request.firsts[shard.number]
-    return _rounds(shard, request).get_first_pairs(max(0, n - first))
-
-
-def _sum_square_differences(shard, asked):
-    request, types = asked
-    return [_rounds(shard, request).images.sum_square_differences(kind) for kind in types]
+def _with_rounds(shard, asked):
+    request, function = asked
+    return function(_rounds(shard, request))
 
 
 _NO_IMAGES = TrainingData([], [], [], None)

@@ -382,14 +382,14 @@ def _build_types(plan, bank, data):
 
 def _build_start(plan, types, whitening, rounds, first, rng):
     """Return the initial field: the last fit's field for a warm start, else trees with one leaf per node type."""
-    differences = rounds.compute_mean_square_differences(types) if plan.is_observed else None
     former, n_values, bounds = plan.former, len(plan.common.mean), plan.bounds
     if former is not None:
         return TreeField.restored(types, whitening, n_values, former)
-    if differences is None:
-        field = TreeField.stumps(types, whitening, n_values, bounds)
-    else:
+    if plan.is_observed:
+        differences = [total / max(count, 1) for total, count in rounds.sum_square_differences(types)]
         field = TreeField.smooth(types, whitening, n_values, bounds, differences)
+    else:
+        field = TreeField.stumps(types, whitening, n_values, bounds)
     # The last channel holds the node type.
     field = field.split_by_node_type(whitening[0].shape[1] - 2, plan.n_node_types)
     return field.start_from_regression(rounds(first), bounds, rng) if plan.is_observed else field

@@ -1,7 +1,6 @@
 """Regression trees over feature tests: factor types, trees stored as arrays, and the search for splits."""
 
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import NamedTuple
 
@@ -272,30 +271,22 @@ def compute_projected_norm(linear, square, precision, bounds):
     return np.sum(linear**2, axis=-1) + np.sum(moved**2, axis=(-2, -1))
 
 
-@dataclass(eq=False)
-class GradientNorm:
-    """Split criterion of joint training: squared norm of the projected gradient, from sums of its terms.
+def compute_gradient_norm(sums, precision, bounds, slopes):
+    """Return the split criterion of joint training: the squared norm of the projected gradient.
 
     Both new leaves keep the parameters of the old leaf. The gradients of the new leaves are therefore sums of the terms
     of the factors in them.
     """
-
-    precision: np.ndarray  # (m, m), precision of the leaf
-    bounds: tuple
-    slopes: np.ndarray  # (I, m, m), increase of the precision per channel, with eigenvalues from 0 to the upper bound
-
-    def __call__(self, sums):
-        """Return the criterion for sums (..., q) of weights and of derivatives.
-
-        The derivatives are those with respect to precision, slopes, and other parameters, in this order.
-        """
-        shape = 1 + len(self.slopes), *self.precision.shape
-        n_squares = int(np.prod(shape))
-        squares = sums[..., 1 : 1 + n_squares].reshape(*sums.shape[:-1], *shape)
-        norm = compute_projected_norm(sums[..., 1 + n_squares :], squares[..., 0, :, :], self.precision, self.bounds)
-        for slope, square in zip(self.slopes, np.moveaxis(squares[..., 1:, :, :], -3, 0), strict=True):
-            norm = norm + compute_projected_norm(np.zeros(1), square, slope, (0.0, self.bounds[1]))
-        return norm
+    # sums: (..., q), of weights, and of derivatives for precision, slopes and other parameters, in this order
+    # precision: (m, m), of the leaf; bounds: of its eigenvalues
+    # slopes: (I, m, m), increase of the precision per channel, with eigenvalues from 0 to the upper bound
+    shape = 1 + len(slopes), *precision.shape
+    n_squares = int(np.prod(shape))
+    squares = sums[..., 1 : 1 + n_squares].reshape(*sums.shape[:-1], *shape)
+    norm = compute_projected_norm(sums[..., 1 + n_squares :], squares[..., 0, :, :], precision, bounds)
+    for slope, square in zip(slopes, np.moveaxis(squares[..., 1:, :, :], -3, 0), strict=True):
+        norm = norm + compute_projected_norm(np.zeros(1), square, slope, (0.0, bounds[1]))
+    return norm
 
 
 def compute_explained_variance(sums):
@@ -470,11 +461,14 @@ def _find_type_splits(sample, gathered, parameters, options, eigenvalue_bounds, 
 
     def of_leaf(k, n_threads):
         first, last = bounds[k : k + 2]
-        joint = options.criterion == "gradient"
+        criterion = compute_explained_variance
+        if options.criterion == "gradient":
+            own = {"precision": precision[k], "bounds": eigenvalue_bounds, "slopes": slopes[k]}
+            criterion = partial(compute_gradient_norm, **own)
         return find_best_split(
             terms[first:last],
             responses[:, first:last],
-            GradientNorm(precision[k], eigenvalue_bounds, slopes[k]) if joint else compute_explained_variance,
+            criterion,
             n_thresholds=options.n_thresholds,
             min_samples=least * sample.share,
             run=make_range_runner(n_threads),

@@ -378,11 +378,6 @@ def choose_loss_unit(loss: Any, deviation: float) -> float:
     return float(choose_decimal_unit(deviation, _LARGEST_DEVIATION))
 
 
-def get_loss_degree(loss: Any) -> int:
-    """Return the power of the unit of y to which a named loss is proportional."""
-    return {"mse": 2, "mae": 1}.get(loss, 0) if isinstance(loss, str) else 0
-
-
 def compute_loss_unit(loss: Any, scale: float, data_range: float) -> float:
     """Return the unit of a named loss for values of standard deviation ``scale``.
 

@@ -1,9 +1,8 @@
 """Random corruptions of clean images, which training draws anew in every round."""
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.fft
@@ -406,39 +405,34 @@ def require_units(corruption, sample):
             )
 
 
-class DrawnAnew(NamedTuple):
-    """Inputs that are corrupted or degraded anew in every round, with a description of their channels."""
+def prepare_draws(planes, draw, describe, choices=None, missing=None):
+    """Prepare the use of inputs that are corrupted or degraded anew in every round.
 
-    make: Callable | None  # ``make(plane, degradation, rng)`` returns an input; None if X is used as it is
-    planes: Any  # Planes, with the description of the inputs' channels
-    missing: tuple  # channels of inputs with gaps
-    tried: list  # examples of inputs
+    Return a function that draws an input, the planes with a description of the inputs' channels, the channels with
+    gaps, and some inputs.
+    """
+    # planes: Planes of clean images in the units of the user
+    # draw: function of a plane, its degradation and a Generator; returns the input in these units
+    # describe: function of a sample of the inputs; returns attributes of their channels, and units of the field
+    # choices: degradations to draw from, for each image; missing: channels with gaps, None if unknown
+    some = planes.features[: tuned.IMAGES_TRIED]
+    first = [None if choices is None else choices[i][0] for i in range(len(some))]
+    tried = [draw(x, own, np.random.default_rng(i)) for i, (x, own) in enumerate(zip(some, first, strict=True))]
+    sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
+    channels, units = describe(sample)
+    if missing is None:
+        gaps = [
+            own.reshape(-1, own.shape[-1]).any(axis=0) for own in map(find_missing_values, tried) if own is not None
+        ]
+        missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
 
-    @classmethod
-    def of(cls, planes, draw, describe, choices=None, missing=None):
-        """Draw some inputs to describe their channels; return a function that draws and prepares inputs."""
-        # planes: Planes of clean images in the units of the user
-        # draw: function of a plane, its degradation and a Generator; returns the input in these units
-        # describe: function of a sample of the inputs; returns attributes of their channels, and units of the field
-        # choices: degradations to draw from, for each image; missing: channels with gaps, None if unknown
-        some = planes.features[: tuned.IMAGES_TRIED]
-        first = [None if choices is None else choices[i][0] for i in range(len(some))]
-        tried = [draw(x, own, np.random.default_rng(i)) for i, (x, own) in enumerate(zip(some, first, strict=True))]
-        sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
-        channels, units = describe(sample)
-        if missing is None:
-            gaps = [
-                own.reshape(-1, own.shape[-1]).any(axis=0) for own in map(find_missing_values, tried) if own is not None
-            ]
-            missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
+    def prepared(found):
+        where, found = find_missing_values(found), units.seen(found)
+        found = found if where is None else fill_gaps(found)
+        return np.ascontiguousarray(append_masks(found, where, missing) if missing else found)
 
-        def prepared(found):
-            where, found = find_missing_values(found), units.seen(found)
-            found = found if where is None else fill_gaps(found)
-            return np.ascontiguousarray(append_masks(found, where, missing) if missing else found)
-
-        planes = planes._replace(sample=sample, channels=channels, units=units)
-        return cls(lambda *given: prepared(draw(*given)), planes, missing, list(map(prepared, tried)))
+    planes = planes._replace(sample=sample, channels=channels, units=units)
+    return lambda *given: prepared(draw(*given)), planes, missing, list(map(prepared, tried))
 
 
 def make_corrupter(corruption, planes, is_grey):

@@ -445,15 +445,6 @@ def check_degradation(given):
         raise InvalidParameterError(f"all degradations must reduce images by the same factor, got {given!r}.")
 
 
-def check_degraded_fit(given, corruption, likelihood):
-    """Raise ValueError if degradations are combined with a corruption or a likelihood as loss."""
-    check_degradation(given)
-    if corruption is not None:
-        raise ValueError("corruption cannot be combined with degradation, which adds its own noise.")
-    if likelihood is not None:
-        raise ValueError(f"degradation needs a prediction loss such as 'mse', got loss={likelihood!r}.")
-
-
 def read_images(X, y, corruption, degradation, lattice_ndim):
     """Return images on the lattice of y, targets, whether images are grey without channel axis, and degradations."""
     # lattice_ndim: number of axes of the lattice if the user gives it, else None

@@ -297,7 +297,10 @@ class Reading:
         options = {"dtype": (kind,), "estimator": self.door, "reset": self.known is None}
         encoded = replace(encode_X(read, lattice_ndim=ndim, connectivity=none, **options), lattice_ndim=ndim)
         described = {"sample": sample, "channels": channels, "units": units}
-        offsets = self._choose_offsets(ndim)
+        steps = compute_window_offsets(self.window.size, ndim)
+        # Planes have at least two axes.
+        offsets = np.zeros((len(steps), max(ndim, 2)), dtype=np.int64)
+        offsets[:, offsets.shape[1] - steps.shape[1] :] = steps
         if layout == "nodes":
             plane = np.ascontiguousarray(seen(encoded.array[None]))
             _channels.require_held(plane, "X")
@@ -324,18 +327,15 @@ class Reading:
         layout, read = read_layout(X, self.window.lattice_ndim if self.known is None else self.known["lattice_ndim_"])
         if layout == "nodes" and sp.issparse(read):
             raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
-        return (
-            layout,
-            read,
-            0 if layout == "nodes" else read.ndim - 2 if layout == "array" else self._count_list_axes(read),
-        )
-
-    def _choose_offsets(self, ndim):
-        """Return the offsets of the window, with at least two axes."""
-        offsets = compute_window_offsets(self.window.size, ndim)
-        planar = np.zeros((len(offsets), max(ndim, 2)), dtype=np.int64)
-        planar[:, planar.shape[1] - offsets.shape[1] :] = offsets
-        return planar
+        if layout == "nodes":
+            return layout, read, 0
+        if layout == "array":
+            return layout, read, read.ndim - 2
+        if isinstance(read[0], Example):
+            return layout, read, self._count_example_axes(read)
+        if any(sp.issparse(x) for x in read):
+            raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
+        return layout, read, read[0].ndim - 1
 
     def _append_node_type(self, plane, example, i, n_node_types):
         """Return the plane with the type of each node as last channel."""
@@ -349,13 +349,6 @@ class Reading:
         else:
             types = example.node_type.reshape(*plane.shape[:-1], 1).astype(np.float32)
         return np.concatenate([plane, types], axis=-1)
-
-    def _count_list_axes(self, X):
-        if isinstance(X[0], Example):
-            return self._count_example_axes(X)
-        if any(sp.issparse(x) for x in X):
-            raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
-        return X[0].ndim - 1
 
     def _count_example_axes(self, X):
         """Return the number of lattice axes of Examples; raise ValueError if they hold further data."""
