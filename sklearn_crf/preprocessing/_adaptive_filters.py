@@ -166,16 +166,17 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
                 raise ValueError(f"y[{i}] must have the shape of X[{i}], {plane.shape}, got {target.shape}.")
         self.n_channels_ = 1
         self.reach_ = 2 * self.radius + SMOOTHED_REACH + 1
-        pairs, period = list(zip(planes, targets, strict=True)), -(-self.period // 2)
-        of_places = sum(map_coarse(self._sum_place_moments, pairs, self.n_jobs), _Moments.zeros(period**2, self._size))
-        variance = np.trace(of_places.squares.sum(axis=0)) / max(of_places.counts.sum(), 1) / self._size
+        pairs = list(zip(planes, targets, strict=True))
+        start = _Moments.zeros(self._n_places, self._size)
+        of_places = sum(map_coarse(self._sum_place_moments, pairs, self.n_jobs), start)
+        variance = np.trace(of_places.squares.sum(axis=0)) / sum(plane.size for plane in planes) / self._size
         ridge = PULL_OF_PLACE * max(variance, np.finfo(float).tiny) * np.eye(self._size)
         self.place_filters_ = np.linalg.solve(of_places.squares + ridge, of_places.products[..., None])[..., 0]
         self._pull = self.shrinkage * max(variance, np.finfo(float).tiny)
         self.thresholds_ = self._quantiles(planes)
         moments = [_Moments.zeros(self._n_kinds, self._size) for _ in range(2)]
-        for i, pair in enumerate(pairs):
-            self._add_moments(*pair, moments[i % 2])
+        for i, (plane, target) in enumerate(pairs):
+            self._add_moments(plane, target, moments[i % 2], self._compute_structure(self._filtered(plane)))
         self.filters_ = self._solve_filters(moments[0] + moments[1])
         return planes, moments
 
@@ -188,21 +189,21 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return (2 * self.radius + 1) ** 2 + 1
 
     @property
+    def _n_places(self):
+        return (-(-self.period // 2)) ** 2
+
+    @property
     def _n_kinds(self):
-        return (-(-self.period // 2)) ** 2 * self.n_angles * self.n_strengths * self.n_coherences
+        return self._n_places * self.n_angles * self.n_strengths * self.n_coherences
 
     def _sum_place_moments(self, pair, n_threads):
-        plane, target = pair
-        found = _Moments.zeros((-(-self.period // 2)) ** 2, self._size)
-        for rows, means, inputs, places, _ in self._iterate_bands(plane):
-            found.add(inputs, (target[rows] - means).ravel(), places.ravel())
+        found = _Moments.zeros(self._n_places, self._size)
+        self._add_moments(*pair, found)
         return found
 
-    def _add_moments(self, plane, target, moments):
-        structure = self._compute_structure(self._filter_by_position(plane))
-        for rows, means, inputs, places, mirrored in self._iterate_bands(plane):
-            kinds = self._kinds([own[rows] for own in structure], places, mirrored)
-            moments.add(inputs, (target[rows] - means).ravel(), kinds.ravel())
+    def _add_moments(self, plane, target, moments, structure=None):
+        for rows, means, inputs, kinds in self._iterate_bands(plane, structure):
+            moments.add(inputs, (target[rows] - means).ravel(), kinds)
 
     def _solve_filters(self, moments):
         """Return the ridge solution for the filters of all kinds, shrunk towards the filters of their positions."""
@@ -210,9 +211,9 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         off = moments.products - np.einsum("kij,kj->ki", moments.squares, start)
         return start + np.linalg.solve(moments.squares + self._pull * np.eye(self._size), off[..., None])[..., 0]
 
-    def _iterate_bands(self, plane):
-        """Yield rows, means (h, W), inputs (h * W, size), positions (h, W) and mirrored angles (h, W) of each band."""
-        # plane: (H, W)
+    def _iterate_bands(self, plane, structure=None):
+        """Yield rows, means (h, W), inputs (h * W, size) and kinds of pixels (h * W,) of each band."""
+        # plane: (H, W); structure: angle, strength and coherence of each pixel, None if kinds are only positions
         side, shape = 2 * self.radius + 1, plane.shape
         padded = np.pad(plane, self.radius, mode="symmetric")
         windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side))
@@ -229,12 +230,17 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             means = own.mean(axis=(2, 3), dtype=np.float64)
             own = own.reshape(*means.shape, -1) - means.astype(np.float32)[..., None]
             inputs = np.concatenate([own, np.ones((*means.shape, 1), dtype=np.float32)], axis=2)
-            yield rows, means, inputs.reshape(-1, self._size), places[rows], mirrored[rows]
+            kinds = places[rows]
+            if structure is not None:
+                kinds = self._kinds([of_pixels[rows] for of_pixels in structure], kinds, mirrored[rows])
+            yield rows, means, inputs.reshape(-1, self._size), kinds.ravel()
 
-    def _filter_by_position(self, plane):
+    def _filtered(self, plane, structure=None, filters=None):
+        """Return an image (H, W), restored by filters of kinds, or by filters of positions without a structure."""
+        filters = self.place_filters_ if structure is None else filters
         found = np.empty(plane.shape)
-        for rows, means, inputs, places, _ in self._iterate_bands(plane):
-            found[rows] = means + _filter(inputs, places.ravel(), self.place_filters_).reshape(means.shape)
+        for rows, means, inputs, kinds in self._iterate_bands(plane, structure):
+            found[rows] = means + _filter(inputs, kinds, filters).reshape(means.shape)
         return found
 
     def _compute_structure(self, plane):
@@ -254,7 +260,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         step = max(1, sum(plane.size for plane in planes) // QUANTILE_PIXELS)
         sampled = []
         for plane in planes:
-            _, strength, coherence = self._compute_structure(self._filter_by_position(plane))
+            _, strength, coherence = self._compute_structure(self._filtered(plane))
             sampled.append(np.stack([strength.ravel()[::step], coherence.ravel()[::step]]))
         strength, coherence = np.concatenate(sampled, axis=1)
         parts = (strength, self.n_strengths), (coherence, self.n_coherences)
@@ -270,14 +276,9 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 
     def _restore(self, plane, filters):
         """Return an image (H, W, 2), restored by linear filters in channel 0 and by adaptive filters in channel 1."""
-        first = self._filter_by_position(plane)
-        structure = self._compute_structure(first)
-        found = np.empty((*plane.shape, 2), dtype=np.float32)
-        found[..., 0] = first
-        for rows, means, inputs, places, mirrored in self._iterate_bands(plane):
-            kinds = self._kinds([own[rows] for own in structure], places, mirrored)
-            found[rows, :, 1] = means + _filter(inputs, kinds.ravel(), filters).reshape(means.shape)
-        return found
+        first = self._filtered(plane)
+        second = self._filtered(plane, self._compute_structure(first), filters)
+        return np.stack([first, second], axis=2).astype(np.float32)
 
     def _write(self, image, out, n_threads, before=()):
         check_is_fitted(self, "filters_")
@@ -292,11 +293,10 @@ class _Moments(NamedTuple):
 
     squares: np.ndarray  # (n_kinds, size, size), sums of outer products of the inputs
     products: np.ndarray  # (n_kinds, size), sums of inputs times targets
-    counts: np.ndarray  # (n_kinds,), number of pixels
 
     @classmethod
     def zeros(cls, n_kinds, size):
-        return cls(np.zeros((n_kinds, size, size)), np.zeros((n_kinds, size)), np.zeros(n_kinds))
+        return cls(np.zeros((n_kinds, size, size)), np.zeros((n_kinds, size)))
 
     def __add__(self, other):
         return _Moments(*(a + b for a, b in zip(self, other, strict=True)))
@@ -307,7 +307,6 @@ class _Moments(NamedTuple):
             chosen = inputs[own]
             self.squares[kind] += chosen.T @ chosen
             self.products[kind] += chosen.T @ targets[own]
-            self.counts[kind] += len(own)
 
 
 def _group_pixels_by_kind(kinds):
