@@ -242,7 +242,12 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return self.classes_[1:] if binary else self.classes_
 
     def _fit(self, X, y):
-        self._check_parameters()
+        if not hasattr(self.estimator, self._choose_response()):
+            others = [method for method in _METHODS if hasattr(self.estimator, method)]
+            raise ValueError(
+                f"method={self.method!r} is not a method of {type(self.estimator).__name__}, which has {others}: "
+                "choose one of its methods, or wrap the classifier in CalibratedClassifierCV."
+            )
         if isinstance(self.cv, str):
             check_is_fitted(self.estimator)
             nodes = _NodeClassifier(self.estimator)
@@ -266,34 +271,23 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         layout, X, _ = _node_transformer.read_nodes(X)
         return layout != "nodes" and np.ndim(X[0]) > 2
 
-    def _check_parameters(self) -> None:
-        if not hasattr(self.estimator, self._choose_response()):
-            others = [method for method in _METHODS if hasattr(self.estimator, method)]
-            raise ValueError(
-                f"method={self.method!r} is not a method of {type(self.estimator).__name__}, which has {others}: "
-                "choose one of its methods, or wrap the classifier in CalibratedClassifierCV."
-            )
-
     def _choose_response(self):
         return "predict_proba" if self.method == "predict_log_proba" else self.method
 
     def _replace_features(self, X, scores):
-        return self._wrap_in_container(self._arrange_in_layout(X, scores), X)
+        """Return node scores in the layout and the container of X, in place of the features."""
+        layout, read, _ = _node_transformer.read_nodes(X, self._nodes.feature_names_in_)
 
-    def _arrange_in_layout(self, X, scores):
-        """Return node scores in the layout of X, in place of the features."""
-        layout, X, _ = _node_transformer.read_nodes(X, self._nodes.feature_names_in_)
+        def replaced(scores, x):
+            return _node_transformer.put_back(self._as_features(scores, _node_transformer.rows_of(x)), x)
+
         if layout == "nodes":
-            return self._as_features(scores, X)
-        if layout == "array":
-            scores = np.concatenate(scores) if scores.dtype == object else scores
-            return _node_transformer.put_back(self._as_features(scores, _node_transformer.rows_of(X)), X)
-        return make_object_array(
-            [
-                _node_transformer.put_back(self._as_features(part, _node_transformer.rows_of(x)), x)
-                for part, x in zip(scores, X, strict=True)
-            ]
-        )
+            found = self._as_features(scores, read)
+        elif layout == "array":
+            found = replaced(np.concatenate(scores) if scores.dtype == object else scores, read)
+        else:
+            found = make_object_array([replaced(*pair) for pair in zip(scores, read, strict=True)])
+        return self._wrap_in_container(found, X)
 
     def _as_features(self, scores, rows):
         """Return finite scores (n_nodes, n_columns), followed by the features of X if ``passthrough_`` is set."""
