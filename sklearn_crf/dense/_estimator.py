@@ -532,18 +532,14 @@ def _check_data(data, plan):
             "unaries='linear'."
         )
     elif plan.loss is not None:
-        _check_scores_of_labels(data.tasks)
+        for task in data.tasks:
+            counted = np.flatnonzero(task.weight)
+            if np.isneginf(task.example.rows[counted, task.labels[counted]]).any():
+                raise ValueError(
+                    f"X[{task.index}] has a score of -inf for the true label of a pixel, so the loss is infinite for "
+                    "any weights: use finite scores."
+                )
     if plan.inference.updates == "convergent" and plan.layout.compatibility == "full" and plan.loss is not None:
         raise ValueError(
             "compatibility='full' cannot be learned with updates='convergent': use 'diagonal', or updates='parallel'."
         )
-
-
-def _check_scores_of_labels(tasks):
-    for task in tasks:
-        counted = np.flatnonzero(task.weight)
-        if np.isneginf(task.example.rows[counted, task.labels[counted]]).any():
-            raise ValueError(
-                f"X[{task.index}] has a score of -inf for the true label of a pixel, so the loss is infinite for any "
-                "weights: use finite scores."
-            )

@@ -112,8 +112,7 @@ def check_color_range(color_range):
 
 def estimate_color_range(images):
     """Estimate the range of colours from the values of images whose data type does not determine the range."""
-    low = min(float(image.min()) for image in images)
-    high = max(float(image.max()) for image in images)
+    low, high = _find_ends(images)
     for ends in ((0.0, 1.0), (-1.0, 1.0)):
         if ends[0] <= low and high <= ends[1]:
             return ends
@@ -127,8 +126,7 @@ def estimate_color_range(images):
 
 def warn_of_unused_range(images, ends):
     """Warn if the colours of all images cover only a small part of their assumed range."""
-    low = min(float(image.min()) for image in images)
-    high = max(float(image.max()) for image in images)
+    low, high = _find_ends(images)
     if ends != BYTES and 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]):
         warn_caller(
             f"The colours {low:.6g} to {high:.6g} span only a small part of the assumed range {ends[0]:.6g} to "
@@ -137,12 +135,8 @@ def warn_of_unused_range(images, ends):
         )
 
 
-def _find_training_range(examples):
-    """Return the colour range of training images, for images whose data type does not determine the range."""
-    images = [x.image for x in examples if x.image is not None and x._range_of_type is None]
-    if images:
-        return estimate_color_range(images)
-    return next((x._range_of_type for x in examples if x.image is not None), BYTES)
+def _find_ends(images):
+    return min(float(image.min()) for image in images), max(float(image.max()) for image in images)
 
 
 class Task(NamedTuple):
@@ -171,10 +165,10 @@ class TrainingData(NamedTuple):
 def read_training_data(X, y, sample_weight, *, image_channels, color_range, missing_label, classes, class_weight):
     """Read the examples and labels passed to ``fit``."""
     data = read_examples(X, image_channels)
-    fixed = None if color_range is None else check_color_range(color_range)
-    ends = _find_training_range(data.examples) if fixed is None else fixed
-    if fixed is None:
-        _warn_of_unused_ranges(data.examples, ends)
+    if color_range is None:
+        fixed, ends = None, _find_training_range(data.examples)
+    else:
+        fixed = ends = check_color_range(color_range)
     data = data.in_bytes(ends, fixed)
     labels = encoding.encode_y(y, data, missing_label=missing_label, classes=classes)
     sample_weight = encoding.validate_sample_weight(sample_weight, data.n_examples)
@@ -192,15 +186,21 @@ def read_training_data(X, y, sample_weight, *, image_channels, color_range, miss
     return TrainingData(data, ends, labels.classes_, tasks)
 
 
-def _warn_of_unused_ranges(examples, ends):
-    """Warn if the images of a data type cover only a small part of its colour range."""
-    # ends: range of the colours of images whose data type does not determine the range
+def _find_training_range(examples):
+    """Return the colour range of training images whose data type does not determine their range.
+
+    Warn if the images of a data type cover only a small part of its range.
+    """
     images: dict = {}
     for example in examples:
         if example.image is not None:
-            images.setdefault(example._range_of_type or ends, []).append(example.image)
+            images.setdefault(example._range_of_type, []).append(example.image)
+    ends = estimate_color_range(images[None]) if None in images else next(iter(images), BYTES)
+    if None in images:
+        images.setdefault(ends, []).extend(images.pop(None))
     for own_range, own in images.items():
         warn_of_unused_range(own, own_range)
+    return ends
 
 
 def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):

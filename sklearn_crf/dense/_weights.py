@@ -55,20 +55,17 @@ class Layout:
     def unpack(self, flat):
         """Return the weights in a flat vector."""
         pairwise, unary = np.split(flat, [self.n_pairwise])
-        compatibility = self._tables(pairwise.reshape(self.n_kernels, len(self._joins_equal_states)))
+        # A copy, so that weights do not change with the flat vector
+        pairwise = pairwise.reshape(self.n_kernels, len(self._joins_equal_states)).copy()
+        compatibility = pairwise[:, 0].copy() if self.compatibility == "potts" else pairwise
+        if self.compatibility == "full":
+            tables = np.zeros((self.n_kernels, self.n_classes, self.n_classes))
+            tables[:, *self._upper] = pairwise
+            compatibility = tables + np.triu(tables, 1).transpose(0, 2, 1)
         if self.n_features is None:
             return Weights(compatibility, float(unary[0]))
         coef, intercept = np.split(unary, [self.n_classes * self.n_features])
         return Weights(compatibility, 1.0, coef.reshape(self.n_classes, -1).copy(), intercept.copy())
-
-    def _tables(self, pairwise):
-        if self.compatibility == "potts":
-            return pairwise[:, 0].copy()
-        if self.compatibility == "diagonal":
-            return pairwise.copy()
-        tables = np.zeros((self.n_kernels, self.n_classes, self.n_classes))
-        tables[:, *self._upper] = pairwise
-        return tables + np.triu(tables, 1).transpose(0, 2, 1)
 
     def start(self, kernels):
         """Return initial weights: the weight of each kernel for pairs of equal states, 0 for other pairs."""
