@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -268,18 +268,14 @@ def write_wcsp(path: Path, model: FactorGraph) -> None:
                 f"{-allowed.max():.4g} to {-allowed.min():.4g}. Choose a file name that ends in .cfn."
             )
     top = int(top)
-    lines = [f"model {model.n_nodes} {model.n_columns} {model.n_factors} {top}", _row(model.n_states)]
+    lines = [f"model {model.n_nodes} {model.n_columns} {model.n_factors} {top}", _text.join_integers(model.n_states)]
     for scope, table in zip(scopes, costs, strict=True):
         values, counts = np.unique(table, return_counts=True)
         default = values[np.argmax(counts)]
         listed = np.argwhere(table != default)
-        lines.append(_row([len(scope), *scope, min(default, top), len(listed)]))
-        lines += [_row([*states, min(table[tuple(states)], top)]) for states in listed]
+        lines.append(_text.join_integers([len(scope), *scope, min(default, top), len(listed)]))
+        lines += [_text.join_integers([*states, min(table[tuple(states)], top)]) for states in listed]
     _text.write_text(path, "\n".join(lines) + "\n")
-
-
-def _row(values: Iterable) -> str:
-    return " ".join(str(int(value)) for value in values)
 
 
 def write_cfn(path: Path, model: FactorGraph) -> None:

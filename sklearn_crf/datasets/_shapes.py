@@ -114,11 +114,8 @@ class _Canvas:
         self.pixels = np.zeros((SIZE, SIZE), dtype=bool)
         self.y, self.x = np.indices((SIZE, SIZE)) + 0.5
 
-    def _fill(self, inside: np.ndarray, ink: bool) -> None:
-        self.pixels[inside] = ink
-
     def disc(self, x: float, y: float, radius: float, ink: bool = True) -> None:
-        self._fill((self.x - x) ** 2 + (self.y - y) ** 2 <= radius**2, ink)
+        self.pixels[(self.x - x) ** 2 + (self.y - y) ** 2 <= radius**2] = ink
 
     def stroke(self, points, width):
         """Draw a line through points, with round ends."""
@@ -128,7 +125,7 @@ class _Canvas:
             length = max(dx * dx + dy * dy, 1e-12)
             along = np.clip(((self.x - x0) * dx + (self.y - y0) * dy) / length, 0, 1)
             distance = (self.x - x0 - along * dx) ** 2 + (self.y - y0 - along * dy) ** 2
-            self._fill(distance <= (width / 2) ** 2, True)
+            self.pixels[distance <= (width / 2) ** 2] = True
 
     def polygon(self, points, ink=True):
         """Fill a polygon by the even-odd rule."""
@@ -137,7 +134,7 @@ class _Canvas:
             if y0 != y1:
                 crosses = (self.y >= min(y0, y1)) & (self.y < max(y0, y1))
                 inside ^= crosses & (self.x < x0 + (self.y - y0) * (x1 - x0) / (y1 - y0))
-        self._fill(inside, ink)
+        self.pixels[inside] = ink
 
     def box(self, x0, y0, x1, y1, ink=True):
         self.polygon([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], ink)

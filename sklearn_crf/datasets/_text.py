@@ -183,15 +183,11 @@ class NumberReader:
             for k in range(*np.searchsorted(self._tiny, (place[0], place[-1] + 1))):
                 own = np.searchsorted(place, self._tiny[k])
                 if place[own] == self._tiny[k]:
-                    found[own] = self._compute_logarithm(k)
+                    try:
+                        found[own] = float(Decimal(self._words[k]).ln())
+                    except ArithmeticError:
+                        self.refuse(self._tiny[k] - self.position, f"the exponent of {self._words[k]} is out of range")
         return found
-
-    def _compute_logarithm(self, k):
-        """Return the logarithm of a number that is too small for a double."""
-        try:
-            return float(Decimal(self._words[k]).ln())
-        except ArithmeticError:
-            self.refuse(self._tiny[k] - self.position, f"the exponent of {self._words[k]} is out of range")
 
     def rows(self, n_rows, what, lowest, highest, hint="", logarithms=False):
         """Read rows, each beginning with its length; return all numbers as float64, and the start of each row."""
@@ -259,6 +255,11 @@ def read_lines(path, max_bytes):
     path, max_bytes = _convert_to_path(path), as_integer(max_bytes, "max_bytes", highest=2**63)
     text = b"".join(_read_chunks(path, None, max_bytes))
     return [line.removesuffix(b"\r") for line in text.split(b"\n")]
+
+
+def join_integers(values):
+    """Return integers as text, separated by spaces."""
+    return " ".join(str(int(value)) for value in values)
 
 
 def write_text(path, text):

@@ -172,17 +172,13 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms:
         (_cost_networks.write_wcsp if suffix == ".wcsp" else _cost_networks.write_cfn)(Path(path), model)
         return
     entries_of = scores_of if _lists_logarithms(path, logarithms) else potentials_of
-    lines = ["MARKOV", str(model.n_nodes), _row(model.n_states), str(model.n_factors)]
+    lines = ["MARKOV", str(model.n_nodes), _text.join_integers(model.n_states), str(model.n_factors)]
     for a, b in zip(model.scope_ptr[:-1], model.scope_ptr[1:], strict=True):
-        lines.append(_row([b - a, *model.scope[a:b]]))
+        lines.append(_text.join_integers([b - a, *model.scope[a:b]]))
     for factor in range(model.n_factors):
         table = entries_of(model, factor)
         lines += ["", str(len(table)), " ".join(map(repr, table.tolist()))]
     _text.write_text(path, "\n".join(lines) + "\n")
-
-
-def _row(values):
-    return " ".join(str(int(value)) for value in values)
 
 
 def read_evidence(
@@ -301,7 +297,7 @@ def write_evidence(path: PathLike, labels: ArrayLike) -> None:
     labels = _as_labels(labels)
     nodes = np.flatnonzero(labels >= 0)
     pairs = np.stack((nodes, labels[nodes]), axis=1).ravel()
-    _text.write_text(path, _row([len(nodes), *pairs]) + "\n")
+    _text.write_text(path, _text.join_integers([len(nodes), *pairs]) + "\n")
 
 
 def read_marginals(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.ndarray:
@@ -460,7 +456,7 @@ def write_labeling(path: PathLike, labels: ArrayLike) -> None:
     [1, 0, 1]
     """
     labels = _as_labels(labels, lowest=0)
-    _text.write_text(path, "MAP\n" + _row([len(labels), *labels]) + "\n")
+    _text.write_text(path, "MAP\n" + _text.join_integers([len(labels), *labels]) + "\n")
 
 
 def _as_labels(labels, lowest=None):
