@@ -222,7 +222,7 @@ class DaskExecutor(ClusterExecutor):
                 return result(timeout=_PATIENCE)
             except TimeoutError:
                 if self._homes[k] not in self.client.nthreads():
-                    raise _WorkerGoneError from None
+                    raise ConnectionError("The worker is no longer part of the cluster.") from None
 
     def _is_of_actor(self, error):
         # Do not replace an actor after ImportError, because the new actor would fail in the same way.
@@ -310,7 +310,7 @@ class Holder:
 
     def sums(self, sent):
         """Call a function for each shard, and return the sum of the results over each subtree, or the first error."""
-        found = self._map_own(_call, sent)
+        found = self._map_own(lambda function, *arguments: function(*arguments), sent)
         try:
             return [sum_leaves(found, size) for size in self._subtrees]
         except Exception as error:
@@ -332,10 +332,6 @@ def _pickle_with_buffers(dumps, data):
     return [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
 
 
-def _call(function, shard, broadcast):
-    return function(shard, broadcast)
-
-
 class _Failure(NamedTuple):
     """Error of a function or loader, which is returned, because a cluster could hide or misinterpret a raised error."""
 
@@ -353,10 +349,6 @@ def _catch_failure(function, shard, broadcast):
         return function(shard, broadcast)
     except Exception as error:
         return _Failure(error)
-
-
-class _WorkerGoneError(Exception):
-    """Error that the worker of an actor is no longer part of the cluster."""
 
 
 # Seconds between two checks that a worker is alive, and maximum number of waits for the worker of an actor.

@@ -72,7 +72,7 @@ class Shard:
             raise ValueError(
                 f"load must return the tuple (X, y) or (X, y, sample_weight), got {found} for {self.name}."
             )
-        outline = _hash_shapes(loaded)
+        outline = hash(tuple(map(_shapes, loaded[:2])))
         if self._outline not in (None, outline):
             raise ValueError(
                 f"load returned data for {self.name} whose shapes differ from an earlier call: training loads a shard "
@@ -92,12 +92,8 @@ class Shard:
             raise
 
 
-def _hash_shapes(data):
-    """Compute a hash of how many examples and labels there are, and of their shapes."""
-    return hash(tuple(_shapes(part) for part in data[:2]))
-
-
 def _shapes(values):
+    """Return the shape of an array, or the shapes of the arrays in a list."""
     if hasattr(values, "shape"):
         return tuple(values.shape)
     if not isinstance(values, list | tuple):
