@@ -333,7 +333,8 @@ class _Photo(NamedTuple):
     def made(self, values: np.ndarray, scale: int = 1, kept: np.ndarray | None = None) -> np.ndarray:
         """Convert restored colours to an image of the original type, and copy the original values of kept pixels."""
         values = values / self.unit + self.ends[0]
-        if get_type_range(self.image) or self.ends in ((0.0, 1.0), (-1.0, 1.0)):
+        # Noise may go beyond 0 and 255. Values of bytes are clipped after rounding.
+        if self.is_bounded and self.ends != BYTES:
             values = np.clip(values, *self.ends)
         if self.image.dtype.kind in "iu":
             values = np.clip(np.rint(values), np.iinfo(self.image.dtype).min, np.iinfo(self.image.dtype).max)
