@@ -65,12 +65,12 @@ def train(parameters, data, plan, held_out, callbacks):
             is_given = former is not None or isinstance(init, np.ndarray)
             return scaling.inner(potentials, start) if is_given else start
 
-        run = plan.run(
-            lambda coef: iteration(lambda: fitted_now(coef)),
+        run = replace(
+            plan,
+            on_iteration=lambda coef: iteration(lambda: fitted_now(coef)),
             outer_gradient=partial(scaling.outer_gradient, potentials),
+            held_out=held_out and held_out.scores(parameters, data.encoded, fitted_now, potentials.n_coef),
         )
-        if held_out is not None:
-            run = run._replace(held_out=held_out.scores(parameters, data.encoded, fitted_now, potentials.n_coef))
         record = plan.learning.train(risk, plan, data, make_start, run)
     restore_units(record, scaling, potentials)
     return record

@@ -1,13 +1,13 @@
 """Training examples in memory: encoding, batches, potentials, and scaling of features for training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sklearn_crf import encoding
-from sklearn_crf.learning import check_node_weights, set_node_weights
+from sklearn_crf.learning import check_node_weights
 from sklearn_crf.models import FactorGraph, compute_score_terms, find_label_runs, mark_short_runs
 from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
@@ -22,6 +22,7 @@ from sklearn_crf.potentials import (
     collect_factor_types,
     convert_to_edge_columns,
     convert_to_feature_columns,
+    states_of,
     warn_of_small_features,
 )
 
@@ -156,9 +157,7 @@ class TrainingExamples:
             labels = _split_by_example(self.labels.labels)
             if whole is None and not any(np.any(own[known >= 0]) for own, known in zip(counts, labels, strict=True)):
                 raise ValueError("class_weight times sample_weight and node_weight is 0 for every labelled node.")
-        prepare = preparation(self.encoded if whole is None else whole)
-        if plan.layout.segments is not None:
-            prepare = plan.layout.segments.feature_kinds.added_to(prepare, self.encoded.n_added)
+        prepare = plan.layout.prepare_runs(preparation(self.encoded if whole is None else whole), self.encoded)
         packing = self._packing(plan) if packing is None else packing
         if weight is not None and np.ptp(weight):
             # Examples of different weights need separate tables. With sparse edge features, each edge has a separate
@@ -169,7 +168,11 @@ class TrainingExamples:
         batches = encoding.make_batches(
             self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=plan.n_jobs, **packing
         )
-        self.batches = batches if node_weight is None else set_node_weights(node_weight, batches)
+        if node_weight is not None:
+            batches = [
+                replace(batch, node_weight=np.concatenate([node_weight[i] for i in batch.members])) for batch in batches
+            ]
+        self.batches = batches
 
     def _packing(self, plan):
         """Return the maximum sizes of batches, which are smaller if features are sparse and classes are many."""
@@ -307,8 +310,8 @@ def _require_allowed_labels(batch: encoding.Batch, n_classes: int) -> None:
     """Raise ValueError if a fixed factor forbids the labels of its nodes."""
     labels, example = batch.counted_labels, batch.example
     known = [(nodes, table) for nodes, table in example.fixed_factors if (labels[np.asarray(nodes)] >= 0).all()]
-    n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
-    terms = compute_score_terms(FactorGraph.from_factors(n_states, known), np.maximum(labels, 0))
+    fixed = FactorGraph.from_factors(states_of(example, n_classes), known)
+    terms = compute_score_terms(fixed, np.maximum(labels, 0))
     forbidden = np.flatnonzero(np.isneginf(terms))
     if len(forbidden):
         i = batch.members[np.searchsorted(batch.node_ptr, forbidden[0], side="right") - 1]

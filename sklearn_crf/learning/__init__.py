@@ -23,12 +23,7 @@ from sklearn_crf.learning._margin_training import (
     PlaneSolver,
     Subgradient,
 )
-from sklearn_crf.learning._margins import (
-    DualMargin,
-    MaxMargin,
-    RelaxedMargin,
-    SmoothedMargin,
-)
+from sklearn_crf.learning._margins import DualMargin, MaxMargin, RelaxedMargin, SmoothedMargin
 from sklearn_crf.learning._names import LEARNING_CONSTRAINTS, LEARNINGS, find_learning_class, resolve_learning
 from sklearn_crf.learning._plan import ONLINE_BATCH_SIZE, Facts, FitPlan, make_online_pass
 from sklearn_crf.learning._relaxations import (
@@ -48,7 +43,6 @@ from sklearn_crf.learning._training import (
     compute_initial_weights,
     cost_matrix,
     restore_units,
-    set_node_weights,
 )
 
 __all__ = [

@@ -252,7 +252,7 @@ class ContrastiveTraining(Learning):
 
         def train(risk, start, run, score):
             held_out = HeldOutScores(score, _PATIENCE)
-            record = train_by_rounds(risk, start, self, solver, run._replace(held_out=held_out))
+            record = train_by_rounds(risk, start, self, solver, replace(run, held_out=held_out))
             return record, held_out.latest if record.converged else held_out.best
 
         if not (overrates_edges and risk.objective.generators and run.edge_C is None):
@@ -264,14 +264,14 @@ class ContrastiveTraining(Learning):
             score_of_best_labeling = _score_of_training(risk, plan.labeler("map"))
             if score_of_best_labeling(penalised) > right:
                 score, inference = score_of_best_labeling, "map"
-        first, right = train(risk, penalised, run._replace(edge_C=edge_C), score)
+        first, right = train(risk, penalised, replace(run, edge_C=edge_C), score)
         first.inference = inference
         if is_large or first.stopped or first.interrupted is not None:
             return first
         # Train again with the usual penalty on the edges.
         # Generated labelings can correct edge weights that are too large; the initial sets cannot.
         again = data.risk(plan, self.objective(plan, data))
-        run = run._replace(on_iteration=lambda coef: False, verbose=0)
+        run = replace(run, on_iteration=lambda coef: False, verbose=0)
         second, right_second = train(again, start, run, _score_of_training(again, plan.labeler()))
         return second if second.interrupted is not None or right_second > right else first
 

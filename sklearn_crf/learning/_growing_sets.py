@@ -17,8 +17,9 @@ from sklearn_crf.encoding import OperatorFeatures
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import ICM, convergence_left_to_caller
 from sklearn_crf.learning._convergence import minimize_in_bulk, warn_of_lbfgs
+from sklearn_crf.learning._plan import FitPlan
 from sklearn_crf.learning._solvers import SGD, Solver
-from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
 from sklearn_crf.models import PairwiseModel, clamped
 from sklearn_crf.objectives import (
     AssignmentSets,
@@ -218,7 +219,7 @@ def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_
         model = build_model_by_weight(potentials, zeros, batch)
         for member, i in enumerate(batch.members):
             for labelings, weight_of_set, drawn in zip(given, weight[:, i], log_proposal, strict=True):
-                if labelings.shape[1:] == _get_label_shape(encoded, i):
+                if labelings.shape[1:] == encoded.label_shape(i):
                     nodes = slice(*batch.node_ptr[member : member + 2])
                     rows = np.where(own[nodes], labelings.reshape(len(labelings), -1), sets.labels[nodes])
                     sets.add_set(model, rows, member=member, weight=weight_of_set, log_proposal=drawn)
@@ -246,14 +247,10 @@ def _check_sets(sets, set_weight, classes, n_examples):
     return columns, weight
 
 
-def _get_label_shape(encoded, i):
-    return () if encoded.layout == "nodes" else encoded.label_shape(i)
-
-
 def collect_observed_labelings(encoded, batches):
     """Return the distinct complete labelings of the training examples with a positive weight."""
     # returns (m, *lattice) int32
-    shapes = {_get_label_shape(encoded, i) for batch in batches for i in batch.members}
+    shapes = {encoded.label_shape(i) for batch in batches for i in batch.members}
     _require_one_lattice(shapes)
     rows = np.concatenate([batch.counted_labels.reshape(len(batch.members), -1) for batch in batches])
     rows = rows[(rows >= 0).all(axis=1)]
@@ -281,7 +278,7 @@ def _build_batch_blocks(blocks, encoded, batch, first_example):
     for (first, stop), i in zip(pairwise(batch.node_ptr), batch.members, strict=True):
         given = isinstance(blocks, list)
         number = first_example + i
-        of_example = blocks[number] if given else _build_lattice_blocks(blocks, _get_label_shape(encoded, i), i)
+        of_example = blocks[number] if given else _build_lattice_blocks(blocks, encoded.label_shape(i), i)
         # Node numbers have to be checked, because a number that is too large would denote a node of the next example.
         found.extend(
             check_block(part, stop - first, f"blocks[{number}][{k}]") + first for k, part in enumerate(of_example)
@@ -347,7 +344,10 @@ def _extend(risk, i, coef, n_threads):
     if not grows.any():
         return 0
     model, _ = risk.build_model_by_weight(i, coef)
-    truth, known = objective.sets[i].labels, batch.labels >= 0
+    truth, known, counts = objective.sets[i].labels, batch.labels >= 0, grows
+    if batch.weight is not None:
+        # Examples of weight zero must have no effect.
+        counts = grows & np.repeat(batch.weight > 0, np.diff(batch.node_ptr))
     if not known.all():
         # The nodes that may change have only labelled neighbours, so unlabelled nodes need not be clamped.
         model = clamped(model, np.where(grows | ~known, -1, truth))
@@ -361,7 +361,7 @@ def _extend(risk, i, coef, n_threads):
                 labels = _generate(generator, truth, objective.node_costs[i], parts, key, n_threads, latest)
             if generator.persistent:
                 objective.latest[i][number, repetition] = labels
-            labels = np.where(grows, _keep_true_where_weightless(batch, labels), truth)
+            labels = np.where(counts, labels, truth)
             n_new += objective.sets[i].extend(model, labels, are_drawn=objective.are_drawn)
     return n_new
 
@@ -378,7 +378,7 @@ def _generate(generator, truth, cost, parts, key, n_threads, latest):
             generator(
                 part,
                 truth[member.nodes],
-                _make_random_state(*key, member.key),
+                np.random.RandomState(np.array([*key, member.key], dtype=np.uint64).view(np.uint32)),
                 node_weight=None if cost is None else cost[member.nodes],
                 n_threads=n_threads,
                 **start_of(member),
@@ -392,19 +392,7 @@ def _count_assignments(risk):
     return sum(part.n_assignments for part in risk.objective.sets)
 
 
-def _make_random_state(*key: int) -> np.random.RandomState:
-    words = np.array(key, dtype=np.uint64).view(np.uint32)
-    return np.random.RandomState(words)
-
-
-def _keep_true_where_weightless(batch, labels):
-    """Return generated labels, with the true labels in examples of weight zero, which must have no effect."""
-    if batch.weight is None or batch.weight.all():
-        return labels
-    return np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), labels, batch.labels)
-
-
-def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: TrainingRun) -> RoundsRecord:
+def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: FitPlan) -> RoundsRecord:
     """Minimise a contrastive objective while its sets grow."""
     # risk: EmpiricalRisk of a ContrastiveObjective, or ShardedRisk whose shards have one objective each
     # start: (n_coef,), initial weights; sets: ContrastiveTraining, the learning method
@@ -441,7 +429,7 @@ def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: Training
 _EDGE_SHARES, _N_ITER_OF_SHARE = (1e-6, 1e-5, 1e-4, 1e-3), 30
 
 
-def choose_edge_penalty(risk, start: np.ndarray, run: TrainingRun, score) -> tuple[float, np.ndarray, float]:
+def choose_edge_penalty(risk, start: np.ndarray, run: FitPlan, score) -> tuple[float, np.ndarray, float]:
     """Choose the inverse penalty strength of edges by training accuracy; return strength, weights and accuracy."""
     # score: function of weights that returns the fraction of correctly labelled nodes
     chosen = run.C, start, -np.inf

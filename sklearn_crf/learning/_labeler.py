@@ -155,17 +155,22 @@ class Labeler:
         unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
         return model, unary.astype(np.float64, copy=False)
 
-    def _predict(self, run, batches, potentials, voters, inference, rule):
-        """Return a result for each batch, from the first fast path that supports it, or else from a function."""
-        # run: function of a batch and a number of threads
+    def _find_by_fast_path(self, batches, potentials, voters, inference, rule):
+        """Return the result of a fast path for each batch, or None for a batch that no fast path supports."""
         found = [None] * len(batches)
-        missing = list(range(len(batches)))
-        for path in applying(PREDICTION_PATHS, self, batches, potentials, voters, rule):
+        is_plain = len(voters) == 1 and self.temperature == 1 and batches and batches[0].labels is None
+        for path in applying(PREDICTION_PATHS, self, batches, potentials, rule) if is_plain else ():
+            missing = [i for i, part in enumerate(found) if part is None]
             some = [batches[i] for i in missing]
             parts = path(self, some, potentials, voters[0], inference, rule).found(self.n_jobs) if some else []
             for i, part in zip(missing, parts, strict=True):
                 found[i] = part
-            missing = [i for i in missing if found[i] is None]
+        return found
+
+    def _predict(self, run, batches, potentials, voters, inference, rule):
+        """Return a result for each batch, by a fast path or else by a function of the batch."""
+        found = self._find_by_fast_path(batches, potentials, voters, inference, rule)
+        missing = [i for i, part in enumerate(found) if part is None]
         if missing:
             with limit_blas_threads():
                 made = map_coarse(lambda i, n_threads: run(complete_batch(batches[i]), n_threads), missing, self.n_jobs)

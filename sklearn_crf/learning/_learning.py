@@ -17,7 +17,7 @@ from sklearn_crf.learning._few_labels import reduce_risk_to_labels
 from sklearn_crf.learning._margin_training import MarginRecord, PlaneSolver
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import REMEDY, SOLVERS, AutoSolver, Solver
-from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, cost_matrix, have_factors
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, cost_matrix
 from sklearn_crf.objectives import EmpiricalRisk, Objective, SoftmaxMargin
 
 
@@ -287,7 +287,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         batches : sequence of Batch
         plan : FitPlan
         """
-        if not self.takes_factors and have_factors(batches):
+        if not self.takes_factors and any(batch.example.has_factors for batch in batches):
             raise ValueError(
                 f"learning={self.name!r} supports only nodes and edges{self._format_reason('factors')}, but examples "
                 "have other factors: use 'exact', 'relaxation', 'loopy', 'piecewise', 'pseudolikelihood' or "
@@ -396,7 +396,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         plan : FitPlan
         data : TrainingExamples or ShardedExamples
         make_start : callable(init) -> ndarray of shape (n_coef,)
-        run : TrainingRun
+        run : FitPlan
 
         Returns
         -------
@@ -430,7 +430,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         problem : PenalisedRisk
         start : ndarray of shape (n_coef,)
         plan : FitPlan
-        run : TrainingRun
+        run : FitPlan
 
         Returns
         -------

@@ -14,9 +14,10 @@ from sklearn_crf._threads import count_threads, map_tasks
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, CountingNumbers, Inference, convergence_left_to_caller
 from sklearn_crf.learning._few_labels import keep_labelled_components
+from sklearn_crf.learning._plan import FitPlan
 from sklearn_crf.learning._smoothed_margins import minimize_smoothed
 from sklearn_crf.learning._solvers import LBFGS
-from sklearn_crf.learning._training import TrainingRecord, TrainingRun
+from sklearn_crf.learning._training import TrainingRecord
 from sklearn_crf.objectives import (
     DualBlock,
     EmpiricalRisk,
@@ -290,11 +291,6 @@ class MarginRecord(TrainingRecord):
         """Whether the callback ended training."""
         return self.found.message == "STOP: by the callback"
 
-    def require_gap(self, share: float, rough_end: str) -> None:
-        """Set the stop reason to `rough_end` if training has converged with a gap above a fraction of the objective."""
-        if self.is_over and self.gap > share * abs(np.min(self.found.loss_curve)):
-            self.rough_end = rough_end
-
     def fitted(self) -> dict[str, Any]:
         """Return the fitted attributes that describe the training."""
         found = self.found
@@ -321,7 +317,7 @@ class MarginRecord(TrainingRecord):
         self.calls.append(n_calls)
 
 
-def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: TrainingRun) -> MarginRecord:
+def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: FitPlan) -> MarginRecord:
     """Minimise half the squared norm of the weights plus C times the sum of the structured hinge losses."""
     # start: (n_coef,), initial weights of the bundle method; block-wise solvers start at zero
     train = _TRAIN.get(setting.problem, _train_by_planes)

@@ -7,16 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import RandomState
 
-from sklearn_crf.inference import (
-    AutoMap,
-    AutoMarginals,
-    Inference,
-    NamedInference,
-    TRWMessagePassing,
-    exact_inference,
-)
+from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, NamedInference, TRWMessagePassing, exact_inference
 from sklearn_crf.learning._labeler import Labeler
-from sklearn_crf.learning._training import TrainingRun, compute_penalty_factors, have_cycles, have_factors
+from sklearn_crf.learning._training import compute_penalty_factors
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
 from sklearn_crf.optimize._limits import FitLimits
 from sklearn_crf.potentials import WeightLayout
@@ -86,6 +79,12 @@ class FitPlan(FitLimits):
     solver: Any
     facts: Facts
     n_classes: int
+    # Options of one training: function called with every accepted iterate, which returns True to stop;
+    # function that converts the gradient from the scaled features of training to the features of X;
+    # and HeldOutScores, which choose the iterate by held-out examples
+    on_iteration: Any = None
+    outer_gradient: Callable[[np.ndarray], np.ndarray] | None = None
+    held_out: Any = None
 
     @classmethod
     def of(cls, learning: Any, solver: Any, encoded: Any, **parameters: Any) -> "FitPlan":
@@ -143,8 +142,8 @@ class FitPlan(FitLimits):
         """Return the :class:`Facts` of examples that are packed into batches."""
         asks = self.asked.depends_on_width(self.inference)
         return self.facts._replace(
-            have_cycles=have_cycles(batches),
-            have_factors=have_factors(batches),
+            have_cycles=not all(batch.example.is_forest for batch in batches),
+            have_factors=any(batch.example.has_factors for batch in batches),
             exact_is_affordable=asks and exact_is_affordable(batches, potentials),
         )
 
@@ -154,21 +153,6 @@ class FitPlan(FitLimits):
         if self.is_associative:
             potentials.unpack(bounded).edge_coef[...] = True
         return bounded
-
-    def run(self, on_iteration: Callable[[np.ndarray], bool], **options: Any) -> TrainingRun:
-        """Return the options of a training, which calls ``on_iteration`` with every accepted iterate."""
-        return TrainingRun(
-            C=self.C,
-            edge_C=self.edge_C,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            rng=self.rng,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-            keeps_interrupted=self.keeps_interrupted,
-            on_iteration=on_iteration,
-            **options,
-        )
 
 
 # Names of the inferences that "auto" may choose.

@@ -7,7 +7,7 @@ a batch that it declines.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -56,15 +56,13 @@ class ChainLabels:
             )
 
     @staticmethod
-    def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
-        """Return whether chains share one table, no labels are known, and there is one weight vector."""
+    def applies(labeler: Any, batches: list, potentials: Any, rule: str) -> bool:
+        """Return whether chains share one table."""
         if type(potentials) not in (LinearPotentials, SparsePotentials) or not potentials.n_features:
             return False
         if potentials.n_node_types > 1 or (labeler.weighs_marginals and rule == "mpm" and potentials.forbids):
             return False
-        has_one_table = _are_rows(batches) or (potentials.n_edge_types, potentials.n_edge_features) == (1, 1)
-        is_plain = len(voters) == 1 and labeler.temperature == 1
-        return is_plain and has_one_table and bool(batches) and batches[0].labels is None
+        return _are_rows(batches) or (potentials.n_edge_types, potentials.n_edge_features) == (1, 1)
 
     def _build_table_model(self):
         """Return a model without nodes that holds the table shared by all edges."""
@@ -189,23 +187,22 @@ class GraphLabels(_PredictionPath):
     name = "graphs"
 
     @staticmethod
-    def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
-        """Return whether undamped messages compute marginals, no labels are known, and there is one weight vector."""
-        if rule == "map" or len(voters) > 1 or labeler.temperature != 1 or not batches:
-            return False
+    def applies(labeler: Any, batches: list, potentials: Any, rule: str) -> bool:
+        """Return whether undamped messages compute marginals."""
         algorithm = get_message_passing(labeler.able("marginals"))
-        if batches[0].labels is not None or not supports_sweeps(potentials, algorithm):
-            return False
-        return any(_is_swept(batch, algorithm) for batch in batches)
+        may_sweep = rule != "map" and supports_sweeps(potentials, algorithm)
+        return may_sweep and any(_is_swept(batch, algorithm) for batch in batches)
 
     def found(self, n_jobs: int | None) -> list[np.ndarray | None]:
         """Return the labels or marginals of every batch, with None for each batch that the kernel does not support."""
         algorithm = get_message_passing(self._inference)
         chosen = [i for i, batch in enumerate(self._batches) if _is_swept(batch, algorithm)]
         if len(chosen) > 1 and count_external_workers(n_jobs) > 1:
-            alone = partial(
-                _predict_on_worker, self._labeler, self._potentials, self._weights, self._inference, self._rule
-            )
+            shared = replace(self, _batches=[])
+
+            def alone(batch, n_threads):
+                return replace(shared, _batches=[batch]).found(n_threads)[0]
+
             found: list[np.ndarray | None] = [None] * len(self._batches)
             for i, part in zip(chosen, map_coarse(alone, [self._batches[i] for i in chosen], n_jobs), strict=True):
                 found[i] = part
@@ -242,11 +239,10 @@ class CutLabels(_PredictionPath):
     name = "minimum cuts"
 
     @staticmethod
-    def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
-        """Return whether best labelings are minimum cuts, no labels are known, and there is one weight vector."""
-        if rule != "map" or len(voters) > 1 or labeler.temperature != 1 or not batches or batches[0].labels is not None:
-            return False
-        return supports_cuts(potentials) and any(_has_cut(batch, labeler.decoding.inference) for batch in batches)
+    def applies(labeler: Any, batches: list, potentials: Any, rule: str) -> bool:
+        """Return whether best labelings are minimum cuts."""
+        may_cut = rule == "map" and supports_cuts(potentials)
+        return may_cut and any(_has_cut(batch, labeler.decoding.inference) for batch in batches)
 
     def found(self, n_jobs: int | None) -> list[np.ndarray | None]:
         """Return the labels of every batch, with None for each batch that the kernel does not support."""
@@ -266,13 +262,6 @@ class CutLabels(_PredictionPath):
             scores = cut_scores(self._potentials, self._weights, dtype)
             value = lattices.solve(list(range(len(batches))), scores, count_threads(n_jobs)).value
         return [None if failed else part for failed, part in zip(np.isnan(value), labels, strict=True)]
-
-
-def _predict_on_worker(
-    labeler: Any, potentials: Any, weights: np.ndarray, inference: Any, rule: str, batch: Any, n_threads: int
-) -> np.ndarray | None:
-    """Return the labels or marginals of a batch on a worker of the user's joblib backend."""
-    return GraphLabels(labeler, [batch], potentials, weights, inference, rule).found(n_threads)[0]
 
 
 def _is_swept(batch: Any, algorithm: Any) -> bool:

@@ -1,6 +1,7 @@
 """Learning by a convex relaxation of the log-partition: the CRF recipes of Jancsary's thesis."""
 
 import copy
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -137,7 +138,7 @@ class Relaxation(SmoothLearning):
         There are many shares of scores and trees, and each changes the objective very little. The last decreases of the
         objective therefore do not show how much decrease remains.
         """
-        return run._replace(tol=min(run.tol, self.tolerance()))
+        return replace(run, asked_tol=min(run.tol, self.tolerance()))
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(self._marginals(facts), "mpm")
@@ -469,7 +470,7 @@ class JointRelaxation(OneProblem):
         joint = JointRisk(problem.risk, self.entropy, name_covering_trees(self.trees), observed)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
-        weights_only = self._tighten(run)._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
+        weights_only = replace(self._tighten(run), on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
         record = plan.solver.train(both, start, weights_only, self.remedy)
         record.coef = record.coef[:n_weights]
         return record
@@ -528,7 +529,7 @@ class DualRelaxation(OneProblem):
             risk = RiskLessObserved(free, make_tangent(observed, start))
             again = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
             again.record = record
-            left = run._replace(max_iter=run.max_iter - n_before)
+            left = replace(run, max_iter=run.max_iter - n_before)
             start = _ascend_dual(again, start, left, self.remedy).coef
             if not record.converged or (record.n_iter == n_before + 1 and not is_first):
                 return record

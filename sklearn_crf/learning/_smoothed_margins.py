@@ -11,6 +11,7 @@ from sklearn_crf.inference import CountingNumbers
 from sklearn_crf.models import FactorStatistics
 from sklearn_crf.objectives import JointRisk
 from sklearn_crf.optimize import minimize_lbfgs
+from sklearn_crf.potentials import states_of
 
 
 class _SmoothProblem:
@@ -152,7 +153,7 @@ def _read_node_statistics(example, statistics, n_classes):
     """Return the statistics of the states of nodes, (N, K) float64."""
     if isinstance(statistics, FactorStatistics):
         # The first factors of a factor graph are those of single nodes.
-        n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
+        n_states = states_of(example, n_classes)
         found = np.zeros((example.n_nodes, n_classes))
         found[np.arange(n_classes) < n_states[:, None]] = statistics.log_table[: n_states.sum()]
         return found
@@ -163,9 +164,7 @@ def _compute_largest_entropy(risk, entropy):
     """Return the largest possible total entropy, which is a weighted sum of the log-number of states of each node."""
     total = 0.0
     for batch in risk.batches:
-        counts = batch.example.n_states
-        if counts is None:
-            counts = np.full(batch.example.n_nodes, risk.potentials.n_classes)
+        counts = states_of(batch.example, risk.potentials.n_classes)
         total += float(_compute_node_entropy_weights(batch, entropy) @ np.log(counts))
     return total
 

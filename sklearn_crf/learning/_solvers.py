@@ -13,13 +13,7 @@ from sklearn_crf._reports import open_progress_reporter
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.learning._convergence import check_remaining_slope, minimize_in_bulk, warn_of_lbfgs, warn_unconverged
-from sklearn_crf.learning._training import (
-    PenalisedRisk,
-    Selection,
-    TrainingRecord,
-    TrainingRun,
-    choose_scaling,
-)
+from sklearn_crf.learning._training import PenalisedRisk, Selection, TrainingRecord, choose_scaling
 from sklearn_crf.optimize import (
     SHARE_LEFT,
     CycleDetector,
@@ -64,16 +58,14 @@ class Solver(HoldsOptions):
     is_stochastic = False
     l1_ratio: float = 0.0
 
-    def train(
-        self, problem: PenalisedRisk, start: np.ndarray, run: TrainingRun, remedy: str = REMEDY
-    ) -> TrainingRecord:
+    def train(self, problem: PenalisedRisk, start: np.ndarray, run: Any, remedy: str = REMEDY) -> TrainingRecord:
         """Minimise a penalised risk, or follow its approximate gradient.
 
         Parameters
         ----------
         problem : PenalisedRisk
         start : ndarray of shape (n_coef,)
-        run : TrainingRun
+        run : FitPlan
         remedy : str
             Advice in the warning that training failed with an approximate inference.
 
@@ -387,7 +379,7 @@ class SGD(Solver):
         ----------
         problem : PenalisedRisk
         start : ndarray of shape (n_coef,)
-        run : TrainingRun
+        run : FitPlan
         gradient : callable(members, coef) -> (value, gradient)
         callback : callable(OptimizeResult) -> bool
             Called after every epoch, to record the iterate. If it returns True, training stops.

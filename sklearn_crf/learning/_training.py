@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.random import RandomState
 from sklearn.utils.validation import check_array
 
 from sklearn_crf._numbers import as_reals
@@ -19,16 +18,6 @@ from sklearn_crf.optimize import compute_least_subgradient, minimize_lbfgs, scal
 from sklearn_crf.potentials import FeatureScaling, SegmentPotentials
 
 
-def have_cycles(batches) -> bool:
-    """Return whether any example of the batches has a cycle of nodes, edges and factors."""
-    return not all(batch.example.is_forest for batch in batches)
-
-
-def have_factors(batches) -> bool:
-    """Return whether any example of the batches has factors besides nodes and edges."""
-    return any(batch.example.has_factors for batch in batches)
-
-
 def check_node_weights(node_weight, encoded, most):
     """Check node weights and return a float64 array for each example, or None without node weights."""
     # node_weight: list of arrays with the shapes of the labels, or None; most: the largest allowed weight
@@ -39,7 +28,7 @@ def check_node_weights(node_weight, encoded, most):
         raise ValueError(f"node_weight holds arrays for {n_examples} examples, but X has {encoded.n_examples}.")
     weights = [as_reals(part, f"node_weight[{i}]", np.float64) for i, part in enumerate(node_weight)]
     for i, part in enumerate(weights):
-        shape = () if encoded.layout == "nodes" else encoded.label_shape(i)
+        shape = encoded.label_shape(i)
         if part.shape != shape:
             raise ValueError(f"node_weight[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {shape}.")
         if not np.all((part >= 0) & (part <= most)):
@@ -47,12 +36,6 @@ def check_node_weights(node_weight, encoded, most):
     if not any(part.any() for part in weights):
         raise ValueError("node_weight is 0 for every node: at least one needs a positive weight.")
     return [np.ravel(part) for part in weights]
-
-
-def set_node_weights(weights, batches):
-    """Return the batches with the given node weights."""
-    # weights: list of ndarray of shape (n_nodes,), one for each example
-    return [replace(batch, node_weight=np.concatenate([weights[i] for i in batch.members])) for batch in batches]
 
 
 def cost_matrix(cost, class_weight, labels):
@@ -101,23 +84,6 @@ def require_associative(batches):
 
 # The weights of all iterations are recorded if the record then has at most this many numbers.
 _RECORD_LIMIT = 20_000
-
-
-class TrainingRun(NamedTuple):
-    """Options of an estimator that every trainer needs."""
-
-    C: float  # Inverse penalty strength
-    edge_C: float | None  # Inverse penalty strength for weights of edges and factors; None to use C
-    max_iter: int
-    tol: float
-    rng: RandomState
-    n_jobs: int | None
-    verbose: int
-    keeps_interrupted: bool  # Whether the latest weights are kept after Ctrl-C
-    on_iteration: Callable[[np.ndarray], bool]  # Function called with every accepted iterate; returns True to stop
-    # Function that converts the gradient from the scaled features of training to the features of X
-    outer_gradient: Callable[[np.ndarray], np.ndarray] | None = None
-    held_out: "HeldOutScores | None" = None  # Object that chooses the iterate by held-out examples
 
 
 @dataclass(eq=False)
@@ -223,7 +189,7 @@ class PenalisedRisk:
 
     # l1_ratio: fraction alpha of the penalty that is L1
     # free: (n_coef,) bool or None, mask of the weights that training may change
-    # outer_gradient: as in TrainingRun; the record has gradients with respect to the features of X
+    # outer_gradient: as in FitPlan; the record has gradients with respect to the features of X
     # n_weights: number of variables that are weights, which are stored in the record; None if all variables are weights
 
     def __init__(self, risk, C, max_iter, edge_C=None, outer_gradient=None, n_weights=None):
