@@ -143,13 +143,13 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         for train, test in make_example_splits(self.cv, self.estimator, y):
             fitted = fitted_to(take_examples(X, train), take_examples(y, train), train)
             parts.append(self._hold_out(fitted, take_examples(X, test), take_examples(y, test), weight[test]))
-        if not (total := sum(part.total_weight for part in parts)):
+        if not (total := sum(weight for weight, _ in parts)):
             raise ValueError(
                 "The held-out folds of y have no labelled node of positive weight, so there is nothing to calibrate on."
             )
 
         def loss(log_temperature):
-            return sum(part.loss(np.exp(log_temperature)) for part in parts) / total
+            return sum(part(np.exp(log_temperature)) for _, part in parts) / total
 
         bounds = (-np.log(_LARGEST), np.log(_LARGEST))
         found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
@@ -165,9 +165,9 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if isinstance(field, FieldClassifier):
             own = FittedField.of(field).labeler().able("marginals") if self.inference is None else self.inference
             models, inference, n_classes = field.models(X), clone(own), len(field.classes_)
-            return _LeftOut(field, y, weight, lambda i, T: _compute_marginals(models[i], inference, T, n_classes))
+            return _make_loss(field, y, weight, lambda i, T: _compute_marginals(models[i], inference, T, n_classes))
         found = [np.reshape(part, (-1, len(fitted.classes_))) for part in fitted.predict_proba(X)]
-        return _LeftOut(fitted, y, weight, lambda i, T: _divide_by_temperature(found[i], T))
+        return _make_loss(fitted, y, weight, lambda i, T: _divide_by_temperature(found[i], T))
 
     def _get_tempered_field(self, X):
         """Return the field with scores divided by the temperature, and the input of the field.
@@ -265,34 +265,30 @@ def _check_fitted(scaling: Any) -> None:
         raise ValueError("temperature_ must be positive, and classes_ must be those of estimator_.")
 
 
-class _LeftOut:
-    """Labels of held-out examples, as indices into the classes of an estimator that was fitted without the examples."""
+def _make_loss(fitted, y, weight, probability_of):
+    """Return the total weight of the labelled nodes of held-out examples, and their loss by the temperature.
 
-    # weight: (n_examples,)
+    The loss is the weighted sum of the negative log-probabilities of the labels.
+    """
+    # fitted: estimator that was fitted without the examples; weight: (n_examples,)
     # probability_of: function of i and a temperature that returns the class probabilities at the nodes of example i
+    missing, labelled = getattr(fitted, "missing_label", None), []
+    for labels in y:
+        flat = encoding.convert_to_label_array(labels).ravel()
+        nodes = np.flatnonzero(~encoding.mask_missing_nodes(flat, missing))
+        # Ignore labels of classes that are missing from the training examples of the fold: no probability exists.
+        nodes = nodes[np.isin(flat[nodes], fitted.classes_)]
+        labelled.append((nodes, np.searchsorted(fitted.classes_, flat[nodes])))
 
-    def __init__(self, fitted, y, weight, probability_of):
-        missing = getattr(fitted, "missing_label", None)
-        self.nodes, self.columns, self.weight = [], [], weight
-        for labels in y:
-            flat = encoding.convert_to_label_array(labels).ravel()
-            nodes = np.flatnonzero(~encoding.mask_missing_nodes(flat, missing))
-            known = np.isin(flat[nodes], fitted.classes_)
-            # Ignore labels of classes that are missing from the training examples of the fold: no probability exists.
-            nodes = nodes[known]
-            self.nodes.append(nodes)
-            self.columns.append(np.searchsorted(fitted.classes_, flat[nodes]))
-        self.total_weight = float(sum(w * len(nodes) for w, nodes in zip(weight, self.nodes, strict=True)))
-        self._probability_of = probability_of
-
-    def loss(self, temperature):
-        """Return the weighted sum of the negative log-probabilities of the labels."""
+    def loss(temperature):
         total = 0.0
-        for i, (nodes, columns) in enumerate(zip(self.nodes, self.columns, strict=True)):
-            if len(nodes) and self.weight[i]:
-                probability = self._probability_of(i, temperature)[nodes, columns]
-                total -= self.weight[i] * float(np.log(np.maximum(probability, _LEAST_PROBABILITY)).sum())
+        for i, own in enumerate(labelled):
+            if len(own[0]) and weight[i]:
+                probability = probability_of(i, temperature)[own]
+                total -= weight[i] * float(np.log(np.maximum(probability, _LEAST_PROBABILITY)).sum())
         return total
+
+    return float(sum(w * len(nodes) for w, (nodes, _) in zip(weight, labelled, strict=True))), loss
 
 
 def _compute_marginals(model, inference, temperature, n_classes):

@@ -148,9 +148,7 @@ class Encoded:
 
     def label_shape(self, i):
         """Return the shape of the labels of example i."""
-        if self.layout == "list":
-            return self.shapes[i]
-        return self.array.shape[1:-1]
+        return self.shapes[i] if self.layout == "list" else self.array.shape[1:-1]
 
     def features_of(self, start, stop):
         """Return the concatenated node features of examples ``start`` to ``stop`` of an ``"array"``."""

@@ -90,6 +90,8 @@ class Example:
 
     #: Features of runs of nodes, a named tuple of arrays that potentials of segments define, or None
     run_features: Any = None
+    #: Whether edge features are stored in memory, not computed whenever they are read
+    stores_edges = True
 
     def __init__(
         self,
@@ -152,12 +154,6 @@ class Example:
             setattr(example, name, value)
         return example
 
-    def _scale_edges(self, scale):
-        """Return a copy with edge features divided by their scales, (n_edge_types, R)."""
-        if self.edge_features is None:
-            return self
-        return self._with(edge_features=scale_edge_features(self.edge_features, self.edge_type, scale))
-
     @property
     def is_plain_lattice(self) -> bool:
         """Whether the example is determined by node features and the shape of a lattice."""
@@ -168,11 +164,6 @@ class Example:
     @property
     def _has_no_edge_features(self):
         return self.edge_features is None
-
-    @property
-    def stores_edges(self) -> bool:
-        """Whether edge features are stored in memory, not computed whenever they are read."""
-        return True
 
     @property
     def has_quick_edges(self) -> bool:
@@ -202,10 +193,6 @@ class Example:
         )
         features = self.node_features[start * width : stop * width]
         return make_trusted_example(features, graph, edge_type=self._edge_type)
-
-    def _sum_weighted_edges(self, weights):
-        """Return the sum of each edge's features, multiplied by the weights of its type, (n_edge_types, R)."""
-        return sum_weighted_edges(self.edge_features, self.edge_type, weights)
 
     def with_fixed_factors(self, fixed_factors: Any) -> "Example":
         """Return a copy of the example with other fixed factors, such as constraints that only apply at prediction.
@@ -266,6 +253,8 @@ class Example:
 class ComputedEdges(Example):
     """Example that computes its edge features whenever they are read."""
 
+    stores_edges = False
+
     def __init__(self, example, function):
         # Edge features are not copied, because this class computes them in a property.
         for name in FIELDS:
@@ -285,10 +274,6 @@ class ComputedEdges(Example):
         return self._function is constant and self._scale is None
 
     @property
-    def stores_edges(self):
-        return False
-
-    @property
     def _has_no_edge_features(self):
         return self._scale is None and self._source is self.node_features
 
@@ -303,14 +288,6 @@ class ComputedEdges(Example):
     def edge_features(self):
         features = compute_edge_features(self._function, self._source, self.graph.edges)
         return features if self._scale is None else scale_edge_features(features, self.edge_type, self._scale)
-
-    def _scale_edges(self, scale):
-        return self._with(_scale=scale)
-
-    def _sum_weighted_edges(self, weights):
-        if self._function is not difference or self._scale is not None:
-            return super()._sum_weighted_edges(weights)
-        return weighted_differences(self._source, self.graph.edges, self.edge_type, weights)
 
     def _with(self, **fields):
         if "edge_features" not in fields:
@@ -342,12 +319,18 @@ def replace_fields(example, **fields):
 
 def copy_with_scaled_edges(example, scale):
     """Return a copy of an example with edge features divided by their scales, (n_edge_types, R)."""
-    return example._scale_edges(scale)
+    if isinstance(example, ComputedEdges):
+        return example._with(_scale=scale)
+    if example.edge_features is None:
+        return example
+    return example._with(edge_features=scale_edge_features(example.edge_features, example.edge_type, scale))
 
 
 def sum_edges_of_example(example, weights):
     """Return the sum of each edge's features, multiplied by the weights of its type, (n_edge_types, R)."""
-    return example._sum_weighted_edges(weights)
+    if isinstance(example, ComputedEdges) and example._function is difference and example._scale is None:
+        return weighted_differences(example._source, example.graph.edges, example.edge_type, weights)
+    return sum_weighted_edges(example.edge_features, example.edge_type, weights)
 
 
 def get_stored_edge_types(example):

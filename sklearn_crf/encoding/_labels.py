@@ -180,13 +180,13 @@ def require_one_label_each(y, use):
     kinds = one_of_each_type(y)
     are_sets = any(issubclass(kind, set | frozenset) for kind in kinds)
     if any(issubclass(kind, list | tuple | np.ndarray) for kind in kinds):
-        parts = [part.tolist() if isinstance(part, np.ndarray) else part for part in y]
-        lists = [part for part in parts if isinstance(part, list | tuple)]
-        lengths = {len(part) for part in lists}
-        are_names = lengths != {1} and any(isinstance(part[0], str) for part in lists if part)
-        # Lists of one length are a table; an object array of lists is not.
-        are_rows = len(lengths) == 1 and len(lists) == len(parts) and (lengths == {1} or not isinstance(y, np.ndarray))
-        are_sets = are_sets or are_names or (bool(lists) and not are_rows)
+        rows = [row.tolist() if isinstance(row, np.ndarray) else row for row in y]
+        lists = [row for row in rows if isinstance(row, list | tuple)]
+        lengths = {len(row) for row in lists}
+        # Lists of one length are a table, except an object array of lists and lists of several names.
+        are_apart = isinstance(y, np.ndarray) or any(isinstance(row[0], str) for row in lists if row)
+        is_table = len(lists) == len(rows) and len(lengths) == 1 and (lengths == {1} or not are_apart)
+        are_sets = are_sets or (bool(lists) and not is_table)
     if are_sets:
         raise ValueError(f"y[0] is the {type(y[0]).__name__} {reprlib.repr(y[0])}. {use}")
 

@@ -266,7 +266,7 @@ class FieldClassifier(TrainableField):
 
         with limit_blas_threads():
             found = map_coarse(run, batches, self.n_jobs)
-        shapes = [() if encoded.layout == "nodes" else encoded.label_shape(batch.members[0]) for batch in batches]
+        shapes = [encoded.label_shape(batch.members[0]) for batch in batches]
         labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
         scores = [best.scores for best in found]
         # An example without nodes has one labeling, of score 0.
@@ -336,12 +336,7 @@ class FieldClassifier(TrainableField):
         ndarray
             Probabilities in the form of the result of ``predict``, with an additional last axis of ``n_classes``.
         """
-        if isinstance(X, Shards):
-            return call_on_each_shard(self, "predict_proba", X, evidence, inference=inference)
-        field = FittedField.of(self)
-        encoded, batches, marginals = field.marginals(X, evidence, inference)
-        field.learning.warn_of_scale()
-        return decode(encoded, marginals, batches, n_columns=len(self.classes_))
+        return self._decode_marginals("predict_proba", X, evidence, inference, np.asarray)
 
     @_require_distribution
     def predict_log_proba(
@@ -363,14 +358,17 @@ class FieldClassifier(TrainableField):
         ndarray
             Log-probabilities in the form of the result of ``predict_proba``.
         """
+        with np.errstate(divide="ignore"):
+            return self._decode_marginals("predict_log_proba", X, evidence, inference, np.log)
+
+    def _decode_marginals(self, method, X, evidence, inference, convert):
+        """Return the converted node marginals in the layout of X, as the method with the given name."""
         if isinstance(X, Shards):
-            return call_on_each_shard(self, "predict_log_proba", X, evidence, inference=inference)
+            return call_on_each_shard(self, method, X, evidence, inference=inference)
         field = FittedField.of(self)
         encoded, batches, marginals = field.marginals(X, evidence, inference)
         field.learning.warn_of_scale()
-        with np.errstate(divide="ignore"):
-            logarithms = [np.log(probability) for probability in marginals]
-        return decode(encoded, logarithms, batches, n_columns=len(self.classes_))
+        return decode(encoded, list(map(convert, marginals)), batches, n_columns=len(self.classes_))
 
     @_require_distribution
     def predict_edge_proba(

@@ -18,14 +18,7 @@ from sklearn_crf.encoding import record_input
 from sklearn_crf.estimators._fitted_field import FieldParameters
 from sklearn_crf.estimators._training import build_fitted_attributes, partial_fit, split_held_out_examples, train
 from sklearn_crf.inference import Inference, choose_labeling_rule
-from sklearn_crf.learning import (
-    LEARNING_CONSTRAINTS,
-    MARGIN_SOLVERS,
-    SOLVERS,
-    PlaneSolver,
-    Solver,
-    find_learning_class,
-)
+from sklearn_crf.learning import LEARNING_CONSTRAINTS, MARGIN_SOLVERS, SOLVERS, PlaneSolver, Solver, find_learning_class
 from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables, check_fitted_weights
 
 

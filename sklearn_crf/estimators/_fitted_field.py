@@ -188,14 +188,11 @@ class FittedField(FieldParameters):
     @cached_property
     def layout(self) -> WeightLayout:
         """Layout of the fitted weights in a flat vector."""
-        return self.build_weight_layout(self._fitted_form, self.classes, self.given.lattice_ndim_)
-
-    @property
-    def _fitted_form(self) -> str:
-        """Name of the form that has as many weights as the fitted tables, which may come from an older version."""
+        # The tables may come from an older version: their form is the form with as many weights.
         edge_coef, n_classes = self.given.edge_coef_, len(self.classes)
         names = {make_pairwise_form(name, n_classes).n_weights: name for name in ("full", "symmetric", "auto")}
-        return names.get(edge_coef.shape[0 if sp.issparse(edge_coef) else -1], "auto")
+        form = names.get(edge_coef.shape[0 if sp.issparse(edge_coef) else -1], "auto")
+        return self.build_weight_layout(form, self.classes, self.given.lattice_ndim_)
 
     @property
     def decoding(self) -> NamedInference:
@@ -267,8 +264,7 @@ class FittedField(FieldParameters):
         if labels is not None or name != "evidence":
             known = self.encode_y(labels, encoded, name, allow_unknown=allow_unknown)
         prepare = potentials.prepare_once if potentials.by_columns else encoding.tie_constant_edges
-        if self.layout.segments is not None:
-            prepare = self.layout.segments.feature_kinds.added_to(prepare, encoded.n_added)
+        prepare = self.layout.prepare_runs(prepare, encoded)
         options |= self._choose_joined_packing(encoded, joined_by)
         batches = encoding.make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, self.weights(potentials)

@@ -54,11 +54,6 @@ def check_model_type(found, model, *arguments, **options):
     return found
 
 
-def check_assignment(found, model, *arguments, **options):
-    """Check that the assignment ``found`` consists of labels of the model, and return it as int32."""
-    return check_labels(model, found)
-
-
 class Loss(NamedTuple):
     """Loss of one model, with its derivative by the scores of the model.
 

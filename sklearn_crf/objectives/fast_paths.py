@@ -141,6 +141,7 @@ class PassOfSets:
         # Sets need no edges, and the pass over nodes has checked that scores are finite.
         unary, tables = self._potentials.compute_scores_and_tables(coef, batch.example)
         by_weight = self._by_weight[i]
+        tables = tables.astype(unary.dtype, copy=False)
         scores = _Scores(unary, tables if by_weight is None else by_weight.tables(tables))
         terms, statistics = self._get_sets(i).terms_and_statistics(scores)
         part = weighted_loss(batch, Loss(statistics, terms), by_weight)

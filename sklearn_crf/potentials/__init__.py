@@ -1,7 +1,7 @@
 """Potentials: functions from weights and features to models, with their adjoints."""
 
 from sklearn_crf.potentials._extended import ExtendedPotentials
-from sklearn_crf.potentials._factors import FactorPotentials, FactorType, check_factors, collect_factor_types
+from sklearn_crf.potentials._factors import FactorPotentials, FactorType, check_factors, collect_factor_types, states_of
 from sklearn_crf.potentials._feature_columns import FeatureColumns, FeaturePairs, build_feature_columns
 from sklearn_crf.potentials._feature_scaling import FeatureBulk, FeatureMoments, FeatureScaling, warn_of_small_features
 from sklearn_crf.potentials._linear import LinearPotentials

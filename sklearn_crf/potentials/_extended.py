@@ -13,16 +13,13 @@ class ExtendedPotentials:
         # n_more: number of weights that follow the weights of nodes and edges
         self.pairwise = pairwise
         self.n_coef = pairwise.n_coef + int(n_more)
-        self.n_classes, self.n_features = pairwise.n_classes, pairwise.n_features
-        self.n_node_types = pairwise.n_node_types
-        self.n_edge_types = pairwise.n_edge_types
-        self.n_edge_features = pairwise.n_edge_features
-        self.by_columns = pairwise.by_columns
 
-    @property
-    def forbids(self) -> bool:
-        """Whether some labelings are forbidden, see :attr:`LinearPotentials.forbids`."""
-        return self.pairwise.forbids
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the potentials of nodes and edges, if these potentials do not have their own."""
+        if name.startswith("__") or name == "pairwise":
+            # Copies and pickles ask for special methods before they have any attribute.
+            raise AttributeError(name)
+        return getattr(self.pairwise, name)
 
     def without_ends(self) -> Self:
         """Return potentials that allow all states at the ends of chains, see :meth:`LinearPotentials.without_ends`."""
@@ -49,30 +46,10 @@ class ExtendedPotentials:
         """Mask of the weights of pairwise tables and of all further weights, (n_coef,) bool."""
         return self._append_further_values(self.pairwise.on_edges, True)
 
-    def check(self, encoded: Any, name: str) -> None:
-        """Raise ValueError if examples have types, states or features that training examples did not have."""
-        self.pairwise.check(encoded, name)
-
     def build_inference_model(self, coef: np.ndarray, example: Any) -> Any:
         """Return the model of an example for inference, the same as :meth:`model`."""
         # coef: (n_coef,)
         return self.model(coef, example)
-
-    def prepare_edges(self, example: Any) -> Any:
-        """Return the edge layout that models of an example share, see :meth:`LinearPotentials.prepare_edges`."""
-        return self.pairwise.prepare_edges(example)
-
-    def prepared(self, example: Any) -> Any:
-        """Convert an example to the form that is fastest for repeated use, see :meth:`SparsePotentials.prepared`."""
-        return self.pairwise.prepared(example)
-
-    def prepare_once(self, example: Any) -> Any:
-        """Convert an example to the form that is fastest for one call, see :meth:`SparsePotentials.prepare_once`."""
-        return self.pairwise.prepare_once(example)
-
-    def split_shared_ranges(self, examples: Any) -> Any:
-        """Split node features into ranges with about equal numbers of entries."""
-        return self.pairwise.split_shared_ranges(examples)
 
     def find_touched_weights(self, example: Any) -> np.ndarray:
         """Return the indices of the weights on which the model of an example depends."""

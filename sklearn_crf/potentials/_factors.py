@@ -130,7 +130,7 @@ class FactorPotentials(ExtendedPotentials):
     def check(self, encoded: Encoded, name: str) -> None:
         """Raise ValueError if examples have factors, types, states or features that training examples did not have."""
         check_factors(encoded.items, self.types, self.n_classes)
-        super().check(encoded, name)
+        self.pairwise.check(encoded, name)
 
     def unpack(self, coef):
         # coef: (n_coef,)

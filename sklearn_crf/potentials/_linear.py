@@ -170,8 +170,8 @@ class LinearPotentials:
         """Return the model of an example for given weights."""
         # coef: (n_coef,)
         if edges is None:
-            return self._model(coef, example, self._unary)
-        unary, tables = self._compute_scores_and_tables(coef, example, self._unary)
+            return self._model(coef, example)
+        unary, tables = self.compute_scores_and_tables(coef, example)
         return build_model_with_layout(example.graph, unary, tables, edges)
 
     def unary(self, coef, example):
@@ -192,20 +192,17 @@ class LinearPotentials:
         dtype = example.node_features.dtype
         return EdgeLayout.of(edge_type, edge_weight, example.graph.n_edges, n_types, n_features, dtype)
 
-    def _model(self, coef, example, unary_of):
-        unary, tables = self._compute_scores_and_tables(coef, example, unary_of)
+    def _model(self, coef, example, unary_of=None):
+        unary, tables = self.compute_scores_and_tables(coef, example, unary_of)
         _, edge_type, edge_weight = self.compute_edge_layout(example)
         return PairwiseModel(
             example.graph, unary, tables, edge_type=edge_type, edge_weight=edge_weight, n_states=example.n_states
         )
 
-    def compute_scores_and_tables(self, coef, example):
+    def compute_scores_and_tables(self, coef, example, unary_of=None):
         """Compute the unary scores and the pairwise tables of :meth:`model`, without checks."""
+        # unary_of: function that computes the unary scores from weights; None for the general way
         # coef: (n_coef,); returns: unary: (N, K); tables: (T, R, K, K)
-        unary, tables = self._compute_scores_and_tables(coef, example, self._unary)
-        return unary, tables.astype(unary.dtype, copy=False)
-
-    def _compute_scores_and_tables(self, coef, example, unary_of):
         weights, dtype = self.unpack(np.asarray(coef)), example.node_features.dtype
         tables = self._tables(weights, example)
         if self._needs_forbidding_feature(example):
@@ -213,7 +210,7 @@ class LinearPotentials:
             tables = np.concatenate([tables, self.forbid_pairs(constraint)], axis=1)
         else:
             tables = self.forbid_pairs(tables)
-        unary = unary_of(weights, example).astype(dtype, copy=False)
+        unary = (unary_of or self._unary)(weights, example).astype(dtype, copy=False)
         return self.forbid_ends(unary, *example.graph.ends) if self.forbidden_ends is not None else unary, tables
 
     @property

@@ -325,7 +325,9 @@ class SegmentPotentials(ExtendedPotentials):
             return statistics
         parts.durations[...] += statistics.durations.sum(axis=0)
         if parts.features.size:
-            parts.features[...] += self._pull_runs(example, statistics, np.array([0, example.n_nodes]))[0]
+            parts.features[...] += self._kinds.pullback(
+                example.run_features, statistics, np.array([0, example.n_nodes])
+            )[0]
         return Statistics(statistics.unary, statistics.tables)
 
     def pullback_each(self, example: Any, statistics: Any, node_ptr: np.ndarray) -> np.ndarray:
@@ -338,9 +340,5 @@ class SegmentPotentials(ExtendedPotentials):
         durations = statistics.durations.reshape(len(of_pairs), -1)
         if self.n_coef == of_pairs.shape[1] + durations.shape[1]:
             return np.concatenate((of_pairs, durations), axis=1)
-        of_runs = self._pull_runs(example, statistics, node_ptr).reshape(len(of_pairs), -1)
+        of_runs = self._kinds.pullback(example.run_features, statistics, node_ptr).reshape(len(of_pairs), -1)
         return np.concatenate((of_pairs, durations, of_runs), axis=1)
-
-    def _pull_runs(self, example: Any, statistics: Any, node_ptr: np.ndarray) -> np.ndarray:
-        """Return the derivatives by the weights of features of runs, (m, K, P), for each of m joined graphs."""
-        return self._kinds.pullback(example.run_features, statistics, node_ptr)

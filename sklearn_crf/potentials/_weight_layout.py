@@ -30,6 +30,11 @@ class WeightLayout(NamedTuple):
     segments: Segments | None = None  # options of segments, if durations of runs have weights
     has_boundaries: bool = False  # whether the last two node features mark the first and last nodes of sequences
 
+    def prepare_runs(self, prepare, encoded):
+        """Return a function that prepares an example, and adds the features of its runs if these have weights."""
+        kinds = None if self.segments is None else self.segments.feature_kinds
+        return prepare if kinds is None else kinds.added_to(prepare, encoded.n_added)
+
     # Attributes ----------------------------------------------------------------------------------------------------
 
     def attributes(self, potentials, flat):

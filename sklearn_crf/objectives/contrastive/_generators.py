@@ -11,7 +11,7 @@ from sklearn_crf.inference import ICM, gibbs_sweeps
 from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._local_search import random_labels
 from sklearn_crf.inference.messages._belief_propagation import MessagePassing
-from sklearn_crf.objectives._base import check_assignment
+from sklearn_crf.models import check_labels
 from sklearn_crf.objectives.margin._costs import loss_augmented
 
 
@@ -30,7 +30,7 @@ class Generator(ChecksOwnMethods, HoldsOptions):
 
     #: Whether each call starts from the previous labeling of the same example, which is passed as ``start``.
     persistent = False
-    _returns: ClassVar[dict] = {"__call__": check_assignment}
+    _returns: ClassVar[dict] = {"__call__": lambda found, model, *others, **options: check_labels(model, found)}
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
         """Generate one assignment.

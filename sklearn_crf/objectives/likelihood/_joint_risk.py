@@ -90,6 +90,11 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         model, by_weight = self.build_model_by_weight(i, coef)
         return self.objective.augmented(model, batch.labels, batch.node_weight), by_weight
 
+    def _build_zero_models(self) -> list:
+        """Return the model of each batch for weights of zero."""
+        zeros = np.zeros(self._weights.n_coef)
+        return [self.build_model(i, zeros)[0] for i in range(len(self.batches))]
+
     def _compute_loss(self, i: int, coef: np.ndarray, n_threads: int) -> tuple[RiskValue, np.ndarray]:
         """Return the weighted loss of batch i and its derivative by the unknowns of the batch."""
         raise NotImplementedError(type(self).__name__)
@@ -146,8 +151,7 @@ class JointRisk(RiskOfWeightsAndOthers):
 
     def __init__(self, risk, entropy="trw", trees="minimal", observed=None):
         super().__init__(risk, observed)
-        start = np.zeros(risk.potentials.n_coef)
-        models = [self.build_model(i, start)[0] for i in range(len(risk.batches))]
+        models = self._build_zero_models()
         nodes, self._bounds = zip(*(divide_scores(model, entropy, trees) for model in models), strict=True)
         self._weight_of_shares = [
             expand_weights_to_nodes(batch)[of_batch] for batch, of_batch in zip(risk.batches, nodes, strict=True)
@@ -179,8 +183,7 @@ class JointHingeRisk(RiskOfWeightsAndOthers):
 
     def __init__(self, risk, entropy="trw", trees="minimal"):
         super().__init__(risk)
-        start = np.zeros(risk.potentials.n_coef)
-        models = [factor_graph_of(self.build_model(i, start)[0]) for i in range(len(risk.batches))]
+        models = map(factor_graph_of, self._build_zero_models())
         self._parts = [FactorParts.of(model, entropy, trees=trees) for model in models]
         self._weight_of_shares = [
             expand_weights_to_nodes(batch)[parts.share_nodes]
@@ -264,13 +267,12 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
     def __init__(self, risk, max_iter=2000, tol=1e-6, observed=None):
         super().__init__(risk, observed)
         self._limits = {"max_iter": max_iter, "tol": tol}
-        start = np.zeros(risk.potentials.n_coef)
-        models = [self.build_model(i, start)[0] for i in range(len(risk.batches))]
         self._edge_weights = [
-            _get_example_weight(batch) if isinstance(model, FactorGraph) else expand_weights_to_edges(batch)
-            for batch, model in zip(risk.batches, models, strict=True)
+            # A batch with factors has a single example.
+            expand_weights_to_nodes(batch)[0] if isinstance(model, FactorGraph) else expand_weights_to_edges(batch)
+            for batch, model in zip(risk.batches, self._build_zero_models(), strict=True)
         ]
-        self._set_trees([choose_component_forests(model) for model in models])
+        self._set_trees(list(map(choose_component_forests, self._build_zero_models())))
 
     def _set_trees(self, trees):
         self.trees = trees
@@ -358,19 +360,11 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
                 self.carried[i] = free.state
                 pairs = inference.edge_marginals(model, init=free.state, n_threads=n_threads)
             else:
-                free, pairs = self._compute_convergent_marginals(model, probabilities)
+                # These messages always converge.
+                inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
+                free = inference.marginals(model)
+                pairs = inference.marginals(expand_edge_tables(model)).tables[:, 0]
         return free, mutual_information(pairs), (model, by_weight)
-
-    def _compute_convergent_marginals(self, model, probabilities):
-        """Compute the marginals, and the pair marginals of each edge, by messages that always converge."""
-        untied = expand_edge_tables(model)
-        inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
-        return inference.marginals(model), inference.marginals(untied).tables[:, 0]
-
-
-def _get_example_weight(batch):
-    """Return the weight of the only example of a batch."""
-    return 1.0 if batch.weight is None else float(batch.weight[0])
 
 
 class WeightsAndOthers:

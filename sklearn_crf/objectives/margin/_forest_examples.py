@@ -1,6 +1,6 @@
 """Arrays of labelled forests and small graphs with linear scores, for the kernels of structured hinges."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,15 +54,6 @@ class ForestExamples(NamedTuple):
         return [x if isinstance(x, int) else x.ctypes.data if x.size else 0 for x in self]
 
 
-# Types of the arrays, which kernels read by their addresses. Other arrays are in the precision of features.
-_TYPES: dict[str, Any] = dict.fromkeys(
-    ("labels", "order", "parent", "half_edge", "has_cycles", "earlier", "edges", "edge_type", "feature_index"), np.int32
-)
-_TYPES |= dict.fromkeys(("node_type", "index"), np.int32) | dict.fromkeys(("barred", "forbidden"), np.uint8)
-_TYPES |= dict.fromkeys(("earlier_ptr", "feature_ptr", "node_ptr", "edge_ptr"), np.int64)
-_TYPES |= dict.fromkeys(("cost", "node_weight", "weight", "sign", "constant"), np.float64)
-
-
 def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
     """Build the :class:`ForestExamples` of a batch of forests or small graphs."""
     # sparse: CSR matrix of sparse node features with separate columns for each node type, or None
@@ -80,36 +71,36 @@ def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
         rows, n_sharing = features.rows, features.n_sharing
     else:
         rows = features
+    # Each array with its type. Kernels read arrays by their addresses.
     arrays = {
-        "labels": batch.labels,
-        "order": graph.forest.order,
-        "parent": parent,
-        "half_edge": to_parent,
-        "has_cycles": count_member_cycles(batch) > 0,
-        "earlier_ptr": earlier_ptr,
-        "earlier": earlier,
-        "edges": graph.edges,
-        "edge_type": np.zeros(graph.n_edges) if example.edge_type is None else example.edge_type,
-        "feature_ptr": None if sparse is None else sparse.indptr,
-        "feature_index": None if sparse is None else sparse.indices,
-        "edge_weight": example.edge_features,
-        "node_type": example.node_type,
-        "barred": _find_forbidden_states(example, potentials),
-        "node_ptr": batch.node_ptr,
-        "edge_ptr": _compute_edge_ptr(batch),
-        "cost": cost.T,
-        "node_weight": batch.node_weight,
-        "weight": np.full(n_members, float(C)) if batch.weight is None else C * batch.weight,
-        "index": form.index,
-        "sign": form.sign,
-        "forbidden": potentials.forbidden,
-        "constant": [constant if potentials.fit_intercept else 0.0],
-        "features": rows,
+        "labels": (batch.labels, np.int32),
+        "order": (graph.forest.order, np.int32),
+        "parent": (parent, np.int32),
+        "half_edge": (to_parent, np.int32),
+        "has_cycles": (count_member_cycles(batch) > 0, np.int32),
+        "earlier_ptr": (earlier_ptr, np.int64),
+        "earlier": (earlier, np.int32),
+        "edges": (graph.edges, np.int32),
+        "edge_type": (np.zeros(graph.n_edges) if example.edge_type is None else example.edge_type, np.int32),
+        "feature_ptr": (None if sparse is None else sparse.indptr, np.int64),
+        "feature_index": (None if sparse is None else sparse.indices, np.int32),
+        "edge_weight": (example.edge_features, rows.dtype),
+        "node_type": (example.node_type, np.int32),
+        "barred": (_find_forbidden_states(example, potentials), np.uint8),
+        "node_ptr": (batch.node_ptr, np.int64),
+        "edge_ptr": (_compute_edge_ptr(batch), np.int64),
+        "cost": (cost.T, np.float64),
+        "node_weight": (batch.node_weight, np.float64),
+        "weight": (np.full(n_members, float(C)) if batch.weight is None else C * batch.weight, np.float64),
+        "index": (form.index, np.int32),
+        "sign": (form.sign, np.float64),
+        "forbidden": (potentials.forbidden, np.uint8),
+        "constant": ([constant if potentials.fit_intercept else 0.0], np.float64),
+        "features": (rows, rows.dtype),
     }
     return ForestExamples(
         **{
-            name: np.ascontiguousarray([] if array is None else array, _TYPES.get(name, rows.dtype))
-            for name, array in arrays.items()
+            name: np.ascontiguousarray([] if array is None else array, dtype) for name, (array, dtype) in arrays.items()
         },
         n_states=potentials.n_classes,
         n_members=n_members,

@@ -18,7 +18,7 @@ from sklearn_crf.models import (
 from sklearn_crf.objectives.margin._forest_examples import map_edges_to_members
 from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge, is_whole
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
-from sklearn_crf.potentials import ExtendedPotentials, FactorPotentials, SparsePotentials
+from sklearn_crf.potentials import ExtendedPotentials, FactorPotentials, SparsePotentials, states_of
 
 
 class PlaneOracle:
@@ -161,10 +161,9 @@ class PlaneOracle:
 
     def _compute_fixed_terms(self, i: int, found: np.ndarray) -> np.ndarray:
         """Return the score of factors without weights for the labels found, minus the score for the true labels."""
-        batch, n_classes = self.risk.batches[i], self.risk.potentials.n_classes
-        example = batch.example
-        n_states = np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
-        fixed = FactorGraph.from_factors(n_states, example.fixed_factors)
+        batch = self.risk.batches[i]
+        n_states = states_of(batch.example, self.risk.potentials.n_classes)
+        fixed = FactorGraph.from_factors(n_states, batch.example.fixed_factors)
         return compute_labeling_difference(fixed, found, batch.labels)[0]
 
     def _compute_fractional_planes(self, i, model):
