@@ -99,7 +99,12 @@ def random_labels(model, rng):
 
 def label_nodes_independently(model):
     """Label each node by its unary scores alone, without its neighbours, (N,) int32."""
-    return np.argmax(model.unary, axis=1).astype(np.int32)
+    return np.argmax(get_unary(model), axis=1).astype(np.int32)
+
+
+def get_unary(model):
+    """Return the scores of single nodes, (N, K), which a factor graph has in factors."""
+    return search_problem(model)[1] if isinstance(model, FactorGraph) else model.unary
 
 
 def given_labels(model, init):

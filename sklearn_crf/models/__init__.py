@@ -1,5 +1,6 @@
 """Models that score the labelings of a graph: pairwise, dense and Gaussian models, and factor graphs."""
 
+from sklearn_crf.models._auxiliary import ExpandedFactors, expand_factors, rescore
 from sklearn_crf.models._conversion import (
     convert_to_pairwise_statistics,
     extract_components,

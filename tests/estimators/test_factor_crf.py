@@ -16,7 +16,7 @@ from sklearn_crf import TRWCRF, Example, M3NClassifier
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AD3, MPLP, BruteForce, JunctionTree, LoopyBP, NormProductBP, TreeInference
-from sklearn_crf.learning import MaxMargin
+from sklearn_crf.learning import MaxMargin, TruncatedInference
 from sklearn_crf.models import exactly_one, score
 
 TIGHT = {"tol": 1e-7, "max_iter": 500, "inner_tol": 1e-10, "inner_max_iter": 2000}
@@ -366,11 +366,28 @@ def test_bad_input(fitted):
         trw_crf(classes=[0, 1, 2]).fit([mixed], [np.array([0, 2, 1])])
 
 
-@pytest.mark.parametrize("learning", ["mean_field", "shared_pieces", "contrastive", "truncated"])
+@pytest.mark.parametrize("learning", ["mean_field", "shared_pieces", "contrastive"])
 def test_learnings_for_edges_alone(learning):
     X, y = factor_examples(2)
     with pytest.raises(ValueError, match=f"learning='{learning}' supports only nodes and edges.*use 'exact'"):
         trw_crf(learning=learning, fit_intercept=False).fit(X, y)
+
+
+def test_truncated_learning_minimises_the_loss_that_predicts():
+    X, y = factor_examples(3, fixed=True)
+    for loss in ("clique", "univariate"):
+        learning = TruncatedInference(n_sweeps=3, loss=loss)
+        field = trw_crf(C=0.5, learning=learning, tol=1e-6).fit(X, y, sample_weight=[1.0, 2.0, 1.0])
+        assert field.converged_
+        start = trw_crf(C=0.5, learning=learning, max_iter=1).fit(X, y, sample_weight=[1.0, 2.0, 1.0])
+        assert field.loss_curve_[-1] < start.loss_curve_[0]
+        shares = np.concatenate([p[np.arange(len(t)), t] for p, t in zip(field.predict_proba(X), y, strict=True)])
+        assert np.all(shares > 0)
+        if loss == "univariate":
+            weight = np.repeat([1.0, 2.0, 1.0], [len(t) for t in y])
+            flat = [field.coef_, field.edge_coef_, *field.factor_coef_.values()]
+            penalty = 0.5 * sum(float(np.sum(each**2)) for each in flat)
+            assert_allclose(penalty - 0.5 * weight @ np.log(shares), field.loss_curve_[-1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("entropy", ["trw", "trivial", "factors"])

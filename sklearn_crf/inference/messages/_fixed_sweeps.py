@@ -14,7 +14,7 @@ from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing, build_sum_field
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.kernels.messages.fixed_sweeps import sweep_mean_field, sweep_messages, sweep_odds
-from sklearn_crf.models import Statistics
+from sklearn_crf.models import FactorGraph, PairwiseModel, Statistics, expand_factors
 
 #: Losses of marginals and their codes in the kernel.
 SWEEP_LOSSES = {"clique": 1, "univariate": 2, "quadratic": 3, "smooth_hamming": 4}
@@ -47,7 +47,8 @@ class FixedSweeps(Inference):
     method : {"trw", "loopy", "mean_field"}, default="trw"
         Tree-reweighted belief propagation, plain belief propagation or mean field. Messages start uniform, and each
         sweep passes forwards and backwards through the nodes. Mean field starts from the node scores alone, and each
-        sweep passes forwards through the nodes.
+        sweep passes forwards through the nodes. In a factor graph, a factor of more than two nodes becomes a node,
+        whose states are the joint states of the factor; mean field only supports pairwise models.
     n_sweeps : int, default=10
         Number of sweeps.
     edge_probabilities : {"auto", "uniform", "chains", "covering"} or array-like (E,), default="auto"
@@ -70,6 +71,7 @@ class FixedSweeps(Inference):
     """
 
     tasks = frozenset({"marginals"})
+    takes = (PairwiseModel, FactorGraph)
     _choices: ClassVar[dict] = {"method": ("trw", "loopy", "mean_field")}
     _ranges: ClassVar[dict] = {"n_sweeps": at_least(1)}
     _starts_from: ClassVar[tuple] = ()
@@ -78,11 +80,16 @@ class FixedSweeps(Inference):
     edge_probabilities: Any = "auto"
 
     def _marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Marginals:
-        how = self._run_sweeps(model, _MARGINALS_ALONE, None, None, n_threads)
+        expanded = expand_factors(model) if isinstance(model, FactorGraph) else None
+        how = self._run_sweeps(model if expanded is None else expanded.model, _MARGINALS_ALONE, None, None, n_threads)
         unary = how.beliefs.astype(model.dtype)
+        statistics: Any = Statistics(unary, how.tables.sum(axis=0))
+        if expanded is not None:
+            statistics = expanded.pullback(model, statistics)
+            unary = unary[expanded.place, : model.n_columns]
         return Marginals(
             unary,
-            Statistics(unary, how.tables.sum(axis=0)),
+            statistics,
             log_z=None,
             log_z_terms=None,
             bound=None,
@@ -121,6 +128,10 @@ class FixedSweeps(Inference):
 
     def _check_model(self, model: Any) -> None:
         super()._check_model(model)
+        if self.method == "mean_field" and isinstance(model, FactorGraph):
+            raise ValueError(
+                "A fixed number of mean-field sweeps supports only nodes and edges, not factors: use 'trw' or 'loopy'."
+            )
         if self.method == "mean_field" and model.tables.min(initial=0.0) == -np.inf:
             raise ValueError(
                 "A fixed number of mean-field sweeps does not support forbidden pairs of states: use 'trw' or 'loopy'."

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.inference._local_search import Climber, label_nodes_independently
+from sklearn_crf.inference._local_search import choose_climber, label_nodes_independently
 from sklearn_crf.models import check_labels, score
 
 
@@ -13,7 +13,7 @@ class BestLabels:
 
     def __init__(self, model, climb, init=None):
         self.model, self.climb = model, climb
-        self.climber = Climber(model) if climb else None
+        self.climber = choose_climber(model) if climb else None
         self.labels = label_nodes_independently(model) if init is None else check_labels(model, init, name="init")
         self.score = score(model, self.labels)
 

@@ -5,8 +5,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf import models
 from sklearn_crf._options import options
 from sklearn_crf.inference._field import make_field
+from sklearn_crf.inference._local_search import label_nodes_independently
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates
 from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap
@@ -52,7 +54,8 @@ class IncMP(SubgradientMap):
     node. The minimum is equal to the bound of :class:`LinearProgram`. After each sweep, a candidate gives every node
     the state that a randomly drawn edge of the node chose. The best candidate is kept. If its score meets the bound, it
     is optimal (``certified``), which happens if all edges agree on it. A moving average of the states that edges chose
-    for a node approximates a solution of the linear relaxation: ``fractional``. Forests are solved exactly at once.
+    for a node approximates a solution of the linear relaxation: ``fractional``. Forests are solved exactly at once. In
+    a factor graph, a factor of more than two nodes becomes a node, whose states are its joint states.
 
     Parameters
     ----------
@@ -108,29 +111,41 @@ class IncMP(SubgradientMap):
     """
 
     has_fractional = True
+    takes = (models.PairwiseModel, models.FactorGraph)
     _starts_from: ClassVar[tuple[type, ...]] = (IncMPState,)
 
     def _map(self, model, *, init=None, n_threads=1):
+        source = model
+        if isinstance(model, models.FactorGraph):
+            expanded = models.expand_factors(model)
+            model, place = expanded.model, expanded.place
+        else:
+            place = np.arange(model.n_nodes)
         if model.graph.is_forest:
-            return TreeInference()._map(model)
-        run = _IncMPMessages(model, init, self.climb, check_random_state(self.random_state))
-        found = self._minimise(model, run)
+            found = TreeInference()._map(model)
+            return found._replace(labels=found.labels[place])
+        run = _IncMPMessages(model, init, self.climb, check_random_state(self.random_state), source, place)
+        found = self._minimise(source, run)
         # A solution of the problem itself also solves its relaxation.
-        certain = RecentStates(found.labels, model.n_columns) if found.certified else run.recent
-        return found._replace(fractional=certain.average)
+        if found.certified:
+            return found._replace(fractional=RecentStates(found.labels, source.n_columns).average)
+        return found._replace(fractional=run.recent.average[place, : source.n_columns])
 
 
 class _IncMPMessages(Run):
     """Unary scores divided among the edges, and the incremental subgradient steps that change them."""
 
-    def __init__(self, model, init, climb, rng):
+    # source: the model whose labels are sought; place: the node of ``model`` that stands for each of its nodes
+
+    def __init__(self, model, init, climb, rng, source, place):
         if init is not None:
             shape = 2 * model.graph.n_edges, model.n_columns
             if init.moved.shape != shape or not np.isfinite(init.moved).all():
                 raise ValueError(
                     f"init must hold finite scores of shape {shape} for this model, got {init.moved.shape}."
                 )
-        super().__init__(model, climb, init)
+        super().__init__(model, climb, init, source)
+        self.place = place
         graph = self.model.graph
         self.field, _ = make_field(self.model, maximum=True)
         self.share = 1 / np.maximum(graph.degree, 1)
@@ -143,8 +158,9 @@ class _IncMPMessages(Run):
         self.random = np.array([rng.randint(1, 2**31 - 1)], dtype=np.uint64)
         self.direction = 1
         self.work = self.field.workspace()
-        self.candidate = self.best.labels.copy()
-        self.recent = RecentStates(self.best.labels, model.n_columns)
+        self.candidate = label_nodes_independently(self.model)
+        self.candidate[place] = self.best.labels
+        self.recent = RecentStates(self.candidate, model.n_columns)
         self.ends = graph.edges.ravel()
         self.incident = graph.incidence.ptr, graph.incidence.half_edge
         self._evaluate()
@@ -161,14 +177,14 @@ class _IncMPMessages(Run):
             self.field, edges, self.order, self.share, step, self.moved, self.base, self.picked, self.work
         )
         pick_labels(*self.incident, self.picked, self.random, self.candidate)
-        self.best.offer(self.candidate)
+        self.best.offer(self.candidate[self.place])
         frequent = self.recent.add(self.ends, self.picked, self.share[self.ends])
         if self.best.climb:
-            self.best.offer(frequent)
+            self.best.offer(frequent[self.place])
         self._evaluate()
         if self.best.climb:
             decode_shares(self.field, self.moved, self.base, self.direction, self.candidate, self.work)
-            self.best.offer(self.candidate)
+            self.best.offer(self.candidate[self.place])
             self.direction = -self.direction
 
     def state(self):

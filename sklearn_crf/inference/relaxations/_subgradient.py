@@ -43,11 +43,15 @@ class Run(ABC):
     # model: in double precision and arc consistent; spread: standard deviation of its scores
     # present, bound: current value of the dual, and its lowest value so far
 
-    def __init__(self, model, climb, init):
+    # source: the model whose labels are sought, if it is not ``model`` itself
+
+    def __init__(self, model, climb, init, source=None):
         self.model = _relaxed_problem.consistent(_relaxed_problem.convert_to_double(model))
         self.spread = _relaxed_problem.compute_score_spread(self.model)
         self.least = _relaxed_problem.compute_least_score(self.model)
-        self.best = BestLabels(self.model, climb, None if init is None else init.labels)
+        self.best = BestLabels(
+            self.model if source is None or source is model else source, climb, None if init is None else init.labels
+        )
         self.former_gap = None if init is None else init.gap
         self.present = self.bound = np.inf
         self.proof = Proof(self.model)

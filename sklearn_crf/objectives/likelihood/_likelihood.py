@@ -19,6 +19,8 @@ from sklearn_crf.models import (
     compute_label_excess,
     compute_labeling_statistics,
     compute_score_terms,
+    expand_factors,
+    rescore,
 )
 from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 
@@ -322,7 +324,8 @@ class TruncatedLoss(Objective):
         \nabla \ell = \Bigl(\frac{\partial b^{(n)}}{\partial \theta}\Bigr)^{\!\top} \frac{\partial L}{\partial b}
 
     The gradient is exact for the computed marginals, even if the sweeps have not converged. Unlabelled nodes do not
-    contribute to the loss.
+    contribute to the loss. In a factor graph, a factor of more than two nodes counts in "clique" once for each of its
+    nodes, and ``state`` keeps the structure of the graph.
 
     Source: Domke 2013; Stoyanov, Ropson, Eisner 2011.
 
@@ -346,9 +349,18 @@ class TruncatedLoss(Objective):
         return self.loss != "clique"
 
     def loss_statistics(
-        self, model: Any, labels: np.ndarray, *, node_weight: Any = None, n_threads: int = 1, **unused: Any
+        self,
+        model: Any,
+        labels: np.ndarray,
+        *,
+        state: Any = None,
+        node_weight: Any = None,
+        n_threads: int = 1,
+        **unused: Any,
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
+        if isinstance(model, FactorGraph):
+            return self._compute_factor_loss(model, labels, state, node_weight, n_threads)
         found = self.inference.loss_through_sweeps(
             model, labels, self.loss, node_weight=node_weight, n_threads=n_threads
         )
@@ -361,3 +373,22 @@ class TruncatedLoss(Objective):
             terms=found.terms,
             predicted=np.argmax(found.beliefs, axis=1).astype(np.int32),
         )
+
+    def _compute_factor_loss(self, model, labels, state, node_weight, n_threads):
+        state = expand_factors(model) if state is None else rescore(state, model)
+        known, weight = state.expand_labels(labels), None
+        if self.weighs_nodes:
+            # Only the nodes of the factor graph count.
+            known = np.full(len(known), -1, dtype=np.int32)
+            known[state.place] = labels
+        if node_weight is not None:
+            weight = np.zeros(len(known))
+            weight[state.place] = node_weight
+        found = self.loss_statistics(state.model, known, node_weight=weight, n_threads=n_threads)
+        assert found.terms is not None, "the loss is a sum over nodes"
+        assert found.predicted is not None, "sweeps predict labels"
+        terms = found.terms[state.place]
+        for nodes, scope, _ in state.factors:
+            np.add.at(terms, scope[:, 0], found.terms[nodes])
+        statistics: Any = state.pullback(model, found.statistics)
+        return Loss(statistics, terms, found.predicted[state.place], state)
