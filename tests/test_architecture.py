@@ -54,13 +54,13 @@ FAMILIES = {
     ],
     "objectives": ["likelihood", "margin", "contrastive", "fast_paths"],
 }
-# Short modules with a single importer belong into the importer, except these, each with a reason.
+# Short modules with a single importer belong into the importer. Exceptions are listed here, each with its reason.
 SATELLITE_LINES = 100
 SATELLITES: dict[str, str] = {}
 
 STANDS_ALONE = {"kernels", "optimize"}  # these units are independent of the package
-# Learning minimises over weights, and some inference minimises over shares of scores among subproblems. Modules in
-# between pass functions on and minimise nothing.
+# Learning minimises over weights, and some inference algorithms minimise over a division of scores among subproblems.
+# Modules between them pass functions on, but minimise nothing.
 ONLY_FOR = {"optimize": ("inference", "learning", "dense", "rtf", "mfa", "__init__")}
 THIRD_PARTY = {"numpy", "scipy", "sklearn", "joblib", "threadpoolctl"}
 THIRD_PARTY_OF = {"kernels": {"numpy", "scipy"}, "optimize": {"numpy", "scipy"}}
@@ -74,7 +74,7 @@ OPTIONAL = {
     "ray",
     "rich",
     "tqdm",
-}  # importing the package must not need these
+}  # the package can be imported without these modules
 
 # Python's parser cannot read Cython, whose import statements are single lines here.
 CYTHON_FROM = re.compile(r"^\s*from\s+([\w.]+)\s+c?import\s+\(?([^)\n]*)", re.MULTILINE)
@@ -123,7 +123,7 @@ def imported_from(package, source, names):
     if level:
         base = package.split(".")
         source = ".".join([*base[: len(base) - level + 1], source[level:]]).rstrip(".")
-    # `from sklearn_crf import graphs` and `from . import graphs` name the unit last
+    # In `from sklearn_crf import graphs` and `from . import graphs`, the imported names are units.
     return [f"{source}.{name}" for name in names] if source == "sklearn_crf" else [source]
 
 
@@ -225,12 +225,12 @@ def test_small_modules_have_several_users():
         and next(iter(importers)).stem != "__init__"
         and n_lines(ROOT / (name.replace(".", "/") + ".py")) < SATELLITE_LINES
     }
-    assert lonely == SATELLITES.keys(), "these belong into the module that imports them"
+    assert lonely == SATELLITES.keys(), "short modules with a single importer belong into the importer"
 
 
 def test_no_circles():
     graph = {module_name(path): set(inner_imports(path)) for path in MODULES}
-    # a package imports its own files, which must not be blamed for its other imports
+    # Skip __init__.py files: they import all files of their package, so each would seem to be part of a circle.
     graph = {module: imported for module, imported in graph.items() if module_name_is_file(module)}
     while graph:
         leaves = {module for module, imported in graph.items() if not imported & graph.keys() - {module}}

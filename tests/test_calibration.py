@@ -102,7 +102,7 @@ def test_probabilities_of_mixtures_are_calibrated():
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=1200)
     table = rng.normal(size=(1200, 6)) + 0.8 * labels[:, np.newaxis]
-    # Each feature counts three times, which makes independent noise overconfident.
+    # Each feature occurs three times, but the model treats the copies as independent, so it is overconfident.
     table = np.hstack([table + 0.05 * rng.normal(size=table.shape) for _ in range(3)])
     mixture = MultiConditionalMFA(1, 0, objective="joint", noise="tied", n_init=1, random_state=0)
     calibrated = TemperatureScaling(mixture, cv=3).fit(table[:200], labels[:200])

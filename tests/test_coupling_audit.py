@@ -79,8 +79,8 @@ def test_intervals_and_p_values_agree():
 
 
 def test_equal_pairs_seldom_get_a_star():
-    # Twenty pairs without a difference: a test that takes the best pair as given finds a difference in a fifth of such
-    # data sets.
+    # Twenty equally good pairs: a test that ignores how the best pair was selected would find a difference in a fifth
+    # of such data sets.
     rng, stars = np.random.default_rng(0), 0
     for seed in range(200):
         scores = rng.normal(size=30) + rng.normal(size=(20, 30))

@@ -178,7 +178,7 @@ def test_batch_instead_of_one_example_is_an_error():
 
 
 def trained(n_iter, errors=None):
-    """Return a fitted field of 2 node weights, an intercept and 2 edge weights, with a trace of so many iterations."""
+    """Return a fitted field of 2 node weights, an intercept and 2 edge weights, with a trace of some iterations."""
     field = DRFClassifier(learning="spa", pairwise="ising")
     field.classes_, field.n_features_in_, field.lattice_ndim_ = np.arange(2), 2, 2
     field.coef_, field.intercept_, field.edge_coef_ = np.zeros((1, 2)), np.zeros(1), np.zeros((1, 2, 1))

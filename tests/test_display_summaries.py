@@ -1,4 +1,4 @@
-"""Displays of a fitted field as a whole."""
+"""Displays that summarise a fitted field or its predictions."""
 
 import numpy as np
 import pytest
@@ -70,11 +70,11 @@ def test_reliability(field):
     assert np.array_equal(line[:, 1], display.observed)
     perfect = ReliabilityDisplay.from_predictions([0, 1], [[1, 0], [0, 1]], classes=[0, 1])
     assert perfect.observed.tolist() == [0, 1]
-    rare = np.r_[np.full(39, 0.1), 0.9]  # one of forty nodes far from the others
+    rare = np.r_[np.full(39, 0.1), 0.9]  # the last of forty probabilities is far from the others
     even = ReliabilityDisplay.from_predictions(
         np.arange(40) % 2, np.stack([1 - rare, rare], axis=1), classes=[0, 1], n_bins=4
     )
-    assert np.all(even.predicted < 0.2)  # no bin contains only that node
+    assert np.all(even.predicted < 0.2)  # no bin contains only the last node
     with pytest.raises(ValueError, match="pos_label=7 is not among the classes"):
         ReliabilityDisplay.from_estimator(field, X, Y, pos_label=7)
 
@@ -97,7 +97,7 @@ def test_pairs_of_labels_predicted_too_often():
     y_true = [np.array([["a", "a"], ["a", "b"]])]
     y_pred = [np.array([["a", "b"], ["a", "b"]])]
     shown = PairwiseTablesDisplay.from_predictions(y_true, y_pred)
-    # Of four edges, true: a-a twice, a-b twice. Predicted: a-a once, b-b once, a-b twice.
+    # The four edges have the true labels a-a twice and a-b twice, and the predicted labels a-a, b-b, and a-b twice.
     np.testing.assert_array_equal(shown.tables, [[[-25, 0], [0, 25]]])
     assert shown.classes.tolist() == ["a", "b"]
     one = PairwiseTablesDisplay.from_predictions([y_true[0].ravel()], [y_pred[0].ravel()], edges=[[[1, 3]]])

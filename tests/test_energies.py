@@ -1,4 +1,4 @@
-"""Given scores and costs, in the shapes that users have."""
+"""``solve`` and ``marginals``: labels for given scores or costs, in all shapes that users may pass."""
 
 from itertools import product
 
@@ -111,7 +111,7 @@ def test_one_state_integers_and_one_pixel():
 
 @pytest.mark.parametrize("inference", ["auto", "alpha_expansion", AlphaExpansion(max_iter=9)])
 def test_costs_of_labels(inference):
-    """The price of each label is paid once; ``costs`` says how to read the other numbers only."""
+    """Each label that occurs costs its price once. ``costs`` only tells how to read the costs of nodes, not prices."""
     costs, prices = RNG.random((2, 3, 2)), np.array([0.3, 0.5])
     found = solve(costs, 0.2, costs=True, label_costs=prices, inference=inference)
     by_score = solve(-costs, 0.2, label_costs=prices, inference=inference)

@@ -82,8 +82,8 @@ def test_entities_are_those_that_were_written(scheme):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_strict_entities_are_those_of_labels_that_the_scheme_writes(scheme):
-    # By enumeration: a labeling marks exactly its lenient entities in strict mode if and only if the scheme writes it
-    # so.
+    # For every labeling, strict and lenient mode find the same entities if and only if the scheme writes the entities
+    # by this labeling.
     tags = ["O", *(f"{prefix}-{kind}" for prefix in SCHEMES[scheme] if prefix != "O" for kind in "AB")]
     for labels in product(tags, repeat=4 if len(tags) < 6 else 3):
         lenient, strict = entities(labels, scheme), entities(labels, scheme, "strict")

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class UserError(Exception):
-    """Raised by code that a user has written."""
+    """Error that the code of a user raises."""
 
 
 class UserCode:

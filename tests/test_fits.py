@@ -26,7 +26,7 @@ from sklearn_crf.preprocessing import (
     SequenceVectorizer,
 )
 
-LARGER = 5, 14  # images, and their side
+LARGER = 5, 14  # number of images, and their height and width
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -60,21 +60,22 @@ FITS = {name: (make, data, ["fit"]) for name, (make, data) in MAKERS.items()} | 
 
 
 def state_of(model):
-    # Equal strings are one object or several objects; after a copy they are as pickles make them.
+    # A pickle stores one string object used twice in fewer bytes than two equal strings. A copy makes the bytes of
+    # equal states equal.
     return {name: pickle.dumps(pickle.loads(pickle.dumps(value))) for name, value in vars(model).items()}
 
 
 def run(before, make, method, data, line):
-    """Return the estimator that had a state before a fit, and the number of lines that the fit ran."""
+    """Fit an estimator in a given state, and stop at a line; return the estimator and the number of lines that ran."""
     model = make()
     model.__dict__ = {key: pickle.loads(value) for key, value in before.items()}
-    # Thread settings that a stopped call leaves unfinished end with the thread.
+    # A stopped call may leave settings of its thread changed, so each call has a new thread.
     with ThreadPoolExecutor(1) as pool:
         return model, pool.submit(n_lines_run, getattr(model, method), data, line).result()
 
 
 def n_lines_run(fit, data, line):
-    # Collections of garbage may run finalizers of other tests' objects, whose lines would count.
+    # Garbage collection may run finalizers of objects from other tests, whose lines would be counted.
     gc.collect()
     gc.disable()
     try:
@@ -89,10 +90,10 @@ def n_lines_run(fit, data, line):
 def test_fits_that_are_stopped_anywhere_are_whole_or_have_not_happened(name, method):
     make, data, _ = FITS[name]
     before = state_of(make().fit(*data()))
-    # The first fit also fills caches.
+    # Only the second fit counts, because the first fit also fills caches.
     _, (model, n_lines) = (run(before, make, method, data(*LARGER), None) for _ in range(2))
     after = state_of(model)
-    # Attributes are set at the end.
+    # Fits set attributes at their end, so they are stopped at each of the last lines and at a few earlier lines.
     moments = n_lines - np.concatenate([np.arange(12), np.random.default_rng(0).integers(12, n_lines, 4)])
     for moment in moments:
         model, n_run = run(before, make, method, data(*LARGER), moment)

@@ -1,4 +1,4 @@
-"""Weights by name, for every way of storing them."""
+"""Listings of weights by feature name, for every form in which fields store weights."""
 
 import numpy as np
 import pytest

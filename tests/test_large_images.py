@@ -1,4 +1,4 @@
-"""Labels of large images by tiles: equal to the whole image's where promised, elsewhere bounds on the difference."""
+"""Prediction in tiles: labels equal the labels of the whole image where this is promised, or differ within bounds."""
 
 from copy import deepcopy
 from functools import cache
@@ -155,7 +155,7 @@ def test_labels_whose_beliefs_lead_are_those_of_the_whole(inference, edges):
 @pytest.mark.parametrize("edge_probabilities", [None, "chains"])
 @pytest.mark.parametrize("n_states", [2, 3])
 def test_errors_of_beliefs_hold_whatever_is_sent_into_a_window(maximum, edge_probabilities, n_states):
-    """The outside is a border whose unary scores are drawn anew."""
+    """Bounds on the errors of beliefs in a window hold for any unary scores of the border around the window."""
     rng = np.random.default_rng(n_states)
     shape = 9, 10
     graph = lattice(shape)
@@ -299,7 +299,7 @@ def test_labels_of_tree_fields_that_can_differ_are_counted(options):
     loose = field.set_params(inference=ConjugateGradient(tol=0.3))
     rough = predict_in_tiles(loose, image, tile=16, margin=1, max_margin=1)
     assert 0 < np.count_nonzero(rough.labels != whole) <= rough.n_open
-    # No step shorter than the distance leads to another label.
+    # A change of the values that is smaller than the distance does not change a label.
     rng = np.random.default_rng(0)
     values = loose._values(image[None])[1][0]
     codes = get_class_codes(loose)

@@ -1,4 +1,4 @@
-"""The migration pages: both columns of code run on the same data, theirs where the package is installed."""
+"""Migration pages: our column of code runs, and so does the column of the other library if it is installed."""
 
 import re
 import textwrap
@@ -11,7 +11,7 @@ PAGES = Path(__file__).resolve().parents[1] / "docs" / "migration"
 
 
 def columns(page):
-    """Return their code and ours, each joined over the rows of the page."""
+    """Return the code in the left column (other library) and in the right column, joined over the rows of a page."""
     text = (PAGES / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^   ([ *]) - \.\. code-block:: python\n\n((?: {10}.*\n|\n)+)", text, re.MULTILINE)
     return tuple(

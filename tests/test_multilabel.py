@@ -28,7 +28,7 @@ X, Y = make_multilabel_classification(n_samples=80, n_features=5, n_classes=4, r
 X = X / X.std(axis=0)
 
 
-# These give one label for each row, or expect a column of probabilities for the absence of the label too.
+# These checks use one label for each row, or expect an additional column of probabilities, of not having the label.
 OF_ONE_LABEL = dict.fromkeys(
     [
         "check_estimator_sparse_array",
@@ -124,7 +124,7 @@ def test_labels_that_copy_another_are_learned_through_the_edge():
     labels = np.stack([first, hidden, 1 - hidden], axis=1)
     joint = MultiLabelField().fit(rows, labels)
     found = joint.predict(rows)
-    assert np.mean(found[:, 1] != found[:, 2]) > 0.95  # marginals alone would not contain this information
+    assert np.mean(found[:, 1] != found[:, 2]) > 0.95  # independent predictions of both labels would often agree
     assert [1, 2] in joint.edges_.tolist()
 
 
@@ -142,7 +142,7 @@ def test_every_field_and_structure(estimator, structure):
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
 @pytest.mark.parametrize("solver", ["one_slack", "frank_wolfe", "bmrm"])
 def test_margins_keep_to_pairs_of_labels_that_are_not_forbidden(solver, form):
-    """No row has the second label of an edge without the first, so no margin is learned against such labelings."""
+    """Training labels contain no forbidden pair, and the loss is a maximum over labelings without forbidden pairs."""
     nested, structure = np.minimum.accumulate(Y[:40], axis=1), [[0, 1], [1, 2], [2, 3]]
     options = {"pairwise": PairwiseTables(forbidden=[[0, 1]]), "C": 0.1, "tol": 0.01, "random_state": 0}
 
@@ -290,7 +290,8 @@ def test_unknown_labels_are_missing_labels_of_the_field(estimator, structure, dt
     labels = np.where(np.isnan(table), -1, table).astype(int)
     some = np.flatnonzero((labels >= 0).any(axis=1))
     examples = RowFields(rows[some], Graph(4, field.edges_))
-    if not isinstance(estimator, M3NClassifier):  # latent margins have many optima, so there the form of X matters
+    # Latent margins have many local optima, so rounding, which depends on the form of X, can change the result.
+    if not isinstance(estimator, M3NClassifier):
         examples = list(examples)
     direct = clone(estimator).set_params(classes=[0, 1], missing_label=-1)
     direct.fit(examples, labels[some] if isinstance(examples, RowFields) else list(labels[some]), weight[some])

@@ -28,7 +28,7 @@ MODELS = {"pairwise": MODEL, "factors": FACTORS}
 
 
 class Own(Inference):
-    """Returns what it is told to."""
+    """Inference that returns a given result, or a changed result of another algorithm."""
 
     tasks = frozenset({"map", "marginals", "sample"})
     takes = (PairwiseModel, FactorGraph)

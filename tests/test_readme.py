@@ -1,4 +1,4 @@
-"""The README: its example runs, its figures exist, its badges are true. The files named for contributors exist."""
+"""README: the example runs, figures exist, badges tell the truth, and files named for contributors exist."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""Labels unseen in training count as errors in scores, and only the ratios of weights matter."""
+"""Scores: labels unseen in training count as errors, and a common factor of sample weights has no effect."""
 
 import warnings
 

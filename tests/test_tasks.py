@@ -1,4 +1,4 @@
-"""The scripts of twelve tasks and of the first page's tiles are short and run."""
+"""Scripts of the task pages and of the tiles on the first page of the documentation: they run, and are short."""
 
 import re
 import runpy

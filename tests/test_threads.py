@@ -102,7 +102,7 @@ def test_one_task_gets_all_threads():
 @pytest.mark.parametrize("n_jobs", [1, 3])
 def test_an_error_stops_the_others(n_jobs):
     stopped = []
-    all_run = threading.Barrier(n_jobs)  # a task that has not begun when another task fails need not be stopped
+    all_run = threading.Barrier(n_jobs)  # all tasks begin before one fails, so that all others must be stopped
 
     def work(task, n_threads):
         all_run.wait(timeout=60)

@@ -1,4 +1,4 @@
-"""The examples of the user guide run as printed, and its sources can be read side by side."""
+"""User guide: examples run as printed, and lines and pages are not too long."""
 
 import doctest
 import re
@@ -17,7 +17,7 @@ SOURCES = [
 ]
 PAGES = [page for page in SOURCES if page.parent != DOCS.parent and ">>>" in page.read_text(encoding="utf-8")]
 MAX_COLUMNS = 120
-CODE_COLUMNS = 88  # as wide as a box of code is on a desktop
+CODE_COLUMNS = 88  # width of a code box in a browser on a desktop
 LESSONS = [page for page in SOURCES if page.parent.name in {"user_guide", "tutorial"} and page.stem != "index"]
 MAX_WORDS = 1500
 PICTURE = re.compile(r"^ *\.\. (?:figure|image|plot):: (\S+)", re.MULTILINE)

@@ -26,7 +26,7 @@ def test_shapes_are_binary_and_differ():
 
 @pytest.mark.parametrize("image", SHAPES.images, ids=SHAPES.names)
 def test_shapes_have_fine_structure(image):
-    # Many pixels on a border, thin parts that a 3 x 3 square does not fit into, and closed or narrow background.
+    # Shapes have many border pixels, parts too thin for a 3 x 3 square, and closed or narrow areas of background.
     differ = (image[1:] != image[:-1]).sum() + (image[:, 1:] != image[:, :-1]).sum()
     assert differ > 0.3 * image.sum()
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, 2), (3, 3))

@@ -10,7 +10,7 @@ PARTS = [([[0.0]], [1]), ([[0.0]], [2]), ([[0.0]], [4])]
 
 
 class Chain:
-    """Numbers that were added so far; a counter outside counts created objects and steps."""
+    """The numbers that were added so far. The class counts the created objects and the additions."""
 
     n_made = n_added = 0
 
@@ -53,7 +53,7 @@ class Loses(Watching, LocalExecutor):
 
 
 def losing(*numbers):
-    """Return shards of an engine that loses the last shard before the calls with these numbers."""
+    """Return shards whose engine loses the last shard before the calls with these numbers, or before every call."""
 
     def client(shards):
         engine = Loses(shards)
@@ -85,7 +85,7 @@ def test_lost_shards_alone_repeat_their_steps():
         objects.each(Chain.add, 1)
     assert (Chain.n_made, Chain.n_added) == (3, 6)
     assert objects.each(Chain.add, 1) == [4, 5, 7]
-    # The lost shard repeats two steps before its third; the other shards return their earlier results.
+    # The lost shard repeats two additions before the third. Other shards return their stored results.
     assert (Chain.n_made, Chain.n_added) == (4, 6 + 2 + 3)
 
 
@@ -98,7 +98,7 @@ def test_steps_that_nothing_is_carried_of_are_not_repeated():
     assert objects.each(Chain.ask, changes=False) == [1, 2, 4]
     before = Chain.n_added
     assert objects.each(Chain.add, 8) == [9, 10, 12]
-    # One lasting object, and the new object of all three shards.
+    # The lost shard repeats the one lasting addition, and all three shards make the new addition.
     assert Chain.n_added == before + 1 + 3
 
 

@@ -88,7 +88,7 @@ def test_one_shard_is_the_fit_in_memory(name):
 
 @pytest.mark.parametrize("name", MARGINS)
 def test_margins_enclose_the_optimum_in_memory(name):
-    """Solvers differ, since planes of single examples are not kept; the optimum lies within the gaps of both."""
+    """Solvers on shards do not keep planes of single examples, so results differ, but both gaps contain the optimum."""
     parts = [part for part in PARTS if len(part) == 2]
     sharded = clone(ESTIMATORS[name]).set_params(tol=0.1, max_iter=100).fit(Shards.from_arrays(parts))
     in_memory = (

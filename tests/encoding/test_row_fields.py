@@ -55,7 +55,7 @@ def test_shared_rows_are_stacked():
 @pytest.mark.parametrize("estimator", [TRWCRF(), DRFClassifier(learning="pl"), M3NClassifier()], ids=str)
 def test_fields_learn_and_predict_as_from_examples(estimator, graph, dtype, weighted):
     rows, y = drawn(40, graph, dtype)
-    rows[:, 1] = rows[:, 1] * 1000 + 5000  # in another unit, and far from 0
+    rows[:, 1] = rows[:, 1] * 1000 + 5000  # features in other units, with means far from 0
     weight = np.random.default_rng(1).integers(1, 3, size=40).astype(float) if weighted else None
     fields = RowFields(rows, graph)
     options = {"max_iter": 40, "random_state": 0}

@@ -23,7 +23,7 @@ def chains(n_classes, seed, dtype=np.float64, n=40, scale=1.0):
 
 @pytest.fixture
 def without_models(monkeypatch):
-    """Collect what the kernel found for each batch; None where the kernel declined."""
+    """Collect the kernel's results for each batch, None if the kernel declined the batch."""
     found = []
 
     def counted(path, n_jobs):

@@ -150,7 +150,7 @@ def test_examples_of_one_node_are_rows():
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 0.3, 1: 4.0}], ids=str)
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_contrastive_rows_are_logistic_regression(class_weight, n_classes):
-    # With wrong labels in training, generated labelings are in no set other than the set of the pseudolikelihood.
+    # If training labels have errors, generated labelings are only in the set of the pseudolikelihood.
     X, y = make_classification(
         200, 5, n_informative=4, n_redundant=0, n_classes=n_classes, weights=[0.6, 0.2], flip_y=0.2, random_state=0
     )

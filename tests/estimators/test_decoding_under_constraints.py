@@ -63,14 +63,15 @@ def test_labels_have_the_most_gain_of_all_that_are_allowed(graph, as_factors):
         assert gain_of(gain, labels) == pytest.approx(most_gain(model, gain), abs=1e-12)
         best = np.where(np.isneginf(model.unary), -np.inf, gain).argmax(axis=1)
         n_broken += score(given, best) == -np.inf
-    # Sometimes the best labels of all nodes do not fit together.
+    # In several cases, the best labels of the nodes by themselves contain a forbidden pair.
     assert n_broken > 1
 
 
 def test_components_that_break_nothing_keep_their_best_labels():
     edges = [[0, 1], [1, 2], [2, 0], [3, 4], [4, 5], [5, 3]]
     model = PairwiseModel(Graph(6, edges), np.zeros((6, 2)), [[[0, -np.inf], [0, 0]]])
-    # Gains are equal, so the first labeling is taken; the other triangle must go from state 0 to 1.
+    # In the first triangle all gains are equal, so state 0 is chosen. In the second triangle, the best labels of the
+    # single nodes contain the forbidden pair.
     gain = np.zeros((6, 2))
     gain[3, 0] = gain[4, 1] = 1.0
     gain[3, 1] = 0.5

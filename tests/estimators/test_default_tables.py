@@ -66,7 +66,7 @@ def test_relaxations_of_large_lattices_have_no_direction(shape):
     assert field.learning_ == "relaxation"
     labels = field.predict(X)
     for turn in (lambda a: a[:, ::-1], lambda a: a[:, :, ::-1], lambda a: np.swapaxes(a, 1, 2)):
-        # Messages stop at a tolerance, so that nodes with nearly equal marginals may change.
+        # Messages have only converged up to a tolerance, so nodes with nearly equal marginals may change.
         assert np.mean(field.predict(turn(X)) != turn(labels)) < 5e-4
 
 
@@ -74,7 +74,7 @@ def test_relaxations_of_large_lattices_have_no_direction(shape):
 def test_fields_fitted_by_another_default_still_predict_and_learn(form):
     X, y = squares(6, 8)
     field = M3NClassifier(pairwise=form, random_state=0).partial_fit(X, y, classes=[0, 1])
-    # A pickle of a version with another default has "auto" as its parameter.
+    # A pickle of a version with another default holds pairwise="auto", and tables of the other form.
     other = M3NClassifier(random_state=0)
     vars(other).update({name: value for name, value in vars(field).items() if name != "pairwise"})
     assert_array_equal(other.predict(X), field.predict(X))

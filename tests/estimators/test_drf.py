@@ -206,7 +206,7 @@ def test_junction_trees_learn_on_narrow_grids():
 
 @pytest.mark.parametrize("learning", ["spa", "mma"])
 def test_errors_bound_the_gradient_along_the_trajectory(learning):
-    # Lemma 1 of Kumar et al., with edges counted once: |J| <= (R + 2 Q d) N_E.
+    # Lemma 1 of Kumar et al. (2005), if each edge is counted once: |J| <= (R + 2 Q d) N_E.
     X, y = noisy_blobs(6)
     model = drf_classifier(
         learning=learning, inference="map" if learning == "spa" else "mpm", init="random", random_state=1, max_iter=60
@@ -489,7 +489,7 @@ def test_pseudolikelihood_of_edges_alone(make):
     logistic = LogisticRegression(tol=1e-8, max_iter=1000).fit(rows, labels)
     assert_allclose(field.coef_, logistic.coef_, atol=1e-3)
     assert_allclose(field.intercept_, logistic.intercept_, atol=1e-3)
-    # No step along the edges improves the loss, and no step along the nodes is needed.
+    # Weights of nodes are optimal and never change; weights of edges end where no step improves the loss.
     free = field.coef_path_.shape[1] - field.edge_coef_.size
     assert_array_equal(field.gradient_path_[:, :free], 0)
     assert np.abs(field.gradient_path_[-1]).max() < 1e-6

@@ -12,7 +12,7 @@ from sklearn_crf.inference import GraphCut
 
 
 def test_the_example_that_an_inference_refuses_is_named():
-    """Neighbours that differ make attraction negative: a minimum cut does not apply, and the error says where."""
+    """An example whose edges prefer different labels cannot be solved by a minimum cut: the error names the example."""
     triangle, chain = [[0, 1], [1, 2], [0, 2]], [[0, 1], [1, 2]]
     y = [np.array([0, 1, 0])] * 3
     X = [Example(np.zeros((3, 1)), edges) for edges in (chain, chain, triangle)]

@@ -1,4 +1,4 @@
-"""Margins of partly labelled examples: training completes missing labels alternately, and they cost nothing."""
+"""Margins of partly labelled examples: training alternates between completing labels and learning weights."""
 
 from itertools import product
 

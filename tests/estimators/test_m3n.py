@@ -196,13 +196,13 @@ def test_unconverged_training_warns_and_names_what_to_change():
 def test_zero_weights_say_what_learns_where_no_label_has_a_majority():
     rng = np.random.RandomState(0)
     X = rng.normal(size=(300, 2))
-    # Six labels, the first twice as likely as each of the others, whatever the features.
+    # The first of six labels is twice as likely as each other label, independently of the features.
     y = np.maximum(rng.randint(-1, 6, 300), 0)
     with pytest.warns(UserWarning, match="all weights zero.*use TRWCRF or DRFClassifier"):
         model = m3n_classifier(solver="bmrm").fit(X, y)
     assert not model.coef_.any()
     assert not model.intercept_.any()
-    # One informative feature is enough.
+    # With one informative feature there is no warning.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         m3n_classifier(solver="bmrm").fit(np.column_stack([X, np.eye(6)[y]]), y)
@@ -359,9 +359,7 @@ def test_sparse_chains_by_any_solver():
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
 @pytest.mark.parametrize("solver", ["bmrm", "frank_wolfe", "cutting_plane", "one_slack", "auto"])
 def test_forbidden_pairs_are_in_no_worst_labeling(solver, form):
-    """With forbidden pairs the objective is no larger, and its minimum is the minimum over labelings without these
-    pairs.
-    """
+    """Forbidden pairs lower the objective, since the hinge loss then is a maximum over fewer labelings."""
     rng = np.random.default_rng(0)
     y = [np.array([0, 1, 2] * 4)[: rng.integers(3, 7)] for _ in range(10)]
     X = [form(np.eye(3)[labels] + rng.normal(size=(len(labels), 3))) for labels in y]
@@ -377,7 +375,7 @@ def test_forbidden_pairs_are_in_no_worst_labeling(solver, form):
 @pytest.mark.parametrize("solver", ["bmrm", "frank_wolfe"])
 @pytest.mark.parametrize("edge_features", ["constant", "difference"])
 def test_forbidden_pairs_and_ends_beside_features_of_edges(edge_features, solver):
-    """The kernel of forests finds the labels of the models that enumeration reads."""
+    """Weights of the ends of chains, edge features and forbidden pairs are combined as in enumeration."""
     rng = np.random.default_rng(0)
     y = [(rng.integers(2) + np.cumsum(rng.random(rng.integers(1, 6)) < 0.4)) % 3 for _ in range(12)]
     y = [labels if labels[-1] else labels * 0 + 1 for labels in y]

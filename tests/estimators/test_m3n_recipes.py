@@ -1,4 +1,4 @@
-"""Max-margin learning methods, compared with each other, the exact optimum and the linear programme."""
+"""Max-margin learning methods, compared with each other, the exact optimum and a linear program."""
 
 import warnings
 

@@ -61,7 +61,7 @@ def test_pickles_go_on_where_they_were(name):
 
 
 def test_many_passes_come_nearer():
-    """The penalty fades, as repeated examples count again; the penalty of the compared fit fades in the same way."""
+    """Twenty passes come nearer to the optimum than one pass. Repeated examples count again, hence the larger C."""
     best = clone(ESTIMATORS["trw"]).set_params(C=20.0).fit(X[:80], Y[:80])
     once, often = (in_parts(ESTIMATORS["trw"], n_passes) for n_passes in (1, 20))
     loss = [-np.mean(each.log_likelihood(X[:80], Y[:80]).values) for each in (once, often, best)]

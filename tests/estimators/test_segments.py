@@ -274,7 +274,7 @@ def test_temperature_divides_durations():
 
 @pytest.mark.parametrize("solver", ["frank_wolfe", "bmrm", "one_slack", "cutting_plane"])
 def test_solvers_of_margins_agree(solver):
-    # Each finds the planes of single sequences or of their sums.
+    # Some solvers use cutting planes of single sequences, other solvers use planes of sums over sequences.
     few, labels = [x[:25] for x in X[:8]], [y[:25] for y in Y[:8]]
     options = {"pairwise": with_segments(6), "C": 0.01, "tol": 1e-3, "max_iter": 3000, "random_state": 0}
     exact = M3NClassifier(**options, solver="bmrm").fit(few, labels)
@@ -374,7 +374,7 @@ def test_gradient_with_run_features(features, is_partial, scale):
 
 
 def trends(n, seed):
-    """Return noisy values that rise in runs of label 0, fall in runs of label 1, and stay the same in those of 2."""
+    """Return noisy values that rise in runs of label 0, fall in runs of label 1, and are level in runs of label 2."""
     rng = np.random.default_rng(seed)
     X, y = [], []
     for _ in range(n):

@@ -26,7 +26,7 @@ def chains(convert=np.asarray, **fields):
 @pytest.mark.parametrize("convert", [np.asarray, sp.csr_matrix])
 @pytest.mark.parametrize("trained", [[0, 0, 0], [0, 1, 0]])
 def test_unknown_types_of_nodes(convert, trained):
-    """Their weights would be read beyond the end of the array."""
+    """Unknown types raise an error: the kernels would otherwise read weights beyond the end of an array."""
     model = trw_crf().fit(chains(convert, node_type=trained), Y)
     strange = chains(convert, node_type=[0, 0, 7])
     message = re.escape(f"X[1] has nodes of type 7, but TRWCRF was fitted with {max(trained) + 1} types of nodes")

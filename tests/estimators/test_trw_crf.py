@@ -417,7 +417,7 @@ def test_edges_are_constant_where_differences_do_not_suit():
 
 @pytest.mark.parametrize(("n", "sizes"), [(3, 3), (13, 12), (19, 20)])
 def test_threads_have_as_many_batches_of_taggers(n, sizes, monkeypatch):
-    # Batches hold 20 nodes and there are two classes, so there are as many sequences of 20 nodes.
+    # A batch holds at most 40 statistics: 20 nodes with two classes. Hence there is a multiple of 20 nodes.
     monkeypatch.setattr(_training_examples, "_MOST_STATISTICS", 40)
     X = [sp.csr_matrix(np.ones((1, 3)))] * 20 * n
     y = [np.array([i % 2]) for i in range(20 * n)]

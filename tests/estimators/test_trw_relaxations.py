@@ -487,7 +487,7 @@ def test_an_inner_problem_that_does_not_converge_is_named():
 
 @pytest.mark.parametrize("entropy", ["trw", "trivial"])
 def test_weights_of_examples_without_edges_in_the_joint_problem(entropy):
-    """These examples share a batch whatever their weights."""
+    """Examples without edges share a batch, even if their weights differ."""
     rng = np.random.default_rng(0)
     X, y, weight = rng.normal(size=(20, 2)), np.arange(20) % 3, 1.0 + np.arange(20) % 4
     joint, plain = (

@@ -145,7 +145,7 @@ def test_wrong_lengths():
 
 
 class Garbage(Inference):
-    """Returns results that were altered at random."""
+    """Inference that alters the results of an algorithm at random."""
 
     tasks = frozenset({"map", "marginals", "sample"})
 
@@ -295,7 +295,7 @@ def test_damaged_objects():
 
 
 class GarbageExecutor(LocalExecutor):
-    """Returns results that were altered at random, of the calls from one of them on."""
+    """Executor that alters the results of calls at random, beginning with a given call."""
 
     def __init__(self, shards, seed):
         super().__init__(shards)

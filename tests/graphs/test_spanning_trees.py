@@ -150,7 +150,7 @@ def test_equal_probabilities_are_given_only_where_valid(graph):
 @few
 @given(graphs(), st.floats(0, 6), st.integers(0, 100))
 def test_the_check_is_exact(graph, step, seed):
-    """From inside the polytope outwards, the check fails exactly where a bound fails."""
+    """Along a line out of the polytope, the check fails exactly where the bound of some set of nodes is violated."""
     inside = effective_resistances(graph)
     towards = covering_trees(graph, 1 if graph.is_forest else "minimal", random_state=seed).edge_probabilities
     probability = inside + step * (towards - inside)
@@ -158,7 +158,7 @@ def test_the_check_is_exact(graph, step, seed):
 
 
 def test_every_violated_set_is_found():
-    # A dense part far from where the check begins, in the second component.
+    # The dense part is in the second component, far from the node at which the check begins.
     graph = build_disjoint_union(
         [lattice((4, 4)), Graph(14, np.concatenate(([[k, k + 1] for k in range(10)], complete(4).edges + 10)))]
     )
@@ -359,7 +359,7 @@ def test_edge_lists():
 @few
 @given(graphs(max_nodes=12))
 def test_covering_probabilities_are_those_of_covering_trees(graph):
-    """Equal to the last bit, and for each component as if it were alone."""
+    """Probabilities are bitwise equal to the probabilities of trees computed for each component as a separate graph."""
     alone = np.zeros(graph.n_edges)
     for c in range(graph.n_components):
         nodes = np.flatnonzero(graph.component == c)

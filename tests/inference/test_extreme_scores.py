@@ -93,7 +93,7 @@ def test_a_model_of_more_labelings_than_float64_can_count():
 @pytest.mark.parametrize("cls", [cls for cls in ALGORITHMS if "marginals" in cls.tasks])
 @pytest.mark.parametrize("offset", [1e7, 6e8])
 def test_marginals_are_distributions_where_one_node_is_far_from_zero(cls, offset):
-    # at this size, float32 numbers are 1 and 64 apart; tables of this range are summed as scores
+    # Neighbouring float32 numbers at these offsets differ by 1 and 64. Such wide ranges need sums of scores.
     rng = np.random.default_rng(0)
     for graph in [lattice((4,)), lattice((2, 2))] * 4:
         unary, table = ((100 * rng.normal(size=shape)).astype(np.float32) for shape in ((4, 3), (1, 3, 3)))

@@ -32,11 +32,11 @@ ALGORITHMS = [
 # Cut-based algorithms may reject models, but must accept these. The others accept all models.
 CUTS = {"GraphCut", "AlphaExpansion", "AlphaBetaSwap"}
 
-# Optimisers over whole trees take seconds to converge to rounding, so on graphs with cycles they get two states and one
-# table here. The choice of trees depends on the numbers of nodes, and so does the result.
+# Algorithms over whole trees need seconds to converge up to rounding, so models with cycles have two states and one
+# table here. Results depend on the numbering of nodes, because the choice of trees does.
 OVER_TREES = {"TightenBound"}
 
-# Their marginals are locally consistent, which is possible even if no labeling is allowed.
+# Algorithms whose marginals are only locally consistent, which is possible even if no labeling is allowed.
 LOCAL = {"EdgeEntropyBP", "LoopyBP", "NormProductBP", "TRWMessagePassing", "TightenBound"}
 
 PLAIN, FORBIDDEN, N_STATES = {}, {"forbidden": 0.25}, {"vary_states": True}
@@ -269,7 +269,7 @@ def test_any_number_of_threads_gives_the_same_bits(cls, task):
     algorithm = configured(cls, max_iter=20)
     if task not in algorithm.tasks:
         pytest.skip(f"{cls.__name__} has no {task}")
-    # One passes the model to a solver without threads, the other only searches with threads; both are slow.
+    # These algorithms are slow, and use threads only in parts, if at all: small models suffice.
     sides = (8, 200) if cls.__name__ in ("LinearProgram", "ClusterTightening", "CycleRelaxation") else (40, 2000)
     for graph, structure in product((lattice((sides[0], sides[0])), lattice((sides[1],))), ("full", "submodular")):
         model = random_model(graph, 2, "weighted", structure=structure, seed=1)
@@ -374,7 +374,7 @@ def test_stopping_early_is_a_warning_with_a_residual(cls, task):
     structure = "submodular" if cls.__name__ in CUTS else "full"
     model = random_model("grid", 3, "untied", structure=structure, scale=3.0, seed=1)
     residual = r" .* (by|of|changed) \d"
-    # The decrease of a bound is known from the second iteration on; moves and changes of single nodes end in two.
+    # The decrease of a bound is known from the second iteration on. Cuts and ICM converge in two iterations.
     endings = {1: rf"({residual}|.* one iteration alone cannot tell whether the bound still falls)"}
     if cls.__name__ not in CUTS | {"ICM"}:
         endings[2] = residual

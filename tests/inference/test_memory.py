@@ -34,7 +34,7 @@ def test_graphs_die_with_their_models(cls, task):
 
 @pytest.mark.parametrize("algorithm", [TightenBound(max_iter=3), TRWMessagePassing(max_iter=3)])
 def test_trees_that_are_kept_make_no_cycles(algorithm):
-    """Cycles wait for the garbage collector, which counts objects and not bytes."""
+    """Objects in reference cycles stay in memory until a garbage collection, which large arrays do not trigger."""
     model = random_model(Graph(4, [[0, 1], [1, 2], [2, 3], [3, 0]]), 2, seed=0)
     graph = weakref.ref(model.graph)
     gc.collect()

@@ -25,7 +25,7 @@ CASES = [
     ("marginals", TightenBound(max_iter=1000)),
     ("marginals", TightenBound("snakes", "pqn")),
     ("marginals", TightenBound(start_sweeps=20)),
-    # Their bound is as far from the bound of the fixed point as the messages are from the fixed point.
+    # The error of the bound is proportional to the error of the messages, so the tolerance is small.
     ("marginals", TRWMessagePassing(tol=1e-6)),
     ("marginals", TRWMessagePassing(damping=0.5, tol=1e-6)),
     ("marginals", TRWMessagePassing("chains", schedule="convergent")),

@@ -72,7 +72,7 @@ def moments_of(problem, first, last, joint, features, n_threads=1):
 def assert_kernel_is_plain(problem, first, last, joint, features):
     found = moments_of(problem, first, last, joint, features)
     expected = plain_moments(*problem, first, last, joint, features)
-    # Scores of 1e4 have lost that much of their last digits before they are exponentiated.
+    # The exponential of a large score amplifies its rounding error, so the tolerance grows with the scores.
     size = len(problem[1]) * (1 + np.abs(plain_scores(problem[0], *problem[2:])[1]).max() ** 2)
     for ours, plain in zip(found, expected, strict=True):
         assert_allclose(ours, plain, rtol=1e-13, atol=1e-13 * size)
@@ -93,7 +93,7 @@ def assert_kernel_is_plain(problem, first, last, joint, features):
 def test_weights_are_posteriors(n_classes, n_components, n_factors, n_samples, n_groups, spread, features, seed):
     problem = random_problem(n_classes, n_components, n_factors, n_samples, n_groups, spread, seed)
     own = seed % n_classes * n_components
-    if features == 0:  # then components of other classes do not contribute, and callers leave them out
+    if features == 0:  # components of other classes have no effect without ``features``, so callers omit them
         own, n_components = 0, n_classes * n_components
     assert_kernel_is_plain(problem, own, own + n_components, 1.0, features)
 

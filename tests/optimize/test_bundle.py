@@ -53,7 +53,7 @@ def test_slopes_say_how_planes_are_stored():
 
 @pytest.mark.parametrize("unit", [1.0, 300.0, 5e3])
 def test_weights_of_planes_are_found_however_small(unit):
-    # The weights that sum to one are almost all on the floor: weights of planes are of order unit**-2.
+    # The weights of planes sum to one, but nearly all of it belongs to the floor: planes have weights near unit**-2.
     rng = np.random.default_rng(0)
     sign = rng.choice([-1.0, 1.0], 200)
     rows = sign[:, np.newaxis] * rng.normal(size=(200, 3)) + [1.0, 0.0, 0.5]
@@ -66,6 +66,6 @@ def test_weights_of_planes_are_found_however_small(unit):
     assert found.success
     assert found.gap <= 1.001e-4 * found.fun
     assert found.fun == pytest.approx(0.5 * float(found.x @ found.x) + fun(found.x)[0])
-    # The hinges alone, nearly all of the objective, reach their minimum in any unit.
+    # In large units the hinges are nearly all of the objective, so they are near their own minimum.
     hinges = [fun(x / unit)[0] for x in unit * found.x + 0.1 * rng.normal(size=(50, 3))]
     assert fun(found.x)[0] < min(hinges)

@@ -390,11 +390,11 @@ class TestCycles:
 
     @pytest.mark.parametrize("n_cycles", [1, 2, 3])
     def test_period_of_two_with_sinking_minima_is_no_cycle(self, n_cycles):
-        # Numbers of errors of saddle point training on noisy shapes, whose minima fall by less than the tolerance.
+        # Error counts of saddle point training on noisy shapes. Successive minima fall by less than the tolerance.
         values = [976, 1882, 953, 1728, 930, 1624, 931]
         assert detect_cycle(values[:-1], n_cycles, min_iter=1) is None
         assert detect_cycle(values, n_cycles) is None
-        # A descent of a tenth of a percent at every other iteration, long after the floor.
+        # Every other value falls by a tenth of a percent, for many more iterations than min_iter.
         falling = np.ravel(np.column_stack([1000 * 0.999 ** np.arange(200), np.full(200, 2000.0)]))
         assert detect_cycle(falling, n_cycles) is None
 
@@ -406,7 +406,7 @@ class TestCycles:
 
     def test_small_oscillations_count_by_patience(self):
         values = [1000, 500, 100] + [100, 101, 103] * 40
-        # The value 100 itself is the first of the iterations without change.
+        # The iteration that reaches 100 already counts as an iteration without change.
         assert detect_cycle(values, 2, patience=20) == 2 + 2 * 20 - 1
         assert detect_cycle(values[:30], 2, patience=20) is None
 

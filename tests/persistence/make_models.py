@@ -2,9 +2,10 @@
 
     PYTHONPATH=. python tests/persistence/make_models.py
 
-Writes a folder named after the version. Folders of released versions stay as they are: later versions must load them.
-That of the version under development is made anew where its fitted state or the places of its classes change. Run it
-with the oldest NumPy that is supported: NumPy 2 reads the arrays in pickles of NumPy 1, 1.26.0 not those of NumPy 2.
+Writes a folder named after the version. Never change the folders of released versions, which later versions must load.
+Recreate the folder of the version under development if the fitted state of a class or the module of a class changes.
+Use the oldest supported NumPy: NumPy 2 can read arrays pickled by NumPy 1, but NumPy 1.26.0 cannot read arrays pickled
+by NumPy 2.
 """
 
 import pickle

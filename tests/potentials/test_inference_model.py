@@ -22,7 +22,7 @@ def potentials_of(encoded, form, n_classes, **options):
 @pytest.mark.parametrize("edge_types", ["tied", "offset"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_same_scores(form, n_classes, edge_types, dtype):
-    """Also if sums of differences are computed without storing the differences."""
+    """Models for inference give equal scores, even if edge features are computed but not stored."""
     rng = np.random.default_rng(0)
     encoded = encode_X(rng.normal(size=(2, 4, 5, 3)).astype(dtype), edge_features="difference", edge_types=edge_types)
     potentials = potentials_of(encoded, form, n_classes)
@@ -64,7 +64,7 @@ def test_tables_of_more_weights_stay(options):
 
 
 def test_functions_of_users_see_all_edges_at_once():
-    """Such functions may compute the mean over edges."""
+    """A user's function gets all edges of an example in one call, because it may compute a mean over edges."""
 
     def contrast(tail, head):
         squares = ((tail - head) ** 2).sum(axis=1)

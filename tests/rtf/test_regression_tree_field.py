@@ -153,7 +153,7 @@ def test_early_stopping_gives_back_the_best_round():
     field = plain_field("mse", solver=solver, **options).fit(X, y)
     curve = field.validation_curve_
     assert 3 <= len(curve) == len(field.round_ends_) < 7
-    # Two rounds without improvement, and the field of the round before them.
+    # Training ends after two rounds without improvement, and keeps the field of the best round.
     best = int(np.argmin(curve))
     assert len(curve) == best + 3
     assert len(field.precisions_[0]) <= 2**best
@@ -177,7 +177,7 @@ def test_early_stopping_holds_out_weights_as_copies(layout, loss):
     weighted = make().fit(X, y, sample_weight=times)
     order = np.random.default_rng(2).permutation(np.repeat(np.arange(len(X)), times))
     for copies in (np.repeat(np.arange(len(X)), times), np.append(np.flatnonzero(times), order)):
-        # The second set has further copies, in another order, whose images are first seen in the same order.
+        # The second set has one more copy of each image, and its first copies are in the original order.
         if len(copies) > len(order):
             weighted = make().fit(X, y, sample_weight=times + (times > 0))
         copied = make().fit(X[copies], y[copies])

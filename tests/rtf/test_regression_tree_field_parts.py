@@ -568,7 +568,7 @@ def test_leaves_are_scaled_by_their_inputs(channels):
     assert_allclose(
         scaling.project(scaling.scaled(coef), BOUNDS), scaling.scaled(potentials.project(coef, BOUNDS)), atol=1e-12
     )
-    # The inputs multiplied by weights in these units are uncorrelated, except for the share of all leaves in them.
+    # In these units, inputs within a leaf are uncorrelated, up to a fraction of 5 % for all leaves together.
     for number, (kind, white) in enumerate(zip(potentials.types, potentials.whitening, strict=True)):
         every = np.arange(kind.rows((9, 8)).n_factors)
         seen = [kind.inputs(image.seen(kind), every) @ white.T for image in images]
@@ -589,7 +589,7 @@ def test_half_of_the_tests_are_of_magnitudes():
     tests = draw_tests(2000, 5, 3, np.random.RandomState(0))
     assert 0.45 < tests[:, 6].mean() < 0.55
     assert set(tests[:, 6]) == {0, 1}
-    # If there are only the channels of the sample itself, each channel is tested as it is.
+    # With radius 0, tests compare no neighbours, and each channel is tested directly.
     assert_array_equal(draw_tests(8, 5, 0, np.random.RandomState(0))[:5, [0, 3, 6]], [[k, -1, 0] for k in range(5)])
     assert not enumerate_tests(5, 1)[:, 6].any()
     # In volumes, tests also compare other slices.

@@ -35,7 +35,7 @@ MARGINALS = TreeInference().marginals(MODEL)
 def excess(labels):
     found = models.compute_label_excess(MODEL, labels, MARGINALS.statistics, MARGINALS.log_z_terms)
     if found is None:
-        raise ValueError("a label is no state")
+        raise ValueError("a label is not a state")
     return found
 
 

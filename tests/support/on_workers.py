@@ -10,7 +10,7 @@ from sklearn_crf import _threads
 
 
 def place(task, n_threads):
-    """Return the process and the thread of a task, and its number of threads."""
+    """Return the ids of the process and the thread that run a task, and the number of threads that the task may use."""
     return os.getpid(), get_ident(), n_threads
 
 
@@ -19,12 +19,12 @@ def reciprocal(task, n_threads):
 
 
 def inside(task, n_threads):
-    """Return the processes that run tasks of a task, and the process of the task."""
+    """Return the ids of the processes that run the subtasks of a task, and the id of the process of the task itself."""
     return {where[0] for where in _threads.map_coarse(place, range(8))}, os.getpid()
 
 
 def pools_of_a_fit(estimator, X, y):
-    """Return the number of thread pools that a fit and a prediction start, and the threads that they may use."""
+    """Return the number of thread pools that a fit and a prediction start, and the number of threads available."""
     n_pools = 0
 
     class Counted(_threads.ThreadPoolExecutor):
@@ -33,7 +33,7 @@ def pools_of_a_fit(estimator, X, y):
             n_pools += 1
             super().__init__(*args, **options)
 
-    _threads._helpers.close()  # threads of earlier calls serve this call, too
+    _threads._helpers.close()  # this call would otherwise use threads of earlier calls, and start none
     before, _threads.ThreadPoolExecutor = _threads.ThreadPoolExecutor, Counted
     try:
         fitted = clone(estimator).fit(X, y)

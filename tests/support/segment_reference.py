@@ -70,7 +70,7 @@ def score_of(model, labels):
 
 
 def runs_of_all(model, labels):
-    """Yield the table of durations, label, first node and length of every run, and whether it touches no end."""
+    """Yield each run's table of durations, label, first node and length, and whether it touches no end of its chain."""
     ptr = model.graph.chain_ptr
     for kind, start, stop in zip(model.duration_type, ptr[:-1], ptr[1:], strict=True):
         lengths = [(label, len(list(run))) for label, run in groupby(labels[start:stop])]

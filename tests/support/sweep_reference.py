@@ -118,7 +118,7 @@ class SweptReference:
 
 
 def loss_of_node(loss, p, label, weight):
-    """Return the loss of the marginal of a node, and its derivative by the marginal."""
+    """Return the loss of the marginal of a node, and the derivative of the loss by the marginal."""
     truth = np.eye(len(p))[label]
     if loss == "univariate":
         return -weight * np.log(p[label]), -weight * truth / p[label]
