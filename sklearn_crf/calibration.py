@@ -256,13 +256,13 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
 
 def _check_fitted(scaling: Any) -> None:
-    """Raise ValueError unless the temperature is positive and the classes are those of the fitted classifier."""
+    """Raise ValueError unless the temperature is positive and the classes equal the fitted classifier's classes."""
     if not hasattr(scaling, "temperature_"):
         return
     require_classes(scaling.classes_)
     require_numbers("temperature_", np.asarray(scaling.temperature_), ())
     if scaling.temperature_ <= 0 or not np.array_equal(scaling.classes_, scaling.estimator_.classes_):
-        raise ValueError("temperature_ must be positive, and classes_ must be those of estimator_.")
+        raise ValueError("temperature_ must be positive, and classes_ must equal estimator_.classes_.")
 
 
 def _make_loss(fitted, y, weight, probability_of):

@@ -62,7 +62,7 @@ def predict_in_tiles(
     doubled if it was too small. The estimator decides how this is checked:
 
     - Minimum cuts: two classes, edges that prefer equal labels, and best labelings. If more pixels outside of a window
-      have one class, more pixels inside have it. Each tile is therefore solved twice, with all pixels around the window
+      get one class, no pixel inside leaves this class. Each tile is therefore solved twice, with all pixels around it
       in the first class, then in the second class. A pixel with equal labels in both solutions has this label in the
       best labeling of the whole image. If no pixel of any tile is open, the labels are proven to be the best labeling
       of the whole image.
@@ -263,7 +263,7 @@ class _TiledPrediction:
         return self.estimator.models(self.pixels(window))[0]
 
     def ring(self, window):
-        """Mask the pixels of a window that may have neighbours outside of the window."""
+        """Return a mask of the pixels of a window that may have neighbours outside of the window."""
         inner = np.zeros(window.shape, dtype=bool)
         low = [self.reach * (start > 0) for start in (window.top, window.left)]
         ends = zip((window.bottom, window.right), self.shape, window.shape, strict=True)
@@ -286,7 +286,7 @@ class _TiledPrediction:
         self.out[tile.slices] = self.estimator.classes_[columns]
 
     def gap(self, margins):
-        """Return a bound on how much higher than the score of ``out`` the best score of the whole image is."""
+        """Return an upper bound on the best score of the whole image minus the score of ``out``."""
         if self.best is None or not hasattr(self.estimator, "models"):
             raise ValueError(
                 f"bound=True needs the MAP inference of a field, but {type(self.estimator).__name__} does "
@@ -298,7 +298,7 @@ class _TiledPrediction:
             columns = np.searchsorted(self.estimator.classes_, np.asarray(self.out[window.slices])).ravel()
             own = self.model(tile)
             if not isinstance(own, PairwiseModel):
-                raise ValueError("bound=True needs examples without factors besides nodes and edges.")
+                raise ValueError("bound=True needs pairwise models of images, got a factor graph: pass bound=False.")
             bound = self.best.map(own).bound
             # Belief propagation and local searches have no bound, so use the bound of TRWS.
             bound = bound if np.isfinite(bound) else TRWS().map(own).bound
@@ -307,7 +307,7 @@ class _TiledPrediction:
         return float(max(gap, 0.0))
 
     def _compute_loss_between(self, tile, window, columns):
-        """Sum the largest score minus the actual score of each edge from a tile to other tiles."""
+        """Return the sum over edges from a tile to other tiles of the largest score minus the actual score."""
         model = self.model(window)
         is_own = np.zeros(window.shape, dtype=bool)
         is_own[tile.inside(window)] = True
@@ -354,8 +354,8 @@ def _certify_tiles(task, margins):
     return n_open
 
 
-# A margin is doubled again if at most the fraction _LEAST_CLOSED of uncertain pixels remained after the last doubling.
-# If more than the fraction _MOST_OPEN of the pixels of the first tile are uncertain, tiles only have to agree.
+# A margin is doubled again if the last doubling left at most this fraction of the uncertain pixels uncertain.
+# If a larger fraction than _MOST_OPEN of the pixels of the first tile is uncertain, tiles only have to agree.
 _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 

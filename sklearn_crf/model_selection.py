@@ -271,7 +271,7 @@ def _spread(value, columns, n_classes, method):
     return spread
 
 
-# Number of draws of random signs, and probability that an audit of equally good pairs finds no difference.
+# Number of draws of random signs; probability that an audit finds no difference if all pairs are equally good.
 _N_DRAWS, _COVERAGE = 2000, 0.95
 
 

@@ -83,7 +83,7 @@ def _make_default_field():
 
 
 def _has_probabilities(estimator):
-    # If the field has no distribution, accessing predict_proba raises an AttributeError that says what to do.
+    # A field without a distribution raises AttributeError here, with advice that users should see.
     return bool(getattr(estimator, "estimator_", estimator.estimator or _make_default_field()).predict_proba)
 
 
@@ -160,7 +160,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     structure: str | ArrayLike = "auto"
 
     def set_params(self, **params: Any) -> "MultiLabelField":
-        """Set parameters, also nested parameters of the field ``estimator``, such as ``estimator__C=0.1``.
+        """Set parameters, including parameters of the field ``estimator``, such as ``estimator__C=0.1``.
 
         Parameters
         ----------
@@ -345,7 +345,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return _build_row_examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
     def _build_prediction_examples(self, X, evidence):
-        """Build examples that contain one or more rows each; return the examples and their known labels or None."""
+        """Build examples of one or more rows each; return the examples, and their known labels or None."""
         if evidence is not None:
             examples = self._build_fitted_examples(X)
             return examples, self._read_evidence(evidence, len(examples))

@@ -17,7 +17,7 @@ __all__ = ["make_pipeline"]
 
 def _last_step_has(method: str) -> Callable:
     def check(self: pipeline.Pipeline) -> bool:
-        getattr(self.steps[-1][1], method)  # raises the AttributeError for users
+        getattr(self.steps[-1][1], method)  # raises AttributeError if the field lacks the method
         return True
 
     return check

@@ -104,5 +104,5 @@ def test_pairs_of_labels_predicted_too_often():
     np.testing.assert_array_equal(one.tables, [[[0, -100], [0, 100]]])
     with pytest.raises(ValueError, match="labels of the same shapes"):
         PairwiseTablesDisplay.from_predictions(y_true, [np.array(["a"])])
-    with pytest.raises(ValueError, match="needs edges of each example"):
+    with pytest.raises(ValueError, match="edges must hold an array of edges for each example"):
         PairwiseTablesDisplay.from_predictions([np.array(["a"])], [np.array(["a"])])

@@ -118,9 +118,9 @@ def test_lenient_entities_are_the_chunks_of_conlleval(scheme):
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ([("A", 0, 2), ("B", 1, 3)], "begins inside the entity before it, which ends at 2"),
-        ([("A", 2, 5)], "outside the 4 tokens of the sequence"),
-        ([("A", 2, 2)], "has no tokens"),
+        ([("A", 0, 2), ("B", 1, 3)], "overlaps the entity before it, which ends at 2"),
+        ([("A", 2, 5)], "is empty or outside of the n_tokens=4 tokens"),
+        ([("A", 2, 2)], "is empty or outside of the n_tokens=4 tokens"),
     ],
 )
 def test_entities_that_no_labels_mark_are_named(found, message):

@@ -57,7 +57,7 @@ def read_cfn(path: Path, max_bytes: int) -> FactorGraph:
     text = b"\n".join(line for line in lines if not line.startswith(b"#")).decode("utf-8", "replace")
     parts = [item for item in _parse_nested(path, text) if isinstance(item, list)]
     if len(parts) != 3:
-        raise ValueError(f"{path} is not in CFN format: an object of problem, variables and functions is needed.")
+        raise ValueError(f"{path} is not in CFN format: it must hold problem, variables and functions.")
     problem, variables, functions = parts
     bounds = [word for word in problem if isinstance(word, str) and word[:1] in ("<", ">")]
     if len(bounds) != 1:
@@ -281,7 +281,7 @@ def write_wcsp(path: Path, model: FactorGraph) -> None:
 def write_cfn(path: Path, model: FactorGraph) -> None:
     """Write a factor graph as JSON, with costs rounded to 15 digits of the bound."""
     scopes, costs, top = _compute_costs(model)
-    forbidden = 2.0 * top  # Reaches the bound even if all other functions have their lowest costs.
+    forbidden = 2.0 * top  # This cost reaches the bound even if all other functions have their lowest costs.
     n_decimals = max(0, _DIGITS - len(f"{forbidden:.0f}"))
     texts = [[f"{min(cost, forbidden) + 0.0:.{n_decimals}f}" for cost in table.ravel().tolist()] for table in costs]
     texts = [[text.rstrip("0").rstrip(".") if n_decimals else text for text in row] for row in texts]

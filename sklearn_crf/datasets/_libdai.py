@@ -5,7 +5,7 @@ import numpy as np
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.datasets import _tuning
 from sklearn_crf.datasets._text import LARGEST, name_file_in_errors, read_numbers_of, write_text
-from sklearn_crf.datasets._uai import PathLike, potentials_of
+from sklearn_crf.datasets._uai import PathLike, compute_factor_potentials
 from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable, factor_graph_of
 
 # Cell numbers are read as float64, which represents integers exactly up to this limit.
@@ -135,7 +135,7 @@ def write_fg(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     blocks = []
     for f in range(model.n_factors):
         scope = model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]
-        table = potentials_of(model, f).reshape(model.n_states[scope])
+        table = compute_factor_potentials(model, f).reshape(model.n_states[scope])
         blocks.append(_format_block(scope, table))
     for node in np.setdiff1d(np.arange(model.n_nodes), model.scope):
         blocks.append(_format_block([node], np.ones(model.n_states[node])))

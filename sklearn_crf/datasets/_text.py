@@ -27,11 +27,11 @@ _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, "
 def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES, any_heading=False, hint=""):
     """Return the leading word of a file, in capitals or empty, and a reader of the numbers that follow.
 
-    The file is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The rest of a line after ``comment``
-    is skipped. Memory grows with the words read, not with the sizes that the file
-    declares. If the text is too long, damaged or does not consist of numbers, ValueError is raised and names the line.
-    ``any_heading`` takes the first word as the leading word even if it begins with a digit. ``hint`` is added to errors
-    about words that are not numbers.
+    The file is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``. The rest of a line after ``comment`` is
+    skipped. Memory grows with the number of words read, not with the sizes that the file declares. A text that is too
+    long, damaged or does not consist of numbers raises ValueError, which names the line. With ``any_heading``, the
+    first word is the leading word even if it begins with a digit. ``hint`` is added to errors about words that are not
+    numbers.
     """
     path = _convert_to_path(path)
     max_bytes = as_integer(max_bytes, "max_bytes", highest=2**63)
@@ -133,7 +133,7 @@ class NumberReader:
     """Reader of the numbers of a file in order, with a check of each number."""
 
     # values: (n,) float64; has_heading: whether the file has a leading word
-    # tiny: indices and words of the numbers that are too small for all digits of a double
+    # tiny: indices and words of the numbers that are too small for the full precision of a double
 
     def __init__(self, values, path, has_heading, tiny):
         self.values = values

@@ -110,14 +110,14 @@ def _lists_logarithms(path, logarithms):
     return bool(logarithms)
 
 
-def scores_of(model, factor):
+def get_factor_scores(model, factor):
     """Return a factor's dense table as a flat float64 array."""
     return model.dense_table(factor).astype(np.float64).ravel()
 
 
-def potentials_of(model, factor):
+def compute_factor_potentials(model, factor):
     """Return the exponentials of a factor's dense table, or raise ValueError if they would overflow or underflow."""
-    table = scores_of(model, factor)
+    table = get_factor_scores(model, factor)
     allowed = table[table > -np.inf]
     if allowed.max(initial=0.0) > _LARGEST_SCORE or allowed.min(initial=0.0) < _SMALLEST_SCORE:
         raise ValueError(
@@ -171,7 +171,7 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms:
     if suffix in (".wcsp", ".cfn"):
         (_cost_networks.write_wcsp if suffix == ".wcsp" else _cost_networks.write_cfn)(Path(path), model)
         return
-    entries_of = scores_of if _lists_logarithms(path, logarithms) else potentials_of
+    entries_of = get_factor_scores if _lists_logarithms(path, logarithms) else compute_factor_potentials
     lines = ["MARKOV", str(model.n_nodes), _text.join_integers(model.n_states), str(model.n_factors)]
     for a, b in zip(model.scope_ptr[:-1], model.scope_ptr[1:], strict=True):
         lines.append(_text.join_integers([b - a, *model.scope[a:b]]))

@@ -323,9 +323,8 @@ def _choose_class_colours(n_classes):
     from matplotlib.colors import to_rgba_array
 
     if n_classes <= 2:
-        colours = to_rgba_array(
-            list(_TWO_CLASSES[:n_classes])
-        )  # a list, since Matplotlib 3.8 reads a tuple of two as (colour, alpha)
+        # Pass a list, since Matplotlib 3.8 interprets a tuple of two as (colour, alpha).
+        colours = to_rgba_array(list(_TWO_CLASSES[:n_classes]))
     elif n_classes <= 10:
         colours = colormaps["tab10"](np.arange(n_classes))
     else:

@@ -123,7 +123,7 @@ class PairwiseTablesDisplay:
             edges = [lattice(y.shape).edges for y in true]
         ends = [np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in edges]
         if len(ends) != len(true) or not any(map(len, ends)):
-            raise ValueError("PairwiseTablesDisplay needs edges of each example, and at least one edge.")
+            raise ValueError("edges must hold an array of edges for each example, with at least one edge in total.")
         classes = np.unique(np.concatenate([y.ravel() for y in true + predicted]))
         counts = []
         for labels in (predicted, true):
@@ -243,7 +243,7 @@ class TopWeightsDisplay:
             self
         """
         ax = collect_axes(ax, 1, "TopWeightsDisplay")[0]
-        # Colours are as in drawings of tables: blue for positive weights, red for other weights.
+        # Use the colours of PairwiseTablesDisplay: blue for positive weights, red for other weights.
         ax.barh(self.names, self.weights, color=np.where(self.weights > 0, "#2166ac", "#b2182b"))
         ax.axvline(0, color="#9c9c9c", linewidth=1)
         ax.invert_yaxis()
@@ -475,7 +475,7 @@ class ReliabilityDisplay:
             raise ValueError(f"pos_label={label!r} is not among the classes {classes}.")
         true, proba, _ = flatten_nodes(y_true, y_proba, missing_label=missing_label)
         proba = proba[:, classes.index(label)]
-        # Bins have equal counts, since a bin of equal width may contain too few nodes for a meaningful frequency.
+        # Bins have equal counts, since bins of equal width may contain too few nodes for a meaningful frequency.
         bins = np.array_split(np.argsort(proba, kind="stable"), min(n_bins, len(proba)))
         observed, predicted = (np.array([values[nodes].mean() for nodes in bins]) for values in (true == label, proba))
         return cls(observed, predicted, label).plot(ax=ax)

@@ -23,7 +23,7 @@ def snakes(graph: Graph) -> SpanningTrees:
     """Return the snakes of a lattice: paths that visit all nodes in alternating directions, two for each axis.
 
     A snake follows every line along its axis and moves to the next line at an end of the line. The second snake of an
-    axis is the mirror image of the first. In two dimensions these are the four snakes of 4SNAKES: inner edges have
+    axis is the mirror image of the first. In two dimensions these are the four trees of 4SNAKES: inner edges have
     probability 1/2, boundary edges 3/4. In d dimensions there are 2 d snakes, and inner edges have probability 1/d.
     """
     if graph.shape is None:
@@ -127,7 +127,7 @@ def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: A
 
 
 def _is_even(counts, next_tree, n_trees):
-    """Return whether trees cover every edge, about equally often or as equally as the graph permits."""
+    """Return whether every edge is in some tree, and all edges are in about equally many trees, as far as possible."""
     if not counts.all():
         return False
     if not len(counts) or n_trees >= _tuning.MOST_EVEN_TREES:

@@ -375,7 +375,7 @@ def _find_adjacent_pairs(adjacency):
 def _convert_networkx_edges(graph, n_nodes):
     names = list(graph.nodes)
     if len(names) != n_nodes:
-        raise ValueError(f"edges is a graph of {len(names)} nodes, but there are {n_nodes}.")
+        raise ValueError(f"edges is a networkx graph of {len(names)} nodes, but n_nodes is {n_nodes}.")
     # Region adjacency graphs name regions by number, but list them in another order.
     if all(isinstance(name, int | np.integer) for name in names):
         names.sort()
@@ -418,7 +418,7 @@ def _check_edges(n_nodes: int, edges: np.ndarray) -> None:
 
 def _check_n_edges(n_edges: int) -> None:
     if n_edges > _MAX_EDGES:
-        raise ValueError(f"A graph holds at most {_MAX_EDGES} edges, got {n_edges}.")
+        raise ValueError(f"edges must hold at most {_MAX_EDGES} edges, got {n_edges}.")
 
 
 def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:

@@ -44,7 +44,9 @@ class SpanningTrees(ChecksPickles):
         weights = np.full(len(trees), 1 / len(trees)) if self.weights is None else self.weights
         weights = as_reals(weights, "weights", np.float64)
         if weights.shape != (len(trees),) or not np.all(weights > 0) or abs(weights.sum() - 1) > 1e-9:
-            raise ValueError(f"weights must be {len(trees)} positive numbers that sum to one.")
+            raise ValueError(
+                f"weights must be {len(trees)} positive numbers that sum to one, got an array of shape {weights.shape}."
+            )
         for t, tree in enumerate(trees):
             _check_spanning(self.graph, tree, t)
         object.__setattr__(self, "trees", trees)

@@ -145,11 +145,9 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
     stop = 0
     for entity in ordered:
         if not 0 <= entity.start < entity.stop <= n_tokens:
-            raise ValueError(f"{entity} has no tokens, or has tokens outside the {n_tokens} tokens of the sequence.")
+            raise ValueError(f"found holds {entity}, which is empty or outside of the n_tokens={n_tokens} tokens.")
         if entity.start < stop:
-            raise ValueError(
-                f"{entity} begins inside the entity before it, which ends at {stop}: entities must not overlap."
-            )
+            raise ValueError(f"found holds {entity}, which overlaps the entity before it, which ends at {stop}.")
         stop = entity.stop
     for entity, prefixes in zip(ordered, ENTITY_SCHEMES[scheme].list_prefixes(ordered), strict=True):
         ending = f"-{entity.kind}" if entity.kind else ""

@@ -63,7 +63,7 @@ def test_region_adjacency_graph():
         (np.zeros((5, 3), dtype=int), "Sparse adjacency matrices and networkx graphs are accepted too"),
         ([[0, 1], [2]], "rows of different lengths"),
         (sp.eye(5).tocsr(), r"shape \(5, 5\), but 4 nodes need \(4, 4\)"),
-        (nx.path_graph(3), "a graph of 3 nodes, but there are 4"),
+        (nx.path_graph(3), "a networkx graph of 3 nodes, but n_nodes is 4"),
         (nx.MultiGraph([(0, 1), (0, 1), (2, 3)]), "joins 0 and 1 more than once"),
     ],
 )
