@@ -8,7 +8,7 @@ import numpy as np
 from sklearn_crf._numbers import n_joint_states, offsets_from_lengths
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference import _tuning
-from sklearn_crf.inference._local_search import Climber, Descent, climbed, search_problem
+from sklearn_crf.inference._local_search import Climber, Descent, improve_by_climbing, search_problem
 from sklearn_crf.inference._results import Refuted
 from sklearn_crf.kernels.local.constraint_search import ConstraintSearch
 from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, compute_score_terms, decode_cells, score
@@ -220,7 +220,8 @@ class _Builder:
         self.counted.append(self.first[nodes] + state)
         allowed = ~np.isneginf(by_count)
         if len(nodes) < len(scope):
-            # The auxiliary node has one state, which is always counted. It represents nodes without the counted state.
+            # An auxiliary node represents the nodes without the counted state, so that the constraint is only active if
+            # all nodes of the factor are. Its single state always counts.
             self.scopes.append(scope)
             self.n_states.append([1])
             self.possible.append([True])
@@ -272,7 +273,7 @@ def find_nearest_allowed(model, labels):
     if not found:
         return _minimise_violations(model, [labels, first])
     second, found, _ = _search(constraints, labels, 2 * n_steps + _tuning.STEPS_OF_SCORES, by_scores=True)
-    candidates = [climbed(model, part) for part in ([first, second] if found else [first])]
+    candidates = [improve_by_climbing(model, part) for part in ([first, second] if found else [first])]
     return max(candidates, key=lambda labels: score(model, labels))
 
 

@@ -16,8 +16,8 @@ from sklearn_crf._reports import warn_unconverged, without_convergence
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._allowed_labels import find_nearest_allowed
-from sklearn_crf.inference._local_search import climbed
-from sklearn_crf.inference._proofs import Proof, moved, shift_near_zero
+from sklearn_crf.inference._local_search import improve_by_climbing
+from sklearn_crf.inference._proofs import Proof, shift_near_zero, undo_shift
 from sklearn_crf.inference._results import CHECKS, Infeasible, Labeling, Marginals, Refuted
 from sklearn_crf.models import FactorGraph, PairwiseModel, check_allowed_states, models_of_parts, score
 
@@ -189,7 +189,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         self._require("map", model, init, n_threads)
         close, taken = shift_near_zero(model)
         found = self._find_best(close, init, n_threads)
-        return found if close is model else moved(found, self._evaluate(model, found.labels), taken)
+        return found if close is model else undo_shift(found, self._evaluate(model, found.labels), taken)
 
     def _evaluate(self, model: Any, labels: np.ndarray) -> float:
         """Return the score that :meth:`map` maximises."""
@@ -295,7 +295,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return 1
 
     def joined_copies(self, graph: Graph, n_states: int) -> int:
-        """Return the maximum number of nodes up to which copies of a graph with equal tables are processed jointly.
+        """Return the largest number of nodes for which copies of a graph with equal tables are processed jointly.
 
         Parameters
         ----------
@@ -314,7 +314,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Parameters
         ----------
         model : PairwiseModel
-            Model with this table, of some of the chains or without nodes.
+            Any model with the table of the chains. It may contain only some of the chains, or no nodes.
         rule : {"mpm", "map"}
             Whether to compute the most probable label of each node, or the best labeling.
 
@@ -386,7 +386,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         proof = Proof(model)
         bound = proof.bound(found.score, found.bound)
         if climbs and not bound <= found.score and isinstance(model, PairwiseModel | FactorGraph):
-            labels = climbed(model, found.labels)
+            labels = improve_by_climbing(model, found.labels)
             value = score(model, labels)
             if value > found.score:
                 return found._replace(labels=labels, score=value, bound=proof.bound(value, max(bound, value)))
@@ -492,20 +492,20 @@ def has_parts(model):
     return not any(part.is_forest for part in model.graph.parts)
 
 
-def compute_part_marginals(inference, settled_nodes, model, n_threads):
+def compute_part_marginals(inference, compute_jointly, model, n_threads):
     """Return ``inference.node_marginals`` of all graphs of a joint model, concatenated."""
-    # settled_nodes: callable(model, n_threads); returns node marginals, and a mask of nodes to process separately
+    # compute_jointly: callable(model, n_threads); returns node marginals, and a mask of nodes to process separately
     try:
-        unary, unsettled = settled_nodes(model, n_threads)
+        unary, is_missing = compute_jointly(model, n_threads)
     except ValueError:
         # Process parts separately to find the part with the error.
-        unary, unsettled = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)
-    if not unsettled.any():
+        unary, is_missing = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)
+    if not is_missing.any():
         return unary
     bounds = pairwise(np.cumsum([0, *(part.n_nodes for part in model.graph.parts)]).tolist())
     for number, (part, ends) in enumerate(zip(models_of_parts(model), bounds, strict=True)):
         nodes = slice(*ends)
-        if unsettled[nodes].any():
+        if is_missing[nodes].any():
             try:
                 unary[nodes] = inference.node_marginals(part, n_threads=n_threads)
             except ValueError as error:

@@ -37,7 +37,7 @@ def choose_factor_forests(model, factors, rule):
 
 
 def find_steepest_forest(model, factors, gain):
-    """Return a set of factors without cycles whose total gain is large, or largest if all factors join two nodes."""
+    """Return a set of factors without cycles with a large total gain, the largest if all factors join two nodes."""
     # gain: (F,); returns: (F,) of bool
     # A factor of n nodes joins as many nodes as n - 1 edges of a tree, so its gain is divided by n - 1.
     order = np.argsort(-gain / (model.arity[factors] - 1), kind="stable")

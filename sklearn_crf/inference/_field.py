@@ -288,7 +288,7 @@ def _has_recurring_weights(weight: np.ndarray) -> bool:
     return len(set(weight[: _tuning.TRIED_EDGES].tolist())) < min(_tuning.TRIED_EDGES, len(weight))
 
 
-def is_same_alone(field, model):
+def equals_separate_fields(field, model):
     """Return whether messages in a field of several graphs are bitwise equal to messages in one field per graph."""
     graph = model.graph
     # A separate field may have a smaller range of scores, and so another semiring or data type.

@@ -53,8 +53,8 @@ def _agreement(model):
     return np.ascontiguousarray(tables[..., 0, 0] - tables[..., 0, 1])
 
 
-def visits(graph, schedule, frozen=None):
-    """Return groups of nodes in the order of updates; a group of a single colour can be updated in parallel."""
+def group_updates(graph, schedule, frozen=None):
+    """Return groups of nodes in the order of updates; a group of one colour has no inner edges, so threads share it."""
     # frozen: (N,) bool or None, nodes to leave out
     if schedule == "sequential":
         groups = [np.arange(graph.n_nodes, dtype=np.int32)]
@@ -67,7 +67,7 @@ def visits(graph, schedule, frozen=None):
 
 
 def sweep(run, groups, update, unary, *arguments):
-    """Call ``update(nodes, start, stop, unary, *arguments, scores)`` for each group of :func:`visits` in turn."""
+    """Call ``update(nodes, start, stop, unary, *arguments, scores)`` for each group of nodes in turn."""
     # unary: (N, K)
     # update: kernel that updates ``nodes[start:stop]``; ``scores`` is its workspace, (K,) float64
     # returns the list of results of all calls, in no particular order
@@ -107,7 +107,7 @@ def get_unary(model):
     return search_problem(model)[1] if isinstance(model, FactorGraph) else model.unary
 
 
-def given_labels(model, init):
+def copy_initial_labels(model, init):
     """Return a copy of the initial labels, checked against the model."""
     labels = check_labels(model, init, name="init").copy()
     forbidden = np.flatnonzero(np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0]))
@@ -270,7 +270,7 @@ class Climber(Sweeps):
     """Sweeps over a pairwise model."""
 
     def __init__(self, model, schedule="sequential", run=run_alone):
-        self.arguments, self.groups, self.run = build_local_arguments(model), visits(model.graph, schedule), run
+        self.arguments, self.groups, self.run = build_local_arguments(model), group_updates(model.graph, schedule), run
 
     def sweeps(self, labels):
         pending = np.ones(len(labels), dtype=np.uint8)
@@ -347,7 +347,7 @@ def choose_climber(model):
     return Climber(model) if rows is None else RowsClimber(rows)
 
 
-def climbed(model, labels):
+def improve_by_climbing(model, labels):
     """Improve labels by hill climbing; return labels that no change of a single node improves."""
     # labels: (N,) int32, with a finite score; returns (N,) int32
     return choose_climber(model).climb(labels.copy())

@@ -157,7 +157,7 @@ def _differ_at_nodes(model: PairwiseModel) -> bool:
     return len(model.unary) * largest + model.graph.n_edges * weight * tables <= _tuning.FAR_FROM_ZERO * spread
 
 
-def moved(found: Any, value: float, taken: float) -> Any:
+def undo_shift(found: Any, value: float, taken: float) -> Any:
     """Convert a labeling of a model changed by :func:`shift_near_zero` to a labeling of the original model."""
     # value: score of the labels in the original model; taken: sum of the subtracted scores
     # Keep a proof of optimality, but do not let rounding of the sum create one.

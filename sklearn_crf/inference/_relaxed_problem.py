@@ -30,7 +30,7 @@ def iterate_table_blocks(model):
         yield edges, model.edge_tables(edges)
 
 
-def consistent(model):
+def enforce_arc_consistency(model):
     """Enforce arc consistency: forbid states that have no allowed pair with any state of some neighbour.
 
     No allowed labeling uses such a state, nor does any fractional solution. A dual algorithm would only exclude it in

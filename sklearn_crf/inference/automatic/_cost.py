@@ -25,7 +25,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel
 
 
 class Budget(NamedTuple):
-    """Budget of an exact computation, in table cells; a processor handles about 25 million per second."""
+    """Budget of an exact computation, in table cells; one thread handles about 25 million cells per second."""
 
     most_cells: float
     n_sweeps: float = np.inf  # limit on the cells, given as a number of message sweeps that read as many entries

@@ -26,8 +26,8 @@ class AutoMap(Automatic):
 
     All other components are solved by a portfolio. The portfolio starts with roof duality for two states
     (:class:`GraphCut`), :class:`AlphaExpansion` for more states, and :class:`TRWS`, whose bound may prove a labeling to
-    be optimal. A short depth-first branch and bound with soft arc consistency follows. For two states, at most 12,000
-    nodes and edges, and three edges per node, :class:`CycleRelaxation` usually finds a proof as well. Without a proof,
+    be optimal. A short depth-first branch and bound with soft arc consistency follows. On models of two states with at
+    most 12,000 nodes and edges, and three edges per node, :class:`CycleRelaxation` often finds a proof. Otherwise,
     :class:`ICM` with five restarts and :class:`LoopyBP` with and without damping follow. Labelings are improved by hill
     climbing and fused (:func:`fuse_labelings`). Models with factors of more than two nodes use :class:`MPLP`, branch
     and bound, :class:`LoopyBP` and :class:`AD3`. For up to 500 nodes, branch and bound is then continued. If a gap

@@ -29,8 +29,8 @@ from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.inference.relaxations._ad3 import AD3
-from sklearn_crf.inference.relaxations._branch_and_bound import searched
-from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening, tightened
+from sklearn_crf.inference.relaxations._branch_and_bound import run_branch_and_bound
+from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening, tighten_labeling
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, choose_cycle_rounds
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
@@ -106,7 +106,7 @@ class Candidates:
     def branch(self, max_work: float) -> None:
         """Search all labelings by branch and bound, within a budget."""
         value, labels = self.best
-        found, bound, is_complete = searched(self.model, labels if np.isfinite(value) else None, max_work)
+        found, bound, is_complete = run_branch_and_bound(self.model, labels if np.isfinite(value) else None, max_work)
         if is_complete and found is None:
             message = "model is infeasible: no labeling is allowed, as branch and bound over all of them shows."
             raise Infeasible(message, proven=True)
@@ -118,7 +118,7 @@ class Candidates:
     def tighten(self, max_work: float) -> None:
         """Lower the bound by cluster tightening, within a budget."""
         if ClusterTightening().fits(self.model):
-            found = tightened(self.model, self.labeling(None), max_work, 8 * max_work)
+            found = tighten_labeling(self.model, self.labeling(None), max_work, 8 * max_work)
             self.bound = min(self.bound, found.bound)
             self.add(found.labels)
             self.names.append("ClusterTightening")
@@ -321,7 +321,7 @@ def _search_neighborhoods(candidates, effort, number):
 
 
 def _narrow(candidates):
-    """Add the best labelings over the most probable states of each node; return False if too few are affordable."""
+    """Add the best labelings over the most probable states of each node; return False if few states are possible."""
     model = candidates.model
     if isinstance(model, FactorGraph) or model.n_columns < _tuning.FEWEST_STATES:
         return False

@@ -191,7 +191,7 @@ class NodeShares:
 
 def bound_rounding(scores, x):
     """Return for each node the largest rounding error of the sum of its scores over trees, (N,)."""
-    # Deviations grow without limit if trees must rule out states together. They then cancel with large rounding errors.
+    # Deviations grow without limit if trees rule out states only in combination. They cancel with rounding errors.
     return ROUNDING * (scores.scale @ np.abs(x.reshape(scores.shape)).max(axis=2))
 
 

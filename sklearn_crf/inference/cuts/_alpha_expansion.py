@@ -13,7 +13,7 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._local_search import RowsClimber, climbed, label_nodes_independently
+from sklearn_crf.inference._local_search import RowsClimber, improve_by_climbing, label_nodes_independently
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Labeling, score_labeling
 from sklearn_crf.inference.cuts import _tuning
@@ -116,13 +116,13 @@ class _MoveMaking(Inference):
         if rows is not None:
             moves = RowMoves(rows, n_threads)
         else:
-            moves = _Moves(model, settles=model.n_columns > 2 and self._meets_condition(model))
+            moves = _Moves(model, is_valid=model.n_columns > 2 and self._meets_condition(model))
         n_iter, converged = self._search(moves, self._list_moves(model.n_columns), labels, n_threads)
         value = score(model, labels)
         return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
 
     def _labels_by_rows(self, rows, n_threads=1):
-        """Return the labels of :meth:`map` on a lattice of three or more states, or None if it must raise an error."""
+        """Return the labels of :meth:`map` on a lattice of three or more states, or None if it may fail."""
         # rows: RowModels; returns: (N,) int32
         n_states = map_tasks(lambda part, n_threads: self._count_states(rows, *part), parts_of(rows.graph), n_threads)
         if not all(n_states):
@@ -175,14 +175,14 @@ class _Moves:
     move that was tried before can therefore only gain in parts next to nodes that have changed since.
     """
 
-    # settles: whether all edges satisfy the condition of the moves
+    # is_valid: whether all edges satisfy the condition of the moves
 
-    def __init__(self, model, settles):
+    def __init__(self, model, is_valid):
         self._network = CutNetwork(model)
         self._values = (model.unary, *gather_pairwise_values(model), model.graph.edges)
-        self._settles = settles
+        self._is_valid = is_valid
         self._n_changes = 0
-        if settles:
+        if is_valid:
             self._influence = np.empty(model.graph.n_nodes)
             edge_influence(*self._values[1:], np.empty(model.tables.shape[:2]), self._influence)
             self._changed = np.zeros(model.graph.n_nodes, dtype=np.int32)
@@ -191,7 +191,7 @@ class _Moves:
         """Change labels in place by the best move if it gains, and return the gain."""
         # since: number of changes before this move was last tried, -1 if it was not tried
         keep, take = choice(labels)
-        if self._settles:
+        if self._is_valid:
             self._remove_decided_nodes(labels, keep, take, since)
         taken = self._network.cut(keep, take, TRUNCATE, n_threads)
         proposed = np.where(taken, take, keep)
@@ -200,7 +200,7 @@ class _Moves:
         gain = score_gain(*self._values, labels, proposed)
         if gain > 0:
             self._n_changes += 1
-            if self._settles:
+            if self._is_valid:
                 self._changed[labels != proposed] = self._n_changes
             labels[...] = proposed
         return gain
@@ -211,7 +211,7 @@ class _Moves:
         may_skip = since >= 0 and np.array_equal(keep, labels)
         n_free = settle_by_scores(self._values[0], self._influence, keep, take)
         if n_free > _tuning.MOST_FREE * len(keep):
-            self._settles = False
+            self._is_valid = False
         elif may_skip:
             workspace = np.empty(len(keep), dtype=np.uint8), np.empty(len(keep), dtype=np.int32)
             settle_by_changes(*self._network.neighbors, self._changed, since, keep, take, *workspace)
@@ -397,7 +397,7 @@ class AlphaExpansion(_MoveMaking):
     @staticmethod
     def _choice(state, labels):
         if state < 0:
-            # The complement of a label stands for its removal: the moves fill in another label for each of its nodes.
+            # A removal of a label is coded as the complement of its number: its nodes get other labels in this move.
             return labels.copy(), np.where(labels == ~state, np.int32(-1), labels)
         return labels.copy(), np.full_like(labels, state)
 
@@ -498,7 +498,7 @@ def _start(model, init):
     if init is None:
         # A start from a local optimum of single-node changes leaves less work to the moves.
         # The final score is 0.07 % higher on average.
-        return climbed(model, label_nodes_independently(model))
+        return improve_by_climbing(model, label_nodes_independently(model))
     labels = check_labels(model, init, name="init").copy()
     best = label_nodes_independently(model)
     forbidden = np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0])

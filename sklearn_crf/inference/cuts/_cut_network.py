@@ -51,7 +51,7 @@ def _lattice_arrays(graph):
 class LatticeFlow:
     """Buffers for the flow on a lattice: residual capacities by node and direction, without lists of arcs."""
 
-    # graph: a lattice for which ``fits`` returns True; dtype: of capacities, int32 or int64
+    # graph: a lattice for which ``fits`` returns True; dtype: type of capacities, int32 or int64
 
     def __init__(self, graph, dtype):
         self.offsets = find_ordered_offsets(graph)[1]
@@ -82,7 +82,7 @@ class LatticeFlow:
 
     @cached_property
     def _of_one_call(self) -> tuple:
-        """Arguments of the kernel for a whole cut, shared by all cuts of a network."""
+        """Buffers that all cuts of a network pass to the kernel for a whole cut."""
         n_nodes, kind = len(self.excess), self.excess.dtype
         *search, progress = self._search_workspace(self._whole)
         step = int(self.delta[: len(self.counts)].max())
@@ -196,7 +196,7 @@ def _compute_volume(box):
 class SlotFlow:
     """Buffers for the flow on any graph: residual capacities by slot of ``graph.incidence``."""
 
-    # dtype: of capacities, int32 or int64
+    # dtype: type of capacities, int32 or int64
     # mirrored: add a mirror image of every node, with the opposite excess
     # Edges may then lead from a node to the mirror image of another node.
 
@@ -236,10 +236,11 @@ class SlotFlow:
         return self._label < 0
 
 
-# Treatment of edges that are not submodular; the values equal those in kernels/fusion_moves.pyx.
+# Treatment of edges that are not submodular, numbered as in kernels/cuts/fusion_moves.pyx.
 STOP, TRUNCATE, CROSS = 0, 1, 2
 
-# Four times this capacity still fits: an excess grows by all arriving flow, and by a message before it is clipped.
+# Largest capacity, which represents infinity. Four times this capacity fits into the type, because an excess may grow
+# by arriving flow and by a message before it is clipped.
 _MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
 # Largest exponent of the scale for which products with denormal scores remain finite.
 _LARGEST_EXPONENT = 900

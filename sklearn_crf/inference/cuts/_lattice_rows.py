@@ -36,9 +36,9 @@ class LatticeRows(NamedTuple):
     .. math::
         m_i = \sum_{e \ni i, \, l_e > 0, \, \hat y_{e_1} = \hat y_{e_2}} l_e / 2 .
 
-    The model itself rewards no labeling more, because an edge gains only if one of its ends leaves and the other stays.
-    Hence some best labeling keeps the labels of all nodes that stay. Few nodes leave their label. Roof duality on their
-    rows, given the labels of the nodes that stay, must decide them.
+    These rewards are upper bounds for the model itself, in which an edge gains only if one end leaves and the other end
+    stays. Hence some best labeling keeps the labels of all nodes that stay in the second flow. Few nodes leave their
+    label. Roof duality on their rows, given the labels of the nodes that stay, must decide them.
     """
 
     rows: RowModels
@@ -69,7 +69,7 @@ class LatticeRows(NamedTuple):
         return self._undo_truncation(flow, rounding, labels, truncated, n_threads) if truncated else labels
 
     def _survey(self, start, stop):
-        """Return largest capacity, sum of unary spreads, and numbers of nodes with spread and of truncated edges."""
+        """Return the largest capacity, the sum of unary spreads, the number of spreads, and of truncated edges."""
         checkpoint()
         model, of_rows = select_reached_rows(self.rows, start, stop), self.rows.nodes(0, stop - start)
         carried, endless = bound_capacities(model)

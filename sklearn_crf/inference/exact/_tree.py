@@ -145,7 +145,7 @@ def _collect(graph, field):
     messages = np.empty((n_slots + len(field.unary), field.width), dtype=field.unary.dtype)[:n_slots]
     if graph.largest_degree > READS_ALL_ABOVE:
         _set_neutral(field, messages, graph.forest.parent_slot[graph.degree > READS_ALL_ABOVE])
-    # In reverse order each node sends to neighbours of lower rank: its parent is the only one.
+    # In reverse order, each node sends to its neighbours of lower rank, which is only its parent.
     _send(field, messages, graph.forest, -1)
     return messages
 
@@ -165,9 +165,10 @@ def _set_neutral(field, messages, slots):
 def _call_with_messages(model, use, both_ways=True):
     """Call ``use`` with a field, the shift of its unary rows, and its sum-product messages; return the result.
 
-    Messages are sent to the roots and back, or are neutral on the way back. Messages are probabilities if none can
-    underflow. With forbidden pairs the range of messages is not known in advance, so that probabilities are tried and
-    checked. Otherwise messages are scores, with which only a model without any labeling leaves a node without a state.
+    Without ``both_ways``, messages are sent to the roots only, and messages to the leaves are neutral. Messages are
+    probabilities if none can underflow. With forbidden pairs the range of messages is not known in advance, so that
+    probabilities are tried and checked. Otherwise messages are scores. A node is then left without a possible state
+    only if the model has no allowed labeling.
     """
     if _forbids_pairs(model):
         field, unary_shift = _field.make_field(model, maximum=False, unbounded=True)

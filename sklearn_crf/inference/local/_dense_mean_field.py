@@ -154,7 +154,7 @@ class DenseField:
         return np.ascontiguousarray(rows[..., : self.n_states])
 
     def updated(self, inference, init=None, *, keeps_all=False, n_threads=1):
-        """Return padded marginals (n, N, width) after the last or each update, number of updates, last change."""
+        """Return padded marginals (n, N, width) after one or all updates, their number, and the last change."""
         # init: (N, K) or (N,) or None
         model, dtype = self._model, self.unary.dtype
         marginals = np.zeros((1 + keeps_all * inference.max_iter, *self.unary.shape), dtype)

@@ -12,10 +12,10 @@ from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import (
     allocate_table_buffers,
     build_local_arguments,
-    given_labels,
+    copy_initial_labels,
+    group_updates,
     label_nodes_independently,
     random_labels,
-    visits,
 )
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.kernels.local.updates import gibbs_update, stream_key
@@ -178,7 +178,7 @@ class GibbsSampler(GibbsChains):
         init = np.asarray(init)
         if init.ndim == 2 and len(init) != self.n_chains:
             raise ValueError(f"init must hold labels of n_chains={self.n_chains} chains, got {len(init)}.")
-        return [given_labels(model, labels) for labels in (init if init.ndim == 2 else [init] * self.n_chains)]
+        return [copy_initial_labels(model, labels) for labels in (init if init.ndim == 2 else [init] * self.n_chains)]
 
 
 def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
@@ -200,7 +200,7 @@ class LabelChain:
     def __init__(self, model, labels, seed, number, run, frozen=None):
         self.values = labels
         self._arguments = build_local_arguments(model)
-        self._groups = visits(model.graph, "checkerboard", frozen)
+        self._groups = group_updates(model.graph, "checkerboard", frozen)
         self._stream = int(seed), number
         self._n_drawn = 0
         self._run = run

@@ -108,7 +108,9 @@ class ICM(Inference):
 
     def _starts(self, model, init):
         yield (
-            _local_search.label_nodes_independently(model) if init is None else _local_search.given_labels(model, init)
+            _local_search.label_nodes_independently(model)
+            if init is None
+            else _local_search.copy_initial_labels(model, init)
         )
         rng = check_random_state(self.random_state)
         for _ in range(self.n_restarts):

@@ -10,7 +10,13 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, make_range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import search_allowed_labels
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._local_search import SCHEDULES, allocate_table_buffers, build_local_arguments, sweep, visits
+from sklearn_crf.inference._local_search import (
+    SCHEDULES,
+    allocate_table_buffers,
+    build_local_arguments,
+    group_updates,
+    sweep,
+)
 from sklearn_crf.inference._results import Marginals, score_labeling
 from sklearn_crf.kernels.local.updates import mean_field_bound, mean_field_update
 from sklearn_crf.models import Statistics, check_labels
@@ -127,7 +133,7 @@ class MeanField(Inference):
     def _ascend(self, model, init, run):
         """Sweep until the marginals converge; return marginals, the number of sweeps, and whether they converged."""
         q = build_starting_marginals(model, init)
-        arguments, groups = build_local_arguments(model), visits(model.graph, self.schedule)
+        arguments, groups = build_local_arguments(model), group_updates(model.graph, self.schedule)
         for n_iter in range(1, self.max_iter + 1):
             checkpoint()
             change = max(sweep(run, groups, mean_field_update, *arguments, self.damping, q), default=0.0)

@@ -65,8 +65,8 @@ def _run_ladders(model, most_cells, n_threads):
 
     .. math:: p_r(y) \propto \exp(\beta_r \, \mathrm{score}(y)), \qquad 0 = \beta_0 < \dots < \beta_R = 1
 
-    After each sweep, neighbouring chains of a ladder exchange their labels with the probability that keeps all
-    distributions as they are. Labels travel from independent draws to the model, so that chains do not stay in one mode
+    After each sweep, neighbouring chains of a ladder exchange their labels with a probability that leaves all
+    distributions unchanged. Labels travel from independent draws to the model, so that chains do not stay in one mode
     of a model with strong edges. The inverse temperatures are adapted until exchanges are equally frequent everywhere
     (S. Syed et al. Non-reversible parallel tempering. J. Royal Statistical Society B 84, 2022). ``log_z`` adds up the
     ratios of the partition functions of neighbouring chains. ``error`` is half the difference between the marginals of

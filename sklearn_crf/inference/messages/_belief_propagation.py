@@ -20,7 +20,7 @@ from sklearn_crf.inference._field import (
     can_use_log_odds,
     compute_beliefs,
     compute_node_marginals,
-    is_same_alone,
+    equals_separate_fields,
     make_field,
     make_infeasible_error,
     marginals_of,
@@ -62,8 +62,8 @@ class MessagePassing(EdgeMarginals, Inference):
     max_iter : int, default=100
         Maximum number of sweeps; a sweep updates every message once (``"residual"``: as many messages on average).
     tol : float, default=1e-4
-        Iterations stop when no message changes by more than this, before damping. For marginals the change is of
-        probabilities, or of a hundredth of log-probabilities, which shows changes of small ones; for labels, of scores.
+        Iterations stop when no message changes by more than this, before damping. For marginals this is the change of a
+        probability or, if larger, a hundredth of the change of its logarithm; for labels, the change of a score.
     damping : float, default=0.0
         Weight of the old message in each update, in [0, 1).
     schedule : {"auto", "sequential", "blocks", "checkerboard", "residual"}, default="auto"
@@ -181,7 +181,7 @@ class MessagePassing(EdgeMarginals, Inference):
         self._require("marginals", model)
         unary, unsettled = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)
         field, _ = self._make_field(model, maximum=False)
-        if model.graph.n_nodes <= _tuning.MOST_JOINED and is_same_alone(field, model):
+        if model.graph.n_nodes <= _tuning.MOST_JOINED and equals_separate_fields(field, model):
             messages = build_initial_messages(field)
             run = make_range_runner(n_threads)
             _, _, sweep = self._run_sweeps(model.graph, field, messages, run)
@@ -240,7 +240,7 @@ def build_sum_field(algorithm: MessagePassing, model: PairwiseModel) -> Field:
 
 
 def _decode(graph, field, messages):
-    """Label nodes along a spanning forest, so that ties are broken consistently; also return a dead end or -1."""
+    """Label nodes along a spanning forest to break ties consistently; also return a node without a state, or -1."""
     order = graph.forest.order
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Counting numbers of entropy approximations, and tests of which are convex, and which bound the true entropy."""
+"""Counting numbers of entropy approximations, and tests of whether these are convex and bound the true entropy."""
 
 from typing import NamedTuple
 
@@ -56,7 +56,7 @@ class Split(NamedTuple):
 
 def choose_counting_numbers(choice, layered, edge_probabilities):
     """Return counting numbers of nodes and of factors with several nodes, and which bound on the entropy they give."""
-    # returns: node: (N,), by position, not by node, factor: (F,)
+    # returns: node: (N,), in the order of positions of the layered model; factor: (F,); the kind of bound
     layers = layered.layers
     degree = np.diff(layers.node_ptr)
     factor = np.ones(layers.n_factors)
@@ -175,6 +175,6 @@ def _make_not_convex_error(layered, node, factor, place):
     around = factor[layers.slot_factor[slots]].sum()
     return ValueError(
         f"counting_numbers are not convex: node {layered.order[place]} has {node[place]:.4g}, and its factors, which "
-        f"have {around:.4g} in total, cannot compensate for this number and for those of their other nodes (Jancsary "
+        f"have {around:.4g} in total, cannot compensate for this number and the numbers of their other nodes (Jancsary "
         "2012, Eq. 124)."
     )

@@ -9,7 +9,7 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import Messages, build_initial_messages, make_field
-from sklearn_crf.inference._local_search import climbed
+from sklearn_crf.inference._local_search import improve_by_climbing
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import RecentFall, convert_to_double, make_still_falling_warning
 from sklearn_crf.inference._results import Infeasible, score_labeling
@@ -45,7 +45,7 @@ class TRWS(Inference):
     to later nodes in the forward pass, to earlier nodes in the backward pass. After each iteration nodes are labelled
     one by one, each given the labels of earlier nodes; the best labels are kept. If their score meets the bound, they
     are optimal (``certified``). On models with two states the bound converges to the bound of :class:`LinearProgram`,
-    and on submodular ones to the best score. With more states it can stop above both. Forests are solved exactly at
+    and on submodular models to the best score. With more states it can stop above both. Forests are solved exactly at
     once.
 
     Parameters
@@ -98,7 +98,7 @@ class TRWS(Inference):
 
     def _result(self, model, run, n_iter, converged):
         climbs = self.climb and np.isfinite(run.score) and not run.is_certain()
-        labels = climbed(model, run.labels) if climbs else run.labels
+        labels = improve_by_climbing(model, run.labels) if climbs else run.labels
         state = TRWSState(Messages(np.ascontiguousarray(run.messages[:, : model.n_columns]), True), labels)
         found = score_labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
         return found._replace(bound=max(run.bound, found.score))

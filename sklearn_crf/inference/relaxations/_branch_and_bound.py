@@ -10,7 +10,7 @@ from sklearn_crf.kernels.relaxations.branch_and_bound import branch_and_bound
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
 
-def searched(
+def run_branch_and_bound(
     model: PairwiseModel | FactorGraph, labels: np.ndarray | None, max_work: float
 ) -> tuple[np.ndarray | None, float, bool]:
     """Return labels that score at least as high as ``labels``, an upper bound, and whether the search was completed.

@@ -18,7 +18,7 @@ from sklearn_crf.inference.exact._junction_tree import Buckets
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.relaxations import _tuning
-from sklearn_crf.inference.relaxations._branch_and_bound import searched
+from sklearn_crf.inference.relaxations._branch_and_bound import run_branch_and_bound
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, choose_cycle_rounds
 from sklearn_crf.inference.relaxations._regions import Regions
 
@@ -143,7 +143,7 @@ class ClusterTightening(Inference):
             return found
         if relaxed is not None:
             found = found._replace(bound=min(found.bound, relaxed.bound))
-        result = tightened(model, found, self.max_work - work, min(self.max_memory, 8 * self.max_work))
+        result = tighten_labeling(model, found, self.max_work - work, min(self.max_memory, 8 * self.max_work))
         if result.certified:
             return result
         warn_unconverged(
@@ -164,7 +164,7 @@ class ClusterTightening(Inference):
             return CycleRelaxation(choose_cycle_rounds(model)).map(model)
 
 
-def tightened(
+def tighten_labeling(
     model: models.PairwiseModel | models.FactorGraph, found: Labeling, max_work: float, max_memory: float
 ) -> Labeling:
     """Return a labeling and a bound at least as good as in ``found``, which must hold an allowed labeling."""
@@ -256,7 +256,7 @@ class _Proof:
 
     def _branch(self, bound):
         """Run branch and bound over all labelings and return an upper bound."""
-        labels, reached, is_complete = searched(self.model, self.labels, self.work)
+        labels, reached, is_complete = run_branch_and_bound(self.model, self.labels, self.work)
         self._offer(labels)
         return self.target if is_complete else min(bound, reached)
 

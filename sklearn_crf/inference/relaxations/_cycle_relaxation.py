@@ -13,7 +13,7 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._local_search import climbed
+from sklearn_crf.inference._local_search import improve_by_climbing
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.relaxations import _tuning
@@ -131,7 +131,7 @@ class CycleRelaxation(Inference):
             n_iter += 1
             cut, reached = program.solve()
             bound = min(bound, reached)
-            offered = climbed(model, cuts.labels(cut))
+            offered = improve_by_climbing(model, cuts.labels(cut))
             value = score(model, offered)
             if labels is None or value > best:
                 best, labels = value, offered

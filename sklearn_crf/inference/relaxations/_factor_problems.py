@@ -10,8 +10,8 @@ from sklearn_crf.inference._local_search import Descent
 from sklearn_crf.inference._relaxed_problem import (
     compute_least_score,
     compute_score_spread,
-    consistent,
     convert_to_double,
+    enforce_arc_consistency,
     iterate_table_blocks,
 )
 from sklearn_crf.inference.exact._local_polytope import CountPiece, LocalPolytope
@@ -125,7 +125,7 @@ class EdgesProblem:
     constant = 0.0
 
     def __init__(self, model, climb):
-        self.model = consistent(convert_to_double(model))
+        self.model = enforce_arc_consistency(convert_to_double(model))
         self.pieces = build_pairwise_pieces(self.model)
         self.spread, self.least = compute_score_spread(self.model), compute_least_score(self.model)
         self.best = BestLabels(self.model, climb)

@@ -68,7 +68,7 @@ class IncMP(SubgradientMap):
     climb : bool, default=True
         Whether to improve each candidate by changing one node at a time while the score increases, before comparing its
         score, and to try two more candidates. One has the states that edges chose most often in recent sweeps. The
-        other labels nodes in order, each with the best state given earlier nodes and the best completion of later ones.
+        other labels nodes in order, each with the best state given earlier nodes and the best states of later nodes.
         False uses only the candidates of the reference.
     random_state : int, RandomState instance or None, default=0
         Determines the order of the edges, and the labels of candidates.

@@ -46,7 +46,7 @@ class Run(ABC):
     # source: the model whose labels are sought, if it is not ``model`` itself
 
     def __init__(self, model, climb, init, source=None):
-        self.model = _relaxed_problem.consistent(_relaxed_problem.convert_to_double(model))
+        self.model = _relaxed_problem.enforce_arc_consistency(_relaxed_problem.convert_to_double(model))
         self.spread = _relaxed_problem.compute_score_spread(self.model)
         self.least = _relaxed_problem.compute_least_score(self.model)
         self.best = BestLabels(

@@ -11,7 +11,7 @@ from model_strategies import TABLE_KINDS, models, random_model
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, LinearProgram
-from sklearn_crf.inference.relaxations._branch_and_bound import searched
+from sklearn_crf.inference.relaxations._branch_and_bound import run_branch_and_bound
 from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, score
 
 
@@ -19,7 +19,7 @@ def assert_solves(model):
     best = BruteForce(2**20).map(model)
     for start in (None, best.labels, np.zeros(model.n_nodes, dtype=np.int32)):
         given_labels = start is not None and np.isfinite(score(model, start))
-        labels, bound, is_complete = searched(model, start if given_labels else None, 1e7)
+        labels, bound, is_complete = run_branch_and_bound(model, start if given_labels else None, 1e7)
         assert is_complete
         assert score(model, labels) == pytest.approx(best.score, abs=1e-9, rel=1e-12)
         assert best.score - 1e-9 <= bound
@@ -45,7 +45,7 @@ def test_several_factors_of_one_pair_are_one():
         tables = [rng.normal(size=[(3, 2, 2)[node] for node in scope]) for scope in scopes]
         model = FactorGraph.from_factors([3, 2, 2], list(zip(scopes, tables, strict=True)))
         assert_solves(model)
-        assert searched(model, None, 1e4)[2]
+        assert run_branch_and_bound(model, None, 1e4)[2]
 
 
 @pytest.mark.parametrize("kind", TABLE_KINDS)
@@ -59,7 +59,7 @@ def test_grids_against_enumeration(kind, forbidden):
 @given(factor_graphs(max_arity=3), st.integers(0, 500))
 def test_bounds_hold_wherever_the_budget_ends(model, work):
     best = BruteForce(2**20).map(model)
-    labels, bound, is_complete = searched(model, None, float(work))
+    labels, bound, is_complete = run_branch_and_bound(model, None, float(work))
     assert bound >= best.score - 1e-9
     if labels is not None:
         assert score(model, labels) <= best.score + 1e-9
@@ -69,7 +69,7 @@ def test_bounds_hold_wherever_the_budget_ends(model, work):
 
 def test_the_bound_is_that_of_the_linear_relaxation_at_least():
     model = random_model(lattice((8, 8)), 4, "untied", seed=0, scale=1.0)
-    _, bound, is_complete = searched(model, None, 2e6)
+    _, bound, is_complete = run_branch_and_bound(model, None, 2e6)
     assert is_complete or bound <= LinearProgram().map(model).bound + 0.5
 
 
@@ -77,19 +77,19 @@ def test_models_without_labels_are_refuted():
     differ = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
     # Four nodes with three states that must all differ.
     complete = PairwiseModel(Graph(4, list(combinations(range(4), 2))), np.zeros((4, 3)), [differ])
-    assert searched(complete, None, 1e7) == (None, -np.inf, True)
+    assert run_branch_and_bound(complete, None, 1e7) == (None, -np.inf, True)
 
 
 def test_a_labeling_is_never_made_worse():
     model = random_model(lattice((6, 6)), 5, "untied", seed=2)
     start = np.arange(36, dtype=np.int32) % 5
-    labels, bound, _ = searched(model, start, 2e4)
+    labels, bound, _ = run_branch_and_bound(model, start, 2e4)
     assert score(model, start) <= score(model, labels) <= bound
 
 
 def test_what_is_too_large_is_left_alone():
     wide = FactorGraph.from_factors([2] * 40, [(tuple(range(40)), at_most_one())])
-    assert searched(wide, None, 1e7) == (None, np.inf, False)
+    assert run_branch_and_bound(wide, None, 1e7) == (None, np.inf, False)
 
 
 def test_many_small_costs_around_a_node_are_not_asked_for_without_end():
@@ -102,7 +102,7 @@ def test_many_small_costs_around_a_node_are_not_asked_for_without_end():
             a, b = np.sort(rng.choice(60, 2, replace=False)).tolist()
             pairs |= {(a, b)} if hidden[a] != hidden[b] else set()
         model = PairwiseModel(Graph(60, sorted(pairs)), 0.3 * rng.normal(size=(60, 3)), [colouring])
-        labels, _, is_complete = searched(model, hidden.astype(np.int32), 1e8)
+        labels, _, is_complete = run_branch_and_bound(model, hidden.astype(np.int32), 1e8)
         n_proven += is_complete
         assert score(model, labels) >= score(model, hidden)
     assert n_proven == 12
