@@ -46,11 +46,11 @@ SHARED = "sklearn_crf.kernels._cython_types"
 # C++ headers check their own indices, and those of vectors are checked by the standard library.
 CHECKS = [("SKLEARN_CRF_BOUNDSCHECK", "1"), ("_GLIBCXX_ASSERTIONS", "1")] if BOUNDSCHECK else []
 
+# Apple's compiler and MSVC default to older standards.
+CPP_STANDARD = "/std:c++17" if sys.platform == "win32" else "-std=c++17"
+
 # Of all families: their headers are included everywhere.
 KERNELS = Path("sklearn_crf/kernels")
-
-# Apple's compiler and MSVC default to older standards.
-CPP_ARGS = ["/std:c++17"] if sys.platform == "win32" else ["-std=c++17"]
 
 
 def headers(*folders):
@@ -60,7 +60,6 @@ def headers(*folders):
 
 def kernel(path):
     text = path.read_text(encoding="utf-8")
-    is_cpp = re.search(r"# *distutils: *language *= *c\+\+", text)
     families = set(re.findall(r"sklearn_crf\.kernels\.(\w+)\.", text))
     if families:
         families.add("core")
@@ -72,8 +71,9 @@ def kernel(path):
         depends=headers(*folders),
         include_dirs=[np.get_include(), KERNELS.as_posix(), path.parent.as_posix()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"), *CHECKS],
-        extra_compile_args=COMPILE_ARGS + (CPP_ARGS if is_cpp else []),
+        extra_compile_args=[*COMPILE_ARGS, CPP_STANDARD],
         extra_link_args=LINK_ARGS,
+        language="c++",
     )
 
 

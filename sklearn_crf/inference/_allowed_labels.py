@@ -10,7 +10,7 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._local_search import Climber, Descent, improve_by_climbing, search_problem
 from sklearn_crf.inference._results import Refuted
-from sklearn_crf.kernels.local.constraint_search import ConstraintSearch
+from sklearn_crf.kernels.local.local import ConstraintSearch
 from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, compute_score_terms, decode_cells, score
 
 

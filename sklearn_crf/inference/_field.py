@@ -10,21 +10,21 @@ from sklearn_crf._numbers import compute_row_maxima
 from sklearn_crf._threads import allocate_workspace, run_fixed_ranges
 from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._results import Infeasible, Marginals
-from sklearn_crf.kernels.factors import (
+from sklearn_crf.kernels.messages.edges import (
     copy_probabilities,
     fill_factors,
     fill_potts_factors,
     largest_range_of_edges,
-    range_of_tables,
-    rows_below_best,
-)
-from sklearn_crf.kernels.messages.beliefs import node_beliefs, pair_statistics
-from sklearn_crf.kernels.messages.edge_messages import renew, send
-from sklearn_crf.kernels.messages.odds import (
+    node_beliefs,
     odds_of_probabilities,
     odds_of_scores,
+    pair_statistics,
     probabilities_of_odds,
+    range_of_tables,
+    renew,
     renew_odds,
+    rows_below_best,
+    send,
     send_odds,
 )
 from sklearn_crf.models import Statistics, cache_with_layout

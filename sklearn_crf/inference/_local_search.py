@@ -12,13 +12,13 @@ import numpy as np
 from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf._threads import checkpoint, run_alone
 from sklearn_crf.inference import _tuning
-from sklearn_crf.kernels.local.neighborhood_search import (
+from sklearn_crf.kernels.local.local import (
     SearchWorkspace,
     annealing_sweep,
     cells_of_labels,
     change_costs,
+    icm_update,
 )
-from sklearn_crf.kernels.local.updates import icm_update
 from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel, check_labels, score
 from sklearn_crf.models._pairwise import get_kernel_weights
 from sklearn_crf.models._row_models import split_row_ranges, stored_rows

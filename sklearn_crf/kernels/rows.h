@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/types.hpp"
 #include "vector_level.h"
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -32,7 +33,6 @@
 #define ROWS_VECTOR_BYTES 0
 #define ROWS_PREFETCH(address) ((void)(address))
 #define ROWS_UNROLLED
-#define restrict __restrict
 #endif
 
 /* Intrinsics for operations that compilers do not vectorise. */

@@ -21,7 +21,7 @@ from sklearn_crf.inference.cuts._lattice_cuts import LatticeCuts
 from sklearn_crf.inference.exact._chains import BestTransitions, Transitions
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._swept_graphs import LinearScores, SweptGraphs, are_swept
-from sklearn_crf.kernels.chains.inference import predict_chains
+from sklearn_crf.kernels.chains.chains import predict_chains
 from sklearn_crf.models import EdgeLayout, PairwiseModel
 from sklearn_crf.objectives.likelihood._pass_over_chains import compute_block_starts
 from sklearn_crf.objectives.likelihood._pass_over_graphs import count_trial_sweeps, get_message_passing, supports_sweeps

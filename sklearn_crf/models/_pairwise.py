@@ -12,7 +12,7 @@ from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores, 
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph, check_graph
-from sklearn_crf.kernels.labelings import changes_of_labelings, count_pairs, labeling_terms, marginals_less_labels
+from sklearn_crf.kernels.exact.labelings import changes_of_labelings, count_pairs, labeling_terms, marginals_less_labels
 
 
 class EdgeLayout:

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from sklearn_crf._threads import allocate_workspace, map_tasks
 from sklearn_crf.encoding import replace_fields, tie_constant_edges
-from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores, pair_scores_of_rows
+from sklearn_crf.kernels.learning.learning import pair_gradient, pair_scores, pair_scores_of_rows
 from sklearn_crf.potentials._feature_columns import FeatureColumns, build_feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_crf._threads import make_range_runner, map_tasks, split_threads
-from sklearn_crf.kernels.rtf.leaf_trees import find_responses
+from sklearn_crf.kernels.rtf.trees import find_responses
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import as_plane
 from sklearn_crf.rtf._trees import RegressionTree, compute_explained_variance, draw_tests, find_best_split

@@ -9,13 +9,13 @@ import scipy.sparse as sp
 
 from sklearn_crf._threads import cached_property, make_range_runner
 from sklearn_crf.graphs import Graph
-from sklearn_crf.kernels.rtf.eigenvalues import clip_eigenvalues_in_place
 from sklearn_crf.kernels.rtf.leaf_models import (
     CHANNEL_BLOCK,
     add_factors,
     add_gradients,
     linear_values,
 )
+from sklearn_crf.kernels.rtf.trees import clip_eigenvalues_in_place
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf.images._degradation import Observation

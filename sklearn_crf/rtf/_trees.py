@@ -8,7 +8,7 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint, make_range_runner, map_tasks, run_alone
 from sklearn_crf.kernels.rtf.leaf_models import factor_inputs, split_terms
-from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins, find_leaves, find_responses
+from sklearn_crf.kernels.rtf.trees import add_to_bins, find_leaves, find_responses
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, contiguous, cross_of
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf.encoding import Batch, Example, make_trusted_example
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
-from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
+from sklearn_crf.kernels.learning.learning import pair_gradient, pair_scores
 from sklearn_crf.models import compute_labeling_statistics, score
 from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood
 from sklearn_crf.potentials import (

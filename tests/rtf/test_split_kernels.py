@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from regression_tree_problems import random_field
 
 from sklearn_crf.kernels.rtf.leaf_models import factor_inputs, split_terms
-from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins
+from sklearn_crf.kernels.rtf.trees import add_to_bins
 from sklearn_crf.rtf._potentials import GaussianStatistics, as_plane, compute_factor_terms, cross_of
 
 

@@ -20,7 +20,7 @@ from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.inference.exact._tree import TreeInference
-from sklearn_crf.kernels.exact.plans import Elimination, min_fill_order, separators_of
+from sklearn_crf.kernels.exact.junction_trees import Elimination, min_fill_order, separators_of
 from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel
 
 

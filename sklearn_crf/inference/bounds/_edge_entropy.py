@@ -15,7 +15,7 @@ from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._relaxed_problem import convert_to_double, descend_to_marginals
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds._shared_bound import SharedBound
-from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges, renew_messages, shares_of_messages
+from sklearn_crf.kernels.messages.sweeps import normalise_edges, renew_messages, shares_of_messages
 from sklearn_crf.models import Statistics
 
 #: Weight of the entropy of a node with edges, in addition to the entropies of its edges.

@@ -17,7 +17,7 @@ from sklearn_crf.inference.bounds._tree_choice import choose_spanning_trees
 from sklearn_crf.inference.bounds._tree_scores import TreeMeans, group_trees
 from sklearn_crf.inference.exact._edge_marginals import compute_edge_beliefs
 from sklearn_crf.inference.exact._tree import send_exact_messages
-from sklearn_crf.kernels.messages.beliefs import edge_log_normalisers
+from sklearn_crf.kernels.messages.edges import edge_log_normalisers
 from sklearn_crf.models import PairwiseModel, Statistics
 
 # Logarithm that replaces the logarithm of a zero message, because starts must be finite.

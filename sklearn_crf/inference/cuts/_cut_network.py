@@ -9,6 +9,14 @@ from sklearn_crf._threads import cached_property, checkpoint, map_tasks
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._results import Infeasible
 from sklearn_crf.inference.cuts import _tuning
+from sklearn_crf.kernels.cuts.flows import (
+    flow_along_offset,
+    flow_by_heights,
+    lattice_cut,
+    lattice_flow,
+    slot_flow,
+    spread_excess,
+)
 from sklearn_crf.kernels.cuts.fusion_moves import (
     capacity_bound,
     integer_excess,
@@ -16,14 +24,6 @@ from sklearn_crf.kernels.cuts.fusion_moves import (
     node_terms,
     slot_terms,
     unary_spread,
-)
-from sklearn_crf.kernels.cuts.lattice_cut import lattice_cut
-from sklearn_crf.kernels.cuts.max_flow import (
-    flow_along_offset,
-    flow_by_heights,
-    lattice_flow,
-    slot_flow,
-    spread_excess,
 )
 from sklearn_crf.models._row_models import find_ordered_offsets
 

@@ -7,7 +7,7 @@ from sklearn_crf.inference._local_search import Descent
 from sklearn_crf.inference.cuts import _tuning
 from sklearn_crf.inference.cuts._cut_network import CROSS, CutNetwork, gather_pairwise_values
 from sklearn_crf.kernels.cuts.fusion_moves import score_gain
-from sklearn_crf.kernels.local.neighborhood_search import keep_better
+from sklearn_crf.kernels.local.local import keep_better
 from sklearn_crf.models import FactorGraph, PairwiseModel, check_labels
 
 

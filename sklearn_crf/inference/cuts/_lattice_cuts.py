@@ -16,7 +16,7 @@ from sklearn_crf.inference.cuts._cut_network import (
     lattice_arrays,
     precision,
 )
-from sklearn_crf.kernels.cuts.lattice_cut import best_cuts
+from sklearn_crf.kernels.cuts.flows import best_cuts
 from sklearn_crf.models import EdgeLayout
 
 

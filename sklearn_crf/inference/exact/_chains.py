@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference._results import Marginals
-from sklearn_crf.kernels.chains.inference import chain_marginals
+from sklearn_crf.kernels.chains.chains import chain_marginals
 from sklearn_crf.models import Statistics
 
 # Probabilities above exp(-600) and odds up to exp(600) are normal floating-point numbers, and so are their products.

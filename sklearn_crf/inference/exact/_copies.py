@@ -11,7 +11,7 @@ from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._chains import WIDEST_RANGE
-from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
+from sklearn_crf.kernels.exact.labelings import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
 from sklearn_crf.models import Statistics, cache_with_layout
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf.inference._field import compute_beliefs
-from sklearn_crf.kernels.messages.beliefs import edge_beliefs
+from sklearn_crf.kernels.messages.edges import edge_beliefs
 from sklearn_crf.models import PairwiseModel
 
 

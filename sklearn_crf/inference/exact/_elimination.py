@@ -9,8 +9,8 @@ from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.inference.exact import _tuning
-from sklearn_crf.kernels.exact import plans
-from sklearn_crf.kernels.exact.elimination import ROWS_PADDED_TO
+from sklearn_crf.kernels.exact import junction_trees
+from sklearn_crf.kernels.exact.junction_trees import ROWS_PADDED_TO
 
 
 class Structure(NamedTuple):
@@ -23,12 +23,12 @@ class Structure(NamedTuple):
     @classmethod
     def of(cls, scope_ptr, scope, n_states):
         """Build the graph that joins all nodes of each scope."""
-        ptr, neighbors = plans.neighbors_of_scopes(scope_ptr, scope, len(n_states))
+        ptr, neighbors = junction_trees.neighbors_of_scopes(scope_ptr, scope, len(n_states))
         return cls(ptr, neighbors, np.log(n_states))
 
     def compute_log_cells(self, order: np.ndarray) -> float:
         """Return the logarithm of how many joint states all cliques of an elimination order have."""
-        ptr, separators = plans.separators_of(self.ptr, self.neighbors, order)
+        ptr, separators = junction_trees.separators_of(self.ptr, self.neighbors, order)
         rows = np.repeat(np.arange(len(order)), np.diff(ptr))
         of_separators = np.bincount(rows, self.log_states[separators], len(order))
         return np.logaddexp.reduce(self.log_states[order] + of_separators)
@@ -77,9 +77,9 @@ def find_best_order(structure: Structure, most_cells: float = np.inf, most_steps
     first candidate has more than ``most_cells`` or takes more than ``most_steps`` to find.
     """
     most_log_cells = np.log(most_cells)
-    if (plans.least_width(structure.ptr, structure.neighbors) + 1) * np.log(2) > most_log_cells:
+    if (junction_trees.least_width(structure.ptr, structure.neighbors) + 1) * np.log(2) > most_log_cells:
         return None, np.inf
-    order = plans.min_fill_order(*structure, most_log_cells, most_steps)
+    order = junction_trees.min_fill_order(*structure, most_log_cells, most_steps)
     best = np.inf if order is None else structure.compute_log_cells(order)
     if best > most_log_cells:
         return None, np.inf
@@ -99,7 +99,7 @@ def _propose_other_orders(structure):
     rng = np.random.default_rng(0)
     for _ in range(_tuning.N_RESTARTS):
         new_name = rng.permutation(n_nodes)
-        order = plans.min_fill_order(*structure.renamed(new_name), np.inf, np.inf)
+        order = junction_trees.min_fill_order(*structure.renamed(new_name), np.inf, np.inf)
         yield np.argsort(new_name)[order].astype(np.int32)
 
 
@@ -132,7 +132,7 @@ def plan_order(problem, order, limits):
         limits.require(int(sizes[f]) - 1, size, at_least=True, because=f" (factor {f} alone)")
     scope_ptr, scope = problem.free_scopes
     structure = Structure.of(scope_ptr, scope, problem.n_states)
-    bound = plans.least_width(structure.ptr, structure.neighbors)
+    bound = junction_trees.least_width(structure.ptr, structure.neighbors)
     if bound > _tuning.HOPELESS_WIDTH:
         limits.require(bound, 8 * 2.0 ** (bound + 1), at_least=True)
     if order is not None:
@@ -220,12 +220,12 @@ class EliminationPlan:
         self.structure = problem.structure
         self.nodes, graph = plan_order(problem, order, limits)
         self.n_states = problem.n_states.astype(np.int64)
-        separators = plans.separators_of(graph.ptr, graph.neighbors, self.nodes)
+        separators = junction_trees.separators_of(graph.ptr, graph.neighbors, self.nodes)
         # The width is the number of nodes of the largest clique minus one.
         self.width = int(np.diff(separators[0]).max(initial=0))
         fixed = np.flatnonzero(~problem.is_free)
         self.order = np.concatenate([self.nodes, fixed.astype(np.int32)])
-        elimination = plans.Elimination(*problem.free_scopes, self.n_states, self.nodes, *separators)
+        elimination = junction_trees.Elimination(*problem.free_scopes, self.n_states, self.nodes, *separators)
         # Nodes of the left and the right table of each bucket, alternating.
         self.side_ptr, self.side_nodes = elimination.sides()
         self._measure()
@@ -251,7 +251,7 @@ class EliminationPlan:
         self.n_cells = tables + messages
         self._sizes = *sizes, tables, messages
 
-    def _lay_out(self, elimination: plans.Elimination) -> None:
+    def _lay_out(self, elimination: junction_trees.Elimination) -> None:
         """Build the arrays of buckets, parts and axes for the kernels."""
         own, left, right, tables, messages = (sizes.astype(np.int64) for sizes in self._sizes)
         del self._sizes

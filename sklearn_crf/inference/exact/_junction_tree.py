@@ -18,7 +18,7 @@ from sklearn_crf.inference.exact._copies import enumerate_copy_marginals, is_enu
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, choose_edge_numbers
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
 from sklearn_crf.inference.exact._reduction import Reduction
-from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums, trace_maxima
+from sklearn_crf.kernels.exact.junction_trees import return_marginals, send_maxima, send_sums, trace_maxima
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
 _plans: "OrderedDict[bytes, EliminationPlan]" = OrderedDict()

@@ -13,7 +13,7 @@ from sklearn_crf.inference._results import Labeling, Marginals, Refuted
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._best_labelings import BestLabelings, find_largest
 from sklearn_crf.inference.exact._chains import RunTransitions
-from sklearn_crf.kernels.chains.segments import best_labels, sample_labels, segment_marginals
+from sklearn_crf.kernels.chains.chains import best_labels, sample_labels, segment_marginals
 from sklearn_crf.models import SegmentModel, SegmentStatistics, expand_edge_tables, score
 
 

@@ -11,7 +11,7 @@ from sklearn_crf._threads import checkpoint, make_range_runner
 from sklearn_crf.inference.gaussian import _base
 from sklearn_crf.inference.local._gibbs import GibbsChains, swept
 from sklearn_crf.kernels.gaussian.gaussian import gaussian_gibbs_update
-from sklearn_crf.kernels.local.updates import stream_key
+from sklearn_crf.kernels.local.local import stream_key
 
 
 @options

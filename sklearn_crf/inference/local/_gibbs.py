@@ -18,7 +18,7 @@ from sklearn_crf.inference._local_search import (
     random_labels,
 )
 from sklearn_crf.inference._results import Marginals
-from sklearn_crf.kernels.local.updates import gibbs_update, stream_key
+from sklearn_crf.kernels.local.local import gibbs_update, stream_key
 from sklearn_crf.models import Statistics, check_labels
 
 

@@ -18,7 +18,7 @@ from sklearn_crf.inference._local_search import (
     sweep,
 )
 from sklearn_crf.inference._results import Marginals, score_labeling
-from sklearn_crf.kernels.local.updates import mean_field_bound, mean_field_update
+from sklearn_crf.kernels.local.local import mean_field_bound, mean_field_update
 from sklearn_crf.models import Statistics, check_labels
 
 

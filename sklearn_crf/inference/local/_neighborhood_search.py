@@ -12,13 +12,13 @@ from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import search_problem
 from sklearn_crf.inference._results import Labeling
 from sklearn_crf.inference.local import _tuning
-from sklearn_crf.kernels.local.neighborhood_search import (
+from sklearn_crf.kernels.local.local import (
     SearchWorkspace,
     annealing_sweep,
     keep_better,
+    stream_key,
     subgraph_move,
 )
-from sklearn_crf.kernels.local.updates import stream_key
 from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 

@@ -47,7 +47,7 @@ from sklearn_crf.inference.messages._factor_messages import (
 )
 from sklearn_crf.inference.messages._norm_product import start_messages
 from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, send_at_once
-from sklearn_crf.kernels.exact.forests import decode
+from sklearn_crf.kernels.exact.labelings import decode
 from sklearn_crf.models import FactorGraph, PairwiseModel, replace_edge_weight
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY, Field
 from sklearn_crf.inference.messages import _tuning
-from sklearn_crf.kernels.messages.extrapolation import SweepExtrapolation, extrapolate
+from sklearn_crf.kernels.messages.sweeps import SweepExtrapolation, extrapolate
 
 # Representations of messages in which sweeps are nearly linear, as numbered in the kernel.
 _LOG_ODDS, _PROBABILITIES, _SCORES = range(3)

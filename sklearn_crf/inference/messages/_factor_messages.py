@@ -11,8 +11,7 @@ from sklearn_crf.inference._field import make_infeasible_error
 from sklearn_crf.inference._results import convert_factor_marginals, score_labeling
 from sklearn_crf.inference.messages._counting_numbers import Split
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
-from sklearn_crf.kernels.messages.factor_labels import decode_factors
-from sklearn_crf.kernels.messages.norm_product import leaf_statistics, read_factors, sweep
+from sklearn_crf.kernels.messages.factors import decode_factors, leaf_statistics, read_factors, sweep
 
 
 class FactorMessages(NamedTuple):

@@ -13,7 +13,7 @@ from sklearn_crf.inference._local_search import allocate_table_buffers, build_lo
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing, build_sum_field
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
-from sklearn_crf.kernels.messages.fixed_sweeps import sweep_mean_field, sweep_messages, sweep_odds
+from sklearn_crf.kernels.messages.sweeps import sweep_mean_field, sweep_messages, sweep_odds
 from sklearn_crf.models import FactorGraph, PairwiseModel, Statistics, expand_factors
 
 #: Losses of marginals and their codes in the kernel.

@@ -14,8 +14,8 @@ from sklearn_crf.inference.messages._belief_propagation import MessagePassing, T
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.inference.messages._extrapolation import is_large, plan_sweeps
 from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, get_sorted_components
-from sklearn_crf.kernels.factors import range_of_tables
-from sklearn_crf.kernels.messages.graph_risk import risk_of_graphs
+from sklearn_crf.kernels.messages.edges import range_of_tables
+from sklearn_crf.kernels.messages.sweeps import risk_of_graphs
 from sklearn_crf.models import EdgeLayout, are_potts
 
 # Columns of the addresses of kinds of edges, of given and found messages, and of marginals, in the kernel's rows.

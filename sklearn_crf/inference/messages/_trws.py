@@ -14,7 +14,7 @@ from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import RecentFall, convert_to_double, make_still_falling_warning
 from sklearn_crf.inference._results import Infeasible, score_labeling
 from sklearn_crf.inference.exact._tree import TreeInference
-from sklearn_crf.kernels.messages.trws import sequential_iteration
+from sklearn_crf.kernels.messages.sweeps import sequential_iteration
 from sklearn_crf.models import score
 
 

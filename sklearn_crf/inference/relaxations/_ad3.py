@@ -15,7 +15,7 @@ from sklearn_crf.inference._results import Labeling
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.inference.relaxations._factor_problems import EdgesProblem, FactorsProblem, one_hot
-from sklearn_crf.kernels.relaxations.admm import solve_factors
+from sklearn_crf.kernels.relaxations.relaxations import solve_factors
 from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 

@@ -6,7 +6,7 @@ from sklearn_crf._numbers import n_joint_states, offsets_from_lengths
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.relaxations import _tuning
-from sklearn_crf.kernels.relaxations.branch_and_bound import branch_and_bound
+from sklearn_crf.kernels.relaxations.relaxations import branch_and_bound
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
 

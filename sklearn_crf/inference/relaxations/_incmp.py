@@ -12,7 +12,7 @@ from sklearn_crf.inference._local_search import label_nodes_independently
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates
 from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap
-from sklearn_crf.kernels.relaxations.incremental import (
+from sklearn_crf.kernels.relaxations.relaxations import (
     decode_shares,
     dual_value,
     incremental_sweep,

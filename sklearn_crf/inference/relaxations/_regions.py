@@ -9,7 +9,7 @@ import numpy as np
 
 from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.inference.relaxations import _tuning
-from sklearn_crf.kernels.relaxations.regions import region_sweep
+from sklearn_crf.kernels.messages.factors import region_sweep
 from sklearn_crf.models import FactorGraph
 
 

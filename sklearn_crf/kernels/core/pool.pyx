@@ -1,4 +1,3 @@
-# distutils: language = c++
 """The thread pool that all kernels of a process share: calls, signals of Python, forks and exit."""
 
 import atexit

@@ -137,7 +137,7 @@ struct EdgeScores {
     }
 };
 
-// Conversion of scores to integers; the fields are as in lattice_cut.pyx.
+// Conversion of scores to integers; the fields are as in flows.pyx.
 struct Rounding {
     double scale;
     i64 most;
@@ -170,7 +170,7 @@ inline i64 list_open(const Choice& choice, i64 n_nodes, u8* is_open, i32* nodes)
 // Geometry of a lattice, whose edges are in the order of their offsets.
 struct LatticeShape {
     i64 n_nodes, guard, degree, n_axes;
-    const i64 *counts, *delta, *shape, *box;  // as in lattice_cut.pyx
+    const i64 *counts, *delta, *shape, *box;  // as in flows.pyx
     const i32* edges;
 };
 

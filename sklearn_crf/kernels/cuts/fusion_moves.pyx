@@ -1,4 +1,3 @@
-# distutils: language = c++
 """Binary choices between two labelings as a flow network: each node keeps its state or takes an alternative state.
 
 The terms of an edge are defined in binary_edge.hpp.

@@ -13,7 +13,7 @@
 
 namespace crf {
 
-// Limits of the search; the fields are as in lattice_cut.pyx.
+// Limits of the search; the fields are as in flows.pyx.
 struct CutLimits {
     double least_for_lines, least_to_spread, most_to_spread;
     i64 max_work;

@@ -1,4 +1,3 @@
-# distutils: language = c++
 """Dense fields: lattices around points, filters, mean-field updates and their derivatives."""
 
 from cython cimport floating

@@ -1,5 +1,4 @@
-# distutils: language = c++
-"""Incidence, traversal, trees and colouring of graphs, and differences of features along edges."""
+"""Graphs: incidence, forests, colourings, covering trees and differences along edges."""
 
 from cython cimport floating
 from libc.math cimport fabs

@@ -1,4 +1,3 @@
-# distutils: language = c++
 """Passes of labelled mixtures of factor analysers over samples, and k-means for their initialisation."""
 
 from libc.stdint cimport int64_t

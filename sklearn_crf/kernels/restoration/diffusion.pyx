@@ -1,4 +1,3 @@
-# distutils: language = c++
 """Stages of learned filters: restoration of images, and gradient of the squared error by the parameters."""
 
 from cython cimport floating

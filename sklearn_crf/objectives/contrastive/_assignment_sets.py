@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf.kernels.learning.contrastive import (
+from sklearn_crf.kernels.learning.learning import (
     add_node_changes,
     add_pair_changes,
     add_pair_gains,

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn_crf._threads import cached_property, count_threads
 from sklearn_crf.encoding import tie_constant_edges
 from sklearn_crf.inference.exact._chains import RunTransitions, padded
-from sklearn_crf.kernels.chains.risk import risk_of_chains
+from sklearn_crf.kernels.chains.chains import risk_of_chains
 from sklearn_crf.objectives._risk import RiskValue, expand_weights_to_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.potentials import LinearPotentials, SegmentPotentials, SparsePotentials

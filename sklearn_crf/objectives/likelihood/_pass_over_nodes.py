@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import count_threads, map_tasks, split_into_ranges
-from sklearn_crf.kernels.learning.pseudolikelihood import count_neighbours
-from sklearn_crf.kernels.nodes.nodes import losses_of_nodes
+from sklearn_crf.kernels.learning.learning import count_neighbours, losses_of_nodes
 from sklearn_crf.objectives._risk import RiskValue
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood

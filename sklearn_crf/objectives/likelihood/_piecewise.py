@@ -8,8 +8,8 @@ from scipy.special import logsumexp
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.inference import edge_shared_bound, nodes_of_edge_shares, optimise_edge_shares
-from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges
-from sklearn_crf.kernels.factors import rows_below_best
+from sklearn_crf.kernels.messages.edges import rows_below_best
+from sklearn_crf.kernels.messages.sweeps import normalise_edges
 from sklearn_crf.models import (
     COUNT,
     DENSE,

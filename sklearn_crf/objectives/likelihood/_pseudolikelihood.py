@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 
 from sklearn_crf._threads import allocate_workspace, make_range_runner, run_fixed_ranges
 from sklearn_crf.inference._local_search import allocate_table_buffers, build_local_arguments
-from sklearn_crf.kernels.learning.pseudolikelihood import pseudolikelihood_range
+from sklearn_crf.kernels.learning.learning import pseudolikelihood_range
 from sklearn_crf.models import (
     FactorGraph,
     FactorStatistics,

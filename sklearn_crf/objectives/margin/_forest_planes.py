@@ -6,7 +6,7 @@ import numpy as np
 
 from sklearn_crf.encoding import OperatorFeatures, group_batches_to_join, replace_fields, unite_batches
 from sklearn_crf.inference import n_labelings
-from sklearn_crf.kernels.learning.forest_hinge import frank_wolfe_steps, sum_planes
+from sklearn_crf.kernels.learning.learning import frank_wolfe_steps, sum_planes
 from sklearn_crf.objectives.margin._forest_examples import build_forest_examples
 from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge
 from sklearn_crf.objectives.margin._planes import PlaneOracle

@@ -36,7 +36,7 @@ from sklearn_crf.inference import (
     fuse_labelings,
 )
 from sklearn_crf.inference._local_search import search_problem
-from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, change_costs
+from sklearn_crf.kernels.local.local import SearchWorkspace, change_costs
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
 SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])

@@ -20,7 +20,7 @@ from sklearn_crf.inference.exact import _elimination
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, Structure, find_best_order
 from sklearn_crf.inference.exact._junction_tree import Buckets
 from sklearn_crf.inference.exact._reduction import Reduction
-from sklearn_crf.kernels.exact.plans import least_width, min_fill_order, separators_of
+from sklearn_crf.kernels.exact.junction_trees import least_width, min_fill_order, separators_of
 from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, clamped, factor_graph_of, score
 
 few = settings(max_examples=80, deadline=None)

@@ -15,7 +15,7 @@ from sklearn_crf.inference import BruteForce, GibbsSampler
 from sklearn_crf.inference._allowed_labels import find_nearest_allowed
 from sklearn_crf.inference._local_search import random_labels
 from sklearn_crf.inference.local._gibbs import gibbs_sweeps
-from sklearn_crf.kernels.local.updates import stream_key, uniforms
+from sklearn_crf.kernels.local.local import stream_key, uniforms
 from sklearn_crf.models import PairwiseModel, clamped, score
 
 

@@ -12,7 +12,7 @@ from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import ICM, BruteForce, JunctionTree, LargeNeighborhoodSearch
 from sklearn_crf.inference._local_search import search_problem
 from sklearn_crf.inference.local._neighborhood_search import Region
-from sklearn_crf.kernels.local.neighborhood_search import (
+from sklearn_crf.kernels.local.local import (
     SearchWorkspace,
     annealing_sweep,
     cells_of_labels,

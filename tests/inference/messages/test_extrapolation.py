@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import ICM, JunctionTree, LoopyBP, TRWMessagePassing
 from sklearn_crf.inference.messages import _extrapolation
-from sklearn_crf.kernels.messages.extrapolation import shares_of_changes
+from sklearn_crf.kernels.messages.sweeps import shares_of_changes
 from sklearn_crf.models import PairwiseModel
 
 GRID = lattice((70, 70))

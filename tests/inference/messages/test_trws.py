@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TRWS, AutoMap, BruteForce, LinearProgram, TRWSState, convergence_left_to_caller
 from sklearn_crf.inference._field import build_initial_messages, make_field
-from sklearn_crf.kernels.exact.forests import decode
-from sklearn_crf.kernels.messages.trws import sequential_iteration, sequential_pass
+from sklearn_crf.kernels.exact.labelings import decode
+from sklearn_crf.kernels.messages.sweeps import sequential_iteration, sequential_pass
 from sklearn_crf.models import PairwiseModel, score
 
 

@@ -14,7 +14,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AD3, BruteForce, LinearProgram, convergence_left_to_caller
 from sklearn_crf.inference.exact._local_polytope import LocalPolytope
 from sklearn_crf.inference.relaxations._factor_problems import COUNTED, build_polytope_pieces
-from sklearn_crf.kernels.relaxations.admm import solve_factors
+from sklearn_crf.kernels.relaxations.relaxations import solve_factors
 from sklearn_crf.models import (
     CountTable,
     FactorGraph,

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import IncMP, best_couplings, convergence_left_to_caller
 from sklearn_crf.inference._field import make_field
-from sklearn_crf.kernels.relaxations.incremental import (
+from sklearn_crf.kernels.relaxations.relaxations import (
     decode_shares,
     dual_value,
     incremental_sweep,

@@ -1,21 +1,22 @@
-# distutils: language = c++
-"""Norm-product belief propagation: block minimisation of the dual of a convex free energy, one node at a time.
-
-A factor F of nodes s has the counting number c_F = c_FF + sum_s c_sF. Its share of node s in the dual is
-lambda_s(y_F) = c_sF / c_F theta_F(y_F) + sum_t v_st(y_t). Messages are v_ss, and `cross` the other v_st, which are zero
-unless c_sF > 0. With hat c_sF = c_FF + c_sF, node s receives
-
-    m_F(a) = T hat c_sF log sum_{y_F: y_s = a} exp(theta_F(y_F) / (T c_F) - sum_{t != s, u} v_tu(y_u) / (T hat c_sF))
-
-and sends the v_s. that are optimal given those of the other nodes of its factors (Hazan & Shashua 2010).
-"""
+"""Messages of factors of any number of nodes."""
 
 from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdint cimport int32_t, int64_t
 
+from sklearn_crf.kernels.messages.field cimport count_change
 from sklearn_crf.kernels.messages.layer_messages cimport advance, begin, emit, retreat, weigh_leaves
 from sklearn_crf.kernels.messages.layers cimport Layers, is_last, n_after, open_layers
-from sklearn_crf.kernels.messages.field cimport count_change
+
+
+# Norm-product belief propagation: block minimisation of the dual of a convex free energy, one node at a time.
+#
+# A factor F of nodes s has the counting number c_F = c_FF + sum_s c_sF. Its share of node s in the dual is
+# lambda_s(y_F) = c_sF / c_F theta_F(y_F) + sum_t v_st(y_t). Messages are v_ss, and `cross` the other v_st, which are
+# zero unless c_sF > 0. With hat c_sF = c_FF + c_sF, node s receives
+#
+#     m_F(a) = T hat c_sF log sum_{y_F: y_s = a} exp(theta_F(y_F) / (T c_F) - sum_{t != s, u} v_tu(y_u) / (T hat c_sF))
+#
+# and sends the v_s. that are optimal given those of the other nodes of its factors (Hazan & Shashua 2010).
 
 cdef struct Numbers:
     double unit  # temperature, or 1 for maxima
@@ -355,3 +356,187 @@ def leaf_statistics(
             for a in range(n):
                 statistics[q + a] += end[a] / total
     return failed
+
+
+# Decoding of labels from the messages of factors, one node at a time.
+
+def decode_factors(
+    object layers,  # IN arrays of the model
+    const double[:, ::1] node_scores,  # IN (N, K)
+    const double[:, ::1] beliefs,  # IN (N, K)
+    double[::1] left,  # OUT (n_positions,)
+    double[::1] right,  # IN (n_positions,) computed from the messages
+    int32_t[::1] labels,  # OUT (N,)
+    double[::1] work,  # workspace (4 * K,)
+):
+    """Assign each node in turn its best state, given the labels of earlier nodes and messages from later nodes.
+
+    If earlier labels forbid all states of a node, it gets the state of its largest belief.
+    Return the last such node, or -1 if there is none.
+    """
+    cdef:
+        Layers f
+        Py_ssize_t s, i, slot, a, K, best, failed = -1
+        double top
+        double* state = &work[0]
+        double* symbol
+        double* message
+    open_layers(layers, &f)
+    K = f.n_columns
+    symbol = &work[K]
+    message = &work[3 * K]
+    with nogil:
+        for s in range(f.n_nodes):
+            for a in range(f.n_states[s]):
+                state[a] = node_scores[s, a]
+            for i in range(f.node_ptr[s], f.node_ptr[s + 1]):
+                slot = f.node_slots[i]
+                if slot == f.slot_ptr[f.slot_factor[slot]]:
+                    begin(&f, slot, &left[0])
+                emit(&f, slot, &left[0], &right[0], symbol, message)
+                for a in range(f.n_states[s]):
+                    state[a] += message[a] / f.scale[f.slot_factor[slot]]
+            best = -1
+            top = -INFINITY
+            for a in range(f.n_states[s]):
+                if state[a] > top:
+                    top = state[a]
+                    best = a
+            if best < 0:
+                failed = s
+                best = 0
+                for a in range(f.n_states[s]):
+                    if beliefs[s, a] > beliefs[s, best]:
+                        best = a
+            labels[s] = <int32_t> best
+            for a in range(f.n_states[s]):
+                state[a] = 0 if a == best else -INFINITY
+            for i in range(f.node_ptr[s], f.node_ptr[s + 1]):
+                slot = f.node_slots[i]
+                if not is_last(&f, slot):
+                    advance(&f, slot, state, symbol, &left[f.position_ptr[slot]], &left[f.position_ptr[slot + 1]])
+    return failed
+
+
+# Max-product linear programming: block minimisation of the dual over the messages of one factor at a time.
+
+def mplp_sweep(
+    object layers,  # IN arrays of the model
+    double[:, ::1] messages,  # INOUT (n_slots, K) delta_Fs
+    double[:, ::1] totals,  # INOUT (N, K) score of each node plus the messages to it, -inf where impossible
+    double[::1] left,  # OUT (n_positions,)
+    double[::1] right,  # OUT (n_positions,)
+    int direction,  # 1: first to last factor, -1: last to first
+    double[::1] work,  # workspace ((2 + 2 * largest arity) * K,)
+):
+    """Update the messages of all factors in turn; return -1, or a factor that leaves a node without a state."""
+    cdef:
+        Layers f
+        Py_ssize_t i, factor, n_factors = layers.n_factors, first, last, slot, node, a, K, failed = -1
+        double best
+        double* symbol = &work[0]
+        double* cavity
+        double* found
+    open_layers(layers, &f)
+    K = f.n_columns
+    with nogil:
+        for i in range(n_factors):
+            factor = i if direction > 0 else n_factors - 1 - i
+            first, last = f.slot_ptr[factor], f.slot_ptr[factor + 1] - 1
+            cavity = &work[2 * K]
+            found = cavity + (last + 1 - first) * K
+            begin(&f, first, &left[0])
+            for slot in range(first, last + 1):
+                node = f.slot_node[slot]
+                for a in range(f.n_states[node]):
+                    cavity[(slot - first) * K + a] = totals[node, a] - messages[slot, a]
+                if not is_last(&f, slot):
+                    advance(&f, slot, cavity + (slot - first) * K, symbol, &left[f.position_ptr[slot]],
+                            &left[f.position_ptr[slot + 1]])
+            for slot in range(last, first - 1, -1):
+                emit(&f, slot, &left[0], &right[0], symbol, found + (slot - first) * K)
+                if slot > first:
+                    retreat(&f, slot, cavity + (slot - first) * K, symbol, &right[0])
+            for slot in range(first, last + 1):
+                node = f.slot_node[slot]
+                best = -INFINITY
+                for a in range(f.n_states[node]):
+                    totals[node, a] = cavity[(slot - first) * K + a] + found[(slot - first) * K + a]
+                    totals[node, a] /= last + 1 - first
+                    if totals[node, a] > -INFINITY:
+                        messages[slot, a] = totals[node, a] - cavity[(slot - first) * K + a]
+                        best = totals[node, a]
+                if best == -INFINITY:
+                    failed = factor
+            if failed >= 0:
+                break
+    return failed
+
+
+# Messages between regions of a relaxation and the larger regions (holders) that contain them.
+
+def region_sweep(
+    double[::1] values,  # IN/OUT tables of all regions, a reparameterisation of the score
+    const int64_t[::1] table_ptr,  # IN (n_regions + 1,)
+    const int32_t[::1] parts,  # IN (P,) regions that are contained in others, in the order of the sweep
+    const int64_t[::1] holder_ptr,  # IN (P + 1,) first holder of each part
+    const int32_t[::1] holders,  # IN regions that contain a part
+    const int64_t[::1] place_ptr,  # IN first entry of each holder in `place`
+    const int32_t[::1] place,  # IN cell of the part, for each cell of a holder
+    const double[:, ::1] share,  # IN (2, n_holders) share of the part's table that the holder gets, forwards and back
+    bint back,  # IN
+    double[::1] maxima,  # workspace (cells of the largest part,)
+):
+    """For each part in turn, collect the maxima of its holders in its table, and distribute it among the holders.
+
+    The sum of the maxima of all tables does not increase.
+    """
+    cdef:
+        Py_ssize_t n_parts = parts.shape[0], step, p, j, cell, n_own
+        Py_ssize_t own
+        double kept
+    with nogil:
+        for step in range(n_parts):
+            p = n_parts - 1 - step if back else step
+            own = table_ptr[parts[p]]
+            n_own = table_ptr[parts[p] + 1] - own
+            for j in range(holder_ptr[p], holder_ptr[p + 1]):
+                gather(
+                    &values[table_ptr[holders[j]]], table_ptr[holders[j] + 1] - table_ptr[holders[j]],
+                    &place[place_ptr[j]], &values[own], n_own, &maxima[0]
+                )
+            kept = 1
+            for j in range(holder_ptr[p], holder_ptr[p + 1]):
+                if share[back, j] > 0:
+                    kept -= share[back, j]
+                    hand_on(
+                        &values[table_ptr[holders[j]]], table_ptr[holders[j] + 1] - table_ptr[holders[j]],
+                        &place[place_ptr[j]], &values[own], share[back, j]
+                    )
+            for cell in range(n_own):
+                # The part may keep nothing, but forbidden cells remain forbidden.
+                if values[own + cell] > -INFINITY:
+                    values[own + cell] *= kept
+
+
+cdef inline void gather(double* holder, Py_ssize_t n_cells, const int32_t* place, double* part, Py_ssize_t n_own,
+                        double* maxima) noexcept nogil:
+    """Move the maximum of a holder for each cell of its part to the table of the part."""
+    cdef Py_ssize_t cell
+    for cell in range(n_own):
+        maxima[cell] = -INFINITY
+    for cell in range(n_cells):
+        if holder[cell] > maxima[place[cell]]:
+            maxima[place[cell]] = holder[cell]
+    for cell in range(n_cells):
+        if maxima[place[cell]] > -INFINITY:
+            holder[cell] -= maxima[place[cell]]
+    for cell in range(n_own):
+        part[cell] += maxima[cell]
+
+
+cdef inline void hand_on(double* holder, Py_ssize_t n_cells, const int32_t* place, const double* part,
+                         double share) noexcept nogil:
+    cdef Py_ssize_t cell
+    for cell in range(n_cells):
+        holder[cell] += share * part[place[cell]]
