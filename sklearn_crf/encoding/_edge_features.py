@@ -1,7 +1,7 @@
 """Edge features: registered functions, computation from node features, scaling, and weighted sums."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,26 +82,20 @@ def edge_feature_function(edge_features):
     return function
 
 
-@dataclass(frozen=True)
-class _OfInputs:
-    """Function that computes edge features from all node features except the last ones, which are not in X."""
-
-    function: Callable
-    n_added: int
-
-    def __call__(self, x_tail, x_head):
-        return self.function(x_tail[:, : -self.n_added], x_head[:, : -self.n_added])
+def _call_on_inputs(function, n_added, x_tail, x_head):
+    """Compute edge features from all node features except the last ``n_added``, which are not in X."""
+    return function(x_tail[:, :-n_added], x_head[:, :-n_added])
 
 
 def leave_out_added(function: Callable, n_added: int) -> Callable:
     """Wrap a function that computes edge features, so that it does not get the last features, which are not in X."""
-    return function if function is constant or not n_added else _OfInputs(function, n_added)
+    return function if function is constant or not n_added else partial(_call_on_inputs, function, n_added)
 
 
 def get_function_of_inputs(function: Callable) -> Callable:
     """Return the function of the features of X that :func:`leave_out_added` wrapped."""
-    while isinstance(function, _OfInputs):
-        function = function.function
+    while isinstance(function, partial) and function.func is _call_on_inputs:
+        function = function.args[0]
     return function
 
 

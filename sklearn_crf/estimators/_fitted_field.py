@@ -281,21 +281,19 @@ class FittedField(FieldParameters):
     def columns(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
         """Predict the class index of each node; return the encoded X, its batches, and the indices for every batch."""
         labeler = self.labeler(inference)
-        joined_by = labeler.joined_by()
-        encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
-        return encoded, batches, labeler.columns(batches, potentials, self._list_voters(weights))
+        return self._predict(labeler.columns, X, evidence, labeler.joined_by())
 
     def marginals(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
         """Compute node marginals, averaged over voters; return the encoded X, its batches, and marginals by batch."""
         labeler = self.labeler(inference)
-        joined_by = labeler.joined_by(labels=False)
-        encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
-        return encoded, batches, labeler.marginals(batches, potentials, self._list_voters(weights))
+        return self._predict(labeler.marginals, X, evidence, labeler.joined_by(labels=False))
 
-    def _list_voters(self, weights):
-        """Return the flat weight vectors that vote at prediction: a single one, unless training stored several."""
+    def _predict(self, predict, X, evidence, joined_by):
+        """Return the encoded X, its batches, and the results of a function of batches, potentials and weights."""
+        encoded, batches, potentials, weights = self.prepare(X, evidence, joined_by=joined_by, is_pending=True)
+        # A single weight vector decides, unless training stored several, which vote.
         voters = getattr(self.given, "voters_", None)
-        return [weights] if voters is None else list(voters)
+        return encoded, batches, predict(batches, potentials, [weights] if voters is None else list(voters))
 
     def labels(self, X: Any, evidence: Any = None, inference: Any = None) -> np.ndarray:
         """Predict the label of every node, in the layout of X."""
