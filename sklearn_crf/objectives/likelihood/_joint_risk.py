@@ -36,6 +36,7 @@ from sklearn_crf.objectives._risk import (
     weighted_loss,
 )
 from sklearn_crf.objectives.likelihood._likelihood import compute_bound_loss
+from sklearn_crf.potentials import ExtendedPotentials
 
 
 def make_tangent(value_grad: Callable[[np.ndarray], RiskValue], at: np.ndarray) -> Callable[[np.ndarray], RiskValue]:
@@ -69,7 +70,13 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
     def _lay_out(self, sizes):
         """Assign a range of the flat vector to the unknowns of every batch."""
         self._ends = self._weights.n_coef + np.cumsum([0, *sizes])
-        self.potentials = WeightsAndOthers(self._weights, int(self._ends[-1]))
+        self.potentials = WeightsAndOthers(self._weights, self._ends[-1] - self._weights.n_coef)
+
+    def _lay_out_shares(self, nodes):
+        """Lay out the shares of every batch, and weight each share by the example of its node."""
+        each = zip(self.batches, nodes, strict=True)
+        self._weight_of_shares = [expand_weights_to_nodes(batch)[of_batch] for batch, of_batch in each]
+        self._lay_out(map(len, self._weight_of_shares))
 
     def _get_part_slice(self, i):
         """Return the slice of the flat vector that holds the unknowns of batch i."""
@@ -153,10 +160,7 @@ class JointRisk(RiskOfWeightsAndOthers):
         super().__init__(risk, observed)
         models = self._build_zero_models()
         nodes, self._bounds = zip(*(divide_scores(model, entropy, trees) for model in models), strict=True)
-        self._weight_of_shares = [
-            expand_weights_to_nodes(batch)[of_batch] for batch, of_batch in zip(risk.batches, nodes, strict=True)
-        ]
-        self._lay_out(map(len, self._weight_of_shares))
+        self._lay_out_shares(nodes)
 
     def _compute_loss(self, i, coef, n_threads):
         batch, objective = self.batches[i], self.objective
@@ -185,11 +189,7 @@ class JointHingeRisk(RiskOfWeightsAndOthers):
         super().__init__(risk)
         models = map(factor_graph_of, self._build_zero_models())
         self._parts = [FactorParts.of(model, entropy, trees=trees) for model in models]
-        self._weight_of_shares = [
-            expand_weights_to_nodes(batch)[parts.share_nodes]
-            for batch, parts in zip(risk.batches, self._parts, strict=True)
-        ]
-        self._lay_out(map(len, self._weight_of_shares))
+        self._lay_out_shares(parts.share_nodes for parts in self._parts)
 
     def _compute_loss(self, i, coef, n_threads):
         batch, parts = self.batches[i], self._parts[i]
@@ -367,33 +367,16 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return free, mutual_information(pairs), (model, by_weight)
 
 
-class WeightsAndOthers:
+class WeightsAndOthers(ExtendedPotentials):
     """Potentials for a flat vector that holds weights and then other unknowns, which have no penalty."""
 
-    def __init__(self, weights, n_coef):
-        self.weights = weights
-        self.n_coef = n_coef
-        self.n_classes = weights.n_classes
-
     def model(self, coef, example, edges=None):
-        return self.weights.model(coef[: self.weights.n_coef], example, edges)
-
-    def prepare_edges(self, example):
-        return self.weights.prepare_edges(example)
+        return self.pairwise.model(coef[: self.pairwise.n_coef], example, edges)
 
     @property
     def penalty(self):
-        return self._pad(self.weights.penalty)
-
-    @property
-    def tails(self):
-        return np.maximum(self._pad(self.weights.tails), 1.0)
+        return self._append_further_values(self.pairwise.penalty, 0.0)
 
     @property
     def on_edges(self):
-        return self._pad(self.weights.on_edges)
-
-    def _pad(self, of_weights):
-        padded = np.zeros(self.n_coef, dtype=of_weights.dtype)
-        padded[: self.weights.n_coef] = of_weights
-        return padded
+        return self._append_further_values(self.pairwise.on_edges, False)
