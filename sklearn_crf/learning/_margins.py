@@ -480,10 +480,13 @@ class SmoothedMargin(SoftMargin):
         **SoftMargin._parameter_constraints,
     }
     name = "smoothed_margin"
-    is_smooth = True
     needs_fractional = False
     temperature: float = 0.1
     entropy: str | CountingNumbers = "trw"  # type: ignore[assignment]
+
+    @property
+    def is_smooth(self) -> bool:  # type: ignore[override]
+        return self.temperature > 0
 
     def own_inference(self) -> Inference:
         return AutoMap()

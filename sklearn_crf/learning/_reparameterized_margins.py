@@ -43,10 +43,6 @@ class ReparameterizedMargin(SmoothedMargin):
     likelihood = Reparameterization
 
     @property
-    def is_smooth(self) -> bool:  # type: ignore[override]
-        return self.temperature > 0
-
-    @property
     def by_planes(self) -> bool:  # type: ignore[override]
         return self.temperature == 0
 
@@ -107,10 +103,6 @@ class JointMargin(SmoothedMargin):
     problem = "joint"
     likelihood = JointRelaxation
     share_penalty: float = 1e-3
-
-    @property
-    def is_smooth(self) -> bool:  # type: ignore[override]
-        return self.temperature > 0
 
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         if not self.is_smooth:
