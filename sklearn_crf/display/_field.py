@@ -220,7 +220,10 @@ class FieldDisplay:
             if name not in content:
                 raise ValueError(f"panels must be among {', '.join(content)} for this example, got {name!r}.")
         if axes is None:
-            axes = _create_axes(plt, canvas, len(panels))
+            width, height = canvas.size
+            shape = (len(panels), 1) if canvas.stacked else (1, len(panels))
+            size = shape[1] * width, shape[0] * (height + 0.35)
+            _, axes = plt.subplots(*shape, figsize=size, layout="constrained", squeeze=False)
         axes = np.ravel(np.asarray(axes, dtype=object))
         if len(axes) != len(panels):
             raise ValueError(f"axes must hold one Axes for each of the {len(panels)} panels, got {len(axes)}.")
@@ -337,19 +340,6 @@ def _choose_error_colours(predicted, true):
 
     kind = np.where(true < 0, 2, (predicted != true).astype(int))
     return to_rgba_array([_RIGHT, _WRONG, _UNLABELLED])[kind]
-
-
-def _create_axes(plt, canvas, n_panels):
-    width, height = canvas.size
-    rows, columns = (n_panels, 1) if canvas.stacked else (1, n_panels)
-    _, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(columns * width, rows * (height + 0.35)),
-        layout="constrained",
-        squeeze=False,
-    )
-    return axes
 
 
 class _Canvas:

@@ -99,7 +99,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
         planes = []
         for kind in self.kinds:
             if kind == "position":
-                planes += _positions(*image.shape[:2])
+                planes += np.meshgrid(*((np.arange(n) + 0.5) / n for n in image.shape[:2]), indexing="ij")
             else:
                 for channel in np.moveaxis(image, 2, 0):
                     planes += self._compute_channel_features(kind, channel)
@@ -124,9 +124,3 @@ def _compute_deviation(channel, scale):
 
 
 _OF_SCALES = {"mean": gaussian_filter, "deviation": _compute_deviation, "gradient": gaussian_gradient_magnitude}
-
-
-def _positions(height, width):
-    row = (np.arange(height) + 0.5) / height
-    column = (np.arange(width) + 0.5) / width
-    return np.meshgrid(row, column, indexing="ij")

@@ -30,15 +30,6 @@ def _has(method):
     return check
 
 
-def _require_transformer(transformer):
-    if hasattr(transformer, "transform") or not hasattr(transformer, "predict"):
-        return
-    raise TypeError(
-        f"transformer must have a method transform, but {type(transformer).__name__} has none: use "
-        f"ClassifierScores({type(transformer).__name__}()) for the class scores of a classifier."
-    )
-
-
 @options(kw_only=False)
 class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_output_keys=None):
     """Apply a transformer to the last axis of every example.
@@ -95,7 +86,12 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         -------
         NodeTransformer
         """
-        _require_transformer(self.transformer)
+        if not hasattr(self.transformer, "transform") and hasattr(self.transformer, "predict"):
+            kind = type(self.transformer).__name__
+            raise TypeError(
+                f"transformer must have a method transform, but {kind} has none: use ClassifierScores({kind}()) for "
+                "the class scores of a classifier."
+            )
         layout, X, names = read_nodes(X)
         if layout != "nodes":
             y = None if y is None else flatten_labels(y, X)

@@ -183,7 +183,9 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     def _fit(self, planes, y):
         sizes = self._list_sizes()
-        masks, least_deviation = _as_masks(y, planes), _compute_least_deviation(planes)
+        masks, deviation = _as_masks(y, planes), np.concatenate([plane.ravel() for plane in planes]).std()
+        # Smallest standard deviation of a window that counts as having contrast
+        least_deviation = max(LEAST_CONTRAST * deviation, np.finfo(np.float32).tiny)
         found = [self._draw_patches(planes, masks, least_deviation, *size) for size in sizes]
         self.patches_, self.masks_, self.sources_ = map(list, zip(*found, strict=True))
         self.n_patches_, self.n_channels_ = sum(map(len, self.patches_)), 1
@@ -332,12 +334,6 @@ def _as_masks(y, planes):
         mask = as_integers(mask, f"y[{i}]", shape=plane.shape, lowest=0, highest=1, kinds="iub")
         masks.append(mask.astype(bool))
     return masks
-
-
-def _compute_least_deviation(planes):
-    """Return the smallest standard deviation of a window that counts as having contrast."""
-    numbers = np.concatenate([plane.ravel() for plane in planes])
-    return max(LEAST_CONTRAST * numbers.std(), np.finfo(np.float32).tiny)
 
 
 def _list_corners(mask, size, steps):

@@ -158,7 +158,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             kept = np.bincount(columns, minlength=len(vocabulary)) >= self.min_count
             new = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
             vocabulary = {name: int(new[column]) for name, column in vocabulary.items() if kept[column]}
-            columns, values, token_ptr = _keep_entries(kept[columns], new[columns], values, token_ptr)
+            is_kept = kept[columns]
+            token_ptr = np.concatenate(([0], np.cumsum(is_kept)))[token_ptr]
+            columns, values = new[columns[is_kept]], None if values is None else values[is_kept]
         return vocabulary, self._build_chains(columns, values, token_ptr, lengths, len(vocabulary))
 
     def _learn_from_shards(self, shards):
@@ -293,11 +295,6 @@ def _examples(chains, edges):
     return make_object_array(
         [Example(chain, graphs[chain.shape[0]], part) for chain, part in zip(chains, edges, strict=True)]
     )
-
-
-def _keep_entries(kept, columns, values, token_ptr):
-    """Return the entries to keep, with adjusted token pointers."""
-    return columns[kept], None if values is None else values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]
 
 
 def _iterate_pair_features(features, X):
