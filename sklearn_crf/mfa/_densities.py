@@ -90,14 +90,6 @@ def split_into_column_blocks(n_samples, n_rows_per_sample):
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def append_ones(X):
-    """Return the transpose of ``X`` (n, d) with a row of ones appended, (d + 1, n) float64."""
-    block = np.empty((X.shape[1] + 1, X.shape[0]))
-    block[:-1] = X.T
-    block[-1] = 1
-    return block
-
-
 def group_missing_patterns(X, n_jobs=1):
     """Group the rows of ``X`` by their observed features.
 
@@ -166,7 +158,8 @@ def _compute_posteriors(forms, samples, shift):
     linear = forms.linear
     # Squares of extremely distant samples overflow to infinity and lead to NaN; the caller checks for NaN.
     with np.errstate(over="ignore", invalid="ignore"):
-        block = append_ones(samples - shift)
+        block = np.ones((samples.shape[1] + 1, len(samples)))
+        block[:-1] = (samples - shift).T
         projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)
         factors = projected[:, :-1]
         scores = 0.5 * np.einsum("spn,spn->sn", factors, factors)

@@ -159,7 +159,7 @@ class ShardedBlocks:
 
     def total_of(self, function, params, *arguments, n_threads=1):
         """Return the sum over all samples that ``function`` computes from the blocks."""
-        return self._kept.total(_total, function, params, arguments, changes=False)
+        return self._kept.total(SampleBlocks.total_of, function, params, *arguments, changes=False)
 
 
 def _load_blocks(reading, classes, units, shard):
@@ -167,7 +167,3 @@ def _load_blocks(reading, classes, units, shard):
     _, names, labels, weight, X = shard.cache.pop("samples", None) or reading.read(*shard.load())
     labels = np.searchsorted(classes, names[labels])
     return SampleBlocks(units.standardise(X), labels, weight, len(classes))
-
-
-def _total(blocks, function, params, arguments):
-    return function(params, blocks, *arguments, 1)

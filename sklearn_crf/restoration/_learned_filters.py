@@ -194,7 +194,12 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
             If X and y do not fit, hold NaN or infinity, y is missing, or noise is above the range of X.
         """
         n_filters = self._check_n_filters()
-        given, target = _Images.of(X, "X"), self._read_targets(X, y)
+        given = _Images.of(X, "X")
+        if y is None and self.corruption is None:
+            raise ValueError(
+                "LearnedFilters requires y to be passed, but the target y is None: pass clean images, or a corruption."
+            )
+        target = given if y is None else _Images.of(y, "y")
         _require_equal_shapes(given, target)
         sample = given.sample()
         rng = np.random.default_rng(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -230,14 +235,6 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
                 f"n_filters must be at most filter_size ** 2 - 1 = {most}, got {self.n_filters}."
             )
         return most if self.n_filters is None else self.n_filters
-
-    def _read_targets(self, X, y) -> "_Images":
-        """Return the clean images, read from y, or from X if y is None."""
-        if y is None and self.corruption is None:
-            raise ValueError(
-                "LearnedFilters requires y to be passed, but the target y is None: pass clean images, or a corruption."
-            )
-        return _Images.of(X, "X") if y is None else _Images.of(y, "y")
 
     def _split_crops(self, given, target, rng) -> tuple[Crops, Crops | None]:
         """Return sources of training crops and of held-out crops; the second is None if no image is held out."""

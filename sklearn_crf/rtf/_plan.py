@@ -273,22 +273,17 @@ class ValueTargets(_Targets):
     def common(self, found: Sequence) -> Common:
         """Return the mean and scale of the targets of all shards, and the fitted attributes that describe y."""
         moments, extremes, layouts, offsets, kept = zip(*found, strict=True)
-        self._check_former(len(moments[0].mean), layouts[0]["_has_channels"], offsets[0])
+        if self.former is not None:
+            same = len(moments[0].mean) == len(self.former["target_mean_"])
+            same &= layouts[0]["_has_channels"] == self.former["_has_channels"]
+            if not same or not np.array_equal(offsets[0], self.former["offsets_"]):
+                raise ValueError(
+                    "warm_start needs the same number of target channels and the same window as the last call of fit."
+                )
         mean, scale = self.choose_mean_and_scale(moments)
         ends = np.array((np.min(extremes), np.max(extremes)))
         require_size(ends)
         return Common(mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]})
-
-    def _check_former(self, n_values: int, has_channels: bool, offsets: np.ndarray) -> None:
-        """Raise ValueError if a warm start is impossible because the targets or the window have changed."""
-        former = self.former
-        if former is None:
-            return
-        same = n_values == len(former["target_mean_"]) and has_channels == former["_has_channels"]
-        if not same or not np.array_equal(offsets, former["offsets_"]):
-            raise ValueError(
-                "warm_start needs the same number of target channels and the same window as the last call of fit."
-            )
 
     def build_loss_options(self, common: Common) -> dict[str, Any]:
         low, high = common.attributes["target_range_"].tolist()

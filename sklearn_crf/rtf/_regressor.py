@@ -263,7 +263,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         """
         if self.clip is not None and not isinstance(self.clip, str):
             check_clip(self.clip)
-        cascade, options = as_options(self.cascade, "cascade"), self._options(self._targets())
+        cascade, of_images = as_options(self.cascade, "cascade"), (self.corruption, self.degradation)
+        targets = ValueTargets(type(self).__name__, self.loss, self.inference, self._former, *of_images)
+        options = self._options(targets)
         if cascade.n_fields == 1:
             return self._fit(options, X, y, sample_weight)
         if isinstance(X, Shards):
@@ -271,11 +273,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if self.warm_start:
             raise ValueError(f"warm_start can only continue training of a single field, got cascade={self.cascade}.")
         return self._fit_stages(cascade, options, X, y, sample_weight)
-
-    def _targets(self) -> ValueTargets:
-        """Return the description of the values that the field predicts."""
-        of_images = self.corruption, self.degradation
-        return ValueTargets(type(self).__name__, self.loss, self.inference, self._former, *of_images)
 
     def _fit_stages(self, cascade, options, X, y, sample_weight):
         """Train the fields of a cascade, and store the attributes of the last field in the estimator."""

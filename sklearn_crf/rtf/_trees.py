@@ -498,7 +498,11 @@ def _gather(risk, statistics, sample):
     members = [chosen[bounds[k] : bounds[k + 1]] - starts[k] for k in range(len(counts))]
     leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, members, strict=True)])
     order, place = locate_by_leaf(leaf)
-    terms = np.empty((len(chosen), _count_terms(risk, statistics, number)), dtype=dtype)
+    size = risk.potentials.n_values * (2 if kind.paired else 1)
+    if statistics is not None:
+        size *= size * (1 + len(kind.multipliers)) + len(risk.potentials.whitening[number])
+    # The first term is the weight of a factor.
+    terms = np.empty((len(chosen), 1 + size), dtype=dtype)
     responses = np.empty((len(tests), len(chosen)), dtype=dtype)
 
     def of_image(k, n_threads):
@@ -513,15 +517,6 @@ def _gather(risk, statistics, sample):
 
     map_tasks(of_image, np.flatnonzero(np.diff(bounds)).tolist(), risk.n_jobs)
     return terms, responses, leaf[order]
-
-
-def _count_terms(risk, statistics, number):
-    """Return the number of terms of each factor in the criterion, including its weight."""
-    kind, n_values = risk.potentials.types[number], risk.potentials.n_values
-    size = n_values * (2 if kind.paired else 1)
-    if statistics is None:
-        return 1 + size
-    return 1 + size * (size * (1 + len(kind.multipliers)) + len(risk.potentials.whitening[number]))
 
 
 def _write_gradient_terms(risk, statistics, image, number, own, weight, share, place, terms):
