@@ -286,10 +286,9 @@ class CascadeRisk:
             slope = after.scale * slope.reshape(means[k].shape)
             known = images[k].known
             slope = slope if known is None else np.where(known, 0.0, slope)
-            adjoint = self.objective.adjoint(models[k], slope, self._starts[k][i][1], n_threads)
+            linear, adjoint = self.objective.adjoint(models[k], slope, self._starts[k][i][1], n_threads)
             self._starts[k][i] = means[k], adjoint.x
-            statistics = compute_mean_statistics(means[k], adjoint)
-            linear = statistics.linear
+            statistics = compute_mean_statistics(means[k], linear)
             gradients.append(self.stages[k].potentials.pullback(images[k], statistics))
         return loss.value, np.concatenate(gradients[::-1])
 

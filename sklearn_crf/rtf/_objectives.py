@@ -80,18 +80,10 @@ class GaussianPseudolikelihood:
         return GaussianLoss(float(weight @ terms), statistics)
 
 
-class Adjoint(NamedTuple):
-    """Solution of the second linear system that the derivative of a prediction loss requires."""
-
-    x: np.ndarray  # (N, D)
-    scale: float  # number by which the solution x must be multiplied
-    converged: bool
-
-
-def compute_mean_statistics(mean, adjoint):
+def compute_mean_statistics(mean, linear):
     """Return the derivative of a function of a field's mean with respect to the parameters of the field."""
-    # mean: (N, D)
-    linear, values = np.multiply(adjoint.x, adjoint.scale, dtype=np.float64), mean.astype(np.float64)
+    # mean: (N, D); linear: (N, D) float64, derivative with respect to h
+    values = mean.astype(np.float64)
     outer = linear[:, :, None] * values[:, None, :]
     return GaussianStatistics(linear, values, -0.5 * (outer + outer.transpose(0, 2, 1)))
 
@@ -129,9 +121,9 @@ class PredictionLoss:
         first, second = (None, None) if state is None else state
         found = solve_from_image(self.solver, model, start, first, n_threads)
         value, slope = self._evaluate(model, found.x, y, weight)
-        adjoint = self.adjoint(model, slope, second, n_threads)
+        linear, adjoint = self.adjoint(model, slope, second, n_threads)
         converged = found.converged and adjoint.converged
-        return GaussianLoss(value, compute_mean_statistics(found.x, adjoint), (found.x, adjoint.x), converged)
+        return GaussianLoss(value, compute_mean_statistics(found.x, linear), (found.x, adjoint.x), converged)
 
     def _evaluate(self, model, x, y, weight):
         """Return the value of the loss, and its derivative with respect to the field's mean."""
@@ -145,12 +137,12 @@ class PredictionLoss:
         return value, (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
 
     def adjoint(self, model, slope, init=None, n_threads=1):
-        r"""Return :math:`J^{-1}` times the derivative of the loss with respect to the prediction."""
+        r"""Return :math:`J^{-1}` times the derivative of the loss with respect to the prediction, and the solution."""
         # slope: (N, D)
         # Derivatives are divided by their largest magnitude to stay within the range of float32.
         unit = float(np.abs(slope).max(initial=0.0)) or 1.0
         found = self.solver.solve(model, slope / unit, init=init, n_threads=n_threads)
-        return Adjoint(found.x, unit, found.converged)
+        return np.multiply(found.x, unit, dtype=np.float64), found
 
     def _compute_weighted_loss(self, prediction, target, weight):
         if np.ndim(weight) == 0:
