@@ -231,15 +231,12 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         ndarray of str
         """
         check_is_fitted(self)
-        names = [f"score_{name}" for name in self._columns()]
+        is_binary = self.method == "decision_function" and len(self.classes_) == 2
+        names = [f"score_{name}" for name in (self.classes_[1:] if is_binary else self.classes_)]
         if self.passthrough_:
             given = getattr(self, "feature_names_in_", None) if input_features is None else input_features
             names += [f"x{i}" for i in range(self.n_features_in_)] if given is None else map(str, np.asarray(given))
         return np.array(names, dtype=object)
-
-    def _columns(self):
-        binary = self.method == "decision_function" and len(self.classes_) == 2
-        return self.classes_[1:] if binary else self.classes_
 
     def _fit(self, X, y):
         if not hasattr(self.estimator, self._choose_response()):

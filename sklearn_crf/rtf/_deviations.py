@@ -118,7 +118,19 @@ def compute_class_scores(objective, field, data, n_classes, n_jobs):
     """Return scores (n_classes, D) that represent a known label: means over correctly labelled training pixels."""
     # data: images, in memory or in shards
     found = data.parts(_sum_class_scores, objective, field, n_classes, n_jobs)
-    return _average_class_scores(np.sum([sums for part in found for sums in part], axis=0))
+    sums = np.sum([own for part in found for own in part], axis=0)
+    # Means over correctly labelled pixels of each class, or over all its pixels if none is correct
+    number, total = sums[..., -1:], sums[..., :-1]
+    right, every = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
+    scores = np.where(number[0] > 0, right, every)
+    largest = np.abs(scores).max(initial=0.0) or 1.0
+    for k in range(len(scores)):
+        # Evidence for a class must give the class the highest score, even if its pixels were misclassified.
+        if scores.shape[1] == 1:
+            scores[k] = np.abs(scores[k]) * (1 if k else -1) or largest * (1 if k else -1)
+        elif scores[k].argmax() != k or not number[1, k]:
+            scores[k, k] = scores[k].max() + largest
+    return scores
 
 
 def _sum_class_scores(data, part, objective, field, n_classes, n_jobs):
@@ -138,19 +150,3 @@ def _sum_class_scores(data, part, objective, field, n_classes, n_jobs):
         return np.array([members @ (w[:, None] * summed) for w in (weight * (label == own), weight)])
 
     return _map_predictions(finish, objective.solver, field, data, n_jobs)
-
-
-def _average_class_scores(sums):
-    """Return each class's mean scores over its correctly labelled pixels, or over all its pixels if none is correct."""
-    # sums: (2, n_classes, D + 1); returns (n_classes, D)
-    number, total = sums[..., -1:], sums[..., :-1]
-    right, every = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
-    found = np.where(number[0] > 0, right, every)
-    largest = np.abs(found).max(initial=0.0) or 1.0
-    for k in range(len(found)):
-        # Evidence for a class must give the class the highest score, even if its pixels were misclassified.
-        if found.shape[1] == 1:
-            found[k] = np.abs(found[k]) * (1 if k else -1) or largest * (1 if k else -1)
-        elif found[k].argmax() != k or not number[1, k]:
-            found[k, k] = found[k].max() + largest
-    return found

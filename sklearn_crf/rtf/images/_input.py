@@ -274,7 +274,8 @@ class Reading:
         """Return the planes of X, with gaps filled and marked by channels, in units that float32 can represent."""
         # is_clean: whether X will be corrupted or degraded later, and so stays in the units of the user
         layout, read, ndim = self._read_layout(X)
-        images = _list_possible_gaps(layout, read, ndim)
+        may_have_gaps = ndim >= 2 and not (layout == "list" and isinstance(read[0], Example))
+        images = list(read) if may_have_gaps else []
         gaps = [_channels.find_missing_values(image) for image in images]
         for i, own in enumerate(gaps):
             if own is not None and own.all():
@@ -381,14 +382,6 @@ class Reading:
         if not 1 <= ndim <= 3:
             raise ValueError(f"X[0] is an Example on a lattice of {ndim} axes, but 1 to 3 are supported.")
         return ndim
-
-
-def _list_possible_gaps(layout, read, ndim):
-    """Return the images of X that may have missing pixels."""
-    of_examples = layout == "list" and isinstance(read[0], Example)
-    if ndim < 2 or layout == "nodes" or of_examples:
-        return []
-    return list(read) if layout == "array" else read
 
 
 def _check_reach(offsets, features):
