@@ -23,8 +23,7 @@ from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSear
 from sklearn_crf.dense._examples import BYTES, check_channel_bandwidths, read_fitting_examples, read_training_data
 from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
-from sklearn_crf.dense._training import DensePlan, choose_blur, train
-from sklearn_crf.dense._weights import Layout, Weights
+from sklearn_crf.dense._training import DensePlan, Layout, Weights, choose_blur, train
 from sklearn_crf.encoding import encode_y, scale_sample_weight, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped

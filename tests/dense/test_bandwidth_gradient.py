@@ -9,8 +9,7 @@ from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
 from sklearn_crf.dense import BandwidthGradient, ExpectedIoU, LogLoss
 from sklearn_crf.dense._examples import Task
 from sklearn_crf.dense._gaussian_kernels import list_bandwidth_names, scale_kernels
-from sklearn_crf.dense._training import Lattices, UnrolledRisk, _ScaleSlopes
-from sklearn_crf.dense._weights import Layout, Weights
+from sklearn_crf.dense._training import Lattices, Layout, UnrolledRisk, Weights, _ScaleSlopes
 from sklearn_crf.inference import DenseMeanField
 
 SHAPE = (24, 30)

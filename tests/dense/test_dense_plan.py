@@ -10,8 +10,7 @@ from numpy.testing import assert_array_equal
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
 from sklearn_crf.dense import BandwidthSearch, LogLoss
 from sklearn_crf.dense._examples import read_training_data
-from sklearn_crf.dense._training import train
-from sklearn_crf.dense._weights import Weights
+from sklearn_crf.dense._training import Weights, train
 
 KERNELS = [Spatial(2.0), Bilateral(4.0, 20.0)]
 

@@ -7,8 +7,7 @@ from scipy.special import softmax
 from sklearn_crf import Bilateral, DenseExample, Spatial
 from sklearn_crf.dense import ExpectedIoU, LogLoss
 from sklearn_crf.dense._examples import Task
-from sklearn_crf.dense._training import Lattices, UnrolledRisk, UnrolledUpdates
-from sklearn_crf.dense._weights import Layout
+from sklearn_crf.dense._training import Lattices, Layout, UnrolledRisk, UnrolledUpdates
 from sklearn_crf.inference import DenseMeanField
 
 SHAPE = (5, 6)
