@@ -102,7 +102,7 @@ def test_pairs_of_labels_predicted_too_often():
     assert shown.classes.tolist() == ["a", "b"]
     one = PairwiseTablesDisplay.from_predictions([y_true[0].ravel()], [y_pred[0].ravel()], edges=[[[1, 3]]])
     np.testing.assert_array_equal(one.tables, [[[0, -100], [0, 100]]])
-    with pytest.raises(ValueError, match="labels of the same shapes"):
+    with pytest.raises(ValueError, match="labels of equal shapes"):
         PairwiseTablesDisplay.from_predictions(y_true, [np.array(["a"])])
     with pytest.raises(ValueError, match="edges must hold an array of edges for each example"):
         PairwiseTablesDisplay.from_predictions([np.array(["a"])], [np.array(["a"])])

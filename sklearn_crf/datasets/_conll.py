@@ -156,7 +156,7 @@ def write_conll(
     if not (isinstance(separator, str) and separator):
         raise ValueError(f"separator must be a non-empty string, got {separator!r}.")
     if isinstance(columns, str) or not len(columns):
-        raise ValueError(f"columns must be a list of columns, each a list of sentences, got {columns!r}.")
+        raise ValueError(f"columns must be a list of columns, each of which is a list of sentences, got {columns!r}.")
     n_sentences = len(columns[0])
     for name, values in (
         *((f"columns[{c}]", column) for c, column in enumerate(columns)),

@@ -118,7 +118,7 @@ class PairwiseTablesDisplay:
         """
         true, predicted = [[np.asarray(y) for y in labels] for labels in (y_true, y_pred)]
         if [y.shape for y in true] != [y.shape for y in predicted]:
-            raise ValueError("y_true and y_pred must have labels of the same shapes.")
+            raise ValueError("y_true and y_pred must have labels of equal shapes for every example.")
         if edges is None:
             edges = [lattice(y.shape).edges for y in true]
         ends = [np.asarray(pairs, dtype=np.int64).reshape(-1, 2) for pairs in edges]

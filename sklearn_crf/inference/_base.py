@@ -52,7 +52,7 @@ def convergence_left_to_caller() -> Any:
 
 @contextmanager
 def name_conflict(model: Any) -> Any:
-    """Add the conflicting nodes to the error for an infeasible model, if a search finds them (context manager)."""
+    """Return a context that adds the conflicting nodes to the error for an infeasible model, if a search finds them."""
     try:
         yield
         return

@@ -173,7 +173,8 @@ def compute_reweighted_bound_terms(model, messages, probabilities, *, along_chai
             # A state forbidden by a message is already forbidden at the node, and must not become +inf here.
             pair -= np.expand_dims(np.where(np.isneginf(message), np.inf, message), 2 - side)
         pair /= probabilities[edges][:, None, None]
-        # The maximum of the pair's reparameterized score plus the score of each end, without states forbidden there.
+        # For each end, maximise the pair's reparameterized score plus the score of the end. States that are forbidden
+        # at the other end do not count.
         largest = np.empty(ends.shape)
         for side in (0, 1):
             totals = np.max(pair + np.expand_dims(nodes[ends[side]], 2 - side), axis=1 + side)

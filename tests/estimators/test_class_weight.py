@@ -15,7 +15,7 @@ from sklearn_crf.objectives import MapGenerator
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
 WEIGHT = np.array([0.3, 2.0])
-# Losses that are sums over nodes, or have a cost of nodes.
+# Learning methods whose losses are sums over nodes, or have costs of nodes.
 OF_NODES = {
     "drf": DRFClassifier(learning="pl"),
     "trw_pl": TRWCRF(learning="pseudolikelihood"),
@@ -73,7 +73,7 @@ def test_rows_without_a_label_count_for_nothing():
     assert_allclose(partly.coef_, only.coef_, atol=1e-5)
 
 
-# Likelihoods of whole examples.
+# Learning methods that maximise likelihoods of whole examples.
 JOINT = {
     "drf": DRFClassifier(**TIGHT),
     "drf spa": DRFClassifier(learning="spa", inference="map", max_iter=20),

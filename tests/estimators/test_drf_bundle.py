@@ -1,4 +1,4 @@
-"""SPA as a convex problem: the bundle method at the scale of the node weights, and messages about its end."""
+"""SPA by the bundle method, as a convex problem at a fixed scale of the node weights, and messages about its end."""
 
 import warnings
 

@@ -25,7 +25,7 @@ from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
 
 
 def squares(noise):
-    """Return twenty images of a square."""
+    """Return twenty noisy images of a square, and their labels."""
     y = np.zeros((20, 16, 16), dtype=int)
     y[:, 4:12, 4:12] = 1
     X = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=noise, size=(20, 16, 16, 1))

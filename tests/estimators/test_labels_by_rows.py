@@ -1,4 +1,4 @@
-"""Large lattices of two classes are labelled by ranges of rows, with the labels of the whole."""
+"""Large lattices of two classes are labelled a few rows at a time, with the labels of the whole lattice."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Loose tolerances: a fit that reports convergence is near the optimum, even if its gradient is small early."""
+"""Loose tolerances: a fit that reports convergence is near the optimum, even if gradients are small long before."""
 
 import warnings
 

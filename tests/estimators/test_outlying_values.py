@@ -29,7 +29,7 @@ def noisy(layout, seed=0):
 
 
 def with_outliers(X, y, size, side, n_outliers=1):
-    """Return X with outliers of the first feature in nodes of label 1, on the side of label 1 or on the other side."""
+    """Return X with outliers of the first feature at nodes of label 1, on the side of this label or the other."""
     X = X.copy()
     rows = X.reshape(-1, X.shape[-1])
     rows[np.flatnonzero(y.ravel() == 1)[:n_outliers], 0] = size if side == "right" else -size

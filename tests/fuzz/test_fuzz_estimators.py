@@ -177,7 +177,7 @@ def some_parameter(model, rng):
 
 def check_finite(model):
     for key, value in vars(model).items():
-        # Curves of contrastive training have no errors.
+        # Contrastive training does not count errors, so its error curve is NaN.
         if key.endswith("_") and key != "error_curve_" and getattr(value, "dtype", None) in (np.float32, np.float64):
             assert np.isfinite(value).all(), f"{key} of {model} is not finite"
 

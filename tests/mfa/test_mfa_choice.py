@@ -107,7 +107,7 @@ def test_scores_that_are_not_finite_are_never_chosen():
 
 
 def test_the_choice_starts_held_out_models_as_the_fit_does():
-    # With alpha = 0.001 the solver stops near its start, which is better than the model continued from alpha = 1.
+    # With alpha = 0.001 the solver stops near its start. This is better than continuing from the result of alpha = 1.
     rows, labels = load_digits(return_X_y=True)
     train, test, own, truth = train_test_split(rows, labels, train_size=0.5, stratify=labels, random_state=0)
     chosen = MultiConditionalMFA(random_state=0).fit(train, own)

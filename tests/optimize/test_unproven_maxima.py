@@ -9,7 +9,7 @@ N, N_TERMS, N_PLANES, TOL = 3, 4, 5, 1e-2
 
 
 class Sum:
-    """A sum of maxima of planes, and an oracle that sometimes returns a lower plane than the highest."""
+    """A sum of maxima of planes, with an oracle that sometimes returns a plane that is not the highest."""
 
     def __init__(self, seed, bounded):
         self.rng = np.random.default_rng(seed)

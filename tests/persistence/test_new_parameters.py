@@ -36,7 +36,7 @@ def all_classes():
         classes += subclasses
         found |= {f"{cls.__module__}.{cls.__qualname__}": cls for cls in subclasses}
     found = {name: cls for name, cls in sorted(found.items()) if name.startswith("sklearn_crf.")}
-    # Scorers treat predictions as such an estimator during a call.
+    # This estimator wraps predictions during a call of a scorer, and is never saved.
     del found["sklearn_crf.model_selection._Labelled"]
     return found
 

@@ -16,6 +16,6 @@ def test_quantiles_count_a_value_of_weight_k_as_k_values(seed):
     assert compute_weighted_quantiles(values, None, shares) == pytest.approx(
         compute_weighted_quantiles(values, np.ones(8), shares)
     )
-    # Shares of one example also act as weights.
+    # Weights that sum to less than one are valid, too.
     small = compute_weighted_quantiles(values, 0.01 * times, shares)
     assert values.min() <= small.min() <= small.max() <= values.max()

@@ -68,7 +68,7 @@ def test_threads_layouts_and_read_only_input():
     images.setflags(write=False)
     one, three = (PatchAverages([0.3, 0.5], n_jobs=n).fit_transform(images) for n in (1, 3))
     assert_array_equal(one, three)
-    # Threads start at other rows than blocks in a single thread.
+    # Blocks of rows begin at other rows if there are several threads.
     tall = np.tile(IMAGE, (4, 1))[None]
     one, three = (PatchAverages([0.3], n_jobs=n).fit_transform(tall) for n in (1, 3))
     assert_array_equal(one, three)

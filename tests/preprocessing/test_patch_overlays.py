@@ -67,7 +67,7 @@ def test_a_patch_is_not_laid_over_the_image_that_it_was_taken_from():
         expected = entries_by_loops(overlays, IMAGES[i], overlays.sources_[0] != i)
         assert_allclose(x @ np.eye(9), expected, atol=1e-5)
     own = overlays.transform(IMAGES)[overlays.sources_[0][0]]
-    # The patch fits exactly there.
+    # In this window the image equals the patch.
     assert np.abs(own @ np.eye(9)[:, :1]).max() == pytest.approx(1.0, abs=1e-5)
 
 

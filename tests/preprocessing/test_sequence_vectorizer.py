@@ -247,7 +247,7 @@ def test_pipelines_take_shards():
     for found, part in zip(tagger.predict(shards), expected.predict(chains), strict=True):
         for labels, own in zip(found, part, strict=True):
             assert_array_equal(labels, own)
-    # The fitted pipeline is a plain one.
+    # A pipeline fitted to shards also accepts data in memory, and can be pickled.
     X, y = sentences(9)
     assert pickle.loads(pickle.dumps(tagger)).score(X, y) == tagger.score(X, y)
 

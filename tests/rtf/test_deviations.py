@@ -42,7 +42,7 @@ def test_deviations_cover_new_images(field):
     assert 0.6 < covered[0] < 0.8
     assert 0.92 < covered[1] < 0.98
     assert 0.9 < np.sqrt(np.mean((error / deviation) ** 2)) < 1.1
-    # Deviations show where errors are large.
+    # Deviations are large where errors are large.
     flat, textured = slice(4, 24), slice(32, 52)
     for part in (flat, textured):
         actual = np.sqrt(np.mean(error[:, 4:-4, part] ** 2))

@@ -68,7 +68,7 @@ def test_samples_have_the_probabilities_of_pixels():
     drawn = field.sample(X, 4000, random_state=0)
     assert drawn.shape == (4000, *y.shape)
     share = np.mean(drawn[..., None] == np.arange(3), axis=0)
-    # Five standard deviations of a share.
+    # Tolerance: five standard deviations of a sampled frequency.
     assert_allclose(share, field.predict_proba(X), atol=5 * np.sqrt(0.25 / 4000))
     assert_array_equal(field.sample(list(X), 3, random_state=1)[2], field.sample(X, 3, random_state=1)[:, 2])
     evidence = np.where(np.arange(2) == 0, y, -1)

@@ -33,7 +33,7 @@ def test_they_tell_which_pixels_to_believe(loss):
         field = plain_field(loss, window=Window(precision_channels=channels), **QUICK).fit(X[:6], y[:6])
         errors[channels is None] = np.mean((field.predict(X[6:]) - y[6:]) ** 2)
         assert field.loss_curve_[-1] < field.loss_curve_[0]
-    # One leaf: without the channel all pixels have one precision, whatever the linear model uses.
+    # A single leaf: without the precision channel, all pixels have one precision, even if the linear model uses it.
     assert errors[False] < 0.75 * errors[True]
     assert field.precision_channels_.tolist() == [1]
     assert [part.shape for part in field.slopes_] == [(1, 1, 1, 1)] + [(1, 1, 2, 2)] * 4

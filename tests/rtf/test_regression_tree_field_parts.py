@@ -134,7 +134,7 @@ def test_channels_are_read_in_blocks_of_eight(n_channels, channels):
     trees, potentials, coef, images, targets = random_field((4, 3), 1, n_channels=n_channels, seed=5, channels=channels)
     energy = energy_by_loops(trees, potentials, coef, images[0], targets[0])
     assert -score(potentials.model(coef, images[0]), targets[0]) == pytest.approx(energy, rel=1e-10)
-    # The adjoint: the linear part of the energy is the gradient by the weights times the weights.
+    # The linear part of the energy is the gradient by the weights times the weights.
     values = targets[0]
     gradient = potentials.pullback(images[0], GaussianStatistics(values, np.zeros_like(values), np.zeros((12, 1, 1))))
     h = potentials.model(coef, images[0]).h
@@ -188,7 +188,7 @@ def test_gradient_of_the_risk(objective, shape, n_values, multipliers):
             part.precision[:] += part.precision.transpose(0, 2, 1).copy()
             part.slopes[:] += part.slopes.swapaxes(-1, -2).copy()
         slope = five_points(lambda x: risk.value_grad(x)[0], coef, direction)
-        # The corner of the absolute error is narrower than the step.
+        # The smoothed corner of the absolute error is narrower than the step of the finite differences.
         tolerance = 1e-3 if getattr(objective.__dict__.get("loss_function"), "keywords", {}).get("smoothing") else 1e-6
         assert gradient @ direction == pytest.approx(slope, rel=tolerance, abs=1e-8)
 

@@ -119,8 +119,8 @@ def test_every_round_sees_another_corruption():
 
     solver = FieldSolver(early_stopping=False)
     RegressionTreeField(corruption=corruption, solver=solver, **QUICK).fit(clean_images(3))
-    # Three images are tried and filtered, and then used by two rounds; the first round uses the images as the filters
-    # had them.
+    # The corruption is applied to three images in a trial, for the filters, and in each of two rounds. The filters and
+    # the first round use equal random numbers.
     assert len(seen) == 12
     assert seen[3:6] == seen[6:9]
     assert len(set(seen)) == 9

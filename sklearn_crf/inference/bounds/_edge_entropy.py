@@ -82,7 +82,7 @@ def _compute_entropy_weights(graph, node_number):
 def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, log_z_terms: np.ndarray) -> np.ndarray:
     """Return marginals of the scores that nodes keep (zeros if they keep none), and add up ``log_z_terms``."""
     # even: (N, K), scores of a node divided by its total weight; given: (N, K), sums of deviations at the node's edges
-    # numbers, log_z_terms: (N,), entropy weights and output
+    # numbers: (N,), entropy weights; log_z_terms: (N,), modified in place
     own = np.zeros_like(even)
     keeps = np.flatnonzero(numbers)
     scores = even[keeps] - given[keeps] / numbers[keeps, None]

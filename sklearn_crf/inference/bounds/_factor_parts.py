@@ -133,7 +133,7 @@ class FactorParts:
     # Structure -----------------------------------------------------------------------------------------------------
 
     def _set_tables(self, model, per_factor):
-        """Build a table for each combination of table (or factor), fraction of its scores and weight of a part."""
+        """Build the tables of parts, one for each combination of a table (or factor), a fraction and a weight."""
         layout = self.layout
         owner = layout.entry_factor if per_factor else model.table_id[layout.factors[layout.entry_factor]]
         keys = np.column_stack((owner, self.probabilities[layout.entry_factor], layout.weights[layout.entry_part]))

@@ -136,7 +136,7 @@ class RowMoves:
 
     def move(self, labels, choice, n_threads=1, since=-1):
         """Change labels in place by the best move if it gains, and return the gain."""
-        # labels: (N,) int32; since: not used, each move considers all nodes again
+        # labels: (N,) int32; since: ignored, because each move considers all nodes again
         # choice: callable(labels) -> states that nodes may keep and take, in place of their labels
         arguments = self._flow, self._rounding, self.rows
 

@@ -104,7 +104,7 @@ def _collect(model, m):
     lists = np.full((graph.n_nodes, model.n_columns, m), -np.inf)
     lists[:, :, 0] = model.unary
     # Each merge of a child into its parent is stored as the child and two arrays of positions, (K, m).
-    # Positions are in the list that the parent had before the merge, and in the child's flat list (K * m).
+    # The first array has positions in the parent's list before the merge, the second in the child's flat list (K * m).
     steps: list[list] = [[] for _ in range(graph.n_nodes)]
     roots = []
     for s in order[::-1]:

@@ -339,7 +339,7 @@ def _read_leaves(model, leaf_cell):
 
 
 def _count_positions(model, tables, ids, number, shape):
-    """Count the positions in the layer before each node of factors of one arity; sparse tables have one more."""
+    """Count the positions before each node of factors of one arity, including an extra position for sparse tables."""
     n_before = np.ones(shape.shape, dtype=np.int64)
     kind = model.table_kind[ids]
     dense, count = kind == DENSE, kind == COUNT

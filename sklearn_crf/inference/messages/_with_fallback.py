@@ -41,7 +41,7 @@ class MarginalsWithFallback(Inference):
         return self.undamped._marginalise_graphs_jointly(model, n_threads)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        # The state has the states of both algorithms, and whether messages are damped.
+        # The joint state holds the states of both algorithms, and whether messages are damped.
         # A model that needed damping once is not tried without damping again.
         of_messages, of_fallback, is_damped = (None, None, False) if init is None else init
         with convergence_left_to_caller():

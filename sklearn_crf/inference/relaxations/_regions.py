@@ -157,7 +157,7 @@ class Regions:
         return len(self.scopes) - n_before
 
     def _iterate_agreements(self) -> Iterator[tuple[tuple, tuple, float]]:
-        """Yield two pairs (node, state), and how much labelings with both or neither gain over labelings with one."""
+        """Yield two pairs (node, state), and the gain of labelings with both or neither over labelings with one."""
         inside = [s for scope in self.scopes if len(scope) > 1 for s in scope]
         degree = np.bincount(inside, minlength=len(self.n_states))
         splits = [self._choose_splits(node) for node in range(len(self.n_states))]

@@ -251,7 +251,7 @@ def test_cuts_label_two_states_in_training_where_they_prove_nearly_all():
     assert set(found.method.split(" + ")) <= {"GraphCut", "fusion"}
     assert cut.score <= found.score == pytest.approx(score(model, found.labels))
     assert found.score <= found.bound <= cut.bound + 1e-9
-    # With couplings of both signs it proves little, and all other algorithms are used.
+    # With couplings of both signs, branch and bound proves little, and all other algorithms are used.
     assert "LoopyBP" in AutoMap(bounded=True).map(spin_glass((50, 50), 0)).method
 
 

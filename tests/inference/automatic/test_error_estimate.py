@@ -74,8 +74,7 @@ def test_large_errors_are_warned_of_with_what_to_change():
 @pytest.mark.parametrize("kind", ["pairwise", "factors"])
 @pytest.mark.parametrize(("coupling", "is_off"), [(0.42, True), (0.1, False)])
 def test_large_models_are_estimated_around_some_nodes(kind, coupling, is_off):
-    # Elimination solves a long strip exactly, and the strip has far more factors than an estimate computes messages
-    # for.
+    # Elimination gives exact marginals of a long strip, which has more factors than an estimate computes messages for.
     grid = lattice((6, 1200))
     unary = 0.1 * np.random.default_rng(1).normal(size=(grid.n_nodes, 2))
     model = PairwiseModel(grid, unary, [coupling * SPIN])

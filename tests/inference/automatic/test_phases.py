@@ -151,7 +151,7 @@ def test_large_models_with_strong_edges():
     edge_weight = np.ones((graph.n_edges, 2))
     model = PairwiseModel(graph, unary, [[3 * np.eye(2), np.zeros((2, 2))]], edge_weight=edge_weight)
     found = by_messages(model, budget="fast")
-    # The log-partition is not below the score of any labeling; the fixed point from a uniform start is.
+    # The log-partition is at least the score of any labeling, but the fixed point from a uniform start is below it.
     best = GraphCut().map(model)
     assert LoopyBP().marginals(model).log_z < best.score < found.log_z
     assert np.mean(found.unary.argmax(axis=1) == best.labels) > 0.98

@@ -1,4 +1,4 @@
-"""Messages for the sum of entropies of edges, and of nodes: the result of norm-product, with any forbidden states."""
+"""EdgeEntropyBP: equal to NormProductBP with the same entropies, also if states are forbidden."""
 
 from dataclasses import replace
 

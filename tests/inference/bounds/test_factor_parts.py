@@ -1,4 +1,4 @@
-"""Shares of the scores of factor graphs among parts without cycles: bounds, derivatives and consistent marginals."""
+"""Scores of factor graphs split among parts without cycles: bounds, derivatives and consistent marginals."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_maxima_of_parts_bound_the_best_score(entropy, seed):
     terms, statistics, slope, _ = parts.best_value(model, x)
     value = terms.sum()
     assert value >= BruteForce().map(model).score - 1e-9
-    # A subgradient gives a plane below the function, at any other scores and shares.
+    # The bound is convex: at any other scores and shares, it is above the plane that a subgradient defines.
     other = parts.project(x + rng.normal(size=parts.size))
     moved = replace_scores(model, model.log_table + rng.normal(size=model.log_table.size), model.table_default + 0.3)
     plane = value + slope @ (other - x) + statistics.log_table @ (moved.log_table - model.log_table)
@@ -137,7 +137,7 @@ def test_consistent_statistics_are_those_of_a_point_of_the_local_polytope(seed):
         for axis, node in enumerate(scope):
             others = tuple(a for a in range(table.ndim) if a != axis)
             assert_allclose(joint.sum(axis=others), nodes[node, : table.shape[axis]], atol=1e-10)
-    # Tables that factors share give the sums of these marginals.
+    # If factors share tables, statistics are sums of the marginals of these factors.
     parts = FactorParts(dense, parts.layout)
     shared, _ = parts.feasible(dense, x)
     score = dense.log_table @ shared.log_table + np.where(

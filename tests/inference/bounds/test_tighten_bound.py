@@ -94,7 +94,7 @@ def test_shared_out_scores_add_up(structure, kind):
     rng = np.random.default_rng(0)
     x = scores.project(rng.normal(size=scores.size))
     assert_allclose(scores.project(x), x, atol=1e-12)
-    # No feasible vector is nearer: the difference to the projection is orthogonal to all feasible directions.
+    # A projection is the nearest feasible vector, so its difference is orthogonal to all feasible directions.
     y = rng.normal(size=scores.size)
     assert (y - scores.project(y)) @ (x - scores.project(y)) == pytest.approx(0, abs=1e-9)
     of_nodes = model.unary + x.reshape(scores.shape) / scores.scale[:, None, None]
@@ -184,7 +184,7 @@ def test_optimal_trees_close_the_gap_of_conditional_gradients():
     model = random_model("cycle", 2, "untied", seed=15)
     found = TightenBound("optimal", outer_iter=200, outer_step="armijo", tol=1e-3).marginals(model)
     assert found.converged
-    # No distribution over the trees of a cycle is better than the distribution found in another way.
+    # The bound is as low as the bound of the best distribution over the trees of a cycle, found by a general solver.
     rng = np.random.default_rng(0)
     lists = [np.delete(np.arange(5), e) for e in range(5)]
     for _ in range(20):

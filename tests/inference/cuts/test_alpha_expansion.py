@@ -1,4 +1,4 @@
-"""Expansion and swap moves: local optimality against enumeration of every single move, conditions, monotony."""
+"""Expansion and swap moves: no single move improves the result, scores never decrease, conditions are checked."""
 
 from itertools import combinations
 
@@ -111,7 +111,7 @@ def test_two_states_are_exact(algorithm, name, kind):
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 5), st.sampled_from(sorted(GRAPHS)))
 def test_expansion_is_within_twice_the_lowest_potts_energy(seed, n_states, name):
-    """Boykov, Veksler & Zabih 2001, theorem 6.1: for Potts terms the factor is 2."""
+    """The energy is at most twice the lowest for Potts terms (Boykov, Veksler & Zabih 2001, theorem 6.1)."""
     rng = np.random.default_rng(seed)
     graph = GRAPHS[name]()
     model = PairwiseModel(
@@ -145,7 +145,7 @@ def test_truncation_changes_nothing_where_the_condition_holds(algorithm):
 @BOTH
 def test_nodes_that_need_no_choice_change_nothing(algorithm, strength, monkeypatch):
     rng = np.random.default_rng(5)
-    # Integers have ties; parts that did not change since a move was tried are found over several rounds.
+    # Integer scores have ties. Moves skip parts that have not changed since a move was tried, over several rounds.
     for trial, graph in enumerate((lattice((40, 30)), lattice((9, 8, 7)), from_adjacency(rng.random((60, 60)) < 0.05))):
         unary, weight = rng.normal(size=(graph.n_nodes, 5)), strength * rng.uniform(0, 2, size=graph.n_edges)
         whole = np.round(4 * unary), np.ceil(4 * weight)

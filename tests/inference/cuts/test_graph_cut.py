@@ -79,7 +79,7 @@ def test_exact_at_any_coupling(seed, name, kind, exponent):
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(GRAPHS)))
 def test_ties_and_integers(seed, name):
-    """Small integers have many minimal cuts: the cut that is found has state 1 only where it must."""
+    """With small integer scores many cuts are minimal: the one found has state 1 only where all of them do."""
     rng = np.random.default_rng(seed)
     graph = GRAPHS[name]()
     unary = rng.integers(-2, 3, size=(graph.n_nodes, 2)).astype(float)
@@ -131,7 +131,7 @@ def test_lattice_whatever_flow_along_lines_leaves(coupling):
 
 
 def test_sparse_seeds_on_a_lattice():
-    """Few nodes with scores: flow must travel far, across the borders of blocks."""
+    """If few nodes have scores, flow must travel far, across the borders of blocks."""
     rng = np.random.default_rng(2)
     graph = lattice((300, 300))
     unary = np.zeros((graph.n_nodes, 2))
@@ -283,7 +283,7 @@ def test_order_of_nodes_and_names_of_states_do_not_matter(seed):
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["error", "qpbo"]))
 def test_forbidden_states_and_pairs(seed, nonsubmodular):
-    """Scores of -inf in unary and in some entries of a table: exact, or found infeasible as by enumeration."""
+    """Models with scores of -inf are solved exactly, or reported as infeasible if enumeration finds no labeling."""
     rng = np.random.default_rng(seed)
     graph = lattice((3, 3))
     unary = rng.normal(size=(9, 2))
@@ -333,7 +333,7 @@ def test_read_only_and_unchanged():
 
 
 def test_scores_of_very_different_size():
-    """One huge edge does not drown all other edges: capacities are 60-bit integers."""
+    """Small scores still count beside one huge edge, because capacities are 60-bit integers."""
     graph = lattice((9,))
     rng = np.random.default_rng(8)
     weight = rng.uniform(0, 1e-6, graph.n_edges)

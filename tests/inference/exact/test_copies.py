@@ -1,4 +1,4 @@
-"""Copies of forests against messages node by node, copies of dense graphs against elimination and enumeration."""
+"""Marginals of copies of forests and of dense graphs, compared with messages, elimination and enumeration."""
 
 import numpy as np
 import pytest
@@ -118,7 +118,7 @@ def test_other_models_are_not_taken():
 
 
 def model_of_dense_copies(n_nodes, n_states, n_copies, dtype=np.float64, seed=0):
-    """Return a model of copies of a graph in which edges of three types, in either direction, join most pairs."""
+    """Return a model of copies of a graph; edges of three types and of either direction join most pairs of nodes."""
     rng = np.random.default_rng(seed)
     pairs = [[i, j] for i in range(n_nodes) for j in range(i) if rng.random() < 0.8] + [[n_nodes - 1, n_nodes]]
     part = Graph(n_nodes + 1, [pair[:: rng.choice([-1, 1])] for pair in pairs])

@@ -91,7 +91,7 @@ def test_scores_beyond_the_range_of_exp():
 @settings(max_examples=15, deadline=None)
 @given(factor_graphs(max_arity=4), st.integers(0, 2**16))
 def test_scores_too_far_apart_for_products(model, seed):
-    # Steps of 400 with ties: the terms of many sums are far below the maxima of both tables.
+    # Scores differ by multiples of 400, with ties, so the terms of many sums are far below the maxima of both tables.
     steps = 400.0 * np.random.default_rng(seed).integers(-4, 3, size=model.log_table.size)
     assert_agrees(replace(model, log_table=model.log_table + steps), atol=1e-9)
     assert_agrees(replace(model, log_table=np.where(steps < -1000, -1e5, model.log_table)), atol=1e-9)
@@ -174,7 +174,7 @@ def test_components_of_one_structure_are_planned_once(monkeypatch):
     graph = Graph(48, edges)
     model = PairwiseModel(graph, rng.normal(size=(48, 3)), rng.normal(size=(1, 3, 3)), n_states=n_states)
     EliminationPlan(Reduction(factor_graph_of(model)), None, Limits(30, 2**31), "best")
-    # Planes of three states each, and the plane of two states.
+    # One search finds the order of all planes of three states, another search the order of the plane of two states.
     assert len(counted) == 2
 
 
@@ -277,7 +277,7 @@ def separators(structure, order):
 
 
 def plain_min_fill(adjacency):
-    """Return the fill of each elimination; the reference counts missing edges anew at every step."""
+    """Return the fill of each elimination, by counting all missing edges at every step."""
     left, fills = set(range(len(adjacency))), []
     while left:
         missing = {

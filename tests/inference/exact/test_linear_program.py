@@ -1,4 +1,4 @@
-"""LinearProgram: bounds, tightness where theory says so, compact constraints against written out ones."""
+"""LinearProgram: bounds, cases that are tight in theory, and compact constraints compared with dense tables."""
 
 from dataclasses import replace
 

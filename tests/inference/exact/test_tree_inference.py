@@ -33,7 +33,7 @@ def test_any_small_forest(model):
 @pytest.mark.parametrize("structure", ["full", "potts"])
 @pytest.mark.parametrize("kind", ["tied", "weighted"])
 def test_scores_of_any_size(dtype, scale, structure, kind):
-    # Messages are kept in all three ways: as probabilities, as probabilities in double precision, as scores.
+    # Messages are stored in all three ways: as probabilities, as probabilities in double precision, as scores.
     for seed in range(3):
         model = random_model("tree", 3, kind, structure=structure, dtype=dtype, scale=scale, seed=seed)
         exact = BruteForce().marginals(replace(model, unary=model.unary.astype(np.float64)))
@@ -96,7 +96,7 @@ def test_long_chain_of_forbidden_pairs():
 
 
 def test_forbidden_transitions_with_one_way_out():
-    # Once left, a state cannot be entered again; the best path is known.
+    # A state that was left cannot be entered again, so the best path is known.
     order = np.where(np.triu(np.ones((4, 4), dtype=bool)), 0.0, -np.inf)[None]
     model = PairwiseModel(lattice((8,)), np.random.default_rng(3).normal(scale=30, size=(8, 4)), order)
     same_marginals(TreeInference().marginals(model), BruteForce().marginals(model), 1e-9)
@@ -268,7 +268,7 @@ def test_joined_chains_of_one_table_are_those_of_messages(n_states, lengths, sca
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_what_forbidden_pairs_let_underflow_is_not_lost(dtype):
-    """The state that no other state leads to vanishes in the sums of the first half, but is the best state overall."""
+    """A state that no other state leads to underflows in the first half of a chain, but has the best score overall."""
     table = np.array([[0.0, 0.0], [-np.inf, 0.0]])
     unary = np.zeros((400, 2), dtype=dtype)
     unary[:200, 1], unary[200:, 0] = 5.0, 10.0

@@ -1,4 +1,4 @@
-"""Planes solved tile by tile equal the whole solve, for all sizes, windows and threads."""
+"""Means solved tile by tile equal the mean of the whole plane, for all sizes of tiles, windows and threads."""
 
 import numpy as np
 import pytest
@@ -153,8 +153,7 @@ def small_tiles(monkeypatch):
 @pytest.mark.parametrize("layout", ["array", "list", "cascade", "chains"])
 def test_predictions_in_tiles(layout, small_tiles):
     X, y = blocks()
-    # An image in which no pixel takes another path in the trees of a second field where the first field differs by
-    # 1e-5.
+    # In this image, a difference of 1e-5 in the first field does not change the leaf of any pixel in the second field.
     large = blocks(1, (80, 72), seed=3)[0]
     if layout == "chains":
         X, y, large = X.reshape(4, -1, 1), y.reshape(4, -1), large.reshape(1, -1, 1)

@@ -1,4 +1,4 @@
-"""Mean field of fully connected fields, against matrices written out and all labelings enumerated."""
+"""Mean field of fully connected fields, compared with dense matrices and with enumeration of labelings."""
 
 from itertools import product
 

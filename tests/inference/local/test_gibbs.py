@@ -1,4 +1,4 @@
-"""Gibbs sampling: the right distribution at the Monte-Carlo rate, the same for any number of threads."""
+"""Gibbs sampling: averages converge to exact marginals at the Monte-Carlo rate; threads do not change results."""
 
 from dataclasses import replace
 
@@ -62,7 +62,7 @@ def test_random_numbers_are_uniform_and_unrelated():
     n = 20000
     streams = np.stack([stream(seed, chain, sweep, n) for seed in (0, 1) for chain in (0, 1) for sweep in (0, 1, 2)])
     assert stats.kstest(streams.ravel(), "uniform").pvalue > 0.001
-    # Streams of other sweeps, chains and seeds, and of the next node, differ.
+    # Random numbers differ between sweeps, chains, seeds and neighbouring nodes.
     related = np.corrcoef(np.concatenate([streams, np.roll(streams[:1], 1, axis=1)]))
     assert np.abs(related[np.triu_indices(len(related), 1)]).max() < 5 / np.sqrt(n)
 

@@ -1,4 +1,4 @@
-"""Iterated conditional modes: uphill only, to labelings that no single change improves."""
+"""Iterated conditional modes: scores never decrease, and no change of one node improves the result."""
 
 import warnings
 

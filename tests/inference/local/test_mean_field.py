@@ -1,4 +1,4 @@
-"""Naive mean field: a lower bound that never falls, and marginals that are its derivatives."""
+"""Naive mean field: the lower bound never decreases, and marginals are its derivatives."""
 
 import warnings
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Search in large neighbourhoods: its steps against enumeration, its results against exact ones."""
+"""Search in large neighbourhoods: steps compared with enumeration, results compared with exact results."""
 
 from dataclasses import replace
 
@@ -121,7 +121,7 @@ def test_sweeps_draw_from_the_distribution():
     model = random_model("grid", 3, "weighted", seed=2)
     steps, counts, n = Steps(model), np.zeros((9, 3)), 4000
     for key in range(n):
-        # Streams of successive numbers would overlap.
+        # Keys are far apart, because the streams of successive keys would overlap.
         steps.sweep(2.0, (key + 1) * 0x9E3779B97F4A7C1 % 2**64)
         counts[np.arange(9), steps.labels] += 1
     cooler = replace(model, unary=model.unary / 2, tables=model.tables / 2)
@@ -129,7 +129,7 @@ def test_sweeps_draw_from_the_distribution():
 
 
 def test_moves_are_best_given_the_rest():
-    # Regions of at most four nodes whose tables fit: every change of a set of free nodes is tried.
+    # The tables of regions of at most four nodes always fit, so a move is the best change of all nodes in the region.
     for seed in range(20):
         model = random_model("grid", 2 + seed % 2, TABLE_KINDS[seed % 4], seed=seed)
         steps = Steps(model, seed)

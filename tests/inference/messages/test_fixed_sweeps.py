@@ -76,7 +76,7 @@ def test_kernel_is_the_reference(method, loss, graph, n_states, n_features, pott
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("scale", [1.0, 300.0])
 def test_gradient_is_that_of_finite_differences(method, loss, scale, rng):
-    # At the large scale, sums are kept as scores; the scores of the labels are moderate.
+    # At the large scale, messages are stored as scores, while the scores of the labels are moderate.
     model = random_model(lattice((3, 3)), 3, rng)
     if scale > 1:
         model = replace(model, tables=np.concatenate([model.tables, scale * rng.normal(size=(1, 1, 3, 3))]))

@@ -1,4 +1,4 @@
-"""Loopy belief propagation, beyond the contract of all algorithms."""
+"""Loopy belief propagation: properties that the common contract of inference does not test."""
 
 import warnings
 from dataclasses import replace
@@ -74,7 +74,7 @@ def test_a_sweep_is_that_of_the_reference(structure, kind, scale, maximum):
 
 def test_the_schedule_of_large_graphs():
     small, large, chain, numbered = lattice((100, 200)), lattice((150, 200)), lattice((30_000,)), lattice((150, 200))
-    # Neighbours with numbers far apart leave too few blocks that do not touch.
+    # If the numbers of neighbours differ much, there are too few blocks without common edges.
     numbered = Graph(numbered.n_nodes, np.random.default_rng(0).permutation(numbered.n_nodes)[numbered.edges])
     chosen = [choose_schedule("auto", graph) for graph in (small, large, chain, numbered)]
     assert chosen == [SCHEDULES[name] for name in ("sequential", "blocks", "sequential", "checkerboard")]
@@ -318,7 +318,7 @@ def test_residual_schedule_reaches_what_sweeps_do_not():
 
 
 def test_the_residual_schedule_ends_where_sweeps_do():
-    # The scores differ so much that changes below the tolerance decide elsewhere.
+    # Scores differ so much that a change below the tolerance at one node decides the labels of other nodes.
     n_converged = 0
     for seed in range(10):
         model = random_model(lattice((4, 4)), 2, "untied", scale=30, seed=seed)
@@ -375,7 +375,7 @@ def test_appearance_probabilities_of_spanning_trees_bound_log_z(structure, scale
 
 @pytest.mark.parametrize("algorithm", [LoopyBP(max_iter=1), TRWMessagePassing(max_iter=1)], ids=["loopy", "trw"])
 def test_stopping_where_messages_rule_out_states(algorithm):
-    # A change from a score to -inf cannot be expressed by a number.
+    # The change from a finite score to -inf is infinite, so the warning states no number.
     model = random_model("grid", 3, "untied", forbidden=0.3, seed=2)
     with pytest.warns(ConvergenceWarning, match="max_iter=1 sweeps, in the last of which messages still ruled out"):
         algorithm.map(model)

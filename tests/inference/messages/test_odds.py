@@ -95,7 +95,7 @@ def test_messages_there_and_back():
 
 
 def odds_arrays_of(field):
-    """Compute unary log-odds, strength and power by slot, and the edges' share of the log-odds of their ends."""
+    """Compute unary log-odds, coupling and power by slot, and the terms of edges in the log-odds of their ends."""
     tables = field.tables.astype(np.float64)
     parts = (
         (tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]) / 2,

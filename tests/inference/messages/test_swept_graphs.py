@@ -1,4 +1,4 @@
-"""Labelled graphs as a single kernel reads them."""
+"""Labelled graphs in the form that a single kernel call reads."""
 
 import numpy as np
 import pytest

@@ -137,7 +137,7 @@ def test_components_do_not_mix():
 
 @pytest.mark.parametrize("n_states", [2, 3])
 def test_threads_share_components(monkeypatch, n_states):
-    """Converged components rest, and all components end as they do alone."""
+    """Converged components are not updated any more, and each component has the result that it has as a model alone."""
     monkeypatch.setattr("sklearn_crf.inference.messages._tuning.SMALLEST_SHARE", 1)
     models = [random_model("grid", n_states, "untied", scale=1 + i % 3, seed=i) for i in range(7)]
     ends = np.cumsum([0, *(model.graph.n_nodes for model in models)])
@@ -247,7 +247,7 @@ def test_converged_messages_are_near_a_fixed_point_at_any_scale(inference, scale
 @pytest.mark.parametrize("edge_probabilities", ["auto", "chains", "covering"])
 @pytest.mark.parametrize("max_iter", [1, 3, 200])
 def test_log_z_is_the_value_of_a_dual_at_any_messages(max_iter, edge_probabilities):
-    # Equal to the sum over all pairs of states.
+    # The reference sums over all pairs of states.
     for seed in range(10):
         for dtype, n_columns, scale in ((np.float64, 3, 1.0), (np.float64, 2, 100.0), (np.float32, 3, 3.0)):
             model = random_model("grid", n_columns, "untied", scale=scale, dtype=dtype, seed=seed)

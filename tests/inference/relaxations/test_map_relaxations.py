@@ -149,7 +149,7 @@ def test_infeasible_models(cls):
     differ = PairwiseModel(cycle(3), np.zeros((3, 2)), ALIKE[None, ::-1])
     with pytest.raises(ValueError, match="model is infeasible"):
         cls().map(differ)
-    # Equal, equal, and then different: only fixing the first node shows that this is infeasible.
+    # Two edges need equal labels, the third unequal labels. Only a fixed label of the first node reveals the conflict.
     graph = Graph(3, [[0, 1], [1, 2], [2, 0]])
     with pytest.raises(ValueError, match="model is infeasible"):
         cls().map(PairwiseModel(graph, [[0, -np.inf], [0, 0], [0, 0]], [ALIKE, ALIKE, ALIKE[::-1]], [0, 1, 2]))

@@ -153,7 +153,7 @@ def test_a_saturated_model_is_not_recovered_where_sets_do_not_span():
     model, further = (saturated_model, 14, saturated_slope), STATES[[0, 7]]
     alone = optimum(1000 * p, pseudolikelihood_sets, *model)
     joined = optimum(1000 * p, lambda labels: [*pseudolikelihood_sets(labels), further], *model)
-    # Within each mode, both estimates are right.
+    # Within each mode, the probabilities of both estimates are correct.
     assert_allclose(alone[0] / alone[1], p[0] / p[1], rtol=1e-3)
     assert_allclose(alone[7] / alone[6], p[7] / p[6], rtol=1e-3)
     assert abs(np.log(alone[0] / alone[7]) - np.log(p[0] / p[7])) > 0.5
@@ -216,6 +216,6 @@ def test_sets_of_what_was_seen_give_biased_gradients():
 
 
 def test_counted_states_are_statistics():
-    # The slope by theta agrees with the function used in the tests above.
+    # The derivative by theta equals the result of the function ``slope``, which the tests above use.
     counts = compute_labeling_statistics(chain_model([0.0, 0.0]), STATES[3])
     assert_allclose(slope(counts), [2, 1])

@@ -55,7 +55,7 @@ def test_max_product_from_random_messages_finds_the_best_of_a_chain(schedule):
 
 
 def test_few_sweeps_stay_near_the_truth():
-    # Ten strongly coupled nodes: single changes hardly ever leave a mode.
+    # In a model of ten strongly coupled nodes, changes of single nodes hardly ever leave a mode.
     graph = lattice((10,))
     model = PairwiseModel(graph, np.zeros((10, 2)), 8 * np.eye(2)[None])
     for state in (0, 1):

@@ -182,9 +182,7 @@ def test_uniform_single_node_proposals_are_the_pseudolikelihood():
 
 
 def test_many_draws_have_the_gradient_of_the_likelihood():
-    """Far from the true labeling that a set contains in addition to its draws: at the weights of the draws, and near
-    them.
-    """
+    """Gradients agree near the weights of the proposal, up to the effect of the additional true labeling in a set."""
     model = random_model(lattice((2, 3)), 2, seed=1)
     truth = BruteForce().sample(model, 1, random_state=0)[0].astype(np.int32)
     drawn = BruteForce().sample(model, 40_000, random_state=1)
@@ -257,7 +255,7 @@ def test_given_sets_have_their_proposals():
 
     constant, plain = fitted(given_log_proposal=[np.zeros(8)]), fitted()
     assert_allclose(constant.coef_, plain.coef_, atol=1e-6)
-    # All labelings, drawn by q as often as expected: again the likelihood.
+    # If each labeling is drawn exactly as often as q predicts, the objective is the likelihood again.
     counts = 8 * np.arange(8, 16)
     drawn = np.repeat(labelings, counts, axis=0)
     many = ContrastiveCRF(

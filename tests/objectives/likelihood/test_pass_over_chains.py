@@ -1,4 +1,4 @@
-"""The pass over labelled chains: the range of its scores, its blocks, and the same bits for any number of threads."""
+"""The pass over labelled chains: wide ranges of scores, blocks, and equal bits for any number of threads."""
 
 import pickle
 import time

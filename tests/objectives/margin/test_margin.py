@@ -196,7 +196,7 @@ def test_quadratic_programme_on_planes_that_are_the_same_or_flat(scale):
 
 
 def test_the_base_of_a_quadratic_programme_may_become_zero():
-    # The first variable is the largest at the start, and has no weight in the end.
+    # The first variable is the largest at the start, but zero in the result.
     rng = np.random.default_rng(0)
     for _ in range(50):
         root = rng.normal(size=(6, 4))
@@ -210,7 +210,7 @@ def test_the_base_of_a_quadratic_programme_may_become_zero():
 
 
 def direct_optimum(problem, bounded=()):
-    """Return the minimum of P by a quadratic programme over all labelings, in x and a slack for every example."""
+    """Return the minimum of P by a quadratic program over all labelings, in x and a slack for every example."""
     planes = []
     for i, batch in enumerate(problem.risk.batches):
         planes += list(enumerated_planes(problem, i, batch))

@@ -1,4 +1,4 @@
-"""Slack rescaling against enumeration and a direct quadratic programme; the search over prices of cost."""
+"""Slack rescaling compared with enumeration and a quadratic program, and the search over weights of the cost."""
 
 import warnings
 from dataclasses import replace

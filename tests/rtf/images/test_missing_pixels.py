@@ -54,7 +54,7 @@ def test_gaps_are_filled_by_a_thin_plate():
     filled = fill_gaps(np.where(gaps, np.nan, given)[..., None])
     assert filled.dtype == np.float32
     assert_allclose(filled.ravel(), expected, atol=0.01)
-    # Also far from zero; known values are not changed.
+    # Filling works for values far from zero, and does not change known values.
     far = fill_gaps(np.where(gaps, np.nan, 1e4 + given)[..., None])[..., 0]
     assert_allclose(far.ravel(), 1e4 + expected, atol=0.05)
     assert_array_equal(far[~gaps], (1e4 + given)[~gaps].astype(np.float32))
@@ -97,7 +97,7 @@ def test_the_mean_is_that_of_the_field_given_the_known_pixels():
     expected[~known] = np.linalg.solve(precision[np.ix_(~known, ~known)], shift)
     found = solve_from_image(ConjugateGradient(tol=1e-6), observed, image.observation.start)
     assert_allclose(found.x.ravel(), expected, atol=5e-3)
-    # Also at a rough tolerance: known values do not hide the residual of the other values.
+    # Even with a large tolerance, known values do not hide the residual of the other values.
     rough = solve_from_image(ConjugateGradient(tol=1e-2), observed, image.observation.start)
     assert_allclose(rough.x.ravel(), expected, atol=0.05)
 
