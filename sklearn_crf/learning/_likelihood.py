@@ -438,9 +438,6 @@ class OwnLearning(SmoothLearning):
     def __init__(self, own: Any):
         self.own = own
 
-    def _validate_params(self):
-        """Accept the options of the objective without validation."""
-
     @property
     def sums_over_nodes(self):  # type: ignore[override]
         return self.own.weighs_nodes

@@ -511,8 +511,5 @@ class OwnMargin(MaxMargin):
     def __init__(self, own: Any):
         self.own = own
 
-    def _validate_params(self):
-        """Accept the options of the objective without validation."""
-
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         return clone(self.own)
