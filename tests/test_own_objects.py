@@ -315,8 +315,8 @@ class OwnValue(LogLoss):
 
 
 class OwnSolver(ScaledLBFGS):
-    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
-        found = super()._minimize(objective, start, max_iter, tol, seed, on_iteration)
+    def minimize(self, objective, start, **options):
+        found = super().minimize(objective, start, **options)
         return found._replace(params=type(start)(**{**vars(start), "means": start.means[:-1]}))
 
 
@@ -361,7 +361,7 @@ OWN = {
     "gradient": ("DenseCRF", {"learning": OwnSlope()}, r"OwnSlope\.gradient"),
     "totals": ("DenseCRF", {"learning": OwnTotals()}, r"OwnTotals\.totals"),
     "value": ("DenseCRF", {"learning": OwnValue()}, r"OwnValue\.value"),
-    "solver": ("MultiConditionalMFA", {"solver": OwnSolver()}, r"OwnSolver\._minimize"),
+    "solver": ("MultiConditionalMFA", {"solver": OwnSolver()}, r"OwnSolver\.minimize"),
     "solve": ("RegressionTreeField", {"loss": "mae", "inference": OwnGradient()}, r"OwnGradient\.solve"),
     "short slope": ("RegressionTreeField", {"loss": short_slope}, "short_slope"),
     "no slope": ("RegressionTreeField", {"loss": no_slope}, "no_slope"),

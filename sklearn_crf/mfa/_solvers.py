@@ -263,7 +263,16 @@ class EM(MixtureSolver):
 
     accelerate: bool = True
 
-    def minimize(self, objective, start, *, max_iter, tol, seed=0, on_iteration=ignore_iterations):
+    def minimize(
+        self,
+        objective: Any,
+        start: Any,
+        *,
+        max_iter: int,
+        tol: float,
+        seed: int = 0,
+        on_iteration: Any = ignore_iterations,
+    ) -> Ascent:
         # Clip noise at the floor now: otherwise the first step would do so, and lower the likelihood.
         current = replace(start, log_noise=np.clip(start.log_noise, *objective.prior.log_noise_bounds))
         steps = _EMSteps(objective, current, max_iter, on_iteration)
@@ -386,7 +395,16 @@ class ScaledLBFGS(MixtureSolver):
 
     history_size: int = 20
 
-    def minimize(self, objective, start, *, max_iter, tol, seed=0, on_iteration=ignore_iterations):
+    def minimize(
+        self,
+        objective: Any,
+        start: Any,
+        *,
+        max_iter: int,
+        tol: float,
+        seed: int = 0,
+        on_iteration: Any = ignore_iterations,
+    ) -> Ascent:
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
@@ -471,7 +489,16 @@ class ScaledSGD(MixtureSolver):
     step_schedule: str = "sqrt"
     batch_size: int = 256
 
-    def minimize(self, objective, start, *, max_iter, tol, seed=0, on_iteration=ignore_iterations):
+    def minimize(
+        self,
+        objective: Any,
+        start: Any,
+        *,
+        max_iter: int,
+        tol: float,
+        seed: int = 0,
+        on_iteration: Any = ignore_iterations,
+    ) -> Ascent:
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
