@@ -483,7 +483,7 @@ def _apply_scorer(scorer, truth, predicted):
         seen.classes_ = np.union1d(truth, predicted)
         return float(scorer(seen, predicted, truth))
     except AttributeError as error:
-        raise ValueError(f"scoring={scorer!r} needs more than labels: use a scorer such as 'accuracy'.") from error
+        raise ValueError(f"scoring={scorer!r} needs more than predicted labels: use for example 'accuracy'.") from error
 
 
 def _accuracy(truth, predicted):

@@ -165,7 +165,7 @@ def test_audit_by_scorers():
     predicted = cross_val_predict(estimators["pl"], X, y, cv=KFold(3))
     expected = [f1_score(a.ravel(), b.ravel(), average="macro") for a, b in zip(y, predicted, strict=True)]
     assert_allclose(coupling_audit(estimators, X, y, scoring="f1_macro", **options).scores[0], expected)
-    with pytest.raises(ValueError, match=r"scoring=.*needs more than labels"):
+    with pytest.raises(ValueError, match=r"scoring=.*needs more than predicted labels"):
         coupling_audit(estimators, X, y, scoring="neg_log_loss", **options)
 
 

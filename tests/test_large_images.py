@@ -145,7 +145,7 @@ def test_labels_whose_beliefs_lead_are_those_of_the_whole(inference, edges):
     found = predict_in_tiles(repelling, image, tile=16, margin=4, max_margin=16, inference=inference)
     whole = repelling.predict(image[np.newaxis], inference=inference)[0]
     assert np.count_nonzero(found.labels != whole) <= found.n_open < 0.2 * whole.size
-    # If beliefs depend on each other over any distance, tiles only have to agree.
+    # Beliefs depend on each other over any distance here, so there is no proof, and tiles only have to agree.
     if inference == "bp":
         strong = with_coupling(field, -20)
         assert not predict_in_tiles(strong, image, tile=16, margin=4, max_margin=8, inference=inference).certified

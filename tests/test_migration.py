@@ -98,7 +98,7 @@ def test_our_column_runs(page, data):
 @pytest.mark.parametrize(("page", "module", "data", "compare"), CASES, ids=[case[0] for case in CASES])
 def test_both_columns_agree(page, module, data, compare, tmp_path, monkeypatch):
     pytest.importorskip(module, reason="the left column is written for this package")
-    monkeypatch.chdir(tmp_path)  # chaine writes its model into the current folder
+    monkeypatch.chdir(tmp_path)  # the library chaine writes its model into the current folder
     theirs, ours = (run(code, data()) for code in columns(page))
     if compare is not None:
         compare(theirs, ours)

@@ -203,7 +203,7 @@ def test_evidence_clamps_labels(values):
     proba = field.predict_proba(X, evidence)
     np.testing.assert_allclose(proba[:, 0], 1)
     assert np.abs(proba - field.predict_proba(X))[:, 1:].max() > 1e-3
-    # By hand: the joint probability of the other labels given the first.
+    # Compare with the marginals of the other labels given the first label, by enumeration.
     for row, model in zip(proba[:3], field.models(X[:3], evidence[:3]), strict=True):
         np.testing.assert_allclose(BruteForce().marginals(model).unary[:, 1], row, atol=1e-9)
 

@@ -83,7 +83,7 @@ def test_tasks_see_the_configuration_and_leave_the_filters_of_warnings_alone():
     def work(task, n_threads):
         together.wait(timeout=10)
         with_config = get_config()["assume_finite"]
-        # The task that begins first ends first.
+        # The task that began first ends first, while the other task still runs.
         time.sleep(0.01 * task)
         return with_config
 

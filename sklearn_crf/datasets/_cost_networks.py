@@ -227,7 +227,7 @@ def _check_shape(path: Path, f: int, table: Costs, shape: np.ndarray) -> None:
     else:
         fits = table.shape == tuple(shape)
     if not fits:
-        raise ValueError(f"{path}: function {f} shares costs with a function of other domain sizes.")
+        raise ValueError(f"{path}: function {f} shares costs with a function of other numbers of values.")
 
 
 def _find_lowest(table: Costs) -> float:

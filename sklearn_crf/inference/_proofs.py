@@ -34,7 +34,7 @@ class Proof:
         self.model = model
 
     def bound(self, score: float, bound: float) -> float:
-        """Return the tightest bound that follows from a bound and the score of some labeling.
+        """Return the tightest bound that can be proven from a given bound and the score of some labeling.
 
         This bound equals the score if the labeling is proven to be optimal.
         """

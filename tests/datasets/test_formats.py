@@ -333,7 +333,7 @@ def test_damaged_and_endless_files(tmp_path, read):
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "absent.xz")
     path = tmp_path / "file.gz"
-    # Thirty kilobytes that decompress to thirty megabytes of blanks.
+    # The file of thirty kilobytes decompresses to thirty megabytes of blanks.
     path.write_bytes(gzip.compress(b" " * 30_000_000))
     with pytest.raises(ValueError, match="holds more than max_bytes=1000000 bytes"):
         read(path, max_bytes=1_000_000)

@@ -88,7 +88,7 @@ def test_nodes_in_one_pass_and_sets_are_the_sum_of_batches(data, are_drawn, most
     def value_grad(self, coef, members=None, plain=FastRisk.value_grad):
         found = plain(self, coef, members)
         if self.path == PassOfSets.name:
-            # The gradient belongs to the caller, who may scale it in place.
+            # Each call returns a new gradient, so that the caller may scale it in place.
             kept = found._replace(gradient=found.gradient.copy())
             seen.append((kept, EmpiricalRisk(self.objective, self.potentials, self.batches).value_grad(coef)))
         return found

@@ -269,7 +269,7 @@ def test_margins_take_missing_tags_and_tags_that_must_not_come_first():
 
 
 def test_parts_near_labels_are_not_ends_of_a_chain():
-    # Each label is far from the others, and a tag of the second part of an entity comes first in its part.
+    # Labels are so far apart that the parts around them are separate. Some parts begin with I-A, which no sentence may.
     rng = np.random.default_rng(0)
     tags = np.tile(["O", "B-A", "I-A", "I-A", "O", "O"], 100).astype(object)
     X = np.eye(3)[np.searchsorted(["B-A", "I-A", "O"], tags.astype(str))] + 0.5 * rng.normal(size=(600, 3))

@@ -145,7 +145,8 @@ def test_an_offset_behind_outliers_is_centred():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_of_outliers_are_never_a_false_claim(seed):
-    # Rows whose features are all outlying, with wrong labels: their weights trade against each other.
+    # All features of some rows are outliers, and their labels are wrong, so the weights of the features compensate each
+    # other.
     rng = np.random.default_rng(seed)
     X, y = noisy("rows", seed)
     for size in (1e3, 1e6, 1e9):

@@ -197,7 +197,7 @@ def test_malformed_data_and_parameters(name):
         if kind == 0:
             parameter, value = some_parameter(model, rng)
             changed = make(**{parameter: value})
-            # A memory limit that is too small is reported by name.
+            # Errors about a memory limit that is too small must name the limit.
             clear = (*CLEAR, MemoryError) if parameter == "max_memory" else CLEAR
             if call(changed.fit, X, y, clear=clear) is changed:
                 check_finite(changed)

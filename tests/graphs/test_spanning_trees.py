@@ -95,7 +95,7 @@ def test_effective_resistances_against_the_dense_pseudoinverse(graph):
     tails, heads = graph.edges.T
     laplacian[tails, heads] -= 1
     laplacian[heads, tails] -= 1
-    # The pseudoinverse plus a constant, which cancels: rounding decides whether pinv recognises the null space.
+    # Add a constant, which cancels in the result. Otherwise rounding would decide whether pinv finds the null space.
     inverse = np.linalg.inv(laplacian + 1 / graph.n_nodes)
     expected = inverse[tails, tails] + inverse[heads, heads] - 2 * inverse[tails, heads]
     found = effective_resistances(graph)

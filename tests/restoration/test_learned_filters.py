@@ -192,7 +192,7 @@ def test_training_is_reproducible():
 
 
 def test_scikit_learns_checks_pass():
-    # The other checks fit tables of rows, but the tags say that images are needed.
+    # The other checks fit tables of rows, although the tags of the estimator require images.
     assert list(passed_checks(LearnedFilters(GaussianNoise(0.1), **QUICK))) == ["check_estimator_cloneable"]
 
 

@@ -192,7 +192,7 @@ def test_errors_where_there_is_information_count_more():
     rng = np.random.default_rng(0)
     target = np.full((96, 96), 100.0)
     target[:, 48:] += 40 * rng.normal(size=(96, 48))
-    # Two patches that lose the same fraction of similarity; one of them is in the flat half.
+    # Two patches, one of them in the flat half, lose the same fraction of similarity.
     values = []
     for column in (14, 62):
         prediction = target.copy()

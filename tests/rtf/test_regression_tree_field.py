@@ -146,7 +146,7 @@ def test_linear_models_of_pairs_may_see_some_channels():
 
 def test_early_stopping_gives_back_the_best_round():
     rng = np.random.default_rng(0)
-    # Nothing can be learned beyond the mean: no split helps.
+    # X and y are independent, so nothing can be learned beyond the mean, and no split helps.
     X, y = rng.normal(size=(12, 6, 6, 4)), rng.normal(size=(12, 6, 6))
     options = {**QUICK, "max_depth": 6, "split": Splits(min_samples_leaf=5), "max_iter": 30}
     solver = FieldSolver(early_stopping=True, validation_fraction=0.25)

@@ -284,7 +284,7 @@ def test_the_mean_given_known_scores_is_that_of_a_dense_solve():
         field.predict(X[:1], known[:1]).ravel()[known[0].ravel() < 0],
         mean.reshape(-1, 3).argmax(axis=1)[known[0].ravel() < 0],
     )
-    # A class without training pixels, and evidence for it.
+    # The evidence contains a class that no training pixel has.
     more = RegressionTreeFieldClassifier(missing_label=-1, classes=[0, 1, 2, 3], **QUICK).fit(X, y)
     assert_array_equal(more.evidence_scores_.argmax(axis=1), range(4))
     known[0, 3, 3] = 3

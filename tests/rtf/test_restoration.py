@@ -235,7 +235,7 @@ def test_missing_pixels_are_filled():
     filled = field.predict(given)
     gaps = np.isnan(given)
     assert mean_square(filled[gaps], truth[gaps]) < 0.1 * np.var(truth)
-    # Complete images are accepted too; a field that never saw a gap raises an error about gaps.
+    # The field also accepts complete images. A field trained without gaps raises an error for images with gaps.
     assert np.isfinite(field.predict(truth)).all()
     complete = RegressionTreeField(**QUICK).fit(truth[..., None], truth)
     with pytest.raises(ValueError, match=re.escape("X[0] contains NaN in channel 0, which was complete in fit")):

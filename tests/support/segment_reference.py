@@ -51,7 +51,7 @@ def random_segments(
 
 def score_of(model, labels):
     """Return the score of a labeling, summed by a plain loop."""
-    # Weighted tables in double precision, as in the kernel.
+    # Compute weighted tables in double precision, as the kernel does.
     weight, tables, total = model.pairwise.edge_weight, model.tables.astype(np.float64), 0.0
     weight = np.ones((model.graph.n_edges, 1)) if weight is None else weight.astype(np.float64)
     for s, label in enumerate(labels):

@@ -114,7 +114,7 @@ class NodeShares:
         return values
 
     def average(self, x: np.ndarray) -> "Averages":
-        """Return means over trees, which are the derivatives of the bound whether or not the trees agree."""
+        """Return means over trees. They are the derivatives of the bound, even if the trees disagree."""
         # The sum of log-partitions is a bound only if the scores of the trees add up to the model's scores.
         x = self.project(x)
         of_trees, tables, log_z_terms = self.marginals(x)

@@ -387,7 +387,7 @@ class AlphaExpansion(_MoveMaking):
         return super()._evaluate(model, labels) - float(self._get_costs(model)[np.unique(labels)].sum())
 
     def _finish(self, model: PairwiseModel, found: Labeling, climbs: bool) -> Labeling:
-        # The bound and single changes of the base class do not know label costs.
+        # Do not use the base class, whose bound and hill climbing ignore label costs.
         return found if self._get_costs(model).any() else super()._finish(model, found, climbs)
 
     @staticmethod

@@ -69,7 +69,7 @@ class LatticeRows(NamedTuple):
         return self._undo_truncation(flow, rounding, labels, truncated, n_threads) if truncated else labels
 
     def _survey(self, start, stop):
-        """Return the largest capacity, the sum of unary spreads, the number of spreads, and of truncated edges."""
+        """Return the largest capacity, the sum and the number of unary spreads, and the number of truncated edges."""
         checkpoint()
         model, of_rows = select_reached_rows(self.rows, start, stop), self.rows.nodes(0, stop - start)
         carried, endless = bound_capacities(model)

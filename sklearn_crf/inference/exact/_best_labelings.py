@@ -103,8 +103,8 @@ def _collect(model, m):
     incidence = graph.incidence
     lists = np.full((graph.n_nodes, model.n_columns, m), -np.inf)
     lists[:, :, 0] = model.unary
-    # Each merge of a child into its parent is stored as the child and two arrays of positions, (K, m).
-    # The first array has positions in the parent's list before the merge, the second in the child's flat list (K * m).
+    # For each merge of a child into its parent, store the child and two arrays of positions, (K, m): in the list of the
+    # parent before the merge, and in the flat list (K * m) of the child.
     steps: list[list] = [[] for _ in range(graph.n_nodes)]
     roots = []
     for s in order[::-1]:

@@ -36,7 +36,7 @@ class _Forest:
     """A two-state forest whose copies make up a model, in the form that the kernel expects."""
 
     def __init__(self, graph, tables):
-        # tables: (E, 2, 2) float64, of the edges of the forest
+        # tables: (E, 2, 2) float64, a table for each edge of the forest
         self.graph = graph
         self.parent, to_parent = graph.parents
         self.child = np.flatnonzero(self.parent >= 0)

@@ -55,7 +55,7 @@ class Split(NamedTuple):
 
 
 def choose_counting_numbers(choice, layered, edge_probabilities):
-    """Return counting numbers of nodes and of factors with several nodes, and which bound on the entropy they give."""
+    """Return counting numbers of nodes and of factors with several nodes, and the kind of bound that they give."""
     # returns: node: (N,), in the order of positions of the layered model; factor: (F,); the kind of bound
     layers = layered.layers
     degree = np.diff(layers.node_ptr)

@@ -214,7 +214,7 @@ def test_frustrated_grids_are_searched():
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
 def test_many_states_of_few_nodes_are_eliminated_over_the_likeliest(forbidden, monkeypatch):
-    # Branch and bound proves all models that elimination can solve.
+    # Branch and bound finds and proves the optimum of all models that elimination can solve.
     monkeypatch.setattr("sklearn_crf.inference.automatic._tuning.FIRST_BRANCHES", 0)
     monkeypatch.setattr("sklearn_crf.inference.automatic._tuning.BRANCHES", 0)
     rng, grid = np.random.default_rng(2), lattice((4, 4))

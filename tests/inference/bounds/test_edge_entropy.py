@@ -84,7 +84,7 @@ def test_a_warm_start_goes_on(n_states):
 @pytest.mark.parametrize("kind", ["tied", "weighted", "untied"])
 @pytest.mark.parametrize("node_number", [0.0, 1.0])
 def test_log_odds_of_two_states_go_through_the_same_messages(kind, dtype, node_number):
-    # Nodes without edges, and states that only their own node forbids.
+    # The model has nodes without edges, and states that only unary scores forbid.
     model = random_model("disconnected", 2, kind, scale=3.0, dtype=dtype, seed=4)
     unary = model.unary.copy()
     unary[1, 0] = unary[2, 1] = -np.inf

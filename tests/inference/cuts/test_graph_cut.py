@@ -374,7 +374,7 @@ def test_errors():
     infinite = PairwiseModel(graph, unary, tables, edge_type=[0, 0, 1, 0])
     with pytest.raises(ValueError, match=r"edge 2 .* cannot be truncated"):
         GraphCut(nonsubmodular="truncate").map(infinite)
-    # An edge that can be truncated comes first.
+    # The first edge can be truncated, but a later edge cannot.
     tables = np.stack([[[0.0, 1.0], [1.0, 0.0]], [[-np.inf, 0.0], [0.0, 0.0]]])
     later = PairwiseModel(Graph(3, [[0, 1], [1, 2]]), np.zeros((3, 2)), tables, [0, 1])
     for algorithm in (GraphCut, AlphaExpansion, AlphaBetaSwap):

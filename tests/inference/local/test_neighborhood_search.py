@@ -169,7 +169,7 @@ def test_better_parts_are_kept():
 
 
 def test_parts_are_judged_alone():
-    # Three pairs of nodes that must agree; the new labels are better for the first and the last.
+    # The nodes of each of three pairs must agree. New labels are better for the first and for the last pair.
     pairs = Graph(6, [[0, 1], [2, 3], [4, 5]])
     unary = np.array([[0, 1], [0, 0], [0, -1], [0, 0], [0, 2], [0, 0]], dtype=float)
     steps = Steps(PairwiseModel(pairs, unary, np.where(np.eye(2), 0.0, -np.inf)[None]))
@@ -200,7 +200,7 @@ def test_exact_where_one_subgraph_holds_all():
 
 
 def test_planted_optimum_is_found():
-    # All couplings hold in one labeling: there is no frustration, but single nodes cannot cross the walls.
+    # One labeling satisfies all couplings, but changes of single nodes cannot remove the walls between domains.
     rng, graph, spin = np.random.default_rng(0), lattice((25, 25)), np.array([-1.0, 1.0])
     planted = rng.integers(2, size=graph.n_nodes)
     weight = np.abs(rng.normal(size=graph.n_edges)) * np.prod(spin[planted[graph.edges]], axis=1)
@@ -255,7 +255,7 @@ def test_forbidden_pairs_and_large_constraints():
     model = PairwiseModel(graph, rng.normal(size=(196, 3)), np.where(np.eye(3), -np.inf, 0.0)[None])
     found = LargeNeighborhoodSearch(max_work=1e7, max_cells=81, random_state=0).map(model)
     assert np.all(found.labels[graph.edges[:, 0]] != found.labels[graph.edges[:, 1]])
-    # Rows and columns of a 12 x 12 assignment problem.
+    # The model is a 12 x 12 assignment problem, with a constraint for each row and each column.
     worth = rng.normal(size=(12, 12))
     numbers = np.arange(144).reshape(12, 12)
     factors = [((s,), np.array([0.0, w])) for s, w in enumerate(worth.ravel())]

@@ -130,7 +130,7 @@ def test_warm_start():
     assert again.n_iter < cold.n_iter
     assert again.bound == pytest.approx(cold.bound, abs=1e-5)
     assert_array_equal(first.state.values, before)
-    # Messages of the same dual, such as maxima at one node at a time, are also valid starts.
+    # Other algorithms for the same dual, such as NormProductBP, return messages that are also valid starts.
     other = NormProductBP("trivial").map(model)
     assert algorithm.map(model, init=other.state).bound <= other.bound + 1e-9
 

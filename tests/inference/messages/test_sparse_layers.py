@@ -57,7 +57,7 @@ def test_marginals_are_those_of_dense_tables(case, seed):
             found, expected = inference.marginals(sparse), inference.marginals(dense)
         assert_allclose(found.log_z, expected.log_z, rtol=1e-9, atol=1e-9)
         assert_allclose(found.unary, expected.unary, atol=1e-8)
-        # Every factor has probability one, whether listed or not.
+        # The probabilities of listed and unlisted joint states of every factor sum to one.
         listed, others = found.statistics
         tables = np.add.reduceat(np.append(listed, 0), sparse.table_ptr[:-1]) * (np.diff(sparse.table_ptr) > 0)
         assert_allclose(tables + others, 1, atol=1e-9)

@@ -25,7 +25,7 @@ every = pytest.mark.parametrize("cls", ALGORITHMS, ids=lambda cls: cls.__name__)
 # Algorithms that may stop above the relaxation promise less.
 every_bound = pytest.mark.parametrize("cls", [*ALGORITHMS, MPLP, TRWS], ids=lambda cls: cls.__name__)
 
-# Maximum distance of the bound from the bound of the linear program, relative to it, with default options.
+# Maximum relative difference between an algorithm's bound, with default options, and the bound of the linear program.
 NEAR = {AD3: 2e-3, DualDecomposition: 1e-4, IncMP: 1e-4}
 SMALL_STEPS = {"tol": 1e-7, "decay": 0.999, "backoff": 0.98, "least_step": 1e-5, "max_iter": 20_000}
 PRECISE = {AD3: {"tol": 1e-7, "max_iter": 20_000}, DualDecomposition: SMALL_STEPS, IncMP: SMALL_STEPS}

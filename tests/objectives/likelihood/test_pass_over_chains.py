@@ -73,7 +73,7 @@ def test_forbidden_pairs_leave_scores_their_range(scale):
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
     potentials.unpack(coef).coef[...] *= scale
     found, expected = both_ways(potentials, batches, coef)
-    # One call of the kernel handles each batch completely: no models of batches are needed.
+    # One call of the kernel processes a batch completely, so no models of batches are built.
     risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
     assert by_path_alone(risk, coef) is not None
     assert_equal_risks(found, expected, tol=1e-9)

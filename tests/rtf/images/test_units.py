@@ -307,7 +307,7 @@ def test_predicted_images_have_the_range_of_fit():
         for predict in (field.predict, cascade.predict, lambda X: classifier.predict(X[..., None])):
             with pytest.warns(UserWarning, match="X has values from .* in fit: if its images are not very dark, pass"):
                 predict(scaled)
-    # Stages take grey images as the cascade does.
+    # The stages of a cascade accept grey images, as the cascade does.
     assert cascade.stages_[0].predict(NOISY).shape == NOISY.shape
 
 
