@@ -1,5 +1,6 @@
 """Arrays of a model for message passing kernels, and marginals and log-partition from messages."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -111,9 +112,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     if maximum or as_scores:
         semiring, dtype, largest = MAX_SCORE if maximum else SUM_SCORE, model.dtype, np.inf
     else:
-        semiring, dtype, largest = _choose_sum_kind(model, model.graph.largest_degree, unbounded)
-        # Messages are raised to the power of the probability by which scores were divided.
-        largest *= 1.0 if appearance is None else float(np.max(appearance, initial=0.0))
+        semiring, dtype, largest = _choose_sum_kind(model, model.graph.largest_degree, unbounded, appearance)
     scores: dict[str, Any] = {
         name: np.zeros((0, *shape), dtype) if values is None else np.ascontiguousarray(values, dtype=dtype)
         for name, values, shape in (
@@ -151,15 +150,23 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     return field, unary_shift
 
 
-def _choose_sum_kind(model, largest_degree, unbounded):
+def _choose_sum_kind(model, largest_degree, unbounded, appearance):
     """Return the semiring and data type for sum-product messages, and the largest range of the scores of a message."""
+    # appearance: (E,), the powers of messages, by which scores are divided; or None
     if model.graph.n_edges == 0:
         return SUM_PROBABILITY, model.dtype, 0.0
     forbids, spread = _compute_table_ranges(model)
     double = np.dtype(np.float64)
     candidates = () if forbids and not unbounded else (double,) if forbids else (model.dtype, double)
-    largest = _compute_largest_range(model, spread)
-    together = largest_degree * (largest + np.log(model.n_columns)) + largest
+    of_factors = largest = _compute_largest_range(model, spread)
+    divided, log_states = 0.0, np.log(model.n_columns)
+    if appearance is not None:
+        # Messages have the range of the scores before the division, except where a message is divided out of a product.
+        weight = 1.0 if model.edge_weight is None else model.edge_weight
+        undivided = (weight * appearance[:, np.newaxis]).astype(model.dtype)
+        largest = _compute_largest_range(replace(model, edge_weight=undivided), spread)
+        divided = of_factors + log_states / appearance.min()
+    together = largest_degree * (largest + log_states) + of_factors + divided
     for dtype in candidates:
         if together <= LARGEST_RANGE[dtype]:
             return SUM_PROBABILITY, dtype, np.inf if forbids else largest

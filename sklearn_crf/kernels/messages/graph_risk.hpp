@@ -126,17 +126,20 @@ private:
             const auto* type = at<const i32>(batch.edge_type);
             const auto* weights = at<const Real>(batch.divided_weight);
             const auto* appearance = at<const Real>(batch.appearance);
-            double largest = 0, most = 0;
+            double largest = 0, of_factors = 0, least = 1;
             for (i64 e = own.first_edge; e < own.last_edge; e++) {
                 double range = 0;
                 for (i64 r = 0; r < risk.n_features; r++)
                     range += std::fabs(double(weights[e * risk.n_features + r])) * risk.spread[type[e] * risk.n_features + r];
-                largest = std::max(largest, range);
-                most = std::max(most, double(appearance[e]));
+                of_factors = std::max(of_factors, range);
+                // Messages are raised to the power by which scores were divided.
+                largest = std::max(largest, range * appearance[e]);
+                least = std::min(least, double(appearance[e]));
             }
             for (i64 s = first; s < first + n; s++) largest_degree = std::max(largest_degree, ptr[s + 1] - ptr[s]);
-            is_wide = largest * most > kWide;
-            return largest_degree * (largest + std::log(double(K))) + largest <= risk.largest_range;
+            is_wide = largest > kWide;
+            const double log_states = std::log(double(K)), divided = least < 1 ? of_factors + log_states / least : 0;
+            return largest_degree * (largest + log_states) + of_factors + divided <= risk.largest_range;
         }
 
         // Computes node scores, messages, and sums or marginals. Returns false if messages do not converge.

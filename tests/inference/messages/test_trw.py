@@ -18,9 +18,11 @@ from sklearn_crf.inference import (
     NormProductBP,
     TreeInference,
     TRWMessagePassing,
+    _field,
     convergence_left_to_caller,
 )
 from sklearn_crf.inference._field import build_initial_messages, make_field
+from sklearn_crf.inference.messages import _belief_propagation
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.kernels.messages.edges import send
 from sklearn_crf.models import PairwiseModel, score
@@ -279,3 +281,31 @@ def dual_value(model, messages, probabilities):
         given_second = logsumexp(pair + nodes[i][:, None], axis=0).max()
         total += probabilities[e] * max(given_first, given_second)
     return total
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1.0), (np.float64, 1.0), (np.float64, 2.0)])
+def test_messages_of_dense_graphs_are_probabilities(scale, dtype, monkeypatch):
+    # Edges of dense graphs appear in few trees, so that divided scores are large, but messages are not.
+    rng = np.random.default_rng(0)
+    edges = np.argwhere(np.triu(rng.random((60, 60)) < 0.7, 1))
+    unary, tables = rng.normal(size=(60, 3)), scale * rng.normal(size=(1, 2, 3, 3)) / 8
+    model = PairwiseModel(
+        Graph(60, edges), unary.astype(dtype), tables.astype(dtype), None, rng.random((len(edges), 2))
+    )
+    inference = TRWMessagePassing(tol=1e-9, max_iter=2000)
+    made, kinds = _field.make_field, []
+
+    def recorded(*arguments, **options):
+        field, shift = made(*arguments, **options)
+        kinds.append(field.semiring)
+        return field, shift
+
+    monkeypatch.setattr(_belief_propagation, "make_field", recorded)
+    found = inference.marginals(model)
+    monkeypatch.setattr(_field, "LARGEST_RANGE", dict.fromkeys(_field.LARGEST_RANGE, 0.0))
+    expected = inference.marginals(convert_to_double(model))
+    assert kinds == [_field.SUM_PROBABILITY, _field.SUM_SCORE]
+    assert found.converged
+    assert expected.converged
+    assert_allclose(found.unary, expected.unary, atol=1e-3)
+    assert found.log_z == pytest.approx(expected.log_z, rel=1e-4)
