@@ -22,6 +22,7 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
 )
 from sklearn_crf.inference._field import build_initial_messages, make_field
+from sklearn_crf.inference._relaxed_problem import convert_to_double
 from sklearn_crf.inference.messages import _belief_propagation
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.kernels.messages.edges import send
