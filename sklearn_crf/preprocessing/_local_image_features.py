@@ -96,7 +96,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
             raise InvalidParameterError(f"scales must be positive numbers, got {self.scales!r}.")
 
     def _features(self, image):
-        planes = []
+        planes: list[np.ndarray] = []
         for kind in self.kinds:
             if kind == "position":
                 planes += np.meshgrid(*((np.arange(n) + 0.5) / n for n in image.shape[:2]), indexing="ij")
