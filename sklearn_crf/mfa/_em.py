@@ -10,7 +10,6 @@ image under the scatter matrix.
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,14 +17,6 @@ from sklearn_crf.kernels.mfa.mixtures import class_moments, second_moments
 from sklearn_crf.mfa._criteria import JOINT_LIKELIHOOD, compute_pattern_moments, sum_noise_groups
 from sklearn_crf.mfa._densities import LOG_2PI, compute_score_forms, precisions
 from sklearn_crf.mfa._tuning import MAX_CLASS_MOMENTS, MAX_FEATURES_FOR_SECOND_MOMENTS, N_FACTOR_STEPS
-
-
-class Scatter(NamedTuple):
-    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``, or their parts as fields."""
-
-    diagonal: np.ndarray  # (S, d), or sums over groups with shared noise (G, d)
-    full: np.ndarray | None  # (S, d, d)
-    projected: np.ndarray | None  # T V (S, d, p), with V from the posteriors
 
 
 def choose_em_step(params, data, prior, n_threads=1):
@@ -81,7 +72,7 @@ def _make_class_step(params, moments, data, prior):
         TV = scatter @ V
     loadings = np.where(alive[:, None, None], _fit_subspace_loadings(params, scatter, TV), params.loadings)
     kept = replace(params, **_probabilities(counts, params, data), means=means, loadings=loadings)
-    return value, _make_factor_step(kept, counts, alive, Scatter(np.einsum("sjj->sj", scatter), scatter, None), prior)
+    return value, _make_factor_step(kept, counts, alive, prior, scatter)
 
 
 def _fit_subspace_loadings(params, scatter, TV):
@@ -125,13 +116,13 @@ def make_em_step(params, data, prior, n_threads=1):
     if second is not None:
         full = second / safe[:, None, None] - _multiply_outer(first / safe[:, None], means)
         full = full - _multiply_outer(means, first / safe[:, None]) + _multiply_outer(means, means)
-        scatter, n_steps = Scatter(np.einsum("sjj->sj", full), full, None), N_FACTOR_STEPS
+        scatter, n_steps = {"full": full}, N_FACTOR_STEPS
     else:
         diagonal = squares + sum_noise_groups((counts[:, None] * means - 2 * first) * means, params.noise_group)
         of_factors = _project_scatter(params, projected[:, :-1], first, counts, safe, means)
-        scatter, n_steps = Scatter(diagonal, None, of_factors), 1
+        scatter, n_steps = {"full": None, "diagonal": diagonal, "projected": of_factors}, 1
     for _ in range(n_steps):
-        kept = _make_factor_step(kept, counts, alive, scatter, prior)
+        kept = _make_factor_step(kept, counts, alive, prior, **scatter)
     return value, kept
 
 
@@ -185,26 +176,29 @@ def _project_scatter(params, z_moments, first, counts, safe, means):
     return (z_x - _multiply_outer(means, z_sum)) / safe[:, None, None]
 
 
-def _make_factor_step(params, counts, alive, scatter, prior):
+def _make_factor_step(params, counts, alive, prior, full, diagonal=None, projected=None):
     """Maximise the expected log-likelihood over loadings and noise, for fixed posteriors of the factors.
 
     With ``B = Sigma^-1 L`` the posterior of the factors has mean ``B'(x - mu)`` and covariance ``R'R``. Hence
     ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``. A regression of x on z gives loadings and noise.
     """
+    # full: (S, d, d), scatter matrices T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is; if None, given by
+    # diagonal: (G, d), sums of the diagonals times counts over groups with shared noise; and
+    # projected: (S, d, p), T V with V from the posteriors
     precision = precisions(params)
     V, R = precision.projections, precision.rotations
     R_t = np.swapaxes(R, 1, 2)
-    TV = scatter.full @ V if scatter.full is not None else scatter.projected
+    TV = full @ V if full is not None else projected
     TB = TV @ R
     second = R_t @ R + R_t @ (np.swapaxes(V, 1, 2) @ TB)
     loadings = _solve_loadings(TB, second, counts, params, prior)
     loadings = np.where(alive[:, None, None], loadings, params.loadings)
     explained = np.einsum("sjp,sjp->sj", loadings @ second - 2 * TB, loadings) * counts[:, None]
     group = params.noise_group
-    if scatter.full is not None:
-        residual = sum_noise_groups(counts[:, None] * scatter.diagonal + explained, group)
+    if full is not None:
+        residual = sum_noise_groups(counts[:, None] * np.einsum("sjj->sj", full) + explained, group)
     else:
-        residual = scatter.diagonal + sum_noise_groups(explained, group)
+        residual = diagonal + sum_noise_groups(explained, group)
     total = sum_noise_groups(counts, group)[:, None]
     low, high = prior.log_noise_bounds
     noise = np.maximum(residual / np.maximum(total, 1e-300), np.exp(low))

@@ -92,15 +92,11 @@ class Planes(NamedTuple):
     channels: Any = None  # dict: fitted attributes that describe the channels of X
     units: Any = None  # ChannelUnits of the features
 
-    @property
-    def n_axes(self):
-        """Number of axes of the lattices; 1 for tables, which are chains without edges."""
-        return max(self.encoded.lattice_ndim, 1)
-
     def graph_of(self, shape):
         """Return the lattice for planes of a shape; planes of equal shape share one lattice."""
         if shape not in self.graphs:
-            self.graphs[shape] = build_plane_graph(shape, self.offsets, self.n_axes)
+            # Tables are chains without edges.
+            self.graphs[shape] = build_plane_graph(shape, self.offsets, max(self.encoded.lattice_ndim, 1))
         return self.graphs[shape]
 
 
