@@ -140,7 +140,7 @@ def test_labels_whose_beliefs_lead_are_those_of_the_whole(inference, edges):
     found = predict_in_tiles(field, image, tile=16, margin=4, max_margin=16, inference=inference)
     whole = field.predict(image[np.newaxis], inference=inference)[0]
     assert np.count_nonzero(found.labels != whole) <= found.n_open < 0.2 * whole.size
-    # Edges that prefer different labels also have such a proof.
+    # Edges that prefer different labels do not prevent such a proof.
     repelling = with_coupling(field, -1)
     found = predict_in_tiles(repelling, image, tile=16, margin=4, max_margin=16, inference=inference)
     whole = repelling.predict(image[np.newaxis], inference=inference)[0]

@@ -406,7 +406,7 @@ def test_searches_with_unknown_labels():
 
 
 def test_incomplete_rows_help():
-    """With 30 % of the cells unknown, few of the rows are complete."""
+    """Rows with unknown labels improve the fit: with 30 % of the cells unknown, few rows are complete."""
     gain = {"chow_liu": [], "full": []}
     for seed in range(2):
         rng = np.random.default_rng(seed)

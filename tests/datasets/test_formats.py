@@ -104,7 +104,7 @@ def test_logarithms_by_hand(tmp_path):
 
 
 def test_uai_by_hand(tmp_path):
-    """The example from the description of the format: the last variable changes fastest."""
+    """The example of the format's description is read correctly: the last variable changes fastest."""
     (tmp_path / "model.uai").write_text(
         "MARKOV\n3\n2 2 3\n2\n2 0 1\n2 1 2\n\n4\n 1.000 2.400\n 1.000 0.000\n\n6\n"
         " 2.250 3.250 3.750\n 0.000 0.000 10.000\n"

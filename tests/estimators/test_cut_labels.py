@@ -47,7 +47,7 @@ def test_images_of_several_shapes_have_the_labels_of_their_models(cut, dtype, ed
         for own, of_model in zip(found, expected, strict=True):
             assert_array_equal(own, of_model)
     assert len(cut) == 3
-    # The chain and the image of four pixels are not labelled by cuts.
+    # The kernel of cuts does not label the chain and the image of four pixels.
     assert cut[0] == (5, 2)
 
 

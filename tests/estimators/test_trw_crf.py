@@ -346,7 +346,7 @@ def test_two_label_spaces_in_one_graph(weights):
         values = potentials.model(FittedField.of(model).weights(potentials), x)
         exact = BruteForce().marginals(values)
         total += exact.log_z - score(values, labels)
-        # Prediction uses loopy belief propagation, which also gives no label of the other list.
+        # Loopy belief propagation, which predicts here, gives labels of the other list probability 0, too.
         assert_array_equal(proba[len(labels) // 2 :, 2:], 0)
     penalty = FittedField.of(model).weights(potentials)
     assert_allclose(model.loss_curve_[-1], 0.5 * penalty @ penalty + 0.5 * total, rtol=1e-8)

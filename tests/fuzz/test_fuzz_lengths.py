@@ -266,7 +266,7 @@ def test_damaged_states(name):
 
 
 def predictions_of(model):
-    """Return calls that use the fields of an object."""
+    """Return functions that predict or compute with an object, and so use its fields."""
     if isinstance(model, Graph):
         return [lambda: (model.incidence, model.component, model.colouring, model.is_forest)]
     if isinstance(model, models.GaussianModel):

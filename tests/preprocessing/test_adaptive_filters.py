@@ -1,4 +1,4 @@
-"""AdaptiveFilters: against least squares, mirror images, halves, layouts, threads."""
+"""AdaptiveFilters: compared with least squares, on mirror images, in all layouts, with any number of threads."""
 
 import numpy as np
 import pytest

@@ -38,7 +38,7 @@ def test_deviations_cover_new_images(field):
     assert_array_equal(predicted, field.predict(noisy))
     error = np.abs(predicted - clean)
     covered = [np.mean(error < k * deviation) for k in (1, 2)]
-    # 68 and 95 per cent if errors were normal.
+    # Normally distributed errors would give 68 and 95 per cent.
     assert 0.6 < covered[0] < 0.8
     assert 0.92 < covered[1] < 0.98
     assert 0.9 < np.sqrt(np.mean((error / deviation) ** 2)) < 1.1

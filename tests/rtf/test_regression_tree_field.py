@@ -323,7 +323,7 @@ def test_the_likelihood_finds_the_precision_of_a_chain():
     for t in range(1, 400):
         y[0, t] = 0.8 * y[0, t - 1] + rng.normal()
     field = plain_field("likelihood", max_depth=0, max_iter=40).fit(np.zeros((1, 400, 1)), y)
-    # The coupling of neighbours is -0.8 over the variance of innovations.
+    # In the true model, the coupling of neighbours is -0.8 divided by the variance of the innovations.
     assert field.precisions_[1][0, 0, 1] / field.target_scale_**2 == pytest.approx(-0.8, abs=0.15)
 
 

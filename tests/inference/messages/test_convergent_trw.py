@@ -63,7 +63,7 @@ def test_chain_probabilities():
 def test_the_bound_never_rises(edge_probabilities, task):
     for seed in range(6):
         for graph, n_columns, scale in (("grid", 3, 3.0), (lattice((7, 7)), 2, 5.0), ("disconnected", 3, 1.0)):
-            # With norm products, a warm start may try states that were impossible before.
+            # NormProductBP with a warm start may reconsider states that were impossible before.
             forbidden = 0.15 * (seed % 2) * (edge_probabilities == "chains")
             model = random_model(graph, n_columns, "untied", scale=scale, forbidden=forbidden, seed=seed)
             bounds = bounds_of_sweeps(model, task, 25, edge_probabilities=edge_probabilities)

@@ -178,7 +178,7 @@ def test_one_field_for_several_kernels():
 
 def test_super_resolution():
     clean = clean_images(14)
-    # Edges that do not coincide with borders of squares.
+    # Use images whose edges do not coincide with the borders of squares.
     clean = np.roll(clean, 3, axis=(1, 2))
     halved = Downsampling(2, 0.01)
     rng = np.random.default_rng(1)
