@@ -163,7 +163,7 @@ def estimators():
 
 
 def offers(kind, name):
-    """Whether a class has a method, an argument of one of its methods, or a parameter of its constructor."""
+    """Return whether a class has a method, an argument of one of its methods, or a parameter of its constructor."""
     if name in METHODS:
         # Methods that some estimators lack are seen to be missing on an object only.
         return hasattr(kind(), name)

@@ -49,7 +49,7 @@ OTHER_PROJECTS = {
     "scipy": "https://docs.scipy.org/doc/scipy/reference/generated/{}.html",
     "sklearn": "https://scikit-learn.org/stable/modules/generated/{}.html",
 }
-# The random generator of NumPy has no page among the generated ones.
+# NumPy's random generator has a handwritten page, not a generated page.
 OTHER_PAGES = {
     "numpy.random.Generator": "https://numpy.org/doc/stable/reference/random/generator.html#numpy.random.Generator"
 }
@@ -135,7 +135,7 @@ def write_api_pages():
             write_if_changed(table, api_page(module, names))
             tables.add(table)
             stubs.update(folder.parent / f"{module_name}.{name}.rst" for name in names)
-    # Delete pages of names that no longer exist, which no other page would link to.
+    # Delete pages of names that no longer exist, because no other page links to them.
     for page in {*folder.glob("*.rst"), *folder.parent.glob("*.rst")} - tables - stubs:
         page.unlink()
     return sorted(map(str, tables))
@@ -175,7 +175,7 @@ def write_if_changed(path, text):
 
 def skip_member(app, what, name, obj, skip, options):
     """Skip methods inherited from scikit-learn, whose docstrings contain links that are broken in this site."""
-    if type(obj).__name__ == "_tuplegetter":  # field of a named tuple: its docstring is "Alias for field number 0"
+    if type(obj).__name__ == "_tuplegetter":  # a field of a named tuple, "Alias for field number 0"
         return True
     module = getattr(inspect.unwrap(obj), "__module__", None) if callable(obj) else None
     return True if module is not None and module.startswith("sklearn.") else skip

@@ -12,7 +12,7 @@ GRAPH = lattice((30,))  # a chain of 30 steps
 
 
 class FieldLoss(torch.autograd.Function):
-    """Negative log-likelihood of labels: scores (N, K) of nodes, (K, K) of pairs."""
+    """Negative log-likelihood, for scores (N, K) of nodes and (K, K) of pairs."""
 
     @staticmethod
     def forward(ctx, unary, table, labels):

@@ -17,7 +17,7 @@ whole = field.predict(X[np.newaxis])[0]
 narrow = predict_in_tiles(field, X, tile=TILE, margin=2, max_margin=2)
 proven = predict_in_tiles(field, X, tile=TILE, margin=2, max_margin=128)
 open_pixels = np.zeros((SIZE, SIZE))
-# Labels are open where they differ between all nodes around the window in class 0 and all in class 1.
+# A label is open if it depends on whether all nodes around the window are in class 0 or all are in class 1.
 for top in range(0, SIZE, TILE):
     for left in range(0, SIZE, TILE):
         window = np.s_[max(top - 2, 0) : top + TILE + 2, max(left - 2, 0) : left + TILE + 2]

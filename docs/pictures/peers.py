@@ -23,7 +23,7 @@ for axis, key, title, ticks in (
 ):
     for peer in peers:
         own = [(row[key], places.index(label)) for row, label in zip(rows, labels, strict=True) if row["peer"] == peer]
-        # Ratios below a tenth are within the memory of any process. Memory of separate programs is not known.
+        # Ratios below 0.1 say little, because every process needs some memory. Memory of separate programs is unknown.
         known = [(max(value, 0.1), height) for value, height in own if value is not None]
         values, heights = np.array(known).reshape(-1, 2).T
         axis.plot(values, heights, markers[peer], label=names.get(peer, peer), markersize=5)

@@ -1,4 +1,4 @@
-"""CPU time of fits and predictions against the number of nodes, from the record of a benchmark."""
+"""CPU time of fits and predictions against the number of nodes, from recorded results of a benchmark."""
 
 import json
 from collections import defaultdict

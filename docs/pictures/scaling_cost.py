@@ -10,7 +10,7 @@ RESULTS = Path("..") / "results" / "scaling"  # the script runs in its own folde
 record = json.loads((RESULTS / "scaling.json").read_text(encoding="utf-8"))
 calls = record["calls"]
 
-N_SHARDS = 10_000  # each as large as the measured shards
+N_SHARDS = 10_000  # number of shards, each as large as the measured shards
 workers = np.unique(np.geomspace(1, 1000, 300).astype(int))
 figure, axes = plt.subplots(1, 2, figsize=(9.6, 5.4), layout="constrained", sharex=True)
 for number, (name, of_task) in enumerate(record["work"].items()):

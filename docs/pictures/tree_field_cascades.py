@@ -1,4 +1,4 @@
-"""Gain of cascades over a single field, from the record of a benchmark."""
+"""Gain of cascades over a single field, from recorded results of a benchmark."""
 
 import json
 from pathlib import Path

@@ -7,8 +7,8 @@ uses an approximation. The tree-reweighted entropy and the trivial entropy give 
 bounds over locally consistent marginals. The piecewise bound normalises every node and
 every edge separately, so the weights of edges also represent information that is
 already in the features of their nodes. Pseudolikelihood uses the true labels of
-neighbours in training, and trusts predicted labels of neighbours equally, although
-predicted labels may be wrong.
+neighbours in training. At prediction, it therefore trusts predicted labels of
+neighbours too much.
 """
 
 # %%

@@ -4,9 +4,9 @@ Constraints on more than two nodes
 
 In the sequences of this example, every label is the parity of two earlier labels, which
 are two and three positions before it. Neighbouring labels are independent, so the
-tables of a chain remain constant. Factors of three nodes learn the rule from the joint
-states that occur in training. Fixed factors add knowledge about test examples: in this
-example, the number of labels that are one.
+pairwise tables of a chain learn nothing. Factors of three nodes learn the rule from the
+joint states that occur in training. Fixed factors add knowledge about test examples: in
+this example, the number of labels that are one.
 """
 
 import matplotlib.pyplot as plt

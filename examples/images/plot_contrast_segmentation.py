@@ -107,8 +107,8 @@ for name, predicted in labels.items():
 # and piecewise training makes every edge probable by itself. Neither method compares
 # whole labelings. The table shows the scores of whole labelings per pixel. With the
 # weights of pseudolikelihood or piecewise training, a labeling with only background has
-# a higher score than the true labeling. Better inference cannot help, since the
-# predicted labelings already have the highest score: the cause is the weights. With the
+# a higher score than the true labeling. Better inference cannot help, because the
+# predicted labelings already have the highest score: the weights are wrong. With the
 # weights of the relaxation, the true labeling has a higher score than a labeling with
 # only background.
 constant = {"background": np.zeros_like(y_test), "object": np.ones_like(y_test)}

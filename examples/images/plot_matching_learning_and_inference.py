@@ -6,9 +6,9 @@ This example restores binary images from noise. A field can be trained with best
 labelings (the saddle point approximation, SPA) or with marginals (the pseudo-marginal
 approximation, PMA). Labels can be predicted as the best labeling (MAP) or by the
 largest marginals (MPM). Kumar, August and Hebert (2005) found that learning and
-inference must match. This example confirms the result: MAP has few errors with the
-weights of SPA, and MPM has few errors with the weights of PMA. Other combinations have
-more errors.
+prediction should use the same inference. This example confirms the result: MAP has few
+errors with the weights of SPA, and MPM has few errors with the weights of PMA. Other
+combinations have more errors.
 """
 
 # %%

@@ -92,7 +92,7 @@ for name, model in models.items():
     )
 
 # %%
-# The mask shows the marks outside the band, and the probability of the object inside
+# The picture shows the marks outside the band, and the probability of the object inside
 # the band.
 
 figure, axes = plt.subplots(2, 3, figsize=(10, 5.6), layout="constrained")

@@ -3,8 +3,8 @@ Denoising a photograph with a regression tree field
 ===================================================
 
 A Gaussian field smooths an image, and decision trees on the input determine how
-strongly it smooths each part. The tree of a factor tests the surroundings of the pixels
-of the factor, and thereby chooses a leaf. The leaf contains the precision and the
+strongly it smooths each part. For each factor (a pixel or a pair of pixels), a tree
+tests the surroundings and chooses a leaf. The leaf contains the precision and the
 linear model of the factor. In this example, the two photographs of scikit-learn are cut
 into tiles. The field is trained on all tiles except one, and denoises the remaining
 tile.
@@ -54,10 +54,10 @@ noisy_truth = truth + SIGMA * rng.normal(size=truth.shape)
 
 ###############################################################################
 # This example compares three fields. The first field has a single leaf for each type of
-# factor, so it is a linear filter that is equal at all pixels. The second and the third
-# field have trees of depth three. The second field is trained by pseudolikelihood, and
-# the third field is trained for the squared error of its prediction. Features are the
-# pixel itself and derivatives of Gaussians at three scales.
+# factor, so it is the same linear filter at all pixels. The second and the third field
+# have trees of depth three. The second field is trained by pseudolikelihood, and the
+# third field is trained for the squared error of its prediction. Features are the pixel
+# itself and derivatives of Gaussians at three scales.
 
 fields = {
     "no trees": {"loss": "mse", "max_depth": 0},

@@ -3,8 +3,8 @@ Coupling audit: matching learning and inference
 ===============================================
 
 Kumar, August and Hebert (2005) trained fields by several learning methods, predicted
-with several inference algorithms, and found that the best pairs match: a field should
-be trained with the same inference that predicts. ``coupling_audit`` computes the table
+with several inference algorithms, and found that a field should predict with the
+inference that it was trained with. ``coupling_audit`` computes the table
 of this paper for any data by cross-validation, with paired tests over examples. The
 last section calibrates the probabilities of a field that was trained only with best
 labelings.
@@ -53,7 +53,7 @@ for learning, decoding, score, p in rows:
 # %%
 # Matching pairs are framed. A star marks pairs that are significantly worse than the
 # best pair at the 5 % level. The test accounts for the selection of the best pair.
-# Weights of pseudolikelihood predict well only with ICM, which considers each node
+# Weights of pseudolikelihood only predict well with ICM, which considers each node
 # given its neighbours, as pseudolikelihood does.
 #
 # The score of SPA with MAP, 92.5 %, also depends on the solver. In this example, SPA is
