@@ -6,18 +6,19 @@
     python benchmarks/papers/ccg_camvid.py table [--save docs/results/ccg_camvid]
     python benchmarks/papers/ccg_camvid.py margin
 
-The customary split: 367 frames to learn from, 101 to choose on, 233 to test on, as graphs of some sixty regions
-(``support/street_regions.py`` describes the features). C is a power of ten from 1e-4 to 100, chosen on the frames
-for choosing after training on every third frame: from 0.1 on, until neither neighbour errs less. With it the learner is
-trained on all frames, and the rounds of constraint generation and the epochs of contrastive divergence are chosen on
-the frames for choosing. The row "CCG, chosen" is the generator that is best there.
+The split is the usual split of CamVid: 367 training frames, 101 validation frames and 233 test frames, as graphs of
+about sixty regions (``support/street_regions.py`` describes the features). C is a power of ten from 1e-4 to 100. To
+choose C, learners are trained on every third training frame and evaluated on the validation frames. The search starts
+at 0.1 and ends when neither neighbouring value has fewer errors. With this C, the learner is trained on all training
+frames. The number of rounds of constraint generation, or of epochs of contrastive divergence, is also chosen on the
+validation frames. The row "CCG, chosen" is the generator with the fewest errors on the validation frames.
 
-Frames of a drive are alike. Ten consecutive test frames therefore count as one observation of the tests, and frames of
-a drive that lie within 300 of a training frame are left out; the two drives are also reported apart. ``--frames`` takes
-so many frames of each part. ``drives`` tests the frames for choosing. Unlike test frames, they come from a drive that
-also has training frames. Every fit is written to a JSON file, and an interrupted run resumes from it. ``sizes`` trains
-some learners on fewer frames with the C chosen before. ``margin`` is a task of its own, where a margin and a likelihood
-differ by construction.
+Frames of a drive are similar. In the tests, ten consecutive test frames therefore count as one observation. Frames
+within 300 frames of a training frame of the same drive are omitted. Results of the two drives are also reported
+separately. ``--frames`` limits the number of frames of each part. ``drives`` evaluates the validation frames, which, in
+contrast to the test frames, come from a drive that also has training frames. ``sizes`` trains some learners on fewer
+frames, with the C chosen before. ``margin`` is a separate task, on which margin and likelihood differ by construction.
+Every fit is written to a JSON file, from which an interrupted run continues.
 """
 
 import argparse

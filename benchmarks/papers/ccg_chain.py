@@ -3,11 +3,11 @@
     python benchmarks/papers/ccg_chain.py [--data-sets 100] [--results FILE] [--picture FILE]
     python benchmarks/papers/ccg_chain.py check
 
-A chain of ten binary nodes without features, score = theta_0 * #{y_i = 1} + theta_1 * #{y_i = y_(i+1)}, with
-theta_0 = 0.139; 1,000 samples a data set. All 1,024 states are enumerated once, and an objective is a sum over the
-states that occur.
-Contrastive divergence is where its expected update is zero: the distribution after k sweeps is worked out, not sampled.
-"check" compares the estimates of one data set with those of ``ContrastiveCRF``. Results are kept for each theta_1.
+The model is a chain of ten binary nodes without features, score = theta_0 * #{y_i = 1} + theta_1 * #{y_i = y_(i+1)},
+with theta_0 = 0.139. Each data set has 1,000 samples. All 1,024 labelings are enumerated once, and an objective is a
+sum over the labelings that occur. The solution of contrastive divergence is the point at which its expected update is
+zero; the distribution after k sweeps is computed exactly, not sampled. ``check`` compares the estimates for one data
+set with the estimates of ``ContrastiveCRF``. Results are stored for each theta_1.
 """
 
 import argparse

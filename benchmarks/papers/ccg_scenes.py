@@ -7,14 +7,15 @@
     python benchmarks/papers/ccg_scenes.py curves [--folds 1] [--learners CD-1] [--results FILE]
     python benchmarks/papers/ccg_scenes.py figure [--folds 1] [--results FILE] [--picture FILE]
 
-99 street scenes of the Stanford Background set (``stanford_superpixels`` in the folder that SKLEARN_CRF_DATA names),
-about 490 superpixels each; the paper had 715 images and larger regions. ``--merge 20`` joins superpixels to as many
-regions, whose best labels leave as many pixels wrong as the paper's. Inside each fold, features are scaled and reduced
-to their principal components; ``--features all`` keeps all 519, their square roots scaled, and lets rounds go on until
-they find nothing new, at most 40. The cost of a region is its area. Results are kept after every fit, and an
-interrupted run resumes. C of every learner but contrastive divergence, which has none, is chosen on images held out
-of the training part of each fold. ``causes`` changes one thing at a time of how merged scenes are learnt, on images
-held out of the training parts of the first folds.
+The data are 99 street scenes of the Stanford Background set (``stanford_superpixels`` in the folder that
+SKLEARN_CRF_DATA names), with about 490 superpixels each. The paper used 715 images with larger regions. ``--merge 20``
+merges the superpixels of an image to 20 regions. With the best possible labels of these regions, as many pixels are
+wrong as in the paper. In each fold, features are scaled and reduced to principal components. ``--features all`` uses
+scaled square roots of all 519 features, and allows up to 40 training rounds, until no new labelings are found. The cost
+of a region is its area. The C of every learner is chosen on held-out images of the training part of each fold, except
+for contrastive divergence, which has no C. ``causes`` changes one option at a time when training on merged scenes, and
+evaluates on held-out images of the training parts of the first folds. Results are stored after every fit, and an
+interrupted run continues.
 """
 
 import argparse

@@ -1,15 +1,17 @@
 """Joint part-of-speech tagging and chunking of CoNLL-2000 as a factorial field (Fig. 33 of Jancsary 2012).
 
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/conll2000.py  # all that is not in --json yet
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/conll2000.py  # all results that are not yet in --json
     SKLEARN_CRF_DATA=folder python benchmarks/papers/conll2000.py piecewise --strengths 1e-4
     SKLEARN_CRF_DATA=folder python benchmarks/papers/conll2000.py --sentences 1000 --edges words
 
-Two chains over the words of a sentence, joined word by word; windows of words are the features of both, and edges have
-a weight for every pair of labels seen. MPLP predicts the labels; accuracy is measured over all labels of both chains.
+Two chains over the words of a sentence are joined word by word. Windows of words are the features of both chains, and
+edges have a weight for every pair of labels that occurs in training. MPLP predicts the labels. Accuracy is measured
+over all labels of both chains.
 
-Differences from the thesis: the official split, 8,936 and 2,012 sentences; edges only have a constant unless
-``--edges words`` gives them node features, as in the thesis; only pairs seen in training have weights; the entropy is
-tree-reweighted unless ``--entropy trivial`` is given.
+Differences from the thesis: the split is the official split of 8,936 training and 2,012 test sentences; edges only have
+a constant feature, whereas in the thesis they have the features of nodes (``--edges words``); only pairs of labels that
+occur in training have weights; the default entropy is tree-reweighted, whereas the thesis uses the trivial entropy
+(``--entropy trivial``).
 """
 
 import argparse

@@ -1,14 +1,15 @@
 """Likelihoods and relaxations against time: joint tagging and chunking of CoNLL-2000 (Fig. 31 of Jancsary 2012).
 
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/crf_recipes.py  # all that is not in --json yet
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/crf_recipes.py dual_relaxation --epochs 40  # one of them anew
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/crf_recipes.py  # all results that are not yet in --json
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/crf_recipes.py dual_relaxation --epochs 40  # repeat one method
     python benchmarks/papers/crf_recipes.py report --figure docs/_static/crf_recipes.png
 
-Three ways to learn by one relaxation of the likelihood (recipes 1, 4 and 5), whose objectives must meet; the relaxation
-with optimal trees as one problem (recipe 2), whose objective is lower; and pieces, pieces with shared scores and
-pseudolikelihood, whose objectives are others. The thesis has the trivial entropy (``--entropy trivial``) and words on
-edges (``--edges words``); with the tree-reweighted entropy, the default, messages are many times as fast. Seconds are
-those of the processor, one thread; the dual's include the primal objective, which is worked out after every epoch.
+Three methods minimise the same relaxation of the likelihood (recipes 1, 4 and 5 of the thesis), so their objectives
+must have the same limit. Recipe 2 also optimises the distribution over trees, so its objective is lower. Piecewise
+training, piecewise training with shared scores, and pseudolikelihood have other objectives. The thesis uses the trivial
+entropy (``--entropy trivial``) and words as edge features (``--edges words``). With the tree-reweighted entropy, the
+default, messages are many times as fast. Times are seconds of processor time on one thread. The time of the dual method
+includes the primal objective, which is computed after every epoch.
 """
 
 import argparse

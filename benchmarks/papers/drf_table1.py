@@ -1,18 +1,19 @@
 """Table 1 of Kumar, August & Hebert (2005): learning rules under three inferences.
 
-The protocol is the paper's: binary images of 64 x 64 pixels, features [1, I] of pixels and [1, |I_i - I_j|] of pairs,
-10 noisy copies of one shape to learn from, 50 of each of four shapes to test on, two noise models, each rule used with
-each inference, rules that cycle learned from several random starts. The paper's images are not available, so the shapes
-are our own: read the order of the entries, not their size. Beside the paper's five rules with its step there are steps
-of a chosen length, SPA from the weights of single pixels and as a convex problem, PMA by tree-reweighted marginals, and
-pseudolikelihood with a penalty on edges. Nothing is chosen on test images: the length of steps is the one with which a
-rule's first start makes the fewest errors on training images, the penalty the one that makes the fewest by MPM. Times
-are CPU seconds on one thread.
+The protocol follows the paper: binary images of 64 x 64 pixels, features [1, I] of pixels and [1, |I_i - I_j|] of
+pairs, ten noisy copies of one shape for training, 50 copies of each of four shapes for testing, and two models of
+noise. Every learning rule is combined with every inference. Rules that do not converge are run from several random
+starts. The paper's images are not available, and the shapes of this benchmark differ, so only compare the order of the
+entries. In addition to the paper's five rules with the paper's step size, the benchmark has steps of a chosen size, SPA
+from the weights of single pixels, SPA as a convex problem, PMA by tree-reweighted marginals, and pseudolikelihood with
+a penalty on edges. Nothing is chosen on test images: the step size is the size with which the first start of a rule has
+the fewest errors on training images, and the penalty is chosen by the errors of MPM on training images. Times are CPU
+seconds on one thread.
 
-    python benchmarks/papers/drf_table1.py                  # the whole of it
+    python benchmarks/papers/drf_table1.py                  # all parts
     python benchmarks/papers/drf_table1.py --parts table    # without times, scales and starts
     python benchmarks/papers/drf_table1.py --quick          # two starts, 40 test images
-    python benchmarks/papers/drf_table1.py --parts table --records table1.json    # goes on where it stopped
+    python benchmarks/papers/drf_table1.py --parts table --records table1.json    # continues an interrupted run
     python benchmarks/papers/drf_table1.py --parts table --rows "PMA" "SPA, convex"
     python benchmarks/papers/drf_table1.py --parts table --records table1.json --save docs/results/drf_table1
 """

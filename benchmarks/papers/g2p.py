@@ -1,17 +1,19 @@
 """Letters to sounds with sparse higher-order factors: NETtalk (Fig. 36 and 37 of Jancsary 2012).
 
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/g2p.py  # all that is not in --json yet
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/g2p.py  # all results that are not yet in --json
     SKLEARN_CRF_DATA=folder python benchmarks/papers/g2p.py relaxation --strengths 1e-4
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/g2p.py --train 300 --test 100 --order 3  # minutes
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/g2p.py --train 300 --test 100 --order 3  # takes minutes
     python benchmarks/papers/g2p.py report
 
-Phonemes and stress marks of a word are two chains. Sparse factors join a phoneme with its stress mark and the next,
-and up to ``--order`` phonemes; their joint states are the states seen in training. A hard constraint at prediction
-requires that one letter bears the primary stress. MPLP predicts the labels.
+The phonemes and the stress marks of a word are two chains. One kind of sparse factor joins a phoneme, its stress mark
+and the next stress mark. Another kind joins up to ``--order`` phonemes. The joint states of both kinds are the states
+that occur in training. At prediction, a hard constraint requires that exactly one letter has the primary stress. MPLP
+predicts the labels.
 
-What differs from the thesis: its 8,000 German words (and 2,000 to test) with binary stress and glottal stops are not
-public, so this is English with five stress marks; letters are aligned in the data; runs of letters are features of
-nodes, and of the pairs of a chain only with ``--edges letters``, as there; with ``--edges alone`` of pairs alone.
+Differences from the thesis: its 8,000 German training words and 2,000 test words, with binary stress and glottal stops,
+are not public. This benchmark uses English words with five stress marks, whose letters are aligned in the data. By
+default, letter sequences are features of nodes only. With ``--edges letters``, they are also features of the pairs of
+both chains, as in the thesis. With ``--edges alone``, they are features of pairs only.
 """
 
 import argparse

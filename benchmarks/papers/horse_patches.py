@@ -2,11 +2,11 @@
 
     SKLEARN_CRF_DATA=folder python benchmarks/papers/horse_patches.py [--reduction 4] [--json horse_patches.json]
 
-A model of single pixels learns from three quarters of the training images of ``horses.py`` by the masks of patches that
-are laid over them, and labels the last quarter; test images have no part in this. One property of the patches is
-changed at a time: how many there are, how large, how far from the boundary their middles may lie, how alike two may be,
-whether a patch is laid over the image that it was taken from, and the strength of the penalty. Sizes and distances are
-in pixels of the images before they are reduced.
+A model of single pixels is trained on three quarters of the training images of ``horses.py``, and evaluated on the last
+quarter. Its features are the masks of patches that are laid over the images. Test images are not used. One property of
+the patches is changed at a time: their number, their size, the largest distance of their centres from the boundary, the
+largest correlation of two patches, whether a patch is laid over the image that it was taken from, and the strength of
+the penalty. Sizes and distances are in pixels of the images before reduction.
 """
 
 import argparse

@@ -1,36 +1,38 @@
 """Weizmann horses: relaxed likelihood, piecewise and pseudolikelihood training (Fig. 35 of Jancsary 2012).
 
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/horses.py                        # all that is not in --json yet
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/horses.py            # all results that are not yet in --json
     SKLEARN_CRF_DATA=folder python benchmarks/papers/horses.py relaxation --strengths 1e-4
     SKLEARN_CRF_DATA=folder python benchmarks/papers/horses.py --every 2 --reduction 4        # half the images, smaller
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/horses.py --full-size  # as large as in the thesis
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/horses.py --full-size  # images as large as in the thesis
 
-Grey images, 200 to learn from and 128 to test on. Features of a pixel: the masks of patches from the boundaries of
-training horses, laid over the image where normalised cross-correlation is best and multiplied by it. Edges, horizontal
-and vertical, see a constant and the difference of grey values. Labels are predicted by MPLP. Scores of the truth, of
-nothing but background and of nothing but horse tell weights that are wrong from labels that were not found.
+The data are 200 training and 128 test images in grey. The features of pixels come from patches at the boundaries of
+training horses. The mask of each patch is laid over the image at the place with the largest normalised
+cross-correlation, and multiplied by this correlation. Horizontal and vertical edges have two features: a constant and
+the difference of grey values. MPLP predicts the labels. The scores of three labelings are also printed: the true
+labeling, only background, and only horse. If a constant labeling has a higher score than the true labeling, the weights
+are wrong; otherwise, errors are due to inference.
 
-What differs from the thesis: images are reduced by block means, and patches with them; patches of four sizes (50
-pixels there), chosen by accuracy without edges on 25 held-out images of 100 of the training part: 85.0 % with 1,000 of
-the smallest size, 89.6 % with about 500 of each; a patch is not looked for in the image that it was taken from; the
-entropy is the tree-reweighted one unless ``--entropy trivial``. The split is at random, as there (the first permutation
-of NumPy's default generator, seed 0); ``--split order`` learns from the first 200 images, which are less like the rest.
+Differences from the thesis: images are reduced by block means, and so are patches. Patches have four sizes (50 pixels
+in the thesis). The sizes were chosen by the accuracy without edges on 25 held-out images of 100 training images: 85.0 %
+with 1,000 patches of the smallest size, and 89.6 % with about 500 patches of each size. A patch is not laid over the
+image that it was taken from. The default entropy is tree-reweighted; ``--entropy trivial`` changes it. As in the
+thesis, the split is random (the first permutation of NumPy's default generator with seed 0). ``--split order`` trains
+on the first 200 images, which are less similar to the other images.
 
-``--thesis-patches`` takes those of the thesis at any reduction, ``--size 48 80 112 144 --patches 500`` those of several
-sizes, with their middles at most half of a patch from a boundary; ``--held-out`` tests on a quarter of the training
-images, of which it does not learn, in place of the test images: for questions that are not to be asked of those.
-``--blur 2`` gives edges the differences of the image blurred by two pixels besides, at any reduction; ``--blur 3 6``
-those of two blurred images. ``--place 4`` gives pixels products of cosines of their row and column besides, with up to
-three half waves over the image, and ``--brightness`` curves of how bright they and their surroundings are beside the
-image, its border and its middle. ``--coarse 4`` begins with the weights of the same field on every fourth row and
-column of the training images, trained for up to ``--coarse-iter`` iterations.
+``--full-size`` uses images of the original size, and the features of the thesis: 1,000 patches of 50 x 50 pixels
+(``PatchOverlays``), whose entries are never stored. The peak memory is printed. MPLP then makes 50 iterations, and only
+labels every 16th training image. The labels of ``predict`` are evaluated in addition to the labels of MPLP.
+``--thesis-patches`` uses these patches at any reduction.
 
-Their middles lie within ``--distance`` pixels of a boundary, half of a patch unless it is given; records without a
-distance are of patches with their middle on one, ``--distance 1``.
-
-With ``--full-size`` images stay as they are, with the features of the thesis: 1,000 patches of 50 x 50 pixels
-(``PatchOverlays``), whose entries are never stored. The peak of memory is printed. MPLP has 50 iterations then, and one
-of 16 training images is labelled. The labels of ``predict`` are counted beside those of MPLP.
+``--size 48 80 112 144 --patches 500`` uses 500 patches of each of four sizes. ``--distance`` is the largest distance of
+the centres of patches from a boundary, by default half the size of a patch. Records without a distance used patches
+with their centre on a boundary (``--distance 1``). ``--held-out`` evaluates on a quarter of the training images, which
+are then not used for training, so that options can be chosen without test images. ``--blur 2`` adds edge features: the
+differences of the image blurred by two pixels; ``--blur 3 6`` adds differences of two blurred images. ``--place 4``
+adds pixel features: products of cosines of row and column, with up to three half waves over the image.
+``--brightness`` adds pixel features: curves of the brightness of a pixel and its surroundings, relative to the image,
+its border and its middle. ``--coarse 4`` first trains the same field on every fourth row and column of the training
+images, for up to ``--coarse-iter`` iterations, and starts from its weights.
 """
 
 import argparse

@@ -1,18 +1,19 @@
 """Margins and solvers of M3NClassifier: objective and test accuracy against time, and training on large data.
 
-``multi`` is a segmentation into four states with tables of all pairs, in which some regions avoid each other; nothing
-is exact there. ``binary`` is one of two states with associative weights, where minimum cuts are exact and the
-relaxation is tight. Every margin is trained to one tolerance after the other until ``--limit`` seconds of the
-processor are over, each time from the beginning. What is printed of its weights is one objective for all of them, that
-of the linear relaxation at temperature zero (by dual decomposition, so that it is never too small), relative to the
-highest dual value that any of them proved. Results are kept in ``--json`` as they come and drawn by ``figure``.
+``multi`` is a segmentation into four states, with a weight for every pair of states. Some neighbouring regions have
+states that avoid each other, and no inference is exact. ``binary`` is a segmentation into two states with associative
+weights, for which minimum cuts are exact and the relaxation is tight. Every margin is trained to one tolerance after
+the other, each time from the beginning, until ``--limit`` seconds of processor time are over. All weights are evaluated
+by the same objective, the linear relaxation at temperature zero. This objective is computed by dual decomposition, so
+it is never too small, and is printed relative to the highest dual value that any method proved. Results are stored in
+``--json``, and drawn by ``figure``.
 
-``size`` trains on 1,000 examples of 200 nodes and 8 states with the default solver, on one thread and on two.
-``chains`` trains the solvers with their default tolerance of 0.01 on artificial chains of several sizes, at C=1.
+``size`` trains on 1,000 examples of 200 nodes and 8 states with the default solver, on one thread and on two threads.
+``chains`` trains all solvers with their default tolerance of 0.01 on artificial chains of several sizes, with C=1.
 ``chunks`` trains Frank-Wolfe to several gaps, the bundle method and ``TRWCRF`` on 1,000 sentences of CoNLL-2000 with
-sparse features, twice, each time tested on the next 500 of the training part.
-``threads`` times the passes of the solvers that work in mini-batches or passes, least of three, one thread and two by
-turns, as the machine may be shared.
+sparse features. This is repeated once, and each time the next 500 sentences of the training part are the test data.
+``threads`` measures the time of a pass of solvers that process mini-batches or all examples in a pass. One and two
+threads are measured alternately, because other programs may use the machine; the shortest of three times counts.
 
     python benchmarks/papers/m3n_recipes.py multi|binary [--limit 30] [--json m3n_recipes.json]
     python benchmarks/papers/m3n_recipes.py figure [--json m3n_recipes.json] [--output docs/_static/m3n_recipes.png]

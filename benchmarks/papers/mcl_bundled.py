@@ -1,7 +1,7 @@
 """Compare the accuracy of MultiConditionalMFA with four scikit-learn classifiers on scikit-learn's bundled data sets.
 
-The same stratified folds and standardised features for all. The settings of a row are the same in every fold; the last
-row chooses alpha, noise and noise_floor by cross-validation inside every training fold.
+All classifiers use the same stratified folds and standardised features. The options of a row are the same in every
+fold; the last row chooses alpha, noise and noise_floor by cross-validation inside every training fold.
 
     python benchmarks/papers/mcl_bundled.py [--repeats 2] [--jobs 2] [--no-search]
 """

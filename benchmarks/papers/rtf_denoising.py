@@ -1,28 +1,29 @@
 """Denoising of natural images, next to BM3D and other methods on the same noisy images: Table 6 of Jancsary (2012).
 
-The thesis's protocol: BSDS500 at half scale (reduced by an antialiased bicubic filter), Gaussian noise that is not
-clipped, training on the train part, methods with parameters at those best on the val part, means over the test part.
-`--quick` takes 40 training images, trees of depth 5, 40 test images.
+The protocol follows the thesis: images of BSDS500 at half scale (reduced by an antialiased bicubic filter), Gaussian
+noise that is not clipped, and training on the training part. The parameters of other methods are chosen on the
+validation part. Results are means over the test part. `--quick` uses 40 training images, trees of depth 5 and 40 test
+images.
 
     python benchmarks/papers/rtf_denoising.py --quick             # the loss is PSNR
     python benchmarks/papers/rtf_denoising.py --loss ssim         # all 200 images, trees of depth 8
-    # the field of PSNR, its leaves fitted on for SSIM
+    # continue training of the leaves of the PSNR field for SSIM
     python benchmarks/papers/rtf_denoising.py --loss ssim --after psnr
-    python benchmarks/papers/rtf_denoising.py --expert bm3d       # BM3D's image is filtered and seen too
-    python benchmarks/papers/rtf_denoising.py --expert bm3d --filters default    # and restored by adaptive filters
-    python benchmarks/papers/rtf_denoising.py --expert bm3d --filters default --mixed 25  # and mixed with what it sees
-    # what fields see by default in place of the thesis's bank
+    python benchmarks/papers/rtf_denoising.py --expert bm3d       # the output of BM3D, filtered, as further channels
+    python benchmarks/papers/rtf_denoising.py --expert bm3d --filters default    # also restored by adaptive filters
+    python benchmarks/papers/rtf_denoising.py --expert bm3d --filters default --mixed 25  # mix output and inputs
+    # the default filters of the package instead of the filter bank of the thesis
     python benchmarks/papers/rtf_denoising.py --filters default
-    python benchmarks/papers/rtf_denoising.py --filters groups  # and groups of similar patches that are shrunk together
-    python benchmarks/papers/rtf_denoising.py --filters default --on val    # on validation images, to choose by
-    python benchmarks/papers/rtf_denoising.py --filters default --so-far    # on the images that BM3D has got to
-    # the same with the image of a first field: a cascade of two
+    python benchmarks/papers/rtf_denoising.py --filters groups  # and groups of similar patches, shrunk together
+    python benchmarks/papers/rtf_denoising.py --filters default --on val    # evaluate on validation images
+    python benchmarks/papers/rtf_denoising.py --filters default --so-far    # only images that BM3D has finished
+    # the output of a first field as further channels: a cascade of two fields
     python benchmarks/papers/rtf_denoising.py --expert field
-    python benchmarks/papers/rtf_denoising.py --rivals --quick    # what the parameters of the other methods are worth
-    python benchmarks/papers/rtf_denoising.py --table             # all figures in the folder, without any work
+    python benchmarks/papers/rtf_denoising.py --rivals --quick    # compare parameters of the other methods
+    python benchmarks/papers/rtf_denoising.py --table             # print all stored results
 
-Trees grow level by level. Every level is kept in `--folder`, as are the rivals' images, and an interrupted run resumes
-at its level. Figures are kept there in one small JSON file for each row.
+Trees grow level by level. Every level and the images of other methods are stored in `--folder`, and an interrupted run
+continues at its level. The folder also contains a JSON file with the results of each row.
 """
 
 import argparse

@@ -1,10 +1,11 @@
 """Labels by regression tree fields: the snakes of Table 4 of Jancsary (2012).
 
-Each cell of a snake tells the direction of the next, and is to be labelled by its position, 1 to 10, the rest by 0. The
-data are those of the thesis (200 grids to train on, 100 to test), 4-connected fields trained by pseudolikelihood. Rows
-are trained one by one and kept in a JSON file, if one is given; an interrupted run resumes at its row. The root mean
-squared error is computed on grey values from 0 to 1, label over 10. Trees and forests are those of
-scikit-learn, on windows of 9 x 9 cells; discrete fields are :class:`~sklearn_crf.DRFClassifier` over the forest.
+The colour of each cell of a snake is the direction of the next cell. The label of a cell is its position, 1 to 10; all
+other cells have label 0. The data are the data of the thesis (200 training grids, 100 test grids). Fields join each
+cell with its four neighbours, and are trained by pseudolikelihood. The root mean squared error is computed on grey
+values from 0 to 1 (label divided by 10). Trees and forests are from scikit-learn, on windows of 9 x 9 cells. Discrete
+fields are :class:`~sklearn_crf.DRFClassifier` on the output of the forest. Rows are trained one by one. If a JSON file
+is given, rows are stored there, and an interrupted run continues at its row.
 
     python benchmarks/papers/rtf_discrete.py --json snakes.json
     python benchmarks/papers/rtf_discrete.py --json snakes.json --table docs/results/rtf_discrete/table_snakes.json

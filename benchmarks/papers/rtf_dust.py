@@ -1,14 +1,15 @@
 """Removal of dust, a structured noise: Figure 69 of Jancsary (2012), for which the thesis prints no numbers.
 
-BSDS500 at half scale. An image has a Poisson-distributed number of particles, 20 on average, at random places; each
-removes a Gaussian-shaped blot of light, of scale 5 (small) or 20 pixels (large). The thesis does not say how dark
-blots are; here the middle loses 80 grey values. BM3D, which is made for independent noise of pixels, is run at three
-strengths. Beside the responses of the filter bank the field sees three
-blurred copies of the image, of scales 8, 16 and 32, since blots are larger than the filters.
+Images are from BSDS500 at half scale. The number of dust particles of an image has a Poisson distribution with mean 20,
+and their positions are random. Each particle is a dark blot with the shape of a Gaussian, with a scale of 5 (small) or
+20 pixels (large). The thesis does not say how dark blots are; in this benchmark, the centre is darker by 80 grey
+values. BM3D, which is designed for independent noise of pixels, is run with three noise levels. In addition to the
+responses of the filter bank, the field reads three blurred copies of the image (scales of 8, 16 and 32 pixels), because
+blots are larger than the filters.
 
     python benchmarks/papers/rtf_dust.py --quick
     python benchmarks/papers/rtf_dust.py --quick --rivals --tests 10
-    python benchmarks/papers/rtf_dust.py --quick --table            # all figures in the folder, without any work
+    python benchmarks/papers/rtf_dust.py --quick --table            # print all stored results
 """
 
 import _path  # noqa: F401  finds the support package

@@ -1,17 +1,18 @@
 """Denoising by fields that see the images of other methods: the rows of all experts in Table 6 of Jancsary (2012).
 
-The experts are BM3D, and three that are learned here from clean training images, not those of the fields: EPLL (a
-mixture of Gaussians of patches by scikit-learn), sparse codes (its dictionary learning; the thesis has LSSC) and a
-field of experts (filters of the cosine transform, weights by score matching; the thesis's are trained for the squared
-error). Their strengths are chosen on images of the validation part. One field sees each expert beside the noisy image,
-one sees all; the uniform average of all experts is printed too. Images are those of `rtf_denoising.py`, fewer of them.
+The experts are BM3D and three methods that are trained on clean images: EPLL (a mixture of Gaussians of patches, by
+scikit-learn), sparse codes (scikit-learn's dictionary learning; the thesis uses LSSC), and a field of experts (filters
+of the cosine transform, weights by score matching; the thesis trains for the squared error). The experts and the fields
+have different training images. Strengths of experts are chosen on validation images. One field for each expert reads
+the noisy image and the expert's image; another field reads the images of all experts. The mean of all experts is also
+evaluated. Images are a subset of the images of `rtf_denoising.py`.
 
     python benchmarks/papers/rtf_experts.py
     python benchmarks/papers/rtf_experts.py --images 30 --tests 20 --window 3
     python benchmarks/papers/rtf_experts.py --images 100 --tests 40 --depth 6 --pixels 800000 --turns 4
-    python benchmarks/papers/rtf_experts.py --table       # what is there, without any work
+    python benchmarks/papers/rtf_experts.py --table       # print all stored results
 
-Images of the experts and fields are kept in `--folder`, and an interrupted run resumes.
+Images of experts and fields are stored in `--folder`, and an interrupted run continues.
 """
 
 import argparse

@@ -1,14 +1,15 @@
 """Gains of regression tree fields from images, depth and ways to grow: Figures 46, 56, 57 and 60 of Jancsary (2012).
 
-Noisy cuts of 96 x 96 pixels, one of an image of BSDS500 at half scale, responses of the RFS bank, windows of 3; new
-images are cuts of the val part. For Figure 46 the thesis trains on up to 5000 images of MIRFLICKR. For the other
-figures its text only has two numbers, the ends of Figure 56: compare the shapes of curves, not their levels.
+Images are noisy crops of 96 x 96 pixels, one crop of each image of BSDS500 at half scale. Channels are responses of the
+RFS filter bank, and windows are 3 x 3 pixels. New images are crops of the validation part. For Figure 46, the thesis
+trains on up to 5000 images of MIRFLICKR. For all other figures, the text of the thesis only has two numbers, the ends
+of Figure 56, so compare the shapes of the curves instead of their values.
 
-    python benchmarks/papers/rtf_figures.py measure               # some minutes of one core; goes on where it was
+    python benchmarks/papers/rtf_figures.py measure               # some minutes; continues an interrupted run
     python benchmarks/papers/rtf_figures.py measure --images 128 --tests 40    # twelve minutes
     python benchmarks/papers/rtf_figures.py figure                # draws docs/_static/rtf_figures.png
 
-Curves are kept in `--folder`, one JSON file a figure.
+Curves are stored in `--folder`, with one JSON file for each figure.
 """
 
 import argparse

@@ -1,17 +1,17 @@
 """Removal of JPEG artefacts: Table 7 of Jancsary (2012).
 
-BSDS500 at half scale, compressed by Pillow at qualities 10 to 40, where the thesis has MATLAB's encoder: read the gain
-over the input. Besides the responses of the filter bank the field sees two channels that tell the borders of blocks of
-8 x 8 and of 4 x 4 pixels, and two that tell the place in a block. With `--filters default` it sees the default filters
-and what a file of JPEG tells: see `Compression`. `--quick` takes 40 training images, windows of 3, trees of depth 5, 40
-test images.
+Images are from BSDS500 at half scale, compressed by Pillow at qualities from 10 to 40. The thesis uses the encoder of
+MATLAB, so compare the gains over the input. In addition to the responses of the filter bank, the field has two channels
+that mark the borders of blocks of 8 x 8 and of 4 x 4 pixels, and two channels with the position in a block. With
+`--filters default`, the field reads the default filters and channels computed from the JPEG file (see `Compression`).
+`--quick` uses 40 training images, windows of 3, trees of depth 5 and 40 test images.
 
     python benchmarks/papers/rtf_jpeg.py --quick
     python benchmarks/papers/rtf_jpeg.py --settings quality10 --loss ssim
-    python benchmarks/papers/rtf_jpeg.py --filters default  # what fields see by default, and what the file tells
-    python benchmarks/papers/rtf_jpeg.py --quick --table            # all figures in the folder, without any work
+    python benchmarks/papers/rtf_jpeg.py --filters default  # default filters, and channels computed from the file
+    python benchmarks/papers/rtf_jpeg.py --quick --table            # print all stored results
 
-Trees grow level by level. Every level is kept in `--folder`, and an interrupted run resumes at its level.
+Trees grow level by level. Every level is stored in `--folder`, and an interrupted run continues at its level.
 """
 
 import io

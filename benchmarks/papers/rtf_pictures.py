@@ -1,9 +1,10 @@
 """Characters, colours and flags by regression tree fields: Table 3, Figures 63 and 64 of Jancsary (2012).
 
-Handwritten characters whose middle is hidden, street scenes whose colours are lost, and bent flags that are to be found
-and mapped to the flat flag. All stand in for data that are not public: compare the order of the rows with
-the thesis's, not the figures. Rows are trained one by one and kept in a JSON file, if one is given. Characters
-also have rows without Gaussian fields: chance, a forest of scikit-learn, and a discrete field over it.
+The tasks are handwritten characters whose middle is hidden, street scenes whose colours are lost, and bent flags that
+have to be found and mapped to the flat flag. These data replace data of the thesis that are not public, so compare the
+order of the rows instead of their values. Rows are trained one by one. If a JSON file is given, rows are stored there.
+The task of characters also has rows without Gaussian fields: chance, a forest of scikit-learn, and a discrete field on
+the output of the forest.
 
     python benchmarks/papers/rtf_pictures.py --json pictures.json
     python benchmarks/papers/rtf_pictures.py --tasks characters --quick

@@ -1,24 +1,24 @@
 """Figures 23 to 25 of Jancsary 2012: direct minimisation of the tree-reweighted bound next to message passing.
 
     python benchmarks/papers/trw_convergence.py [--part solvers] [--part accuracy] [--part optimal] \
-        [--figures docs/_static] \
-        [--json docs/results/jancsary_2012/trw_convergence.json]
+        [--figures docs/_static] [--json docs/results/jancsary_2012/trw_convergence.json]
 
-``solvers`` draws the bound against iterations (Figure 23, few covering trees) and seconds (Figure 24, for each choice
-of trees) on the families of random models at the thesis's large sizes: spectral projected gradient, projected
-quasi-Newton, message passing, and message passing damped by 1/2. ``accuracy`` prints how many message updates and
-seconds each takes to come within 1e-4 of the optimum, relative to it, for good. "SPG after sweeps" is direct
-minimisation with ``start_sweeps=1000`` at the loosest tolerance that leads there. ``optimal`` draws the search for
-optimal trees with and without warm starts and threads, and with damped message passing inside (Figure 25).
+``solvers`` draws the bound against iterations (Figure 23, few covering trees) and against seconds (Figure 24, for each
+choice of trees), on the families of random models with the large sizes of the thesis. The algorithms are spectral
+projected gradient, projected quasi-Newton, message passing, and message passing with a damping of 1/2. ``accuracy``
+prints how many message updates and seconds each algorithm needs to reach a relative distance of 1e-4 to the optimum
+and to stay below it. "SPG after sweeps" is direct minimisation with ``start_sweeps=1000`` and the largest tolerance
+that reaches this distance. ``optimal`` draws the search for optimal trees, with and without warm starts and threads,
+and with damped message passing as solver (Figure 25).
 
-The regular graph is there twice, as described and with couplings from N(0, 9), to which the thesis's errors belong
-(see trw_table1.py). On the latter plain messages diverge, as in the thesis's panel (c). ``--json`` keeps the curves and
-figures of every family and choice of trees, and an interrupted run resumes.
+There are two regular graphs: one as described in the thesis, and one with couplings from N(0, 9), which match the
+errors of the thesis (see trw_table1.py). On the second graph, undamped messages diverge, as in panel (c) of the thesis.
+``--json`` stores the curves of every family and choice of trees, and an interrupted run continues.
 
-Differences to the thesis: one run on one instance, processor time of a whole run spread evenly over its iterations, two
-threads at most (it had 8 cores); messages go along a fixed order of the nodes and back (along edges in random order
-there), so that a sweep is worth more. The value of messages that have not converged is the upper bound that they give;
-the thesis draws that of the free energy, which is none.
+Differences from the thesis: each algorithm runs once, on one instance; the processor time of a run is divided equally
+among its iterations; there are at most two threads (eight cores in the thesis). Messages are sent along a fixed order
+of the nodes and back, instead of along edges in random order, so fewer sweeps are needed. For messages that have not
+converged, the drawn value is a valid upper bound; the thesis draws the free energy, which is not a bound.
 """
 
 import argparse

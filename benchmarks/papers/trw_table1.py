@@ -6,19 +6,21 @@ Prints, for each family and choice of trees, mean and standard deviation over ra
 
     e(A) = |A_TRW - A| / A    and    e(tau) = |tau - E[Phi]|_1 / d
 
-with Phi the indicators of all states of nodes and of all pairs of states of edges, next to the thesis's figures, and
-says how far off a mean is, of two of the thesis's standard deviations or 0.01, whichever is more. Exact values are the
-junction tree's. The thesis drew its instances with libDAI; ours are other draws. Before the last column stands how many
-of the instances came to the tolerance; all are bounds.
+where Phi are the indicators of all states of nodes and of all pairs of states of edges. The values of the thesis are
+printed next to these values. A mean agrees with the thesis if the difference is at most two standard deviations of the
+thesis, or at most 0.01. Exact values are computed by junction trees. The thesis drew its instances with libDAI, so the
+instances differ. The column before the last column counts the instances that reached the tolerance; the values of all
+instances are bounds.
 
-On regular graphs as described e(A) and e(tau) are less than the thesis's, if within its allowance, and depend more on
-the trees. ``REGULAR, COUPLINGS x 3`` draws the scores of edges from N(0, 9) in place of N(0, 1): then
-means and deviations are the thesis's, and next to nothing depends on the trees, as there. libDAI's generator has no
-default for the deviation of couplings, so that the thesis must have chosen one, and the text does not give it.
+For regular graphs as described in the thesis, e(A) and e(tau) are smaller than in the thesis (but agree in the sense
+above), and depend more on the trees. ``REGULAR, COUPLINGS x 3`` draws the scores of edges from N(0, 9) instead of
+N(0, 1). With these couplings, means and deviations are as in the thesis, and hardly depend on the trees, as in the
+thesis. libDAI's generator has no default for the deviation of couplings, so the authors must have chosen a value, which
+the text does not report.
 
-Differences to the thesis: the start is made by message passing, which leads to the same minimum; OPTIMAL tightens to
-ten times ``--tol`` in 100 iterations at most, and stops before 50 trees are added if the gap of the conditional
-gradients says that nothing is left to gain.
+Differences from the thesis: minimisation starts from the result of message passing, which leads to the same minimum;
+OPTIMAL tightens the bound to ten times ``--tol`` in at most 100 iterations, and adds fewer than 50 trees if the gap of
+the conditional gradients proves that more trees do not improve the bound.
 """
 
 import argparse
