@@ -391,7 +391,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=sorted(COMMANDS))
     parser.add_argument("--learners", nargs="+", choices=list(LEARNERS))
-    parser.add_argument("--frames", type=int, help="frames of each part; all by default")
+    parser.add_argument("--frames", type=int, help="number of frames of each part; default: all")
     parser.add_argument("--sizes", nargs="+", type=int, default=[46, 92, 184])
     default = Path(__file__).parents[1] / "results" / "ccg_camvid" / "results.json"
     parser.add_argument("--results", type=Path, default=default)

@@ -286,7 +286,9 @@ def main():
     parser.add_argument("what", choices=sorted(COMMANDS))
     parser.add_argument("--folds", type=int, default=N_FOLDS)
     parser.add_argument("--fold", type=int, default=0)
-    parser.add_argument("--merge", type=int, default=0, help="join the superpixels of an image to so many regions")
+    parser.add_argument(
+        "--merge", type=int, default=0, help="number of regions to which the superpixels of an image are merged"
+    )
     parser.add_argument("--features", choices=["components", "all"], default="components")
     parser.add_argument("--causes", nargs="+", default=list(CAUSES), choices=list(CAUSES))
     parser.add_argument("--learners", nargs="+", default=ORDER, choices=sorted(LEARNERS))

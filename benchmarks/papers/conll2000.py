@@ -59,14 +59,16 @@ def run(name, strength, task, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("estimators", nargs="*", help=f"of {', '.join(ESTIMATORS)}, or report")
-    parser.add_argument("--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="the thesis's C")
-    parser.add_argument("--sentences", type=int, default=None, help="of training; all unless given")
-    parser.add_argument("--test", type=int, default=None, help="sentences of the test; all unless given")
-    parser.add_argument("--edges", choices=("constant", "words"), default="constant", help="features of edges")
+    parser.add_argument(
+        "--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="C, in the normalisation of the thesis"
+    )
+    parser.add_argument("--sentences", type=int, default=None, help="number of training sentences; default: all")
+    parser.add_argument("--test", type=int, default=None, help="number of test sentences; default: all")
+    parser.add_argument("--edges", choices=("constant", "words"), default="constant", help="edge features")
     parser.add_argument("--entropy", choices=("trw", "trivial"), default="trw")
     parser.add_argument("--max-iter", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=Path("conll2000.json"), help="where results are kept")
+    parser.add_argument("--json", type=Path, default=Path("conll2000.json"), help="file for results")
     options = parser.parse_args()
     settings = {name: getattr(options, name) for name in ("sentences", "test", "edges", "entropy", "max_iter")}
     names = options.estimators or ESTIMATORS

@@ -403,10 +403,12 @@ def main():
     """Print all parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two starts, 40 test images")
-    parser.add_argument("--noise", choices=NOISES, help="one noise model alone")
+    parser.add_argument("--noise", choices=NOISES, help="only this noise model")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW", help="of the table")
-    parser.add_argument("--records", type=Path, help="file of what was measured, to go on where a run stopped")
+    parser.add_argument(
+        "--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW", help="rows of the table to compute"
+    )
+    parser.add_argument("--records", type=Path, help="file for records, from which an interrupted run continues")
     parser.add_argument("--save", type=Path, help="folder for the tables of the documentation")
     arguments = parser.parse_args()
     n_starts, n_test = (2, 40) if arguments.quick else (3, 200)

@@ -116,20 +116,22 @@ def _both(parts, name, scale, digits=1):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("learnings", nargs="*", help=f"of {', '.join(LEARNINGS)}, or report")
-    parser.add_argument("--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="the thesis's C")
-    parser.add_argument("--train", type=int, default=1000, help="words")
-    parser.add_argument("--test", type=int, default=300, help="words")
-    parser.add_argument("--order", type=int, default=6, help="most phonemes of a factor")
     parser.add_argument(
-        "--edges", choices=("constant", "letters", "alone"), default="constant", help="features of pairs"
+        "--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="C, in the normalisation of the thesis"
     )
-    parser.add_argument("--iterations", type=int, default=60, help="most iterations of L-BFGS")
-    parser.add_argument("--inner", type=int, default=5, help="most iterations of messages in each; they start warm")
-    parser.add_argument("--inner-tol", type=float, default=1e-2, help="change of probabilities at which they stop")
-    parser.add_argument("--sweeps", type=int, default=100, help="most iterations of MPLP")
-    parser.add_argument("--certified", type=int, default=50, help="words of which gaps are worked out")
+    parser.add_argument("--train", type=int, default=1000, help="number of training words")
+    parser.add_argument("--test", type=int, default=300, help="number of test words")
+    parser.add_argument("--order", type=int, default=6, help="largest number of phonemes of a factor")
+    parser.add_argument("--edges", choices=("constant", "letters", "alone"), default="constant", help="edge features")
+    parser.add_argument("--iterations", type=int, default=60, help="largest number of iterations of L-BFGS")
+    parser.add_argument(
+        "--inner", type=int, default=5, help="largest number of message sweeps per iteration, with warm starts"
+    )
+    parser.add_argument("--inner-tol", type=float, default=1e-2, help="change of probabilities at which messages stop")
+    parser.add_argument("--sweeps", type=int, default=100, help="largest number of MPLP sweeps")
+    parser.add_argument("--certified", type=int, default=50, help="number of words for which gaps are computed")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=Path("g2p.json"), help="where results are kept")
+    parser.add_argument("--json", type=Path, default=Path("g2p.json"), help="file for results")
     options = parser.parse_args()
     record, task = read_record(options.json, {}), None
     pairs = [(learning, strength) for strength in options.strengths for learning in LEARNINGS]

@@ -76,9 +76,11 @@ def run(patches, parts, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--reduction", type=int, default=4)
-    parser.add_argument("--every", type=int, default=1, help="take one image of so many")
-    parser.add_argument("--split", choices=("random", "order"), default="random", help="of images into parts")
-    parser.add_argument("--json", type=Path, default=Path("horse_patches.json"), help="where results are kept")
+    parser.add_argument("--every", type=int, default=1, help="use every so many-th image")
+    parser.add_argument(
+        "--split", choices=("random", "order"), default="random", help="split of the images into training and test part"
+    )
+    parser.add_argument("--json", type=Path, default=Path("horse_patches.json"), help="file for results")
     options = parser.parse_args()
     bunch = load_weizmann_horses(Path(os.environ["SKLEARN_CRF_DATA"]) / "weizmann_horses")
     train, _ = split(bunch, options)

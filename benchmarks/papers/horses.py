@@ -238,30 +238,49 @@ def scores_per_pixel(model, X, y):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("estimators", nargs="*", help=f"of {', '.join(ESTIMATORS)}, or report")
-    parser.add_argument("--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="the thesis's C")
-    parser.add_argument("--edge-strength", type=float, help="of the penalty on edges; that of all unless given")
-    parser.add_argument("--reduction", type=int, default=5)
-    parser.add_argument("--full-size", action="store_true", help="the thesis's size of images, number of patches")
-    parser.add_argument("--thesis-patches", action="store_true", help="as with --full-size, images reduced")
     parser.add_argument(
-        "--size", type=int, nargs="+", default=[THESIS_SIZE], help="pixels of a side of the thesis's patches"
+        "--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="C, in the normalisation of the thesis"
     )
-    parser.add_argument("--distance", type=int, default=25, help="of their middles from boundaries, at most")
-    parser.add_argument("--held-out", action="store_true", help="test on held-out training images")
-    parser.add_argument("--patches", type=int, default=None, help="of each size; 300, or 1,000 of the thesis's")
-    parser.add_argument("--every", type=int, default=1, help="take one image of so many")
-    parser.add_argument("--split", choices=("random", "order"), default="random", help="of images into parts")
+    parser.add_argument(
+        "--edge-strength", type=float, help="strength of the penalty on edges; default: the penalty of all weights"
+    )
+    parser.add_argument("--reduction", type=int, default=5)
+    parser.add_argument(
+        "--full-size", action="store_true", help="full-size images, with the number of patches of the thesis"
+    )
+    parser.add_argument("--thesis-patches", action="store_true", help="patches as with --full-size, on reduced images")
+    parser.add_argument("--size", type=int, nargs="+", default=[THESIS_SIZE], help="side of patches in pixels")
+    parser.add_argument(
+        "--distance", type=int, default=25, help="largest distance of the centres of patches from boundaries"
+    )
+    parser.add_argument("--held-out", action="store_true", help="evaluate on held-out training images")
+    parser.add_argument(
+        "--patches",
+        type=int,
+        default=None,
+        help="number of patches of each size; default: 300, or 1,000 with the patches of the thesis",
+    )
+    parser.add_argument("--every", type=int, default=1, help="use every so many-th image")
+    parser.add_argument(
+        "--split", choices=("random", "order"), default="random", help="split of the images into training and test part"
+    )
     parser.add_argument("--entropy", choices=("trw", "trivial", "factors"), default="trw")
     parser.add_argument(
-        "--blur", type=float, nargs="+", default=[], help="edges also see the image blurred by so many pixels"
+        "--blur",
+        type=float,
+        nargs="+",
+        default=[],
+        help="also use edge features of the image blurred by so many pixels",
     )
-    parser.add_argument("--place", type=int, default=0, help="pixels also see so many squared cosines of their place")
-    parser.add_argument("--brightness", action="store_true", help="pixels also see how bright they are")
-    parser.add_argument("--coarse", type=int, default=1, help="begin with every so many rows and columns")
-    parser.add_argument("--coarse-iter", type=int, default=50, help="iterations of that")
+    parser.add_argument(
+        "--place", type=int, default=0, help="also use products of so many cosines of row and column as pixel features"
+    )
+    parser.add_argument("--brightness", action="store_true", help="also use curves of the brightness as pixel features")
+    parser.add_argument("--coarse", type=int, default=1, help="first train on every so many-th row and column")
+    parser.add_argument("--coarse-iter", type=int, default=50, help="iterations of this first training")
     parser.add_argument("--max-iter", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=Path("horses.json"), help="where results are kept")
+    parser.add_argument("--json", type=Path, default=Path("horses.json"), help="file for results")
     options = parser.parse_args()
     if options.full_size:
         options.reduction = 1

@@ -37,7 +37,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--C", type=float, nargs="+", default=[0.01, 0.1, 1.0])
     parser.add_argument("--max-iter", type=int, default=200)
-    parser.add_argument("--reverse", action="store_true", help="learn from the large part")
+    parser.add_argument("--reverse", action="store_true", help="exchange training and test part")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     bunch = load_ocr_letters(Path(os.environ["SKLEARN_CRF_DATA"]) / "ocr_letters")

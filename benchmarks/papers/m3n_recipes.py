@@ -303,8 +303,8 @@ def threads(only):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=[*TASKS, "figure", "size", "chains", "chunks", "threads"])
-    parser.add_argument("--limit", type=float, default=30.0, help="seconds of the processor for each contender")
-    parser.add_argument("--only", default="", help="part of the names of contenders that run")
+    parser.add_argument("--limit", type=float, default=30.0, help="processor seconds for each method")
+    parser.add_argument("--only", default="", help="run only methods whose name contains this text")
     parser.add_argument("--json", type=Path, default=Path("m3n_recipes.json"))
     parser.add_argument("--output", type=Path, default=Path("docs/_static/m3n_recipes.png"))
     options = parser.parse_args()

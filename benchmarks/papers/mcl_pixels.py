@@ -228,7 +228,7 @@ def main():
     parser.add_argument("--texture-scale", default="linear")
     parser.add_argument("--results", default=str(Path(__file__).parents[1] / "results" / "mcl_pixels"))
     parser.add_argument("--report", action="store_true")
-    parser.add_argument("--figure", help="file to draw the figures to")
+    parser.add_argument("--figure", help="file for the drawn figures")
     options = parser.parse_args()
     folder = Path(options.results)
     folder.mkdir(parents=True, exist_ok=True)

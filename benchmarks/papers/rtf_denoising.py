@@ -303,23 +303,33 @@ def main():
     parser.add_argument("--tests", type=int, help="test images")
     parser.add_argument("--window", type=int, default=5)
     parser.add_argument("--depth", type=int)
-    parser.add_argument("--max-iter", type=int, help="iterations a round; 8 by default, 50 of likelihoods")
-    parser.add_argument("--max-samples", type=int, help="pixels that training looks at")
-    parser.add_argument("--pixels", type=int, default=PIXELS_OF_ROUND, help="of a round on the default filters")
-    parser.add_argument("--fields", type=int, default=1, help="of other seeds beside BM3D, whose mean is taken")
-    parser.add_argument("--mixed", type=int, default=0, help="validation images that fields beside BM3D are mixed by")
+    parser.add_argument("--max-iter", type=int, help="iterations per training round; default: 8, or 50 for likelihoods")
+    parser.add_argument("--max-samples", type=int, help="number of pixels used in training")
+    parser.add_argument(
+        "--pixels", type=int, default=PIXELS_OF_ROUND, help="pixels per training round with the default filters"
+    )
+    parser.add_argument(
+        "--fields", type=int, default=1, help="number of fields with different seeds whose mean is used, with BM3D"
+    )
+    parser.add_argument(
+        "--mixed", type=int, default=0, help="number of validation images for fitting the mixture of fields and BM3D"
+    )
     parser.add_argument("--shrinkage", type=float, default=10000.0)
-    parser.add_argument("--more-rounds", type=int, default=0, help="rounds with new noise after the last split")
-    parser.add_argument("--after", help="another loss, whose field is fitted on for this one")
-    parser.add_argument("--all-channels", action="store_true", help="linear models of pairs see all")
-    parser.add_argument("--expert", choices=("bm3d", "field"), help="whose image is a second input")
-    parser.add_argument("--filters", choices=("thesis", "default", "groups"), default="thesis", help="what fields see")
-    parser.add_argument("--on", choices=("test", "val"), default="test", help="images that figures are of")
-    parser.add_argument("--so-far", action="store_true", help="the first test images, as far as BM3D has got")
-    parser.add_argument("--rivals", action="store_true", help="the other methods, and no field")
-    parser.add_argument("--table", action="store_true", help="print what is there")
+    parser.add_argument(
+        "--more-rounds", type=int, default=0, help="number of training rounds with new noise after the last split"
+    )
+    parser.add_argument("--after", help="loss of a stored field whose training is continued with --loss")
+    parser.add_argument("--all-channels", action="store_true", help="use all channels in linear models of pairs")
+    parser.add_argument("--expert", choices=("bm3d", "field"), help="method whose output is a second input")
+    parser.add_argument(
+        "--filters", choices=("thesis", "default", "groups"), default="thesis", help="filters of the fields"
+    )
+    parser.add_argument("--on", choices=("test", "val"), default="test", help="part of the data set that is evaluated")
+    parser.add_argument("--so-far", action="store_true", help="only the first test images, for which BM3D has finished")
+    parser.add_argument("--rivals", action="store_true", help="only run the other methods")
+    parser.add_argument("--table", action="store_true", help="only print stored results")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=Path("rtf_denoising"), help="where everything is kept")
+    parser.add_argument("--folder", type=Path, default=Path("rtf_denoising"), help="folder for all results")
     args = parser.parse_args()
     if (args.expert, args.filters) in (("field", "default"), ("field", "groups"), ("bm3d", "groups")):
         parser.error(f"--expert {args.expert} is not for --filters {args.filters}")

@@ -194,10 +194,10 @@ def main():
         if function is measure:
             command.add_argument("--figures", nargs="+", choices=FIGURES, default=list(FIGURES))
             command.add_argument(
-                "--images", type=int, default=24, help="training cuts; Figure 46 has up to twice as many"
+                "--images", type=int, default=24, help="number of training crops; Figure 46 uses up to twice as many"
             )
-            command.add_argument("--tests", type=int, default=20, help="cuts of the val part")
-            command.add_argument("--depth", type=int, default=4, help="largest; Figure 56 has one more")
+            command.add_argument("--tests", type=int, default=20, help="number of crops of the validation part")
+            command.add_argument("--depth", type=int, default=4, help="largest depth; Figure 56 has one more level")
         else:
             command.add_argument("--picture", type=Path, default=Path("docs/_static/rtf_figures.png"))
     args = parser.parse_args()

@@ -127,7 +127,7 @@ def main():
     parser.add_argument("--instances", type=int, default=30)
     parser.add_argument("--family", choices=list(THESIS), action="append")
     parser.add_argument("--tol", type=float, default=1e-5)
-    parser.add_argument("--json", type=Path, default=None, help="where results are kept, family by family")
+    parser.add_argument("--json", type=Path, default=None, help="file for results")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     record = read_record(options.json, {})

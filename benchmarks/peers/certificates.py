@@ -80,7 +80,7 @@ def line_of(row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", default=[])
-    parser.add_argument("--peer", type=int, default=30, help="seconds of toulbar2; 0 leaves it out")
+    parser.add_argument("--peer", type=int, default=30, help="seconds for toulbar2; 0 omits toulbar2")
     parser.add_argument("--work", type=float, nargs="+", default=[1e8, 1e9])
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()

@@ -242,8 +242,10 @@ def main():
     parser.add_argument("parts", nargs="*", default=[*PARTS, "report"], help=f"of {', '.join(PARTS)}, report")
     parser.add_argument("--c2", type=float, default=1.0)
     parser.add_argument("--repetitions", type=int, default=2)
-    parser.add_argument("--max-iter", type=int, default=160, help="iterations of CRFsuite, and of ours for the optimum")
-    parser.add_argument("--json", type=Path, default=Path("chain_speed.json"), help="where runs are kept")
+    parser.add_argument(
+        "--max-iter", type=int, default=160, help="iterations of CRFsuite, and of this package for the optimum"
+    )
+    parser.add_argument("--json", type=Path, default=Path("chain_speed.json"), help="file for results of runs")
     parser.add_argument("--worker", choices=sorted(WORKERS), help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()

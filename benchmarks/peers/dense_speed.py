@@ -129,7 +129,7 @@ def row(name, runs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peer", help="a Python with pydensecrf2")
+    parser.add_argument("--peer", help="path of a Python interpreter with pydensecrf2")
     parser.add_argument("--volume", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--work", choices=["ours", "theirs"], help=argparse.SUPPRESS)

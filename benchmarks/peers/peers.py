@@ -150,14 +150,14 @@ def steps_back(rows, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", nargs="+", choices=sorted(TASKS), default=list(TASKS))
-    parser.add_argument("--sizes", nargs="+", type=int, help="instead of those of the tasks")
+    parser.add_argument("--sizes", nargs="+", type=int, help="sizes to use instead of the sizes of the tasks")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="where rows are recorded")
+    parser.add_argument("--json", type=Path, help="file for recorded rows")
+    parser.add_argument("--picture", type=Path, help="only draw the record benchmarks/peers/peers.json to this file")
     parser.add_argument(
-        "--picture", type=Path, help="where to draw the record of benchmarks/peers/peers.json, and no more"
+        "--threads-only", action="store_true", help="only measure the column of two threads of recorded rows"
     )
-    parser.add_argument("--threads-only", action="store_true", help="of recorded rows, take the column of two threads")
-    parser.add_argument("--check", type=Path, help="a record whose ratios must not be missed by a quarter")
+    parser.add_argument("--check", type=Path, help="record to compare with; fails if a ratio is a quarter lower")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

@@ -103,16 +103,16 @@ def print_table(folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--training", type=Path, default=Path("train"), help="folder of the JPEG files to train on")
+    parser.add_argument("--training", type=Path, default=Path("train"), help="folder of JPEG files for training")
     parser.add_argument("--sigma", nargs="+", type=int, choices=PUBLISHED, default=list(PUBLISHED))
     parser.add_argument("--window", type=int, default=5)
     parser.add_argument("--depth", type=int)
-    parser.add_argument("--pixels", type=int, default=PIXELS_OF_ROUND, help="of a round")
-    parser.add_argument("--rival-images", type=int, default=68, help="that BM3D is run on")
-    parser.add_argument("--rivals", action="store_true", help="BM3D, and no field")
-    parser.add_argument("--table", action="store_true", help="print what is there")
+    parser.add_argument("--pixels", type=int, default=PIXELS_OF_ROUND, help="pixels per training round")
+    parser.add_argument("--rival-images", type=int, default=68, help="number of images for BM3D")
+    parser.add_argument("--rivals", action="store_true", help="only run BM3D")
+    parser.add_argument("--table", action="store_true", help="only print stored results")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=Path("rtf_bsd68"), help="where everything is kept")
+    parser.add_argument("--folder", type=Path, default=Path("rtf_bsd68"), help="folder for all results")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     for sigma in () if args.table else args.sigma:

@@ -80,7 +80,7 @@ def main():
     parser.add_argument("--images", type=int, default=20, help="training images")
     parser.add_argument("--tests", type=int, default=20, help="test images")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=Path, help="file for results")
     args = parser.parse_args()
     test = clean_images("test", args.tests)
     noisy = with_noise(test, args.sigma, 1)

@@ -120,8 +120,8 @@ def show(record):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="where records are kept")
-    parser.add_argument("--table", action="store_true", help="print what is there")
+    parser.add_argument("--json", type=Path, help="file for records")
+    parser.add_argument("--table", action="store_true", help="only print stored results")
     args = parser.parse_args()
     show(read_record(args.json, {}) if args.table else measure(args))
 

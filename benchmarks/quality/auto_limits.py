@@ -116,7 +116,7 @@ def files():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=int, default=2, help="of each family")
+    parser.add_argument("--models", type=int, default=2, help="number of models of each family")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--tasks", nargs="*", default=["marginals", "labelings", "lengths"])
     parser.add_argument("--families", nargs="*")

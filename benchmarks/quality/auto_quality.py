@@ -264,7 +264,7 @@ def conclusion(task, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=int, default=0, help="of each kind; 0 takes all")
+    parser.add_argument("--models", type=int, default=0, help="largest number of models of each kind; 0 for all models")
     parser.add_argument("--kinds", nargs="*", default=list(all_kinds()))
     parser.add_argument("--tasks", nargs="*", default=["labelings", "marginals"])
     parser.add_argument("--toulbar2", type=int, default=10, metavar="SECONDS")

@@ -106,9 +106,9 @@ def compared(name, n_train, n_test, n_bins):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", type=int, default=1000, help="sentences")
-    parser.add_argument("--test", type=int, default=1000, help="sentences")
-    parser.add_argument("--bins", type=int, default=4096, help="of each kind of pattern")
+    parser.add_argument("--train", type=int, default=1000, help="number of training sentences")
+    parser.add_argument("--test", type=int, default=1000, help="number of test sentences")
+    parser.add_argument("--bins", type=int, default=4096, help="number of hashed patterns of each kind")
     parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
     for name in NAMES:

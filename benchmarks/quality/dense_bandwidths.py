@@ -84,7 +84,9 @@ def bandwidths(kernels):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=["synthetic", "horses", "camvid"])
-    parser.add_argument("--images", type=int, default=8, help="to learn from, and about as many to test on")
+    parser.add_argument(
+        "--images", type=int, default=8, help="number of training images; there are about as many test images"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     known = options.task == "synthetic"

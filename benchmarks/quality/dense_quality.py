@@ -193,7 +193,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--step", type=int, help="use every n-th image")
-    parser.add_argument("--methods", nargs="*", help="only these")
+    parser.add_argument("--methods", nargs="*", help="only run these methods")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     load, step = TASKS[options.task]

@@ -337,7 +337,7 @@ def main():
     )
     parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--peer", type=int, default=60, help="seconds of toulbar2; 0 leaves it out")
+    parser.add_argument("--peer", type=int, default=60, help="seconds for toulbar2; 0 omits toulbar2")
     parser.add_argument(
         "--most",
         type=float,

@@ -225,7 +225,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="every fourth image")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
-    parser.add_argument("--exchange", action="store_true", help="nodes of one rule beside edges of another, alone")
+    parser.add_argument(
+        "--exchange", action="store_true", help="only combine node weights of one rule with edge weights of another"
+    )
     arguments = parser.parse_args()
     folder = os.environ.get("SKLEARN_CRF_DATA")
     if folder is None:

@@ -61,10 +61,12 @@ def main():
     parser.add_argument("--iterations", type=int, default=LearnedFilters().max_iter)
     parser.add_argument("--every", type=int, default=1, help="take every so many-th photograph of BSD68")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--save", type=Path, help="where to keep the model, or to find it")
-    parser.add_argument("--held-out", action="store_true", help="print the error on held-out images alone")
-    parser.add_argument("--set", nargs="+", default=[], help="constants of sklearn_crf/restoration/_tuning.py")
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--save", type=Path, help="file for the model; an existing model is loaded")
+    parser.add_argument("--held-out", action="store_true", help="only print the error on held-out images")
+    parser.add_argument(
+        "--set", nargs="+", default=[], help="values for constants of sklearn_crf/restoration/_tuning.py"
+    )
+    parser.add_argument("--json", type=Path, help="file for results")
     args = parser.parse_args()
     for name, value in (given.split("=") for given in args.set):
         setattr(_tuning, name, type(getattr(_tuning, name))(float(value)))

@@ -55,7 +55,7 @@ def fit(seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0, help="of the first problem")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first problem")
     options = parser.parse_args()
     n_fits = n_warned = n_below = n_silent = 0
     for seed in range(options.seed, options.seed + options.problems):

@@ -185,13 +185,13 @@ def draw(results, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=5, help="runs of what is random")
-    parser.add_argument("--seconds", type=float, default=20, help="of one run of one algorithm")
+    parser.add_argument("--runs", type=int, default=5, help="number of runs of random algorithms")
+    parser.add_argument("--seconds", type=float, default=20, help="seconds for one run of one algorithm")
     parser.add_argument("--limit", type=int, default=60, help="seconds for the proof")
-    parser.add_argument("--seed", type=int, default=0, help="of the problems")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the problems")
     parser.add_argument("--problems", nargs="*", default=[])
-    parser.add_argument("--figure", type=Path, help="where to save a picture")
-    parser.add_argument("--json", type=Path, help="where to keep the figures")
+    parser.add_argument("--figure", type=Path, help="file for the picture")
+    parser.add_argument("--json", type=Path, help="file for results")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results = {}

@@ -33,7 +33,7 @@ def main():
     parser.add_argument("--tests", type=int, default=20, help="test images")
     parser.add_argument("--levels", type=float, nargs="+", default=LEVELS)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--json", type=Path, help="file for results")
     args = parser.parse_args()
     clean = [y.astype(np.uint8) for y in clean_images("train", args.train)]
     test = clean_images("test", args.tests)

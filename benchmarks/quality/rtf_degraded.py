@@ -136,11 +136,11 @@ N_TRAIN = {"blur": 40, "super_resolution": 40, "inpainting": 200}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", type=int, help="images to train on, by default those of the task")
+    parser.add_argument("--train", type=int, help="number of training images; default: the number of the task")
     parser.add_argument("--test", type=int, default=10)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--part", choices=("test", "val"), default="test", help="images to restore")
-    parser.add_argument("--json", type=Path, help="where to keep the figures")
+    parser.add_argument("--json", type=Path, help="file for results")
     given = parser.parse_args()
     kept = read_record(given.json, {})
     for task in given.tasks:

@@ -125,10 +125,10 @@ def main():
     parser.add_argument("--window", type=int, default=3)
     parser.add_argument("--depth", type=int)
     parser.add_argument("--filters", choices=tuple(FILTERS), default="groups", help="what the field sees")
-    parser.add_argument("--rivals", action="store_true", help="the other methods, and no field")
-    parser.add_argument("--table", action="store_true", help="print what is there")
+    parser.add_argument("--rivals", action="store_true", help="only run the other methods")
+    parser.add_argument("--table", action="store_true", help="only print stored results")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=Path("rtf_elsewhere"), help="where everything is kept")
+    parser.add_argument("--folder", type=Path, default=Path("rtf_elsewhere"), help="folder for all results")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     for name in () if args.table else args.names:

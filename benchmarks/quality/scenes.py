@@ -84,7 +84,7 @@ def main():
     parser.add_argument("data", choices=("superpixels", "camvid"))
     parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=ESTIMATORS)
     parser.add_argument("--C", type=float, default=0.003)
-    parser.add_argument("--every", type=int, default=1, help="take one image of so many")
+    parser.add_argument("--every", type=int, default=1, help="use every so many-th image")
     parser.add_argument("--max-iter", type=int, default=100)
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)

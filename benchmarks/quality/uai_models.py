@@ -199,7 +199,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", default=[])
     parser.add_argument("--algorithms", nargs="*", default=[])
-    parser.add_argument("--limit", type=float, default=60, help="seconds of the processor, for each of them")
+    parser.add_argument("--limit", type=float, default=60, help="processor seconds for each algorithm")
     parser.add_argument("--results", type=Path, help="JSON file to keep results in and to go on from")
     options = parser.parse_args()
     if "SKLEARN_CRF_DATA" not in os.environ:

@@ -167,7 +167,7 @@ def measured(name, scale):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", help="cases whose names hold this")
+    parser.add_argument("--only", help="only run cases whose name contains this text")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()

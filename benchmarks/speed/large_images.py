@@ -73,11 +73,11 @@ def peak():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=2048, help="rows, and columns")
+    parser.add_argument("--size", type=int, default=2048, help="number of rows and of columns")
     parser.add_argument("--n-classes", type=int, default=4)
     parser.add_argument("--field", choices=["scores", "labels", "values"], default="scores", help="what is predicted")
-    parser.add_argument("--inference", default="alpha_expansion", help="of --field scores")
-    parser.add_argument("--coupling", type=float, default=1.0, help="factor of the edges' weights")
+    parser.add_argument("--inference", default="alpha_expansion", help="inference for --field scores")
+    parser.add_argument("--coupling", type=float, default=1.0, help="factor by which edge weights are multiplied")
     parser.add_argument("--tile", type=int, default=512)
     parser.add_argument("--margin", type=int, default=16)
     parser.add_argument("--compare", action="store_true", help="predict the whole image as well")

@@ -93,7 +93,7 @@ def run(case, side):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--side", type=int, default=3000)
-    parser.add_argument("--json", type=Path, help="where cases are recorded")
+    parser.add_argument("--json", type=Path, help="file for recorded cases")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

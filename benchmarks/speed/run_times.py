@@ -73,7 +73,7 @@ FUNCTIONS = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", type=Path, help="JSON file that keeps the figures")
-    parser.add_argument("--seconds", type=float, default=20.0, help="a kind of data ends after a fit that took longer")
+    parser.add_argument("--seconds", type=float, default=20.0, help="try no larger sizes after a fit that took longer")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # only the time matters, whether the fit converged or not
     if arguments.record:

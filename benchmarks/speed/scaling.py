@@ -216,13 +216,20 @@ def show_more_than_memory(folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=["bytes", "memory", "bits", "partial_fit"])
-    parser.add_argument("--result", type=Path, help="JSON file that figures are added to")
-    parser.add_argument("--folder", type=Path, default=Path("scratch"), help="of the data that are written")
-    parser.add_argument("--engines", nargs="*", default=scaling_engines.engines(), help="of threads, dask and ray")
+    parser.add_argument("--result", type=Path, help="JSON file to which results are added")
+    parser.add_argument("--folder", type=Path, default=Path("scratch"), help="folder for generated data")
+    parser.add_argument(
+        "--engines", nargs="*", default=scaling_engines.engines(), help="engines to compare: threads, dask, ray"
+    )
     parser.add_argument("--n-shards", type=int, default=8)
-    parser.add_argument("--n-examples", type=int, default=500, help="of a shard")
+    parser.add_argument("--n-examples", type=int, default=500, help="number of examples per shard")
     parser.add_argument("--n-workers", type=int, nargs="*", default=[1, 2])
-    parser.add_argument("--ways", nargs="*", default=list(scaling_ways.WAYS), help="of training, for bits and bytes")
+    parser.add_argument(
+        "--ways",
+        nargs="*",
+        default=list(scaling_ways.WAYS),
+        help="ways of training for which weights and bytes are compared",
+    )
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:

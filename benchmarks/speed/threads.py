@@ -324,7 +324,7 @@ def main():
     parser.add_argument("--threads", nargs="+", type=int, default=[1, os.cpu_count() or 1], metavar="N")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--repetitions", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="where rows are recorded")
+    parser.add_argument("--json", type=Path, help="file for recorded rows")
     parser.add_argument("--again", action="store_true", help="measure rows that the record holds, too")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
