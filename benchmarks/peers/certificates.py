@@ -1,15 +1,14 @@
 """Proofs of optimality on the models of the UAI 2014 competition: clusters, branch and bound, and toulbar2.
 
     SKLEARN_CRF_DATA=folder python benchmarks/peers/certificates.py [--models Grids_11 DBN_11] [--peer 30] \
-        [--work 1e8 1e9]
-        [--table docs/results/auto_quality/certificates.json]
+        [--work 1e8 1e9] [--table docs/results/auto_quality/certificates.json]
 
-For each model: the gap between bound and score of TRWS (MPLP for factors of more than two nodes), and of
-ClusterTightening with a budget of ``--work`` table entries each, relative to the score, with seconds of the processor;
-and whether toulbar2, if it is installed, proves its labeling optimal within ``--peer`` seconds of the processor.
-The last lines count what these two prove together, and how many of toulbar2's proofs that has. ``AutoMap`` with a
-``budget`` beyond the default, which ``certify`` of the estimators uses, ends with the second. ``--table`` writes the
-rows for the user guide.
+Prints for each model, with processor seconds, the gap between bound and score (relative to the score) of two
+algorithms: TRWS (MPLP for factors of more than two nodes), and ClusterTightening with each budget of ``--work`` table
+entries. If toulbar2 is installed, its labeling and whether it proves this labeling optimal within ``--peer`` processor
+seconds are also printed. The last lines count the proofs of the two algorithms together, and how many of the models that
+toulbar2 solves they also solve. ``AutoMap`` with a ``budget`` beyond the default, which ``certify`` of the estimators
+uses, ends with ClusterTightening. ``--table`` writes the rows for the user guide.
 """
 
 import argparse

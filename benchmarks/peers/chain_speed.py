@@ -4,12 +4,13 @@
     SKLEARN_CRF_DATA=/path/to/data python benchmarks/peers/chain_speed.py ours2 --repetitions 3  # more runs of one part
     python benchmarks/peers/chain_speed.py report
 
-Both get the features of CRFsuite's chunking example, weights for pairs of a feature and a label seen in training alone,
-and the objective ``sum of log losses + c2 |w|^2``. The optimum is the least value of all runs. Every run is
-a process of its own and is kept in ``--json``, so that parts can be run one at a time; of several runs the least
-counts. CRFsuite's time is taken from the start of its training to the end of the iteration in which it comes within
-0.1 % of the optimum; ours is that of a whole ``fit`` of as many iterations as it needs for that. Clock and
-processor times are given; on a busy machine only processor times are comparable.
+Both packages use the features of CRFsuite's chunking example, weights only for pairs of a feature and a label that
+occur in training, and the objective ``sum of log losses + c2 |w|^2``. The optimum is the smallest objective of all
+runs. Every run is a separate process and is stored in ``--json``, so parts can be run one after the other; of several
+runs, the shortest time counts. The time of CRFsuite is measured from the start of training to the end of the iteration
+in which the objective comes within 0.1 % of the optimum. The time of this package is the time of a whole ``fit`` with
+as many iterations as this accuracy requires. Clock and processor times are printed; on a busy machine, only compare
+processor times.
 """
 
 import argparse

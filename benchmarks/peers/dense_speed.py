@@ -3,11 +3,11 @@
     python benchmarks/peers/dense_speed.py --peer PYTHON           # PYTHON has pydensecrf2 installed
     python benchmarks/peers/dense_speed.py --peer PYTHON --volume  # 120 x 150 x 100 voxels, 2 labels, 5 updates
 
-Each side runs in a process of its own, in turn, several times. Printed are the least processor seconds of all threads,
-set-up (unary scores, lattices and their normalisation) apart from the updates; those of the calling thread alone, which
-on an idle machine with enough cores are about the seconds that pass; the least seconds that did pass; and the peak of
-memory over what the process held before. The picture is made of coloured regions under noise; the scores
-are smooth and random. The two results are compared too: the same kernels and weights must give the same probabilities.
+The packages run alternately, in separate processes, several times. Printed are the shortest processor time of all
+threads, separately for set-up (unary scores, lattices and normalisation) and updates; the shortest processor time of
+the calling thread, which is about the elapsed time on an idle machine with enough cores; the shortest elapsed time; and
+the peak memory minus the memory before the computation. The picture consists of coloured regions with noise; scores are
+smooth and random. The results are also compared: the same kernels and weights must give the same probabilities.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/peers/inference_speed.py
 
-Prints a row as soon as it is measured: the job, the time of this package, the peer's, a remark. Times are of the
-processor on one thread, the least of several repetitions, unless the remark names threads. Peers that are not
-installed are skipped with a remark.
+Prints each row when it is measured: the job, the time of this package, the time of the other package, and a remark.
+Times are processor times on one thread, the shortest of several repetitions, unless the remark names threads. Packages
+that are not installed are skipped with a remark.
 """
 
 import _path  # noqa: F401  finds the support package

@@ -1,17 +1,18 @@
 """Compare M3NClassifier with pystruct 0.3.2: time to a given primal objective, and test accuracy.
 
-pystruct needs an older Python: name one that has it (with ``ad3``) in the environment variable ``PYSTRUCT_PYTHON``.
-Without it the benchmark says so and ends. Both sides get the same features, tables, C and examples, on one thread.
-pystruct's solvers run first, each to its own tolerance or number of passes, or until ``--limit`` seconds of its
-processor are over, when it keeps its current weights; ours follow with more and more passes until the primal objective
-is no larger than theirs, and the time of that last fit counts. The objectives of both are worked out from the weights
-by one judge: exactly on chains and small graphs, elsewhere as an upper bound, by the linear relaxation.
+pystruct needs an older version of Python. The environment variable ``PYSTRUCT_PYTHON`` names an interpreter with
+pystruct and ``ad3``; without it, the benchmark ends with a message. Both packages use the same features, tables, C and
+examples, on one thread. The solvers of pystruct run first, to their tolerance or number of passes, or for ``--limit``
+processor seconds, after which their current weights are used. Then the solvers of this package run with more and more
+passes, until the primal objective is no larger than the objective of pystruct. The time of this last fit counts. One
+function computes the objectives of both packages from their weights: exactly on chains and small graphs, and otherwise
+as an upper bound by the linear relaxation.
 
-Every line is printed as soon as it is known, and ``--json`` keeps the lines of one data set.
+Every line is printed when it is known, and ``--json`` stores the lines of one data set.
 
     PYSTRUCT_PYTHON=/path/to/python python benchmarks/peers/m3n_vs_pystruct.py letters [--limit 60] \
         [--json letters.json]
-    (and so for scene, snakes, binary)
+    (and likewise for scene, snakes, binary)
 """
 
 import argparse

@@ -1,15 +1,17 @@
 """Compare joint fits with one GaussianMixture or FactorAnalysis per class, and time conditional fits.
 
-Both are given the same samples, classes and number of components and start from k-means (ours also from the best of
-five starts); both stop when an iteration gains less than the same log-likelihood per sample. They are different
-families (low-rank plus diagonal covariances against full ones), hence the held-out log-likelihood beside the time.
+Both packages get the same samples, classes and numbers of components, and start from k-means (this package also from
+the best of five starts). Both stop when an iteration gains less than the same log-likelihood per sample. The models
+differ: this package has low-rank plus diagonal covariances, and scikit-learn has full covariances. The held-out
+log-likelihood is therefore printed next to the time.
 
-``starts`` puts one start of each beside the other at d = 9, 40 and 784, three classes: three components against
-GaussianMixture, one component against FactorAnalysis, all with their own default tolerances.
+``starts`` compares fits from one start for three classes with d = 9, 40 and 784 features: three components with
+GaussianMixture, and one component with FactorAnalysis, all with their default tolerances.
 
     OMP_NUM_THREADS=1 python benchmarks/peers/mfa_speed.py [starts] [small] [large] [conditional]
 
-On a busy machine threads of OpenMP wait for each other in loops, which scikit-learn would be charged for.
+Without ``OMP_NUM_THREADS=1``, OpenMP threads wait for each other in loops on a busy machine, which would increase the
+processor time of scikit-learn.
 """
 
 import argparse

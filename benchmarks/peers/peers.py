@@ -2,17 +2,18 @@
 
     python benchmarks/peers/peers.py                                     # all tasks, one and two threads
     python benchmarks/peers/peers.py --tasks "tagging from dicts" --sizes 500
-    python benchmarks/peers/peers.py --check benchmarks/peers/peers.json       # fails where a ratio fell by a quarter
-    # that column again, on an idle machine
+    python benchmarks/peers/peers.py --check benchmarks/peers/peers.json       # fails if a ratio is a quarter lower
+    # measure the column of two threads again, on an idle machine
     python benchmarks/peers/peers.py --json benchmarks/peers/peers.json --threads-only
-    python benchmarks/peers/peers.py --picture peers.png              # draws what benchmarks/peers/peers.json records
+    python benchmarks/peers/peers.py --picture peers.png              # draws the record benchmarks/peers/peers.json
 
-Every side runs in processes of its own, in turn with the other; a time is the least of ``--rounds``. Ratios are the
-peer's processor time over ours, which is comparable on a busy machine too: above one we are faster. "2 threads"
-is our time by the clock on one thread over that on two, of steps that take 0.4 s and more: ``--threads-only`` takes it
-on an idle machine, where alone it means something. Memory is the peak of a process less what it uses after its imports
-and data, and taggers after a first training of twenty sentences, which loads what is loaded on first use. Peers that
-are not installed are skipped.
+Both packages of a comparison run alternately in separate processes; a time is the shortest of ``--rounds``. Ratios are
+the processor time of the other package divided by the processor time of this package, so this package is faster if the
+ratio is above one. Ratios are also valid on a busy machine. Column "2 threads" is the elapsed time of this package on
+one thread divided by the elapsed time on two threads, for steps of at least 0.4 s. It is only meaningful on an idle
+machine; measure it there with ``--threads-only``. Memory is the peak of a process minus its memory after imports and
+after loading the data. For taggers, it is also after a first training on twenty sentences, which loads all modules.
+Packages that are not installed are skipped.
 """
 
 import argparse

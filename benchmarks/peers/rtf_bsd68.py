@@ -1,17 +1,19 @@
 """Denoising of the 68 test images of Roth and Black at full size, compared with BM3D and published figures of DnCNN.
 
-Grey images and Gaussian noise that is not clipped. Fields are trained on the train part of BSDS500 at full size, as
-JPEG files of a folder; none of the 68 images is in that part. (They are of the validation part: its images at half size
-have served to choose what fields see by default.) The published figures are those of Table II of K. Zhang et al.,
-"Beyond a Gaussian denoiser", IEEE Transactions on Image Processing, 2017, for networks of one noise level.
+Images are grey, with Gaussian noise that is not clipped. Fields are trained on the training part of BSDS500 at full
+size, from a folder of JPEG files; none of the 68 images is in this part. (The 68 images are in the validation part.
+Images of this part at half size were used to choose the default filters of fields.) The published values are from
+Table II of K. Zhang et al., "Beyond a Gaussian denoiser", IEEE Transactions on Image Processing, 2017, for networks
+trained for one noise level.
 
     python benchmarks/peers/rtf_bsd68.py --training BSDS500/data/images/train
     python benchmarks/peers/rtf_bsd68.py --training BSDS500/data/images/train --sigma 25 --jobs 2
-    python benchmarks/peers/rtf_bsd68.py --training BSDS500/data/images/train --rival-images 17    # BM3D on a fourth
-    python benchmarks/peers/rtf_bsd68.py --rivals        # BM3D alone
-    python benchmarks/peers/rtf_bsd68.py --table         # what is there, without any work
+    # BM3D on a quarter of the images
+    python benchmarks/peers/rtf_bsd68.py --training BSDS500/data/images/train --rival-images 17
+    python benchmarks/peers/rtf_bsd68.py --rivals        # only BM3D
+    python benchmarks/peers/rtf_bsd68.py --table         # print all stored results
 
-Images of BM3D, fields and rows are kept in `--folder`, and an interrupted run resumes.
+Images of BM3D, fields and rows are stored in `--folder`, and an interrupted run continues.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """Compare regression tree fields with default parameters with methods of scikit-image, on the same images.
 
-Grey images of BSDS500 at half scale (reduced by an antialiased bicubic filter) with Gaussian noise that is not clipped.
-The fields are trained on pairs of noisy and clean images, and on clean images alone with ``corruption=GaussianNoise``.
-Total variation and non-local means have the noise level given, and their strength is chosen on images of the
-validation part; training and test images are of the other two. Seconds are of the processor, for training and for one
-test image.
+Images are grey images of BSDS500 at half scale (reduced by an antialiased bicubic filter), with Gaussian noise that is
+not clipped. Fields are trained on pairs of noisy and clean images, and only on clean images with
+``corruption=GaussianNoise``. Total variation and non-local means are given the noise level, and their strength is
+chosen on images of the validation part. Training and test images are from the training and the test part. Times are
+processor seconds of training, and of restoring one test image.
 
     python benchmarks/peers/rtf_defaults.py
     python benchmarks/peers/rtf_defaults.py --sigma 15 --images 40 --tests 40

@@ -1,14 +1,14 @@
 """Compare fields with default parameters with other ways to spread the labels of a few strokes over photographs.
 
     SKLEARN_CRF_DATA=folder python benchmarks/peers/scribbles.py --json docs/results/auto_quality/scribbles.json
-    python benchmarks/peers/scribbles.py --json docs/results/auto_quality/scribbles.json --table    # what is there
+    python benchmarks/peers/scribbles.py --json docs/results/auto_quality/scribbles.json --table    # stored results
 
-The folder holds grabcut/: fifty photographs of single objects with a user's strokes. Each is a task of its own: all see
-its colours in [0, 1] and its strokes alone, at full size. `pixels` is logistic regression of one pixel at a time;
-`squares` are of standardised colours, their squares and products; `random_walker` is scikit-image's, `GrabCut` OpenCV's
-with five iterations, where strokes are sure and all else is probable background. The ten photographs that the power of
-the weights between blocks was chosen on are left out. Errors exclude pixels of the boundary. An interrupted run
-resumes from its record.
+The folder contains grabcut/: fifty photographs of single objects with the strokes of a user. Each photograph is a
+separate task, at full size. All methods only use its colours in [0, 1] and its strokes. `pixels` is logistic regression
+of single pixels. Rows with `squares` use standardised colours, their squares and their products. `random_walker` is from
+scikit-image. `GrabCut` is from OpenCV, with five iterations; strokes are certain, and all other pixels are probable
+background. Ten photographs that were used to choose the scaling of weights between blocks are omitted. Errors exclude
+pixels of the boundary. An interrupted run continues from its record.
 """
 
 import argparse

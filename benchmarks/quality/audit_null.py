@@ -3,12 +3,12 @@
     python benchmarks/quality/audit_null.py                    # three minutes
     python benchmarks/quality/audit_null.py --sets 500 --audits 50
 
-A null data set is a matrix of scores of 20 pairs for 12, 30 or 100 examples whose expectations are equal: normal noise
-beside a common part, shares of right labels of 40 nodes, five ways of learning by four inferences with noise of their
-own, skewed noise, and pairs that rarely differ. A pair has a star where ``coupling_audit`` gives it a p-value below
-0.05. Beside it stands the share of sets with a star by Wilcoxon's test against the best pair with Holm's correction,
-which does not allow for the choice of the best pair. Real audits are of five estimators and four inferences on chains
-whose labels are coins, so that no pair is better than another.
+A null data set is a matrix of the scores of 20 pairs for 12, 30 or 100 examples, in which all pairs have the same
+expected score. There are five kinds of data: normal noise plus a common part; fractions of correct labels of 40 nodes;
+noise of five learning methods and of four inferences; skewed noise; and pairs that rarely differ. A pair gets a star if
+its p-value by ``coupling_audit`` is below 0.05. For comparison, the fraction of data sets with a star is also printed
+for Wilcoxon's test against the best pair with Holm's correction, which does not account for the choice of the best pair.
+Real audits compare five estimators and four inferences on chains with random labels, so that all pairs are equally good.
 """
 
 import argparse

@@ -1,18 +1,19 @@
 """Test the automatic choices on 35 difficult families with fresh seeds, against the truth and toulbar2.
 
-    SKLEARN_CRF_DATA=folder python benchmarks/quality/auto_limits.py [--models 2] [--seed 123]
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/auto_limits.py [--models 2] [--seed 123] \
         [--tasks marginals labelings lengths files] [--families ...] [--toulbar2 2 10 60 | --toulbar2]
 
-Families are those of ``support/hard_families.py``. Every run draws new models and prints its seed, which ``--seed``
-repeats. ``files`` are the models of the UAI 2014 competition in the data folder.
+The families are defined in ``support/hard_families.py``. Every run draws new models and prints its seed; ``--seed``
+repeats a run. The task ``files`` uses the models of the UAI 2014 competition in the data folder.
 
-Marginals: what elimination takes in cells and whether it is within two seconds and 1 GB; whether ``AutoMarginals`` was
-exact; else the mean error beside elimination where 8 GB hold it, and whether there was a warning. Labelings: score,
-bound and seconds of ``AutoMap``, and the score of toulbar2 after each of the seconds given; "worse" counts models on
-which ``AutoMap`` is below toulbar2 after ten times as long, or the longest time that it had. Lengths: accuracy of a
-default ``TRWCRF`` on sequences of two rows, which messages once took from 2,000 nodes on. Seconds are those of the
-processor. About ten minutes without toulbar2, which takes the seconds that it is given on what it does not prove, 2 and
-10 by default. ``--toulbar2`` without seconds leaves it out, as does an environment without pytoulbar2.
+``marginals`` prints the number of table cells that elimination needs, whether elimination is affordable (two seconds and
+1 GB), and whether ``AutoMarginals`` was exact. If it was not exact, and elimination fits into 8 GB, the mean error is
+printed, and whether there was a warning. ``labelings`` prints score, bound and seconds of ``AutoMap``, and the score of
+toulbar2 after each of the given seconds. "worse" counts the models on which ``AutoMap`` has a lower score than toulbar2
+after ten times the time of ``AutoMap``, or after the longest given time. ``lengths`` prints the accuracy of a default
+``TRWCRF`` on sequences of two rows, for which message passing was once used from 2,000 nodes on. Times are processor
+seconds. A run takes about ten minutes without toulbar2. toulbar2 takes all given seconds on models that it does not
+solve, 2 and 10 by default. ``--toulbar2`` without seconds omits it; it is also omitted if pytoulbar2 is not installed.
 """
 
 import argparse

@@ -1,33 +1,34 @@
 """Compare the automatic choices with all algorithms and toulbar2 on 215 models of 27 kinds.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/auto_quality.py [--models 3] [--kinds chain horses] \
-        [--toulbar2 10]
-        [--tasks labelings marginals] [--results found.json] [--known docs/results/auto_quality/known.json]
-        [--tables docs/results/auto_quality]
+        [--toulbar2 10] [--tasks labelings marginals] [--results found.json] \
+        [--known docs/results/auto_quality/known.json] [--tables docs/results/auto_quality]
 
-Kinds are those of ``support/auto_kinds.py``: random models, the 28 models of the UAI 2014 competition, and models
-of fitted estimators (handwritten words, horses, snakes, scenes of superpixels). Without the data folder the random
-ones remain.
+The kinds are defined in ``support/auto_kinds.py``: random models, the 28 models of the UAI 2014 competition, and models
+of fitted estimators (handwritten words, horses, snakes, scenes of superpixels). Without the data folder, only random
+models are used.
 
-For labelings, every other algorithm that takes the model gets about a third of the time of the processor that
-``AutoMap`` took, by as many iterations as fit in; ICM gets five restarts whatever they take. Where ``AutoMap`` has no
-proof, ``ClusterTightening`` bounds the best score, and where the labeling does not reach that bound, toulbar2 gets
-``--toulbar2`` seconds of the processor; 0 leaves it out, as does an environment without pytoulbar2. Per kind: how many
-labelings ``AutoMap`` proves optimal, how many are, by whatever proof, on how many models ``AutoMap`` is below one of
-the others, the worst of what it lacks to the best score of all (per cent of it), the mean of what the best of our other
-algorithms lacks to ``AutoMap``, on how many models toulbar2 ran and on how many it found labels, the least and the most
-of what these lack to ``AutoMap`` (negative where they are ahead), and milliseconds.
+Labelings: every other algorithm that accepts the model makes as many iterations as fit into about a third of the
+processor time of ``AutoMap``; ICM always gets five restarts. If ``AutoMap`` has no proof, ``ClusterTightening`` bounds
+the best score. If the labeling does not reach this bound, toulbar2 gets ``--toulbar2`` processor seconds (0 omits
+toulbar2; it is also omitted if pytoulbar2 is not installed). For each kind, the table contains the number of labelings
+that ``AutoMap`` proves optimal; the number that are optimal by any proof; the number of models on which another
+algorithm has a higher score than ``AutoMap``; the largest difference to the best score of all algorithms, in per cent
+of this score; the mean difference between ``AutoMap`` and the best other algorithm of this package; the numbers of
+models on which toulbar2 ran and found labels; the smallest and largest difference between toulbar2 and ``AutoMap``
+(negative if toulbar2 is better); and milliseconds.
 
-For marginals, the truth is that of elimination within 4 GB, on smaller models of the kind where it takes more. Mean
-total variation distance of the marginals of nodes: of ``AutoMarginals``, loopy belief propagation, the same damped by a
-half, and tree-reweighted messages, and the ratio of the first to the best of the others (errors below 0.002 count as
-that); and the algorithm that the automatic choice took most often.
+Marginals: exact marginals are computed by elimination within 4 GB, for smaller models of the kind if necessary. The
+table contains the mean total variation distance of node marginals for ``AutoMarginals``, loopy belief propagation,
+loopy belief propagation with a damping of one half, and tree-reweighted messages; the ratio of the first distance to
+the smallest other distance (errors below 0.002 count as 0.002); and the algorithm that the automatic choice used most
+often.
 
-``--models`` of each kind are the most that are taken. With ``--results`` an interrupted run resumes.
-What does not depend on ``AutoMap``, the bounds and the labelings of toulbar2, is kept in ``--known``; toulbar2 runs
-again only where that has no proof and had less time. ``--most`` seconds of toulbar2 are spent in one run, and models
-that are left wait for the next. ``--tables`` writes the rows that the user guide shows. Rules and budgets of the
-automatic choices were set on other seeds and models than these.
+``--models`` limits the number of models of each kind. With ``--results``, an interrupted run continues. Bounds and the
+labelings of toulbar2 do not depend on ``AutoMap`` and are stored in ``--known``; toulbar2 only runs again if it has no
+proof and had less time before. All runs of toulbar2 together take at most ``--most`` seconds; the remaining models wait
+for the next run. ``--tables`` writes the tables of the user guide. The rules and budgets of the automatic choices were
+tuned on other seeds and models.
 """
 
 import argparse

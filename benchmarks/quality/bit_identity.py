@@ -2,9 +2,9 @@
 
     python benchmarks/quality/bit_identity.py [--only ESTIMATOR]
 
-Runs ``tests/test_same_bits.py``: fitted state and predictions with 2 and 8 threads, with eight threads of the user that
-fit at once, in the back ends loky and dask (around a fit, and in their workers), and predictions of one model by eight
-threads at once. "-" marks a skipped way; dask may not be installed.
+Runs ``tests/test_same_bits.py``, which compares fitted state and predictions: with 2 and 8 threads; with eight fits at
+once in threads of the user; with the backends loky and dask (around a fit, and in their workers); and with eight
+predictions of one model at once. "-" marks a skipped test, for example if dask is not installed.
 """
 
 from fault_matrix import run_matrix

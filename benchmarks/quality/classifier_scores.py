@@ -3,14 +3,15 @@
     SKLEARN_CRF_DATA=folder python benchmarks/quality/classifier_scores.py  # 99 images of each kind, four folds
     SKLEARN_CRF_DATA=folder python benchmarks/quality/classifier_scores.py --images 40
 
-Horses are reduced to 64 x 80 pixels with eight features each. "small horses" are reduced to an eighth of their size,
-some 20 x 30 pixels, whose features are means over neighbourhoods of up to 19 pixels: there the classifier sees nearly
-the whole picture at every pixel. Features of images follow the scores by default, so that edges see them; "scores
-alone" is ``passthrough=False``.
+Horses are images of 64 x 80 pixels with eight features each. "small horses" are images of an eighth of the original
+size (about 20 x 30 pixels). Their features are means over neighbourhoods of up to 19 pixels, so the classifier uses
+nearly the whole image for every pixel. By default, the features of images are appended to the scores, so that edges can
+use them; "scores alone" is ``passthrough=False``.
 
-Images are tested in four folds. The classifier alone learns from all training images of a fold; the field, at its
-defaults, learns from scores of the same classifier out of fold and predicts from those of all. Nothing is chosen on
-the test images. The two are compared image by image (Wilcoxon's signed-rank test).
+Images are tested in four folds. The classifier alone is trained on all training images of a fold. The field, with
+default options, is trained on out-of-fold scores of the same classifier, and predicts from the scores of the classifier
+that was trained on all training images. Nothing is chosen on test images. Both are compared image by image by
+Wilcoxon's signed-rank test.
 """
 
 import argparse

@@ -3,12 +3,13 @@
     SKLEARN_CRF_DATA=folder python benchmarks/quality/defaults.py --record defaults.json            # all; hours
     python benchmarks/quality/defaults.py --tasks squares "Potts, 4 classes" --seeds 3
 
-Ten draws of each task. Prints, for each task, the mean share of right test nodes, its log-loss, the calibration error
-(ten bins of the confidence) and the processor time of a fit, of every default and of every baseline: logistic
-regression, boosted trees and a random forest on the features of single nodes, and the first two on windows, which also
-hold the features of the neighbours (in graphs their mean). At the end, what defaults must be: none below logistic
-regression by more than a standard error of the paired difference, the best above all baselines where labels of
-neighbours depend on each other, no warning, no fit above two seconds. An interrupted run resumes from its record.
+Each task is drawn ten times. For each task, and for each default and baseline, the script prints the mean fraction of
+correct test nodes, the log-loss, the calibration error (ten bins of the confidence) and the processor time of a fit.
+Baselines are logistic regression, boosted trees and a random forest on the features of single nodes, and the first two
+of these on windows, which include the features of the neighbours (their mean in graphs). At the end, the script checks
+that no default is worse than logistic regression by more than a standard error of the paired difference; that the best
+default is better than all baselines if labels of neighbours depend on each other; that there is no warning; and that no
+fit takes more than two seconds. An interrupted run continues from its record.
 ``--methods DRFClassifier "DRFClassifier, mpm"`` compares the default inference with loopy belief propagation.
 """
 

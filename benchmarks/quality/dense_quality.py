@@ -1,18 +1,18 @@
 """Measure the gain of fields over a classifier of single pixels: no field, grid field, dense field fixed and learned.
 
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/dense_quality.py camvid     # folder holds camvid/
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/dense_quality.py horses     # weizmann_horses/
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/dense_quality.py grabcut    # grabcut/
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/dense_quality.py camvid     # folder holds camvid/
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/dense_quality.py horses     # weizmann_horses/
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/dense_quality.py grabcut    # grabcut/
 
-Scores are logarithms of the probabilities of gradient-boosted trees on local features of the image. Fields learn from
-scores that such trees give out of fold: to images whose labels they have not seen. In GrabCut trees learn from the
-strokes of an image alone, and fields from half of the images. All fields see the same scores of the same test images;
-nothing is chosen on these. Fixed weights are the published ones, with the published bandwidths, which were chosen for
-larger images. Bandwidths are chosen on a quarter of some of the training images.
+Scores are log-probabilities of gradient-boosted trees on local features of the image. Fields are trained on out-of-fold
+scores. For GrabCut, trees are trained on the strokes of each image, and fields are trained on half of the images. All
+fields use the same scores of the same test images, and nothing is chosen on test images. Fixed weights are the published
+weights with the published bandwidths, which were chosen for larger images. Bandwidths are chosen on a quarter of some
+of the training images.
 
-Prints mean IoU over the pixels of all test images, accuracy, the 95 % interval of the difference to no field over
-resampled images, and Wilcoxon's test over images, of each method; then the same of learned against fixed weights; and
-processor seconds.
+Prints for each method the mean IoU over the pixels of all test images, the accuracy, the 95 % interval of the
+difference to no field (by resampling images), and Wilcoxon's test over images. The same comparison is printed for
+learned weights with fixed weights. The last lines are processor seconds.
 """
 
 import argparse

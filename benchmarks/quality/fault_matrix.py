@@ -2,8 +2,8 @@
 
     python benchmarks/quality/fault_matrix.py [--only ESTIMATOR]
 
-Runs ``tests/test_faults.py``. A fault passes if its error reaches the user, or the fit goes on, and the fitted
-state is unchanged; "-" marks a fault that the estimator cannot have.
+Runs ``tests/test_faults.py``. A test passes if the user gets the error or the fit continues, and if the fitted state is
+unchanged. "-" marks a fault that cannot occur for the estimator.
 """
 
 import argparse

@@ -5,26 +5,26 @@
     ... hard_search.py best-known [--models ...] [--seconds 300] [--peer 300] [--most 1200] [--record known.json]
     ... hard_search.py within [--models ...] [--seconds 10] [--record known.json]
 
-Models: grids of spins with normal couplings (spins_40, 60 and 80 nodes a side), the same with couplings of -1 and 1
-(signs_60), a cube of 12 x 12 x 12 spins, Potts of random signs and 8 states (potts_40), random tables of 16 states
-(tables_20), 200 spins all coupled (dense_200), planted optima on 40 x 40 to 80 x 80 spins (every other square of the
-grid is a loop of four edges, the weakest of which is against the planted labels), and, if the data folder is given, the
-models of the UAI competition whose best labeling is not proven.
+The models are grids of spins with normal couplings (spins_40, 60 and 80 nodes a side); grids with couplings of -1 and 1
+(signs_60); a cube of 12 x 12 x 12 spins; Potts models with random signs and 8 states (potts_40); random tables of 16
+states (tables_20); 200 spins that are all coupled (dense_200); and planted optima on 40 x 40 to 80 x 80 spins (every
+other square of the grid is a loop of four edges, of which only the weakest contradicts the planted labels). If the data
+folder is given, models of the UAI competition whose best labeling is not proven are also used.
 
-Every algorithm gets ``--seconds`` of the processor of one core. Those with a budget of work or restarts run with twice
-as much each time until the next run would not fit, and the best result counts; the others run once, with their
-defaults, among them "auto", ``AutoMap``. NumPy annealing is what a user would write in an hour: checkerboard heat bath,
-temperatures falling evenly, its own restarts within the time. toulbar2, if it is installed, gets ``--peer`` seconds.
-The best known score is the best of all of these, of the planted labels, of the known answers, and of our search with
-another seed and some ten times the budget. For each algorithm: what its labels lack to the best known score, in per
-cent of that.
+Every algorithm gets ``--seconds`` processor seconds of one core. Algorithms with a budget of work or restarts double
+this budget from run to run, until the next run would exceed the time, and the best result counts. All other algorithms,
+such as ``AutoMap`` ("auto"), run once with default options. "NumPy annealing" is a simple implementation that a user
+could write in an hour: heat bath on a checkerboard with linearly decreasing temperatures, restarted within the time. If
+toulbar2 is installed, it gets ``--peer`` seconds. The best known score is the highest score of all algorithms, of the
+planted labels, of known results, and of a large neighbourhood search with another seed and about ten times the budget.
+For each algorithm, the difference to the best known score is printed in per cent of this score.
 
-``best-known`` extends a record of long runs instead: in turns, one run of our search of ``--seconds`` of the processor
-with the next seed for each model, and once for each model toulbar2 with ``--peer`` seconds (0 leaves it out). It ends
-after ``--most`` seconds, writes each run to the file at once, and resumes from the file the next time. Planted
-labels are optimal, and need no runs; nor do models whose optimum ``CycleRelaxation`` proves, which is tried first.
-``within`` compares one run of our search of ``--seconds`` of the processor, with a seed that is not among those of the
-record, and ``AutoMap``, with the best of the record.
+``best-known`` extends a record of long runs instead. For each model in turn, it makes one run of large neighbourhood
+search of ``--seconds`` processor seconds with the next seed, and once a run of toulbar2 with ``--peer`` seconds (0
+omits toulbar2). It ends after ``--most`` seconds. Each run is written to the file at once, and the next call continues.
+Planted labels are optimal and need no runs. Models whose optimum ``CycleRelaxation`` proves, which is tried first, do
+not need runs either. ``within`` compares a large neighbourhood search of ``--seconds`` processor seconds, with a seed
+that is not in the record, and ``AutoMap`` with the best score of the record.
 """
 
 import argparse

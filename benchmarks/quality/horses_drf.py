@@ -1,19 +1,20 @@
 """Weizmann horses: gain of a field over a classifier of single pixels, and suitable pairs of learning and inference.
 
-Grey images and masks, the first 200 of 328 to learn from and 128 to test on, reduced by block means to a third of their
-size (some 6,000 pixels each). Every method sees the same simple features of a pixel: its grey value, mean and deviation
-around it, and its place in the image, with their products. Edges see a constant and how alike the grey values are.
+The data are grey images and masks, the first 200 of 328 for training and 128 for testing, reduced by block means to a
+third of their size (about 6,000 pixels each). All methods use the same simple features of a pixel: its grey value, mean
+and standard deviation of grey values around it, its position, and the products of these features. Edge features are a
+constant and the similarity of grey values.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/horses_drf.py            # folder holds weizmann_horses/
     SKLEARN_CRF_DATA=folder python benchmarks/quality/horses_drf.py --quick    # every fourth image
 
-What is chosen (the penalty C of PL, the solver of PMA, the step of SPA) is chosen on the last 50 training images, which
-the final fit then learns from as well. Loopy belief propagation has no consistent gradient past some strength of edges,
-and gradient steps are cut off: the warnings that say so are expected, and counted.
+The penalty C of PL, the solver of PMA and the step of SPA are chosen on the last 50 training images; the final fit uses
+all training images. If edges are strong, loopy belief propagation has no consistent gradient, and training by gradient
+steps is stopped. Warnings about this are expected, and counted.
 
     # one rule, under both inferences
     SKLEARN_CRF_DATA=folder python benchmarks/quality/horses_drf.py --methods "PMA + MPM"
-    # nodes of one rule beside edges of another
+    # node weights of one rule with edge weights of another rule
     SKLEARN_CRF_DATA=folder python benchmarks/quality/horses_drf.py --exchange
 """
 

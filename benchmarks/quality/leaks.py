@@ -1,7 +1,7 @@
 """Measure the memory that every fit and every prediction leaves behind, for each estimator.
 
-The slope of the resident set over calls, after some calls that fill caches, in bytes for each call; every call
-gets new data, which reveals caches keyed by their input. ``--calls 3000`` is used before a release.
+The result is the slope of the resident memory over calls, in bytes per call, after some calls that fill caches. Every
+call gets new data, to detect caches keyed by the input. Use ``--calls 3000`` before a release.
 
     python benchmarks/quality/leaks.py [--calls N] [--only NAME]
 """

@@ -1,9 +1,9 @@
 """Denoising by ``LearnedFilters``, compared with a tree field and non-local means, on BSD68 at full size.
 
-Trained on BSDS500's images for training and for testing, at half scale, none of which is in BSD68. Noise is not
-clipped, predictions are not rounded. One model is trained at a level of 25, and images of other levels are given to it
-in its units, ``predict(X, noise=level)``. Options of training are chosen on the images that ``fit`` holds out, with
-``--held-out``, which does not look at BSD68. BM3D is there if the package ``bm3d`` is installed.
+Models are trained on the training and test images of BSDS500 at half scale, none of which is in BSD68. Noise is not
+clipped, and predictions are not rounded. One model is trained for a noise level of 25; images with other noise levels
+are predicted by ``predict(X, noise=level)``. Training options are chosen on the images that ``fit`` holds out
+(``--held-out``), without BSD68. BM3D is included if the package ``bm3d`` is installed.
 
     python benchmarks/quality/learned_filters.py --json learned_filters.json
     python benchmarks/quality/learned_filters.py --size 7 --iterations 6000 --jobs 2 --save filters.joblib

@@ -2,9 +2,9 @@
 
     python benchmarks/quality/m3n_gaps.py [--problems 200] [--seed 0]
 
-Four small grids each, whose labels are drawn at random so that no weights fit them, under every solver, inferences that
-are not exact on grids, and the linear program by AD3 and IncMP. Two counts have to be zero: losses reported below
-their dual value, which is a lower bound, and gaps above ``tol`` of the loss without a warning.
+Each problem has four small grids with random labels, which no weights can fit. All solvers are combined with
+inferences that are not exact on grids, and with the linear program by AD3 and IncMP. Two counts must be zero: reported
+losses below the dual value, which is a lower bound, and gaps above ``tol`` times the loss without a warning.
 """
 
 import argparse

@@ -1,26 +1,25 @@
 """Best labeling and bound against time, for every algorithm that maximises, on the problems of a figure.
 
     python benchmarks/quality/map_solvers.py [--runs 5] [--seconds 20] [--limit 60] \
-        [--figure docs/_static/map_solvers.png] \
-        [--json docs/results/jancsary_2012/map_solvers.json]
+        [--figure docs/_static/map_solvers.png] [--json docs/results/jancsary_2012/map_solvers.json]
 
 Figure 27 of J. Jancsary, "Approximate discriminative training of graphical models" (2012), compares IncMP with dual
-decomposition over trees and with tree-reweighted max-product on three random problems, which are drawn here as its
-text describes (its own draws are not to be had; N(0, 15) is read as a variance):
+decomposition over trees and with tree-reweighted max-product on three random problems. The problems of this benchmark
+are drawn as the thesis describes (its own draws are not available; N(0, 15) is understood as a variance of 15):
 
 - comp: a complete graph of 50 nodes of 2 states, all potentials uniform on (-1, 1) times y_s and y_s y_t, y = -1, 1;
 - grid: a grid of 50 x 50 nodes, the same potentials;
 - gauss: a grid of 20 x 20 nodes of 16 states, N(0, 15) for every pair of states of every edge, no unary scores.
 
-The fourth, potts (a grid of 50 x 50 nodes of 5 states that rewards equal neighbours), is not in the figure: minimum
-cuts apply to it.
+The fourth problem, potts, is not in the figure. It is a grid of 50 x 50 nodes of 5 states that rewards equal
+neighbours, to which minimum cuts apply.
 
-An algorithm runs with 1, 2, 4, ... iterations from the start, until it converges or ``--seconds`` of the processor
-are used up for one run; its random parts differ from run to run, and scores and times are means over runs. Times are
-of one thread and contain everything, trees too. "as printed" are the constants and candidates of the thesis for
-IncMP, and the same for dual decomposition; ICM with restarts is local search without any relaxation, which tells what
-local search adds to the others. toulbar2 proves the optimum, where it does so within ``--limit`` seconds.
-``--json`` keeps every problem, and an interrupted run resumes from it.
+Each algorithm runs with 1, 2, 4, ... iterations, each time from the start, until it converges or until one run takes
+``--seconds`` processor seconds. Random algorithms differ from run to run; scores and times are means over runs. Times
+are for one thread and include all steps, such as the choice of trees. "as printed" stands for the constants and
+candidate labelings of the thesis, for IncMP and for dual decomposition. ICM with restarts is local search without a
+relaxation, which shows how much local search contributes to other algorithms. toulbar2 is given ``--limit`` seconds to
+prove the optimum. ``--json`` stores every problem, and an interrupted run continues.
 """
 
 import argparse

@@ -2,10 +2,10 @@
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/mixture_defaults.py --seeds 3 --record mixture_defaults.json
 
-Prints, for each table, the mean log-loss of test samples: of MultiConditionalMFA, of linear and quadratic discriminant
-analysis, of a Gaussian mixture per class (two components), and of logistic regression. The discriminants, mixtures and
-logistic regression get standardised features. The last lines count the tables on which the first is below all densities
-of classes, and on which it is at most 10 % above logistic regression.
+Prints, for each table, the mean log-loss of test samples for MultiConditionalMFA, linear and quadratic discriminant
+analysis, a Gaussian mixture per class (two components), and logistic regression. Features are standardised for all
+methods except MultiConditionalMFA. The last lines count the tables on which the log-loss of MultiConditionalMFA is
+lower than the log-loss of all other densities, and on which it is at most 10 % higher than that of logistic regression.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/multilabel_scene.py    # folder holds multilabel/scene.npz
 
-The split is the customary one. C is chosen by three-fold cross-validation on the training part, for each method
-separately.
+The split is the usual split of this data set. C is chosen by three-fold cross-validation on the training part,
+separately for each method.
 """
 
 import os

@@ -1,24 +1,25 @@
 """Check every inference algorithm against enumeration on random small models of all kinds.
 
-    python benchmarks/quality/random_models.py [--kind pairwise] [--models 10000] [--seconds 0] [--seed 0]
+    python benchmarks/quality/random_models.py [--kind pairwise] [--models 10000] [--seconds 0] [--seed 0] \
         [--only TRWS MPLP] [--results found.json]
 
-A pairwise model has a random topology of up to nine nodes (chains, trees, cycles, grids, cliques, disconnected ones),
-up to four states, tied, typed, weighted or untied tables, sometimes forbidden states and pairs, numbers of states that
-differ, whole numbers, or a large constant at one node, in float32 or float64; a tenth are given as factor graphs. With
-``--kind factors`` a model has up to six nodes, and up to eight factors of up to four of them, with dense, sparse or
-count tables. With ``--kind segments`` a model is a chain of up to six nodes with scores of durations, sometimes with a
-least duration, forbidden states, pairs or durations, whole numbers, or a large constant. Scales are between 0.1 and
-1000. Parallel tempering, which ``AutoMarginals`` only uses for larger models, is called directly. Every exported
-algorithm that takes the model does all of its tasks. Wrong is: a score that is not that of the labels, or is above the
-best; a bound below the best score; a labeling that one node could improve alone; something called exact or certified
-that is not; an upper bound on the log-partition below it, or a lower one above; marginals that are no distributions; an
-error other than one that the algorithm states for models that it does not take. Numbers may be off by the rounding of
-sums of scores. Slow algorithms take a tenth of the models.
+A pairwise model has a random graph of up to nine nodes (chain, tree, cycle, grid, clique, or a disconnected graph), up
+to four states, and tied, typed, weighted or untied tables, in float32 or float64. Some models have forbidden states and
+pairs, different numbers of states, integer scores, or a large constant at one node. A tenth of the models are passed as
+factor graphs. With ``--kind factors``, a model has up to six nodes and up to eight factors of at most four nodes, with
+dense, sparse or count tables. With ``--kind segments``, a model is a chain of up to six nodes with scores of durations,
+sometimes with a minimum duration, forbidden states, pairs or durations, integer scores, or a large constant. Scales are
+between 0.1 and 1000. Parallel tempering, which ``AutoMarginals`` only uses for larger models, is called directly.
 
-With ``--seconds`` it ends after so much time of the processor, and with ``--results`` it goes on after the last hundred
-models that a former run from the same seed has looked at. The table has, for each algorithm, how many results were
-looked at, how many models it refused, and how many results were wrong; the exit status is 1 if any was.
+Every exported algorithm that accepts the model performs all of its tasks. The following results are wrong: a score that
+differs from the score of the labels, or is above the best score; a bound below the best score; a labeling that a change
+of one node improves; a wrong result that is called exact or certified; an upper bound below the log-partition, or a
+lower bound above it; marginals that are not distributions; and an error, unless the algorithm documents that it rejects
+such models. Results may differ by the rounding of sums of scores. Slow algorithms get a tenth of the models.
+
+``--seconds`` limits the processor time. With ``--results``, the run continues after the last hundred models of an
+earlier run with the same seed. The table contains, for each algorithm, the numbers of checked results, of rejected
+models, and of wrong results. The exit status is 1 if any result was wrong.
 """
 
 import argparse

@@ -1,8 +1,9 @@
 """Train the models that are part of ``sklearn_crf.restore``, and write them into the package.
 
-Photographs that come with scikit-image (astronaut by NASA, public domain; brick, camera, chelsea, coffee, gravel and
-rocket, CC0) and with scikit-learn (china and flower, CC BY), grey, at half scale. Learned filters are trained at full
-scale, too. Fits have fixed seeds: the same versions of the libraries give the same files. Twenty minutes on one core.
+The photographs are included in scikit-image (astronaut by NASA, public domain; brick, camera, chelsea, coffee, gravel
+and rocket, CC0) and in scikit-learn (china and flower, CC BY). They are converted to grey and reduced to half scale.
+Learned filters are also trained at full scale. Fits have fixed seeds, so the same versions of the libraries give the
+same files. A run takes twenty minutes on one core.
 
     python benchmarks/quality/ready_fields.py [--fields noise_default jpeg_high missing ...] [--folder FOLDER]
 """

@@ -1,8 +1,8 @@
 """Restoration of photographs with another noise than in training: one field for a level, and fields for each level.
 
-Grey images of BSDS500 at half scale with Gaussian noise that is not clipped. The field for one level is given the
-images in its units, ``predict(X, noise="auto")``; beside it are a field trained for each level, the field for one level
-as it is, and a field for all levels, ``GaussianNoise(5, 50)``.
+Images are grey images of BSDS500 at half scale, with Gaussian noise that is not clipped. Four predictions are compared:
+a field trained for one level that rescales images by their noise (``predict(X, noise="auto")``), the same field without
+``noise``, a field trained for each level, and a field trained for all levels (``GaussianNoise(5, 50)``).
 
     python benchmarks/quality/restoration.py --json restoration.json
     python benchmarks/quality/restoration.py --train 20 --tests 20 --levels 5 25 50

@@ -1,10 +1,11 @@
 """Compare ``sklearn_crf.restore`` with methods of scikit-image, on photographs that no field was trained on.
 
-BSD68, cut to 312 x 312 pixels: noise of four levels (beside non-local means and total variation, which are given the
-level), noise of cameras in bytes (beside restoration for the root mean square level), JPEG blocks of four qualities
-(tree fields that are trained for each quality on the sample photographs of ``ready_fields.py``), missing pixels
-(biharmonic), three blurs (Wiener, the best of five balances for each image, borders cut off), half and a third of the
-size (cubic splines). Every other photograph takes about four minutes on one core.
+Images are from BSD68, cut to 312 x 312 pixels. The tasks, with the methods for comparison in brackets, are noise of
+four levels (non-local means and total variation, which are given the level); noise of cameras in bytes (restoration for
+the root mean square level); JPEG blocks of four qualities (tree fields trained for each quality on the photographs of
+``ready_fields.py``); missing pixels (biharmonic inpainting); three blurs (Wiener filters with the best of five balances
+for each image; borders are cut off); and enlarging from a half and a third of the size (cubic splines). Every other
+photograph takes about four minutes on one core.
 
     python benchmarks/quality/restore.py [--every 2] [--only camera]
 """

@@ -1,9 +1,9 @@
 """Compare cascades of regression tree fields: trained one by one, on out-of-fold predictions, and trained together.
 
-Grey images of BSDS500 at half scale (reduced by an antialiased bicubic filter) with Gaussian noise that is not clipped,
-by default parameters of the fields. The same noise for all; PSNR on test images, and on the training images with the
-noise that was trained on, which shows how far fields know their own images. Every draw of the random state is a row,
-and is written at once; an interrupted run resumes there.
+Images are grey images of BSDS500 at half scale (reduced by an antialiased bicubic filter), with Gaussian noise that is
+not clipped. Fields have default parameters and get the same noise. The PSNR is computed on test images, and on training
+images with the noise used in training, which shows how much fields overfit. Every random state is a row and is written
+at once; an interrupted run continues.
 
     python benchmarks/quality/rtf_cascades.py --json cascades.json
     python benchmarks/quality/rtf_cascades.py --images 60 --depth 6

@@ -1,8 +1,8 @@
 """Deblurring, super-resolution and inpainting by regression tree fields and by scikit-image, on images of BSDS500.
 
-Each row trains one field from clean images and restores others. Rivals that have a parameter are given the best of
-several values for each image, chosen by the true image: their figures are upper bounds. Tasks are kept in a JSON file,
-if one is given, and an interrupted run resumes at its task.
+Each row trains one field on clean images and restores other images. If another method has a parameter, the best of
+several values is chosen for each image by comparison with the true image, so its results are upper bounds. If a JSON
+file is given, tasks are stored there, and an interrupted run continues at its task.
 
     python benchmarks/quality/rtf_degraded.py --json degraded.json
     python benchmarks/quality/rtf_degraded.py --train 40 --test 10 --tasks blur

@@ -1,14 +1,14 @@
 """Test a field trained on BSDS500 on images from elsewhere: the grey images of scikit-image at full size.
 
-Trained on clean images of BSDS500 at half scale with Gaussian noise of 25 that is not clipped, nothing about it chosen
-on the test images. BM3D knows the noise level, and so does NL-means, whose strength is chosen on images of
-the validation part of BSDS500. All see the same noisy images.
+The field is trained on clean images of BSDS500 at half scale, with Gaussian noise of 25 that is not clipped. Nothing is
+chosen on the test images. BM3D and NL-means are given the noise level; the strength of NL-means is chosen on images of
+the validation part of BSDS500. All methods restore the same noisy images.
 
     python benchmarks/quality/rtf_elsewhere.py
     python benchmarks/quality/rtf_elsewhere.py --images 40 --names camera text
-    python benchmarks/quality/rtf_elsewhere.py --table       # what is there, without any work
+    python benchmarks/quality/rtf_elsewhere.py --table       # print all stored results
 
-Images of BM3D and NL-means, the field and each row are kept in `--folder`, and an interrupted run resumes.
+Images of BM3D and NL-means, the field and each row are stored in `--folder`, and an interrupted run continues.
 """
 
 import argparse

@@ -3,12 +3,13 @@
     SKLEARN_CRF_DATA=folder python benchmarks/quality/scenes.py superpixels
     SKLEARN_CRF_DATA=folder python benchmarks/quality/scenes.py camvid --every 8
 
-Superpixels: 519 features of each node, standardised; 66 images to learn from and 33 to test on, by order. CamVid:
-colours, their means and deviations around a pixel and its place, with their products; the customary split. Edges see a
-constant and how alike their two ends are. Unlabelled nodes are summed out, except for piecewise and pseudolikelihood
-training, which leave them and their edges out. Labels are those of the largest marginals; without edges the field is
-logistic regression, and "drf" is DRFClassifier as it comes, pseudo-marginals by loopy belief propagation. Accuracy
-is the share of correct labelled test nodes, and the mean of this share over classes.
+Superpixels have 519 standardised features; the first 66 images are for training and the other 33 for testing. CamVid
+has the usual split; features are colours, their means and standard deviations around a pixel, its position, and the
+products of these features. Edge features are a constant and the similarity of the two ends. Training sums over
+unlabelled nodes, except for piecewise training and pseudolikelihood, which ignore these nodes and their edges. Labels
+have the largest marginals. Without edges, the field is logistic regression. "drf" is DRFClassifier with
+pseudo-marginals by loopy belief propagation. Accuracy is the fraction of correct labelled test nodes, and the mean of
+this fraction over classes.
 """
 
 import argparse

@@ -3,10 +3,10 @@
     SKLEARN_CRF_DATA=folder python benchmarks/quality/truncated_learning.py --record truncated.json    # an hour
     SKLEARN_CRF_DATA=folder python benchmarks/quality/truncated_learning.py --seeds 1 --methods default clique
 
-Tasks are those of ``defaults.py`` with their features; every draw has its own training and test images. All methods
-except the margin predict by marginals. For each method: the share of right nodes, the log-loss, the processor time and
-the iterations of a fit, and the differences to ``TRWCRF()`` paired by test image: mean, standard error over all images,
-and over draws. An interrupted run resumes from its record.
+The tasks and their features are defined in ``defaults.py``; every draw has its own training and test images. All
+methods except the margin predict by marginals. For each method, the fraction of correct nodes, the log-loss, the
+processor time and the iterations of a fit are printed. The differences to ``TRWCRF()`` are paired by test image; their
+mean and their standard errors over all images and over draws are printed. An interrupted run continues from its record.
 """
 
 import argparse

@@ -1,21 +1,20 @@
 """Run every inference algorithm on the models of the UAI 2014 competition, and compare with the known answers.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/uai_models.py [--models Grids_11 DBN_11] \
-        [--algorithms JunctionTree
-    LoopyBP] [--limit 20] [--results found.json]
+        [--algorithms JunctionTree LoopyBP] [--limit 20] [--results found.json]
 
-Algorithms are found by what ``sklearn_crf.inference`` exports, and run with their defaults on every model of a type
-that they take; a factor graph without factors of more than two nodes is a pairwise model too. For each model the
-first line is the known answer. Then come, per algorithm: log10 Z with its error and the largest error of a node's
-marginal; or the score (natural logarithm) of the labeling, its distance from the best known one, and the upper bound.
-If an algorithm rejects a model, its error message is printed. ``--limit`` seconds of the processor are the most for one
-algorithm on one model. With ``--results`` an interrupted run resumes.
+All algorithms that ``sklearn_crf.inference`` exports run with default options on every model of a type that they
+accept. A factor graph without factors of more than two nodes is also passed as a pairwise model. The first line of each
+model is the known result. For each algorithm that computes marginals, log10 Z, its error and the largest error of a
+node's marginal follow. For each algorithm that computes labelings, the score (natural logarithm), the difference to the
+best known score and the upper bound follow. If an algorithm rejects a model, its error message is printed. ``--limit``
+is the largest number of processor seconds of an algorithm on a model. With ``--results``, an interrupted run continues.
 
-At the end stand, for each algorithm and task: on how many models it ran, how many of its kind of model it refused or
-did not finish, results that converged, bounds (of any kind) of which none may be violated, labelings that were
-certified and those that are the best known, and the worst of what labelings lack to it. Then violations: exact results
-that differ from the known ones, upper bounds below them, lower bounds above them, labelings called optimal that are
-not, and results that are no numbers. The exit status is their number.
+The last table contains, for each algorithm and task, the number of models on which it ran; the number of models of its
+type that it refused or did not finish; the numbers of converged results, of bounds of any kind, of certified labelings
+and of labelings with the best known score; and the largest difference to this score. Then violations are listed: exact
+results that differ from the known results, upper bounds below them, lower bounds above them, labelings that are wrongly
+called optimal, and results that are not numbers. The exit status is the number of violations.
 """
 
 import argparse

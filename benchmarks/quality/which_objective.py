@@ -2,9 +2,9 @@
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/which_objective.py [--tasks squares horses] [--threads 2]
 
-The tasks are those of ``defaults.py``. Every learner is fitted in a process of its own, at its defaults but for what
-its row says. A round is an iteration of the solver, an epoch or a pass; seconds are of the processor, on all threads.
-Memory is the peak during the fit minus the memory before it.
+The tasks are defined in ``defaults.py``. Every learner is fitted in a separate process, with default options except for
+the options in the name of its row. A round is an iteration of the solver, an epoch or a pass. Times are processor
+seconds of all threads. Memory is the peak during the fit minus the memory before it.
 """
 
 import argparse

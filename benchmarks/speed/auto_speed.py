@@ -2,10 +2,10 @@
 
     python benchmarks/speed/auto_speed.py [--repeats 15] [--kinds "short chain"]
 
-On models whose best algorithm is known at once: chains, trees, grids of two attracting states, and graphs too large for
-anything but a few sweeps or moves. Both calls take turns, and the least processor time of each counts; a call on small
-models is repeated until it takes some milliseconds. Per model: milliseconds of both, by how many per cent the automatic
-choice is slower, and what it chose.
+The best algorithm for these models is known without a search: chains, trees, grids of two attracting states, and graphs
+that are too large for more than a few sweeps or moves. Both calls run alternately, and the shortest processor time of
+each counts; calls on small models are repeated until they take some milliseconds. For each model, the script prints the
+milliseconds of both calls, by how many per cent the automatic choice is slower, and the chosen algorithm.
 """
 
 import argparse

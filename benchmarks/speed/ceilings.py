@@ -2,9 +2,9 @@
 
     python benchmarks/speed/ceilings.py [--only NAME] [--scale 0.1]
 
-Every case runs in a process of its own. Memory is the peak of that process minus its memory after imports, so
-the model itself, as the user makes it, is included. It is stated for each node, edge and so on, as named in the row.
-``--scale`` multiplies every size.
+Every case runs in a separate process. Memory is the peak of this process minus its memory after imports, so it includes
+the model that the user creates. Memory is printed per node, edge or other unit, as named in the row. ``--scale``
+multiplies every size.
 """
 
 import argparse

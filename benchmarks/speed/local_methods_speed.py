@@ -2,8 +2,8 @@
 
     python benchmarks/speed/local_methods_speed.py [--side 1000] [--states 2]
 
-Prints milliseconds of processor time (all threads) and of wall time, the least of several repetitions, for one and two
-threads.
+Prints milliseconds of processor time (all threads) and of elapsed time for one and two threads, the shortest of several
+repetitions.
 """
 
 import argparse

@@ -1,12 +1,12 @@
 """Time a message for several numbers of states: the cost of padding, of a table for each edge, and of double precision.
 
     python benchmarks/speed/message_speed.py [--states 2 3 4] [--side 40]
-    python benchmarks/speed/message_speed.py --tables docs/results/message_speed          # the page's tables
+    python benchmarks/speed/message_speed.py --tables docs/results/message_speed          # tables of the result page
 
-Prints nanoseconds of processor time per message of a sweep over a grid, on one thread, the least of several
-repetitions. The number after each is the ratio to the next multiple of eight states, of which the largest follows. The
-last lines are for tables of single edges, which a sweep reads once for each message: gigabytes of them a second beside
-those of a sum over an array of their size.
+Prints nanoseconds of processor time per message of a sweep over a grid, on one thread, the shortest of several
+repetitions. The number after each time is the ratio to the time for the next multiple of eight states. The largest
+ratio is printed after the table. The last lines are for separate tables of edges, which a sweep reads once for each
+message: the gigabytes of tables read per second, compared with the sum over an array of the same size.
 """
 
 import argparse

@@ -2,10 +2,11 @@
 
     python benchmarks/speed/predict_memory.py [--side 3000] [--json predict_memory.json]
 
-Each case runs in a process of its own: a field of four small images labels one of ``--side`` x ``--side`` pixels with
-three features. "bytes" is the most that the process held during ``predict`` beyond what it held before, X included, for
-each pixel; "ns" is processor time for each pixel. "same" says whether the labels of a quarter of that side are those
-that ``GraphCut`` or ``AlphaExpansion`` finds for the model of the whole image. Only Linux reports such peaks.
+Each case runs in a separate process: a field that is trained on four small images labels an image of ``--side`` x
+``--side`` pixels with three features. "bytes" is the peak memory during ``predict`` minus the memory before, plus the
+memory of X, per pixel. "ns" is processor time per pixel. "same" tells whether the labels of an image with a quarter of
+this side equal the labels of ``GraphCut`` or ``AlphaExpansion`` on the model of the whole image. The peak memory is only
+available on Linux.
 """
 
 import argparse

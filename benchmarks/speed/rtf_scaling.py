@@ -1,12 +1,12 @@
 """Time regression tree fields: prediction by number of pixels, training by number of images, on one and two threads.
 
-Prediction is of one grey image of each size, the responses of the filter bank included, each in a process of its own
-whose peak memory is printed; a field with a bank predicts images of more than a million pixels in tiles. Training is of
-cuts of natural images at a fixed number of iterations.
+One grey image of each size is predicted, including the responses of the filter bank, in a separate process whose peak
+memory is printed. A field with a filter bank predicts images of more than a million pixels in tiles. Training uses
+crops of natural images and a fixed number of iterations.
 
     python benchmarks/speed/rtf_scaling.py
     python benchmarks/speed/rtf_scaling.py --sizes 512 1024 --bank none
-    python benchmarks/speed/rtf_scaling.py --sizes 4096 --images --bank auto     # a field by its defaults
+    python benchmarks/speed/rtf_scaling.py --sizes 4096 --images --bank auto     # a field with default options
 """
 
 import argparse

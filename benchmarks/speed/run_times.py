@@ -2,9 +2,9 @@
 
     python benchmarks/speed/run_times.py --record docs/results/run_times/run_times.json    # ten minutes
 
-One thread, default options but for what a name says, data drawn at random: three labels that are alike in neighbours,
-five features with noise. The numbers of nodes grow until a fit takes more than ``--seconds`` (20). An
-interrupted run resumes from its record.
+Fits use one thread and default options, except for options in the name of a row. Data are random: three labels, which
+are similar in neighbours, and five noisy features. The number of nodes grows until a fit takes more than ``--seconds``
+(20). An interrupted run continues from its record.
 """
 
 import argparse

@@ -4,11 +4,10 @@
     SKLEARN_CRF_DATA=folder python benchmarks/speed/scaling.py engines work more_than_memory --folder scratch
     python benchmarks/speed/scaling.py overhead calls --n-workers 4
 
-Data are drawn at random: chains of 40 nodes with 50 features and 5 classes; for ``bits`` and ``bytes`` small grids,
-rows and images; for ``engines`` CoNLL-2000 and 200 images of BSDS, and for ``more_than_memory`` copies of CoNLL-2000
-with 10 GB of features, which --folder must have room for. Clusters are Ray actors and dask processes on this machine,
-and are left out where they are not installed.
-``--result`` adds the figures of the executed parts to a JSON file.
+Data are random chains of 40 nodes with 50 features and 5 classes. ``bits`` and ``bytes`` use small grids, rows and
+images. ``engines`` uses CoNLL-2000 and 200 images of BSDS. ``more_than_memory`` uses copies of CoNLL-2000 with 10 GB of
+features, for which --folder must have enough space. Clusters are Ray actors and dask processes on this machine, and are
+omitted if Ray or dask is not installed. ``--result`` adds the results of the executed parts to a JSON file.
 """
 
 import argparse

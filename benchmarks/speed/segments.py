@@ -2,10 +2,11 @@
 
     python benchmarks/speed/segments.py --record segments.json    # five minutes
 
-Activities of three to twelve labels with durations of 6 to 30 steps, features with noise. Each pair of fits runs in
-turn, ``--repeats`` times; the figures are the medians of processor times, the iterations, the share of right nodes on
-new sequences, and the ratio of the times of one iteration. The long sequence has ``--steps`` steps: its best labeling
-and its marginals, with their processor times and the memory that they add. An interrupted run resumes from its record.
+The data are activities of three to twelve labels with durations of 6 to 30 steps and noisy features. Each pair of fits
+runs alternately, ``--repeats`` times. The script prints medians of processor times, the iterations, the fraction of
+correct nodes on new sequences, and the ratio of the times of one iteration. For one long sequence of ``--steps`` steps,
+the script prints processor times and additional memory of the best labeling and of the marginals. An interrupted run
+continues from its record.
 """
 
 import argparse

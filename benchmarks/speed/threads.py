@@ -1,18 +1,18 @@
 """Measure the speed-up by threads in fit and predict of every estimator, and how long they hold Python's lock.
 
-    # the page's record: all rows on all cores; on an idle machine, some five minutes
+    # record for the result page: all rows on all cores; about five minutes on an idle machine
     python benchmarks/speed/threads.py --json docs/results/threads/threads.json --again
     python benchmarks/speed/threads.py --threads 1 2 4 8 16 --rows "TRWCRF, images" "DenseCRF"
 
-Each number of threads runs in a process of its own, in turn with the others; a time is the least of ``--repetitions``
-in each of ``--rounds`` processes. "gain" is the clock's time on one thread over that on more. "processor" is the
-processor's time on the most threads over that on one, which can be read on a busy machine too. "lock" is the share of
-the time of one thread in which it holds the lock of the interpreter, by samples from outside of it (Python 3.11 on
-Linux): the rest is all that threads can share. "of 16" is what 16 threads would gain by Amdahl's law where they were
-not tried: if what two threads did not share were serial, and nothing else. "processes" is the gain of separate
-one-thread processes, as many as the most threads, that run at the same time: cores that share caches and memory give no
-more. "same" says whether predictions are the same bits for all numbers. Rows that ``--json`` holds already are printed
-from there.
+Numbers of threads are measured alternately, in separate processes; a time is the shortest of ``--repetitions`` in each
+of ``--rounds`` processes. "gain" is the elapsed time on one thread divided by the elapsed time on more threads.
+"processor" is the processor time on the most threads divided by the processor time on one thread, which is also valid
+on a busy machine. "lock" is the fraction of time in which a single thread holds the interpreter's lock, sampled from
+outside of the interpreter (Python 3.11 on Linux); threads can only share the remaining time. "of 16" is an estimate of
+the gain of 16 threads by Amdahl's law, if they were not measured. It assumes that exactly the work that two threads did
+not share is serial. "processes" is the gain of as many separate processes with one thread each that run at the same
+time; threads cannot gain more, because cores share caches and memory. "same" tells whether predictions are bitwise
+identical for all numbers of threads. Rows that ``--json`` already contains are printed from this file.
 """
 
 import argparse
