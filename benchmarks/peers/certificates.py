@@ -6,9 +6,9 @@
 Prints for each model, with processor seconds, the gap between bound and score (relative to the score) of two
 algorithms: TRWS (MPLP for factors of more than two nodes), and ClusterTightening with each budget of ``--work`` table
 entries. If toulbar2 is installed, its labeling and whether it proves this labeling optimal within ``--peer`` processor
-seconds are also printed. The last lines count the proofs of the two algorithms together, and how many of the models that
-toulbar2 solves they also solve. ``AutoMap`` with a ``budget`` beyond the default, which ``certify`` of the estimators
-uses, ends with ClusterTightening. ``--table`` writes the rows for the user guide.
+seconds are also printed. The last lines count the proofs of the two algorithms together, and how many of the models
+that toulbar2 solves they also solve. ``AutoMap`` with a ``budget`` beyond the default, which ``certify`` of the
+estimators uses, ends with ClusterTightening. ``--table`` writes the rows for the user guide.
 """
 
 import argparse

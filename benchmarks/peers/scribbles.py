@@ -5,10 +5,10 @@
 
 The folder contains grabcut/: fifty photographs of single objects with the strokes of a user. Each photograph is a
 separate task, at full size. All methods only use its colours in [0, 1] and its strokes. `pixels` is logistic regression
-of single pixels. Rows with `squares` use standardised colours, their squares and their products. `random_walker` is from
-scikit-image. `GrabCut` is from OpenCV, with five iterations; strokes are certain, and all other pixels are probable
-background. Ten photographs that were used to choose the scaling of weights between blocks are omitted. Errors exclude
-pixels of the boundary. An interrupted run continues from its record.
+of single pixels. Rows with `squares` use standardised colours, their squares and their products. `random_walker` is
+from scikit-image. `GrabCut` is from OpenCV, with five iterations; strokes are certain, and all other pixels are
+probable background. Ten photographs that were used to choose the scaling of weights between blocks are omitted. Errors
+exclude pixels of the boundary. An interrupted run continues from its record.
 """
 
 import argparse

@@ -7,8 +7,9 @@ A null data set is a matrix of the scores of 20 pairs for 12, 30 or 100 examples
 expected score. There are five kinds of data: normal noise plus a common part; fractions of correct labels of 40 nodes;
 noise of five learning methods and of four inferences; skewed noise; and pairs that rarely differ. A pair gets a star if
 its p-value by ``coupling_audit`` is below 0.05. For comparison, the fraction of data sets with a star is also printed
-for Wilcoxon's test against the best pair with Holm's correction, which does not account for the choice of the best pair.
-Real audits compare five estimators and four inferences on chains with random labels, so that all pairs are equally good.
+for Wilcoxon's test against the best pair with Holm's correction, which does not account for the choice of the best
+pair. Real audits compare five estimators and four inferences on chains with random labels, so that all pairs are
+equally good.
 """
 
 import argparse

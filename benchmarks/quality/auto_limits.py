@@ -6,14 +6,15 @@
 The families are defined in ``support/hard_families.py``. Every run draws new models and prints its seed; ``--seed``
 repeats a run. The task ``files`` uses the models of the UAI 2014 competition in the data folder.
 
-``marginals`` prints the number of table cells that elimination needs, whether elimination is affordable (two seconds and
-1 GB), and whether ``AutoMarginals`` was exact. If it was not exact, and elimination fits into 8 GB, the mean error is
-printed, and whether there was a warning. ``labelings`` prints score, bound and seconds of ``AutoMap``, and the score of
-toulbar2 after each of the given seconds. "worse" counts the models on which ``AutoMap`` has a lower score than toulbar2
-after ten times the time of ``AutoMap``, or after the longest given time. ``lengths`` prints the accuracy of a default
-``TRWCRF`` on sequences of two rows, for which message passing was once used from 2,000 nodes on. Times are processor
-seconds. A run takes about ten minutes without toulbar2. toulbar2 takes all given seconds on models that it does not
-solve, 2 and 10 by default. ``--toulbar2`` without seconds omits it; it is also omitted if pytoulbar2 is not installed.
+``marginals`` prints the number of table cells that elimination needs, whether elimination is affordable (two seconds
+and 1 GB), and whether ``AutoMarginals`` was exact. If it was not exact, and elimination fits into 8 GB, the mean error
+is printed, and whether there was a warning. ``labelings`` prints score, bound and seconds of ``AutoMap``, and the score
+of toulbar2 after each of the given seconds. "worse" counts the models on which ``AutoMap`` has a lower score than
+toulbar2 after ten times the time of ``AutoMap``, or after the longest given time. ``lengths`` prints the accuracy of a
+default ``TRWCRF`` on sequences of two rows, for which message passing was once used from 2,000 nodes on. Times are
+processor seconds. A run takes about ten minutes without toulbar2. toulbar2 takes all given seconds on models that it
+does not solve, 2 and 10 by default. ``--toulbar2`` without seconds omits it; it is also omitted if pytoulbar2 is not
+installed.
 """
 
 import argparse

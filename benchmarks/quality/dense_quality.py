@@ -6,9 +6,9 @@
 
 Scores are log-probabilities of gradient-boosted trees on local features of the image. Fields are trained on out-of-fold
 scores. For GrabCut, trees are trained on the strokes of each image, and fields are trained on half of the images. All
-fields use the same scores of the same test images, and nothing is chosen on test images. Fixed weights are the published
-weights with the published bandwidths, which were chosen for larger images. Bandwidths are chosen on a quarter of some
-of the training images.
+fields use the same scores of the same test images, and nothing is chosen on test images. Fixed weights are the
+published weights with the published bandwidths, which were chosen for larger images. Bandwidths are chosen on a quarter
+of some of the training images.
 
 Prints for each method the mean IoU over the pixels of all test images, the accuracy, the 95 % interval of the
 difference to no field (by resampling images), and Wilcoxon's test over images. The same comparison is printed for

@@ -3,9 +3,9 @@
     python benchmarks/speed/contrastive_speed.py [--graphs 500] [--assignments 100]
 
 There are two kinds of assignments: results of iterated conditional modes from random labels, as constraint generation
-stores them, and random labels, which are the worst case. "sets" is the computation of derivatives with respect to scores
-from given scores. "risk" is the computation of the gradient with respect to weights from given weights. Times are the
-shortest processor times of several repetitions.
+stores them, and random labels, which are the worst case. "sets" is the computation of derivatives with respect to
+scores from given scores. "risk" is the computation of the gradient with respect to weights from given weights. Times
+are the shortest processor times of several repetitions.
 """
 
 import argparse

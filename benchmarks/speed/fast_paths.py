@@ -2,9 +2,9 @@
 
     python benchmarks/speed/fast_paths.py [--repetitions 7]      # a minute
 
-Every path of ``objectives/fast_paths.py`` evaluates data for which it was written. Without the path, the next applicable
-path or the general computation is used. Both run alternately, and the shortest processor time of several repetitions
-counts. A path should be removed if it is less than 1.3 times as fast.
+Every path of ``objectives/fast_paths.py`` evaluates data for which it was written. Without the path, the next
+applicable path or the general computation is used. Both run alternately, and the shortest processor time of several
+repetitions counts. A path should be removed if it is less than 1.3 times as fast.
 """
 
 import argparse

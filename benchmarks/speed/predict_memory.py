@@ -3,10 +3,10 @@
     python benchmarks/speed/predict_memory.py [--side 3000] [--json predict_memory.json]
 
 Each case runs in a separate process: a field that is trained on four small images labels an image of ``--side`` x
-``--side`` pixels with three features. "bytes" is the peak memory during ``predict`` minus the memory before, plus the
-memory of X, per pixel. "ns" is processor time per pixel. "same" tells whether the labels of an image with a quarter of
-this side equal the labels of ``GraphCut`` or ``AlphaExpansion`` on the model of the whole image. The peak memory is only
-available on Linux.
+``--side`` pixels with three features. "bytes" is the peak memory during ``predict`` minus the memory before (which
+includes X), per pixel. "ns" is processor time per pixel. "same" tells whether the labels of an image with a quarter of
+this side equal the labels of ``GraphCut`` or ``AlphaExpansion`` on the model of the whole image. The peak memory is
+only available on Linux.
 """
 
 import argparse
