@@ -92,7 +92,7 @@ def allocate_table_buffers(model, n_items):
 
 def random_labels(model, rng):
     """Draw labels uniformly from the states that ``unary`` allows, (N,) int32."""
-    allowed = ~np.isneginf(model.unary)
+    allowed = ~np.isneginf(get_unary(model))
     rank = (rng.uniform(size=len(allowed)) * allowed.sum(axis=1)).astype(np.int64)
     return np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1).astype(np.int32)
 
@@ -110,7 +110,7 @@ def get_unary(model):
 def copy_initial_labels(model, init):
     """Return a copy of the initial labels, checked against the model."""
     labels = check_labels(model, init, name="init").copy()
-    forbidden = np.flatnonzero(np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0]))
+    forbidden = np.flatnonzero(np.isneginf(np.take_along_axis(get_unary(model), labels[:, None], axis=1)[:, 0]))
     if len(forbidden):
         s = forbidden[0]
         raise ValueError(f"init[{s}] is {labels[s]}, a state that unary forbids.")

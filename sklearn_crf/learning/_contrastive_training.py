@@ -122,7 +122,7 @@ class ContrastiveTraining(Learning):
     }
 
     name = "contrastive"
-    why_not: ClassVar[dict[str, str]] = {"factors": "its sets hold the scores of nodes and edges of their labelings"}
+    takes_factors = True
     early_stopping = False
     of_examples = True
     init: str = "pl"

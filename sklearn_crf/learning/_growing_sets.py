@@ -16,11 +16,12 @@ from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.encoding import OperatorFeatures
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import ICM, convergence_left_to_caller
+from sklearn_crf.inference._local_search import label_nodes_independently
 from sklearn_crf.learning._convergence import minimize_in_bulk, warn_of_lbfgs
 from sklearn_crf.learning._plan import FitPlan
 from sklearn_crf.learning._solvers import SGD, Solver
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
-from sklearn_crf.models import PairwiseModel, clamped
+from sklearn_crf.models import FactorGraph, PairwiseModel, clamped
 from sklearn_crf.objectives import (
     AssignmentSets,
     BlockLikelihood,
@@ -52,7 +53,8 @@ class Member(NamedTuple):
     def part_of(self, model):
         """Return views of the part of a batch's model that belongs to this member."""
         # model: model of the whole batch
-        if self.graph is model.graph:
+        # A batch of a factor graph holds one example.
+        if isinstance(model, FactorGraph) or self.graph is model.graph:
             return model
         return PairwiseModel(
             self.graph,
@@ -153,13 +155,13 @@ class PlannedSets(Objective):
             AssignmentSets(
                 model,
                 # All assignments of a set agree near unlabelled nodes, so unlabelled nodes can have any allowed state.
-                np.where(batch.labels < 0, np.argmax(model.unary, axis=1), batch.labels).astype(np.int32),
+                np.where(batch.labels < 0, label_nodes_independently(model), batch.labels),
                 batch.node_ptr,
                 np.diff(batch.node_ptr) if options.generated_weight == "n_nodes" else options.generated_weight,
             )
             for model, batch in zip(models, batches, strict=True)
         ]
-        kept = [mask_known_surroundings(batch.example, batch.labels) for batch in batches]
+        kept = [mask_known_surroundings(model, batch.labels) for model, batch in zip(models, batches, strict=True)]
         families = [[Pseudolikelihood()] if options.init in ("pl", "observed") else [] for _ in batches]
         if options.init == "gpl":
             blocks = [_build_batch_blocks(options.blocks, encoded, batch, first) for batch in batches]
@@ -203,6 +205,9 @@ def _mask_growing_nodes(batch, init):
     """
     sizes, has_edges = np.diff(batch.node_ptr), np.full(len(batch.members), init == "empty")
     first_nodes = batch.example.graph.edges[:, 0]
+    scopes = [found.scope for found in batch.example.factors.values()]
+    scopes += [np.array([list(scope)]) for scope, _ in batch.example.fixed_factors]
+    first_nodes = np.concatenate((first_nodes, *(scope[:, 0] for scope in scopes if scope.shape[1])))
     has_edges[np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1] = True
     return np.repeat(has_edges, sizes)
 
@@ -344,6 +349,7 @@ def _extend(risk, i, coef, n_threads):
     if not grows.any():
         return 0
     model, _ = risk.build_model_by_weight(i, coef)
+    whole = model
     truth, known, counts = objective.sets[i].labels, batch.labels >= 0, grows
     if batch.weight is not None:
         # Examples of weight zero must have no effect.
@@ -362,7 +368,7 @@ def _extend(risk, i, coef, n_threads):
             if generator.persistent:
                 objective.latest[i][number, repetition] = labels
             labels = np.where(counts, labels, truth)
-            n_new += objective.sets[i].extend(model, labels, are_drawn=objective.are_drawn)
+            n_new += objective.sets[i].extend(whole, labels, are_drawn=objective.are_drawn)
     return n_new
 
 

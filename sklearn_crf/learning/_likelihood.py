@@ -50,7 +50,9 @@ _TRAINING_TOL, _PREDICTION_TOL = 1e-3, 1e-2
 
 
 def choose_layout_trees(facts, in_training=False):
-    """Return tree-reweighted message passing with trees that suit the layout of the examples."""
+    """Return tree-reweighted message passing with trees that suit the layout, or another inference for factors."""
+    if facts.have_factors:
+        return NamedInference(AutoMarginals(budget="fast"), "mpm")
     tol = _TRAINING_TOL if in_training else _PREDICTION_TOL
     return NamedInference(TRWMessagePassing(facts.trees, max_iter=500, tol=tol), "mpm")
 
@@ -177,7 +179,7 @@ class PseudoMarginalTraining(SmoothLearning):
         return inference == "auto"
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
-        if facts.exact_is_affordable or facts.have_factors:
+        if facts.exact_is_affordable:
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
         return choose_layout_trees(facts, in_training)
 
@@ -237,7 +239,7 @@ class SharedPiecesTraining(PiecewiseTraining):
         Shares of a node's scores. "even" gives equal shares to all its edges. "optimized" first trains with even
         shares, computes once the shares that minimise the bound at these weights, and continues training with them.
         The result is closer to :class:`Relaxation` with the trivial entropy, which computes shares at every step.
-        Training takes two to four times as long as with "even".
+        Training takes two to four times as long as with "even", and examples must not have factors.
 
     Examples
     --------
@@ -255,8 +257,6 @@ class SharedPiecesTraining(PiecewiseTraining):
         **PiecewiseTraining._parameter_constraints,
     }
     name = "shared_pieces"
-    takes_factors = False
-    why_not: ClassVar[dict[str, str]] = {"factors": "it shares scores of nodes out among edges"}
     sums_over_nodes = False
     shares: str = "even"
 
@@ -503,7 +503,6 @@ class TruncatedInference(DescentLearning):
         **DescentLearning._parameter_constraints,
     }
     name = "truncated"
-    why_not: ClassVar[dict[str, str]] = {"factors": "mean-field sweeps go from node to node along edges"}
     # Examples can be packed into batches, because sweeps of separate components are independent.
     cyclic_nodes = 1024
     inference: str = "trw"

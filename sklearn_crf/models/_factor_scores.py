@@ -64,6 +64,10 @@ class FactorStatistics(NamedTuple):
             self.log_table - other.log_table[:n_cells], self.table_default - other.table_default[:n_tables]
         )
 
+    def plus(self, other):
+        """Return ``self + other``, table by table."""
+        return FactorStatistics(self.log_table + other.log_table, self.table_default + other.table_default)
+
     def scaled(self, node_scale, scale):
         """Return the statistics of an example, multiplied by its weight."""
         # node_scale: (N, 1)

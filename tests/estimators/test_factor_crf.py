@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
-from sklearn_crf import TRWCRF, Example, M3NClassifier
+from sklearn_crf import TRWCRF, ContrastiveCRF, Example, M3NClassifier
 from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AD3, MPLP, BruteForce, JunctionTree, LoopyBP, NormProductBP, TreeInference
-from sklearn_crf.learning import MaxMargin, TruncatedInference
+from sklearn_crf.learning import ContrastiveTraining, MaxMargin, SharedPiecesTraining, TruncatedInference
 from sklearn_crf.models import exactly_one, score
 
 TIGHT = {"tol": 1e-7, "max_iter": 500, "inner_tol": 1e-10, "inner_max_iter": 2000}
@@ -366,11 +367,56 @@ def test_bad_input(fitted):
         trw_crf(classes=[0, 1, 2]).fit([mixed], [np.array([0, 2, 1])])
 
 
-@pytest.mark.parametrize("learning", ["mean_field", "shared_pieces", "contrastive"])
+@pytest.mark.parametrize("learning", ["mean_field"])
 def test_learnings_for_edges_alone(learning):
     X, y = factor_examples(2)
     with pytest.raises(ValueError, match=f"learning='{learning}' supports only nodes and edges.*use 'exact'"):
         trw_crf(learning=learning, fit_intercept=False).fit(X, y)
+
+
+def test_shared_pieces_of_factors_are_the_trivial_bound_at_even_shares():
+    X, y = factor_examples(3, fixed=True)
+    options = {"C": 0.5, "tol": 1e-6, "fit_intercept": False}
+    shared, pieces = (trw_crf(learning=name, **options).fit(X, y) for name in ("shared_pieces", "piecewise"))
+    relaxed = trw_crf(learning="relaxation", entropy="trivial", **options).fit(X, y)
+    assert relaxed.loss_curve_[-1] < shared.loss_curve_[-1] < pieces.loss_curve_[-1]
+    with pytest.raises(ValueError, match="shares='optimized' supports only nodes and edges"):
+        trw_crf(learning=SharedPiecesTraining(shares="optimized"), **options).fit(X, y)
+
+
+@pytest.mark.parametrize("init", ["pl", "gpl", "empty"])
+@pytest.mark.parametrize("generator", ["map", "icm", "gibbs", "map_mv"])
+def test_contrastive_sets_with_factors(init, generator):
+    X, y = factor_examples(3, fixed=True)
+    y = [np.minimum(own, 1) for own in y]
+    learning = ContrastiveTraining(init=init, generator=generator, max_rounds=2)
+    field = ContrastiveCRF(learning=learning, C=1.0, random_state=0, edge_features="constant").fit(X, y)
+    # With exact blocks, the best labelings are the true labelings.
+    assert field.n_assignments_ > 0 or (init, generator) == ("gpl", "map")
+    assert np.isfinite(field.loss_curve_).all()
+    assert field.score(X, y) > 0.5
+    assert "triple" in field.factor_coef_
+
+
+def test_one_set_of_all_labelings_is_the_likelihood_of_factors():
+    X, y = factor_examples(3, fixed=True, n_classes=2, longest=3)
+    every = np.array(list(product(range(2), repeat=3)))
+    learning = ContrastiveTraining(init="empty", generator=None, given=[every])
+    options = {"C": 0.5, "tol": 1e-8, "edge_features": "constant"}
+    sets = ContrastiveCRF(learning=learning, **options).fit(X, y, sample_weight=[1.0, 2.0, 1.0])
+    exact = trw_crf(learning="exact", **options, pairwise=sets.pairwise).fit(X, y, sample_weight=[1.0, 2.0, 1.0])
+    assert_allclose(sets.loss_curve_[-1], exact.loss_curve_[-1], rtol=1e-6)
+    assert_allclose(sets.factor_coef_["triple"], exact.factor_coef_["triple"], atol=1e-3)
+
+
+def test_one_block_of_all_nodes_is_the_likelihood_of_factors():
+    X, y = factor_examples(3, fixed=True, longest=4)
+    whole = [[np.arange(len(own))] for own in y]
+    learning = ContrastiveTraining(init="gpl", generator=None, blocks=whole)
+    options = {"C": 0.5, "tol": 1e-8, "edge_features": "constant"}
+    blocks = ContrastiveCRF(learning=learning, **options).fit(X, y)
+    exact = trw_crf(learning="exact", **options, pairwise=blocks.pairwise).fit(X, y)
+    assert_allclose(blocks.loss_curve_[-1], exact.loss_curve_[-1], rtol=1e-6)
 
 
 def test_truncated_learning_minimises_the_loss_that_predicts():

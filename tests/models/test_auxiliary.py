@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from sklearn_crf.inference import BruteForce, IncMP, LinearProgram, LoopyBP
+from sklearn_crf.inference import ICM, BruteForce, IncMP, LinearProgram, LoopyBP, gibbs_sweeps
 from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
 from sklearn_crf.models import CountTable, FactorGraph, SparseTable, expand_factors, score
 from sklearn_crf.objectives import TruncatedLoss
@@ -74,6 +74,16 @@ def test_many_sweeps_are_belief_propagation_and_mean_field_is_an_error():
     assert_allclose(swept.statistics.log_table, settled.statistics.log_table, atol=1e-7)
     with pytest.raises(ValueError, match="supports only nodes and edges"):
         FixedSweeps(method="mean_field").marginals(graph)
+
+
+def test_gibbs_sweeps_and_modes_of_factor_graphs():
+    graph, rng = mixed_graph(), np.random.default_rng(0)
+    every, labels, counts = BruteForce().marginals(graph).unary, np.zeros(4, dtype=np.int32), np.zeros((4, 3))
+    for seed in rng.integers(2**31, size=4000).tolist():
+        labels = gibbs_sweeps(graph, labels, 1, seed)
+        counts[np.arange(4), labels] += 1
+    assert_allclose(counts / counts.sum(axis=1, keepdims=True), every, atol=0.05)
+    assert_allclose(ICM(n_restarts=50, random_state=0).map(graph).score, BruteForce().map(graph).score)
 
 
 def test_incmp_reaches_the_bound_of_the_linear_program_on_factor_graphs():

@@ -16,10 +16,11 @@ from sklearn_crf.inference._local_search import (
     group_updates,
     label_nodes_independently,
     random_labels,
+    search_problem,
 )
 from sklearn_crf.inference._results import Marginals
-from sklearn_crf.kernels.local.local import gibbs_update, stream_key
-from sklearn_crf.models import Statistics, check_labels
+from sklearn_crf.kernels.local.local import SearchWorkspace, annealing_sweep, gibbs_update, stream_key
+from sklearn_crf.models import FactorGraph, Statistics, check_labels
 
 
 @options(kw_only=False)
@@ -187,6 +188,14 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
     labels = check_labels(model, labels).copy()
     if n_sweeps < 0:
         raise ValueError(f"n_sweeps must not be negative, got {n_sweeps!r}.")
+    if isinstance(model, FactorGraph):
+        arrays, unary = search_problem(model)
+        workspace = SearchWorkspace(len(unary), len(arrays.table), unary.shape[1])
+        cells = arrays.cells(unary, labels)
+        for number in range(n_sweeps):
+            checkpoint()
+            annealing_sweep(arrays, unary, 1.0, stream_key(int(seed), 0, number), labels, cells, workspace)
+        return labels
     if frozen is not None:
         frozen = np.asarray(frozen, dtype=bool)
         if frozen.shape != labels.shape:

@@ -13,7 +13,7 @@ from sklearn_crf.inference import _local_search
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import score_labeling
 from sklearn_crf.inference.local import _tuning
-from sklearn_crf.models import FactorGraph, SegmentModel, check_labels, compute_changed_scores
+from sklearn_crf.models import FactorGraph, PairwiseModel, SegmentModel, check_labels, compute_changed_scores
 
 
 def compute_conditional_scores(model, labels):
@@ -61,7 +61,7 @@ class ICM(Inference):
         Maximum number of sweeps over the nodes from one start.
     schedule : {"sequential", "checkerboard"}, default="sequential"
         Order of the nodes: by index, or by colours of ``graph.colouring``. Nodes of a colour have no edges among them
-        and are processed by ``n_threads`` in parallel.
+        and are processed by ``n_threads`` in parallel. Nodes of a factor graph are processed by index.
     n_restarts : int, default=0
         Number of additional starts from random labels; the best labeling is returned.
     random_state : int, RandomState instance or None, default=None
@@ -98,6 +98,7 @@ class ICM(Inference):
     """
 
     tasks = frozenset({"map"})
+    takes = (PairwiseModel, FactorGraph)
     _choices: ClassVar[dict] = {"schedule": _local_search.SCHEDULES}
     _ranges: ClassVar[dict] = {"n_restarts": at_least(0)}
     _climbs = False  # the sweeps of ICM are hill climbing already, limited by max_iter
@@ -120,7 +121,7 @@ class ICM(Inference):
         best: Any = None
         run = make_range_runner(n_threads if self.schedule == "checkerboard" else 1)
         climber = _local_search.choose_climber(model)
-        if self.schedule == "checkerboard":
+        if self.schedule == "checkerboard" and not isinstance(model, FactorGraph):
             climber = _local_search.Climber(model, "checkerboard", run)
         for labels in self._starts(model, init):
             n_iter = n_changed = 0
@@ -133,6 +134,6 @@ class ICM(Inference):
         if not best.converged:
             warn_unconverged(
                 f"ICM stopped after max_iter={self.max_iter} sweeps, the last of which still changed {left} of "
-                f"{model.graph.n_nodes} labels: increase max_iter.",
+                f"{model.n_nodes} labels: increase max_iter.",
             )
         return best

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from sklearn_crf.kernels.learning.learning import (
@@ -14,7 +15,7 @@ from sklearn_crf.kernels.learning.learning import (
     node_gains,
     normalize_sets,
 )
-from sklearn_crf.models import PairwiseModel, Statistics, check_labels
+from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_labels
 
 
 class Changes(NamedTuple):
@@ -63,6 +64,24 @@ def compute_pair_changes(model, truth, changes):
     return np.repeat(np.arange(changes.n_rows), counts), cells[:n_entries], change[:n_entries]
 
 
+def _compute_cell_changes(model, truth, changes):
+    """Compute how assignments change the numbers of uses of the scores of a factor graph: cells, and then defaults."""
+    # returns as compute_pair_changes
+    labels = np.repeat(truth[np.newaxis], changes.n_rows, axis=0)
+    labels[changes.row, changes.node] = changes.state
+    n_cells, parts = model.log_table.size, []
+    for factors, scope in model.by_arity():
+        row, place = np.nonzero((labels[:, scope] != truth[scope]).any(axis=2))
+        touched, nodes = factors[place], scope[place]
+        for states, sign in ((labels[row[:, np.newaxis], nodes], 1.0), (truth[nodes], -1.0)):
+            cells = model.cells(touched, states)
+            parts.append((row, np.where(cells >= 0, cells, n_cells + model.table_id[touched]), np.full(len(row), sign)))
+    row, cell, change = map(np.concatenate, zip(*parts, strict=True))
+    summed = sp.csr_array((change, (row, cell)), shape=(changes.n_rows, n_cells + model.n_tables))
+    summed.eliminate_zeros()
+    return np.repeat(np.arange(changes.n_rows), np.diff(summed.indptr)), summed.indices, summed.data
+
+
 class _Rows:
     """Rows of different lengths, stored in flat columns; appended arrays are joined when columns are read."""
 
@@ -101,7 +120,7 @@ class AssignmentSets:
 
     Parameters
     ----------
-    model : PairwiseModel
+    model : PairwiseModel or FactorGraph
         Model of the batch. Only the shapes of scores and tables are read.
     labels : array-like of shape (N,) of int
         True labels.
@@ -147,7 +166,7 @@ class AssignmentSets:
         generated_weight: float = 1.0,
     ):
         self.labels = check_labels(model, labels)
-        n_nodes, self._n_columns = model.unary.shape
+        n_nodes, self._n_columns = model.n_nodes, model.n_columns
         self._node_ptr = np.array([0, n_nodes]) if node_ptr is None else np.asarray(node_ptr, dtype=np.int64)
         self.set_weight = np.zeros(0)
         self.set_member = np.zeros(0, dtype=np.int32)
@@ -159,10 +178,13 @@ class AssignmentSets:
         self._set_of = _Rows(np.int32, np.uint64)
         # Number added to the score difference of each assignment; None unless some set has proposals
         self._tilt: np.ndarray | None = None
-        n_edges = model.graph.n_edges
-        # If all edges have weight one, an assignment uses a table entry at most once per edge.
-        counted = model.edge_weight is None and n_edges <= np.iinfo(np.int16).max
-        self._pairs = _Rows(_choose_code_type(model.tables.size), np.int16 if counted else model.dtype)
+        if isinstance(model, FactorGraph):
+            n_codes, counted = model.log_table.size + model.n_tables, model.n_factors <= np.iinfo(np.int16).max
+        else:
+            # If all edges have weight one, an assignment uses a table entry at most once per edge.
+            n_codes = model.tables.size
+            counted = model.edge_weight is None and model.graph.n_edges <= np.iinfo(np.int16).max
+        self._pairs = _Rows(_choose_code_type(n_codes), np.int16 if counted else model.dtype)
 
     @property
     def n_assignments(self) -> int:
@@ -238,6 +260,8 @@ class AssignmentSets:
             raise ValueError(
                 f"labelings must lie in 0 to {self._n_columns - 1}, found {labelings.min()} to {labelings.max()}."
             )
+        if isinstance(model, FactorGraph) and np.any(labelings >= model.n_states[start:stop]):
+            raise ValueError("labelings must lie within the states of each node.")
         if not 0 <= weight < np.inf:
             raise ValueError(f"weight must be finite and not negative, got {weight!r}.")
         if log_proposal is not None:
@@ -314,7 +338,8 @@ class AssignmentSets:
         codes, changes = codes[new[changes.row]], changes.chosen(new)
         n_new = changes.n_rows
         if n_new:
-            row, *pairs = compute_pair_changes(model, self.labels, changes)
+            compute = _compute_cell_changes if isinstance(model, FactorGraph) else compute_pair_changes
+            row, *pairs = compute(model, self.labels, changes)
             self._states.append(changes.row, n_new, codes)
             self._pairs.append(row, n_new, *pairs)
             self._set_of.append(np.arange(n_new), n_new, set_of[new], fingerprints[new])
@@ -324,12 +349,12 @@ class AssignmentSets:
 
     # Loss ----------------------------------------------------------------------------------------------------------
 
-    def gains(self, model: PairwiseModel) -> np.ndarray:
+    def gains(self, model: PairwiseModel | FactorGraph) -> np.ndarray:
         """Return the scores of assignments minus the score of the true labeling.
 
         Parameters
         ----------
-        model : PairwiseModel
+        model : PairwiseModel or FactorGraph
 
         Returns
         -------
@@ -340,6 +365,12 @@ class AssignmentSets:
         ValueError
             If the model forbids the truth.
         """
+        if isinstance(model, FactorGraph):
+            scores, gains = np.concatenate((model.log_table, model.table_default)), np.zeros(self.n_assignments)
+            add_pair_gains(*self._pairs.columns, self._pairs.ptr, scores.astype(np.float64), gains)
+            if np.all(gains < np.inf):
+                return gains
+            raise ValueError("the labels are forbidden by the scores of a factor.")
         unary = model.unary.astype(np.float64)
         true_scores = unary[np.arange(len(unary)), self.labels]
         if true_scores.min(initial=0.0) > -np.inf:
@@ -352,7 +383,7 @@ class AssignmentSets:
                 return gains
         raise ValueError("the labels are forbidden by the scores of their states or of a pair of states.")
 
-    def terms_and_statistics(self, model: PairwiseModel) -> tuple[np.ndarray, Statistics]:
+    def terms_and_statistics(self, model: PairwiseModel | FactorGraph) -> tuple[np.ndarray, Any]:
         r"""Compute the loss of all sets and its derivative; each loss is a term of the first node of its example.
 
         .. math::
@@ -363,17 +394,21 @@ class AssignmentSets:
 
         Parameters
         ----------
-        model : PairwiseModel
+        model : PairwiseModel or FactorGraph
 
         Returns
         -------
         terms : ndarray of shape (N,), float64
-        statistics : Statistics
+        statistics : Statistics or FactorStatistics
         """
         share, losses = self.gains(model), np.empty(len(self.set_weight))
         self.normalize(share, losses)
+        terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(self.labels))
+        if isinstance(model, FactorGraph):
+            sums = np.zeros(model.log_table.size + model.n_tables)
+            add_pair_changes(*self._pairs.columns, self._pairs.ptr, share, sums)
+            return terms, FactorStatistics(*np.split(sums, [model.log_table.size]))
         statistics = self._sum_statistics(share, model.tables.shape, model.dtype)
-        terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(statistics.unary))
         return terms, statistics
 
     def _sum_statistics(self, share, shape_of_tables, dtype):

@@ -8,7 +8,17 @@ from scipy.special import logsumexp
 
 from sklearn_crf.graphs import Graph, build_trusted_graph
 from sklearn_crf.inference import JunctionTree, TreeInference
-from sklearn_crf.models import PairwiseModel, Statistics, check_labels, compute_labeling_statistics, compute_score_terms
+from sklearn_crf.models import (
+    FactorGraph,
+    FactorStatistics,
+    PairwiseModel,
+    Statistics,
+    check_labels,
+    clamped,
+    compute_labeling_statistics,
+    compute_score_terms,
+    score,
+)
 from sklearn_crf.objectives._base import Loss, Objective
 
 # Largest number of joint states of a block for which enumeration is fastest, and table entries of one step
@@ -123,9 +133,12 @@ class BlockLikelihood(Objective):
     def __init__(self, graph: Graph, blocks: Sequence):
         self.graph = graph
         checked = [check_block(block, graph.n_nodes, f"blocks[{k}]") for k, block in enumerate(blocks)]
-        self._layout = _Layout(graph, [block for block in checked if len(block)])
+        self._blocks = [block for block in checked if len(block)]
+        self._layout = _Layout(graph, self._blocks)
 
     def loss_statistics(self, model: Any, labels: np.ndarray, **unused: Any) -> Loss:
+        if isinstance(model, FactorGraph):
+            return self._compute_factor_loss(model, check_labels(model, labels, may_miss=True))
         if model.graph.n_nodes != self.graph.n_nodes or not np.array_equal(model.graph.edges, self.graph.edges):
             raise ValueError("the blocks belong to a different graph than the graph of the model.")
         labels, layout = check_labels(model, labels, may_miss=True), self._layout
@@ -148,6 +161,25 @@ class BlockLikelihood(Objective):
             statistics=layout.pullback(model, labels, statistics),
             terms=np.bincount(layout.node, terms, minlength=len(labels)),
         )
+
+    def _compute_factor_loss(self, model, labels):
+        """Return the loss of a factor graph, by exact inference on each block given all other nodes."""
+        # Unlabelled nodes share no factor with a block.
+        labels = np.maximum(labels, 0)
+        truth, terms = compute_labeling_statistics(model, labels), np.zeros(len(labels))
+        total, best = truth.scaled(None, 0.0), score(model, labels)
+        for block in self._blocks:
+            others = labels.copy()
+            others[block] = -1
+            found = JunctionTree().marginals(clamped(model, others))
+            # The tables of the clamped nodes follow those of the model.
+            cells, defaults = found.statistics.log_table, found.statistics.table_default
+            own = FactorStatistics(cells[: len(truth.log_table)], defaults[: len(truth.table_default)])
+            total = total.plus(own.minus(truth))
+            terms[block[0]] += found.log_z - best
+        if not np.all(terms < np.inf):
+            raise ValueError("the labels are forbidden by the scores of a factor.")
+        return Loss(statistics=total, terms=terms)
 
 
 def check_block(block, n_nodes, name):

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import clone
 
 from sklearn_crf._options import options
 from sklearn_crf._own_methods import ChecksOwnMethods
@@ -11,7 +12,7 @@ from sklearn_crf.inference import ICM, gibbs_sweeps
 from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._local_search import random_labels
 from sklearn_crf.inference.messages._belief_propagation import MessagePassing
-from sklearn_crf.models import check_labels
+from sklearn_crf.models import FactorGraph, check_labels
 from sklearn_crf.objectives.margin._costs import loss_augmented
 
 
@@ -59,8 +60,8 @@ class Generator(ChecksOwnMethods, HoldsOptions):
 class MapGenerator(Generator):
     """Generator of local optima of the score, by MAP inference from a random start.
 
-    Iterated conditional modes start from random labels, and message passing from random messages, so different calls
-    can find different optima. Other algorithms have no start and always find the same labeling.
+    Iterated conditional modes start from random labels, and message passing on pairwise models from random messages, so
+    different calls can find different optima. Other algorithms have no start and always find the same labeling.
 
     Parameters
     ----------
@@ -86,12 +87,16 @@ class MapGenerator(Generator):
     inference: Any = "auto"
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
-        return self.inference.map(model, init=self._start(model, rng), n_threads=n_threads).labels
+        inference = self.inference
+        if isinstance(model, FactorGraph) and isinstance(inference, MessagePassing):
+            # Messages of factors have one order.
+            inference = clone(inference).set_params(schedule="auto")
+        return inference.map(model, init=self._start(model, rng), n_threads=n_threads).labels
 
     def _start(self, model, rng):
         if isinstance(self.inference, ICM):
             return random_labels(model, rng)
-        if isinstance(self.inference, MessagePassing):
+        if isinstance(self.inference, MessagePassing) and not isinstance(model, FactorGraph):
             # Random messages have the magnitude of log-odds, about 1.
             # Smaller messages would have no effect, and larger messages would outweigh the unary scores.
             return Messages(rng.normal(size=(2 * model.graph.n_edges, model.n_columns)), as_scores=True)

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.inference import edge_shared_bound, nodes_of_edge_shares, optimise_edge_shares
+from sklearn_crf.inference import divide_scores, edge_shared_bound, nodes_of_edge_shares, optimise_edge_shares
 from sklearn_crf.kernels.messages.edges import rows_below_best
 from sklearn_crf.kernels.messages.sweeps import normalise_edges
 from sklearn_crf.models import (
@@ -260,12 +260,26 @@ class SharedPieces(Objective):
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         labels = check_labels(model, labels, may_miss=True)
+        if isinstance(model, FactorGraph):
+            return _compute_shared_factor_loss(model, labels)
         even = np.zeros(len(nodes_of_edge_shares(model)))
         of_free, of_observed = (even, even) if state is None else state
         free, observed = edge_shared_bound(model, of_free).marginals, clamp_known_labels(model, labels)
         fixed = None if observed is None else edge_shared_bound(observed, of_observed).marginals
         # Errors are not counted, because prediction does not use the marginals of separate edges.
         return compute_marginal_loss(model, labels, free, fixed)._replace(predicted=None, state=state)
+
+
+def _compute_shared_factor_loss(model, labels):
+    """Return the loss of separate edges and factors that share the scores of their nodes evenly."""
+
+    def bound(model):
+        nodes, compute = divide_scores(model, "trivial")
+        return compute(model, np.zeros(len(nodes))).marginals
+
+    observed = clamp_known_labels(model, labels)
+    fixed = None if observed is None else bound(observed)
+    return compute_marginal_loss(model, labels, bound(model), fixed)._replace(predicted=None)
 
 
 def set_best_edge_shares(risk, coef):
@@ -309,6 +323,8 @@ def _compute_best_shares(risk, coef, i, *, n_threads=1):
     model = risk.objective.augmented(risk.potentials.model(coef, batch.example), batch.labels, batch.node_weight)
     observed = clamp_known_labels(model, batch.labels)
     with batch.named_in_errors():
+        if isinstance(model, FactorGraph):
+            raise ValueError("shares='optimized' supports only nodes and edges, not factors: use shares='even'.")
         return optimise_edge_shares(model), None if observed is None else optimise_edge_shares(observed)
 
 
