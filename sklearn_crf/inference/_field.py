@@ -11,6 +11,7 @@ from sklearn_crf._numbers import compute_row_maxima
 from sklearn_crf._threads import allocate_workspace, run_fixed_ranges
 from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._results import Infeasible, Marginals
+from sklearn_crf.kernels.messages.edge_messages import renew, send
 from sklearn_crf.kernels.messages.edges import (
     copy_probabilities,
     fill_factors,
@@ -22,10 +23,8 @@ from sklearn_crf.kernels.messages.edges import (
     pair_statistics,
     probabilities_of_odds,
     range_of_tables,
-    renew,
     renew_odds,
     rows_below_best,
-    send,
     send_odds,
 )
 from sklearn_crf.models import Statistics, cache_with_layout

@@ -14,7 +14,7 @@ from sklearn_crf.inference.exact import _chains, _tuning
 from sklearn_crf.inference.exact._copies import compute_forest_marginals, compute_forest_node_marginals
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, compute_edge_beliefs
 from sklearn_crf.kernels.exact.labelings import decode, sample_forest
-from sklearn_crf.kernels.messages.edges import READS_ALL_ABOVE, send
+from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
 from sklearn_crf.models import score
 
 _NO_OLD_MESSAGES = -1.0

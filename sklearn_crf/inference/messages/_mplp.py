@@ -8,7 +8,7 @@ from sklearn_crf.inference._field import make_infeasible_error
 from sklearn_crf.inference._relaxed_problem import descend_to_labeling
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import FactorMessages, Reader, build_initial_messages
-from sklearn_crf.kernels.messages.factors import mplp_sweep
+from sklearn_crf.kernels.messages.mplp import mplp_sweep
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
 

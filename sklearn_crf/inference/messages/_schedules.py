@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference.messages import _tuning
-from sklearn_crf.kernels.messages.edges import send_by_residual
+from sklearn_crf.kernels.messages.edge_messages import send_by_residual
 
 
 def sequential(graph, field, messages, damping, tol, run):

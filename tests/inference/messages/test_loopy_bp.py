@@ -16,7 +16,7 @@ from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, LoopyBP, TRWMessagePassing, _field, convergence_left_to_caller
 from sklearn_crf.inference._field import Messages, build_initial_messages, make_field, marginals_of
 from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule
-from sklearn_crf.kernels.messages.edges import send
+from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel
 
 TIGHT = {"max_iter": 3000, "tol": 1e-13}

@@ -25,7 +25,7 @@ from sklearn_crf.inference._field import build_initial_messages, make_field
 from sklearn_crf.inference._relaxed_problem import convert_to_double
 from sklearn_crf.inference.messages import _belief_propagation
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
-from sklearn_crf.kernels.messages.edges import send
+from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel, score
 
 PENDANT = Graph(6, [[0, 1], [2, 1], [2, 0], [2, 3], [4, 3], [5, 4]])
