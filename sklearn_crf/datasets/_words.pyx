@@ -61,7 +61,7 @@ cdef inline bint _is_space(unsigned char c) noexcept:
 
 
 cdef inline bint _has_digits(const unsigned char* word, Py_ssize_t length) noexcept:
-    """Whether a word has a digit besides zeros before its exponent."""
+    """Return whether a word has a nonzero digit before its exponent."""
     cdef Py_ssize_t k = 0
     while k < length and word[k] != c"e" and word[k] != c"E":
         if c"1" <= word[k] <= c"9":
@@ -72,7 +72,7 @@ cdef inline bint _has_digits(const unsigned char* word, Py_ssize_t length) noexc
 
 @cython.boundscheck(False)
 cdef bint _parsed(const unsigned char* word, Py_ssize_t length, double* value):
-    """Parse a word as a decimal number and return whether it is one; NaN and infinity count as numbers."""
+    """Parse a word as a number, and return False if it is not a number; NaN and infinity count as numbers."""
     cdef:
         Py_ssize_t k = 0
         uint64_t digits = 0

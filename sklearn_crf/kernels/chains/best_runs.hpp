@@ -11,11 +11,12 @@
 namespace crf {
 
 // A row has one number for each state, so that a vector holds several states of one duration. Steps and states are
-// stored in double precision, so that vectors choose them together with the scores.
+// stored as doubles, so that one vector instruction selects them by the same mask as the scores.
 class BestRuns {
 public:
     const i64 K, V;  // V: states padded to whole vectors
-    std::vector<double> begun, source;  // (V,) step at which the best run began; best state before a new run
+    std::vector<double> begun;  // (V,) step at which the best run of each state began
+    std::vector<double> source;  // (V,) best previous state of a new run
 
     BestRuns(i64 n_states, i64 n_durations, i64 shortest)
         : K(n_states), V((n_states + 3) / 4 * 4), begun(V), source(V), L(n_durations - 1), n_rows(2 * L + 1),
@@ -70,11 +71,12 @@ public:
 
 private:
     const i64 L, n_rows, shortest;  // L: largest duration with a row of its own
-    std::vector<double> scores, of_runs;  // (D, V) of durations, and the same with the scores of single runs
+    std::vector<double> scores;  // (D, V) scores of durations
+    std::vector<double> of_runs;  // (D, V) scores of durations plus scores of single runs
     std::vector<double> rows;  // (n_rows, V) from row `head` on: open runs of 1, 2, ..., n_open nodes
     std::vector<double> longer, longer_begun;  // (V,) runs of more than L nodes, and the step at which the best began
     std::vector<double> best, zeros;  // (V,)
-    std::vector<double> leaving;  // (K, V) scores of pairs by the later state
+    std::vector<double> leaving;  // (K, V) scores of pairs; a row belongs to the later state
     i64 n_open = 0, head = 0;
     const double* table = nullptr;
 
@@ -121,7 +123,8 @@ private:
         }
     }
 
-    // Adds `more` (V,) to the scores x (V,) of open runs, and updates the best of x + further (V,) and its number.
+    // Adds `more` (V,) to the scores x (V,) of open runs. Where x + further (V,) exceeds `best`, stores it there, and
+    // stores `number` in `chosen`.
     void keep_better(double* restrict x, const double* restrict more, const double* restrict further, double number,
                      double* restrict chosen) {
         double* restrict top = best.data();

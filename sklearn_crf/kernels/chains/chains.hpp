@@ -41,15 +41,15 @@ struct Chains {
     const i32* labels = nullptr;  // (N,) negative if missing
     const double* weight = nullptr;  // (n_chains,) weights of the pairs of each chain; null for ones
     Real* posterior = nullptr;  // (N, K) marginals, minus the marginals given the labels; may be unary itself
-    double* pairs = nullptr;  // (K, W) pair marginals over factor, added to; minus those given partial labels
+    double* pairs = nullptr;  // (K, W) pair marginals over factor, minus pair marginals given partial labels; added to
     double* counts = nullptr;  // (K, K) label pairs of fully labelled chains, added to
     double* terms = nullptr;  // (N,) terms that sum to the negative log-likelihood, or to log Z without labels
     i32* predicted;  // (N,) most probable state
     const RunFactors* runs = nullptr;  // scores of the durations of runs, or null
-    double* run_sums = nullptr;  // (1 + D, W) as of RunSums, added to
+    double* run_sums = nullptr;  // (1 + D, W) the sums of RunSums, added to
 };
 
-// Return the size of the workspace for chains of at most this number of nodes.
+// Returns the size of the workspace for chains of at most this number of nodes.
 inline i64 pass_workspace(i64 longest, i64 width) { return (3 * longest + 2) * width + longest; }
 
 template <class Real>
@@ -112,7 +112,7 @@ private:
         return true;
     }
 
-    // Sums over all labelings, minus sums over the labelings that agree with the known labels.
+    // Computes sums over all labelings, minus sums over the labelings that agree with the known labels.
     bool run_known(i64 first, i64 n, double weight) {
         if (!kept) kept.reset(new Real[longest * c.stride]);
         std::copy_n(scores, n * c.stride, kept.get());
@@ -128,7 +128,7 @@ private:
 
     bool is_known_otherwise(i64 s, i64 a) const { return known && known[s] >= 0 && known[s] != a; }
 
-    // Scores minus the maximum of the node, -inf in the padding. Returns false if the range is too wide.
+    // Subtracts the maximum of each node from its scores, and pads with -inf. Returns false if the range is too wide.
     bool below_best(i64 s, double* row, double* best) const {
         const Real* here = scores + s * c.stride;
         Real top = here[0], least = here[0];
@@ -169,7 +169,7 @@ private:
         return a;
     }
 
-    // Whether every sum is zero, or at least the given limit and as far below infinity.
+    // Returns whether every sum is zero, or lies between `least` and its inverse.
     bool are_sound(const double* row) const {
         bool sound = true;
         for (i64 a = 0; a < W; ++a) sound &= row[a] == 0 || (t.least <= row[a] && row[a] <= 1 / t.least);
@@ -227,7 +227,7 @@ private:
         if (labels) out[labels[s]] -= 1;
     }
 
-    // log-sum-exp of scores; -inf if all scores are -inf
+    // Returns the log-sum-exp of scores, or -inf if all scores are -inf.
     double log_sum(const double* row) const {
         double top = -kInfinity, total = 0;
         for (i64 a = 0; a < K; ++a) top = row[a] > top ? row[a] : top;
@@ -236,7 +236,7 @@ private:
         return top + std::log(total);
     }
 
-    // Sums of one chain by log-sum-exp, which cannot underflow. Returns false if no labeling is allowed.
+    // Computes the sums of one chain by log-sum-exp, which cannot underflow. Returns false if no labeling is allowed.
     bool in_scores(i64 first, i64 n, double weight) const {
         const double largest = sizeof(Real) == 4 ? 1e18 : 1e100;  // models have no larger scores
         for (i64 s = 0; s < n; ++s) {
@@ -326,7 +326,7 @@ class BestLabels {
     const Chains<Real>& c;
     const i64 K, W;
     const Real *table, *factor;
-    Real *cavity, *fresh, *messages;  // messages: to each node but the last, from the next node
+    Real *cavity, *fresh, *messages;  // messages: to each node except the last, from the next node
 
     bool send(const Real* unary, i64 n) {
         bool fits = true;

@@ -96,7 +96,7 @@ private:
         return table ? find_best(chains, longest) : infer(chains, longest) && keep_allowed(chains, scores.get(), longest);
     }
 
-    // Whether chains of one node take the label of the largest score.
+    // Returns whether the label of a chain of one node is the state with the largest score.
     bool are_rows() const { return !posterior && !ends && !forbids_pairs(); }
 
     static i64 length_of(const ChainBatch& batch, i64 chain) {
@@ -158,7 +158,7 @@ private:
         return true;
     }
 
-    // Label each node by its largest score, the first if tied. Returns false if a score range is too wide.
+    // Labels each node by its largest score, the first if tied. Returns false if a score range is too wide.
     bool label_rows(const Real* scores, i64 n, i32* found) const {
         const i64 K = transitions.n_states;
         const Real widest = table ? std::numeric_limits<Real>::max() : Real(transitions.widest);

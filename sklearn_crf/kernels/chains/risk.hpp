@@ -12,7 +12,7 @@
 
 namespace crf {
 
-// Sparse features of a panel by column. Only features that occur in the panel; node 0 is the first of the panel.
+// Sparse features of a panel, stored by column and only if they occur in the panel. Node 0 is the first of the panel.
 template <class Real>
 struct FeatureColumns {
     const i32* feature;  // (n,) ascending
@@ -49,7 +49,7 @@ struct SparseWeights {
                 gradient[p] += row_gradient[row_of[f] * stride + pair_column[p]];
     }
 
-    // For features start to stop - 1 of a panel, adds weights to the columns of its nodes, or columns to the gradient.
+    // Visits features start to stop - 1 of a panel: adds weights to the columns of nodes, or columns to the gradient.
     template <bool is_gradient>
     void add(const FeatureColumns<Real>& c, i64 start, i64 stop, i64 stride, double* columns) const {
 #if VECTOR_LEVEL_DISPATCH
@@ -160,8 +160,8 @@ struct ChainRisk {
     i64 n_ranges = 0;
     double* partial;  // (blocks, n_sums) sums of each block
 
-    // Sums: loss, weight of wrong labels, gradient of intercepts (C,), pairs (K, W), counts (K, K), runs (1 + D, W) as of
-    // RunSums, gradient (C, F).
+    // Number of sums: loss, weight of wrong labels, gradient of intercepts (C,), pairs (K, W), counts (K, K), the sums
+    // of RunSums (1 + D, W), gradient (C, F).
     i64 n_sums() const {
         const i64 K = transitions.n_states, of_runs = (1 + (runs ? runs->n_durations : 0)) * transitions.width;
         return 2 + n_columns + K * (transitions.width + K) + of_runs + (dense ? n_columns * dense->n_features : 0);
@@ -212,7 +212,7 @@ struct ChainRisk {
     }
 
 private:
-    // Return the first feature of a range.
+    // Returns the first feature of a range.
     i32 range_start(i64 r) const {
         return r == 0 ? 0 : r < n_ranges ? range_ends[r - 1] : i32(sparse->n_features);
     }
@@ -243,7 +243,7 @@ private:
         });
     }
 
-    // Compute the derivatives for a panel and the sums of its blocks. Returns false if the score range is too wide.
+    // Computes the derivatives for a panel and the sums of its blocks. Returns false if the score range is too wide.
     bool run_panel(const ChainPanel& panel, i64 n, double* own) const {
         const auto dense_columns = workspace<double>(dense ? n * stride() : 0);
         if (dense) own = dense_columns.get();
@@ -257,7 +257,7 @@ private:
         return true;
     }
 
-    // Replace the columns of scores of a block by their derivatives, and compute its sums.
+    // Replaces the columns of scores of a block by their derivatives, and computes its sums.
     bool run_block(i64 b, double* own) const {
         const ChainBlock& block = blocks[b];
         const i64 *starts = ptr + block.first, n = ptr[block.last] - ptr[block.first];
@@ -306,7 +306,7 @@ private:
         return true;
     }
 
-    // Add the scores of the ends of chains. Returns the number of nodes of the longest chain.
+    // Adds the scores of the ends of chains. Returns the number of nodes of the longest chain.
     i64 add_ends(const i64* starts, i64 n_chains, i64 stride, double* scores) const {
         i64 longest = 1;
         for (i64 i = 0; i < n_chains; ++i) {

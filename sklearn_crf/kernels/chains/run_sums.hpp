@@ -19,7 +19,7 @@ namespace crf {
 // Scores of the durations of runs, in the form that the recursions need.
 struct RunFactors {
     i64 n_durations, shortest;  // shorter runs are forbidden, except at the ends of a chain
-    const double* score;  // (K, D) of runs of 1, 2, ... nodes; the last also holds for all longer runs
+    const double* score;  // (K, D) scores of runs of 1, 2, ... nodes; the last also holds for all longer runs
     const double* factor;  // (D, W) exp(score - best)
     const double* stay;  // (W,) exp(score - maximum) of a pair of equal labels
     double best;
@@ -28,8 +28,8 @@ struct RunFactors {
 // Open runs of all states in one direction along a chain.
 class OpenRunSums {
 public:
-    // least: positive probabilities must be at least so large
-    // counts: (D, W) expected runs over their factors, added to by backward steps
+    // least: forward() fails if a positive probability is smaller; 0 disables this check
+    // counts: (D, W) expected numbers of runs divided by their factors, added to by backward steps
     OpenRunSums(const RunFactors& runs, i64 width, double least, double* counts)
         : r(runs), L(r.n_durations - 1), W(width), n_rows(2 * L + 1), least(least), counts(counts), rows(n_rows * W),
           longer(W) {}
@@ -48,7 +48,7 @@ public:
                          : step<kForward>(is_end, grow, fresh, nullptr, out);
     }
 
-    // Does so without the sum, and adds the runs times `share` (W,) to the counts.
+    // Extends runs like forward(), without returning a sum, and adds the runs times `share` (W,) to the counts.
     void backward(bool is_end, const double* grow, const double* fresh, const double* share, double* out) {
         step<kBackward>(is_end, grow, fresh, share, out);
     }
@@ -103,7 +103,7 @@ private:
         return smallest < least ? -1 : total;
     }
 
-    // Does so for four states.
+    // Extends the runs of four states.
     template <Mode mode>
     void extend(i64 shortest, double* restrict row, i64 a, const double* grow, const double* share, double* out,
                 double* total, double* smallest) {
@@ -162,7 +162,7 @@ public:
     }
 
     // Replaces exp(scores) of nodes `own` (n, W) by marginals. Returns false if probabilities are too small or large.
-    // begun, ended: workspace (n, W); terms: (n,) of log Z, added to
+    // begun, ended: workspace (n, W); terms: (n,) terms of log Z, added to
     // pairs: (K, W) expected pairs of different states over their factors, times weight, added to
     // firsts, lasts: (n, W) exp(scores) of the first and last nodes of runs, replaced by their probabilities; or null
     bool run(i64 n, double weight, double* own, double* begun, double* ended, double* terms, double* pairs,
@@ -182,9 +182,9 @@ private:
     const double *const leave, *const back;
     const i64 K, W;
     double* const sums;
-    std::vector<double> counts;  // (D, W) expected runs over their factors
+    std::vector<double> counts;  // (D, W) expected numbers of runs divided by their factors
     OpenRunSums open;
-    std::vector<double> inverse;  // (n,) of the total at each node
+    std::vector<double> inverse;  // (n,) inverse of the total at each node
     std::vector<double> grow, share, after, fresh, present;  // (W,)
 
     bool forward(i64 n, const double* own, double* begun, double* ended, double* terms, const double* firsts,
@@ -257,7 +257,7 @@ private:
             add_outer_double(end - W, weight, sum, K, W, pairs);
             sum_product_double(back, sum, K, W, after.data());
         }
-        // After an overflow, this is not a number or infinite.
+        // After an overflow, the total is NaN or infinite.
         return std::fabs(total - 1) < 1e-3;
     }
 

@@ -71,14 +71,14 @@ public:
     double begins(i64 s, i64 a) const { return c.ends ? double(c.ends[(first + s) * K + a]) : 0.0; }
     double ends(i64 s, i64 a) const { return c.ends ? double(c.ends[(c.ptr[c.n_chains] + first + s) * K + a]) : 0.0; }
 
-    // Scores by label of a run of d < D nodes that begins at node s.
+    // Returns the score of each label for a run of d < D nodes that begins at node s.
     const Real* span(i64 s, i64 d) const { return c.spans + ((first + s) * (c.n_durations - 1) + d - 1) * K; }
     bool has_mixed_tables() const { return c.edge_weight != nullptr; }
     bool has_spans() const { return c.spans != nullptr; }
 
     i64 edge(i64 s) const { return first_edge + s - 1; }
 
-    // The table of the edge that leads to node s.
+    // Returns the table of the edge that leads to node s.
     const double* table(i64 s) {
         const double* tables = c.tables + c.edge_type[edge(s)] * c.n_features * K * K;
         if (!c.edge_weight) return tables;
@@ -103,9 +103,9 @@ inline i64 whole_vectors(i64 n) { return (n + 3) / 4 * 4; }
 class OpenRuns {
 public:
     const i64 K, D, L, W, V;  // L: slots of the ring; W, V: slots and states padded to whole vectors
-    std::vector<double> weight, total;  // (K, W) share of each open run in the sum of a state, times the sum (K,)
-    std::vector<double> leaving, leaving_total;  // (K, V) the same for the state before a new run; (K,)
-    std::vector<double> more;  // (K, W) scores of the open runs themselves, besides those of their durations; or empty
+    std::vector<double> weight, total;  // (K, W) unnormalised probability of each open run; (K,) sum for each state
+    std::vector<double> leaving, leaving_total;  // (K, V) the same for the state before a new run; (K,) sums
+    std::vector<double> more;  // (K, W) scores of single open runs, without the scores of durations; or empty
 
     OpenRuns(i64 n_states, i64 n_durations, i64 least)
         : K(n_states), D(n_durations), L(D - 1), W(whole_vectors(D + 1)), V(whole_vectors(K)), weight(K * W), total(V),
@@ -123,13 +123,14 @@ public:
             }
     }
 
-    // Place of slot 0 in the window of durations at a step: slot j holds runs of 1 + (2 L - offset - j) % L nodes.
+    // Returns the place of slot 0 in the window of durations at a step. Slot j holds runs of
+    // 1 + (2 L - offset - j) % L nodes.
     i64 offset(i64 step) const { return L ? (L - step % L) % L : 0; }
 
-    // Number of nodes of the runs at a place of the window.
+    // Returns the number of nodes of the runs at a place of the window.
     i64 duration_at(i64 m) const { return 1 + (2 * L - m) % L; }
 
-    // Place in a row of the run of d <= i + 1 nodes at step i; d is less than D.
+    // Returns the place in a row of the run of d nodes at step i, for d < D and d <= i + 1.
     i64 place(i64 i, i64 d) const { return d == i + 1 ? D : (i - d + 1) % L; }
 
     // Sets the scores of the open runs of a chain that end (or, in reverse, begin) at node s, which is step i.
@@ -144,7 +145,7 @@ public:
         for (i64 a = 0; a < K && i >= L; ++a) more[a * W + D] = 0;
     }
 
-    // Extends all open runs to the next node and opens new ones. Returns the scores of runs that end at this node.
+    // Extends all open runs to the next node and opens new runs. Writes the scores of runs that end at this node.
     // within: (K,) score of an extension; begin: (K,) score of a run that begins here; own: (K,) score of the node
     void step(i64 i, bool is_end, const double* within, const double* begin, const double* own, double* out) {
         for (i64 a = 0; a < K && i; ++a)
@@ -163,7 +164,7 @@ public:
         sum_rows(weight.data(), W, mass.data(), total.data(), out);
     }
 
-    // Scores of a new run of each state, given the scores of the runs of other states that end at the last node.
+    // Computes the score of a new run of each state, given the scores of runs of other states that end one node before.
     // table[a * from + b * to]: score of a run of state b after a run of state a
     void leave(const double* out, const double* table, i64 from, i64 to, double* begin) {
         for (i64 b = 0; b < K; ++b) {
@@ -178,9 +179,9 @@ public:
 private:
     const i64 least;
     const double* durations = nullptr;  // (K, D)
-    std::vector<double> open;  // (K, W) by slot; after the ring, all runs of at least D nodes, and the run of the end
+    std::vector<double> open;  // (K, W) by slot; after the ring: all runs of at least D nodes, run from the first node
     std::vector<double> at_end, inside;  // (K, 2 L) scores of durations in the order of the ring, twice
-    std::vector<double> mass, change;  // (V,) exp(open[L]) times mass is the sum over the runs of at least D nodes
+    std::vector<double> mass, change;  // (V,) the sum over the runs of at least D nodes is mass * exp(open[L])
     std::vector<double> sums;
 
     // Puts new runs into the ring; the runs that give up their slots join the runs of at least D nodes.
@@ -191,7 +192,7 @@ private:
             if (!i) row[D] = begin[a] + own[a];
             if (L) std::swap(row[slot], fresh);
             change[a] = fresh > row[L] ? row[L] - fresh : fresh == -kInfinity ? fresh : fresh - row[L];
-            // Kept apart until the exponentials are known: whether the new run is the larger part.
+            // Whether the new run has the larger score is needed again after the exponentials are computed.
             sums[a] = fresh > row[L] ? 1 : 0;
             row[L] = std::max(row[L], fresh);
         }
@@ -200,7 +201,8 @@ private:
         for (i64 a = 0; a < K; ++a) mass[a] = sums[a] > 0 ? mass[a] * change[a] + 1 : mass[a] + change[a];
     }
 
-    // Log-sum-exp of K rows; the rows become exponentials. factor: (K,) of the last of D numbers, or null
+    // Computes the log-sum-exp of K rows, and replaces the rows by exponentials. factor: (K,) multiplies entry L of
+    // each row; or null
     void sum_rows(double* rows, i64 width, const double* factor, double* totals, double* out) {
         for (i64 a = 0; a < K; ++a) {
             double* row = rows + a * width;
@@ -225,9 +227,11 @@ private:
 template <class Real, bool is_max>
 class RestOfChain {
 public:
-    std::vector<double> begin, after, constant;  // (n, K) from a run that begins at a node; (n, K) after a run; (n,)
+    // Score of the rest of the chain, from a run that begins at a node and after a run that ends there, (n, K); and the
+    // constant subtracted at each node, (n,).
+    std::vector<double> begin, after, constant;
     std::vector<i32> end, next;  // (n, K) for maxima: end of the best run that begins here; best state after a run
-    std::vector<double> own, within, opening;  // (V,) scores of a node, in a run that goes on, and in a new run
+    std::vector<double> own, within, opening;  // (V,) scores of a node, of extending a run to it, of a new run
     using Runs = std::conditional_t<is_max, BestRuns, OpenRuns>;
     Runs& runs;
 
@@ -235,7 +239,7 @@ public:
         : begin(longest * runs.K), after(longest * runs.K), constant(longest), end(is_max ? longest * runs.K : 0),
           next(end.size()), own(runs.V), within(runs.V), opening(runs.V), runs(runs), K(runs.K) {}
 
-    // Returns the score of the whole chain besides the constants; -inf if every labeling is forbidden.
+    // Returns the score of the whole chain without the constants, or -inf if every labeling is forbidden.
     double run(SegmentChain<Real>& chain, const double* durations) {
         const i64 n = chain.n_nodes;
         runs.start(durations);
@@ -285,9 +289,9 @@ private:
 template <class Real>
 class SegmentMarginals {
 public:
-    // posterior: (N, K); ends: as of the chains, or null; spans: as of the chains, zeros when called, or null
-    // terms: (N,) of log Z; sums: (n_blocks, n_sums) tables (T, R, K, K), then durations (S, K, D)
-    // runs: factors of durations if all chains share one table and one table of durations, or null; with t, the table
+    // posterior: (N, K); ends: (2, N, K) or null; spans: (N, D - 1, K), initially zeros, or null
+    // terms: (N,) terms of log Z; sums: (n_blocks, n_sums) tables (T, R, K, K), then durations (S, K, D)
+    // t, runs: the table and the factors of durations if all chains share them, else null
     SegmentMarginals(const SegmentChains<Real>& chains, const Transitions* t, const RunFactors* runs, Real* posterior,
                      Real* ends, Real* spans, double* terms, double* sums, i64 n_types)
         : c(chains), t(t), factors(runs), posterior(posterior), of_ends(ends), of_spans(spans), terms(terms), sums(sums),
@@ -423,7 +427,7 @@ private:
             for (i64 m = 0; m < 2 * L; ++m) durations[a * runs.D + runs.duration_at(m) - 1] += counts[a * 2 * L + m];
     }
 
-    // begins: (K,) probability that a run begins; present: (K,) that a run goes on from the node before
+    // begins: (K,) probability that a run begins; present: (K,) probability that a run continues from the last node
     void add_pairs(i64 edge, const OpenRuns& runs, const double* begins, const double* present,
                    double* pairs) const {
         const i64 K = runs.K, R = c.n_features;
@@ -462,7 +466,8 @@ i64 best_segments(const SegmentChains<Real>& c, const Threads& threads, i32* lab
     });
 }
 
-// Draws an index by unnormalised log-probabilities. The uniform number becomes that of the rest within the index.
+// Draws an index by unnormalised log-probabilities. Replaces the uniform number by its relative position within the
+// interval of the index, so that the caller can draw again.
 inline i64 draw(const std::vector<double>& scores, double* uniform) {
     const double top = *std::max_element(scores.begin(), scores.end());
     double total = 0, before = 0;
@@ -479,7 +484,7 @@ inline i64 draw(const std::vector<double>& scores, double* uniform) {
         before += share;
     }
     *uniform = 1;
-    return last;  // by rounding
+    return last;  // reached only if rounding makes the sum of the shares less than the uniform number
 }
 
 // Draws the last node of a run that begins at node s.
@@ -506,7 +511,8 @@ i64 draw_end(SegmentChain<Real>& chain, const double* durations, i64 least, cons
     return last;
 }
 
-// Draws labelings of every chain, one uniform number in [0, 1) for each run. Returns as best_segments.
+// Draws labelings of every chain, one uniform number in [0, 1) for each run. Returns a chain of which every labeling is
+// forbidden, or -1.
 // uniform, labels: (n_samples, N)
 template <class Real>
 i64 sample_segments(const SegmentChains<Real>& c, const Threads& threads, i64 n_samples, const double* uniform,

@@ -110,7 +110,7 @@ private:
         void interrupt() { is_stopped = is_interrupted = true; }
     };
 
-    // Whether this thread is running a block: nested calls run on this thread alone.
+    // Whether this thread is running a block. A nested call then runs on this thread alone.
     static bool& is_inside() {
         static thread_local bool inside = false;
         return inside;
@@ -180,8 +180,8 @@ private:
     std::atomic<unsigned> generation_{0};
 };
 
-// Means for kernels to run blocks in parallel: a function of the pool, which returns nonzero after a failed or
-// interrupted call, and the number of threads.
+// Interface for running blocks in parallel: a function of the pool and the number of threads. The function returns
+// nonzero after a failed or interrupted call.
 struct Threads {
     int (*run)(Block, void*, std::ptrdiff_t, int);
     int n_threads;

@@ -21,7 +21,7 @@ cdef extern from "Python.h" nogil:
 cdef extern from "Python.h":
     int PyErr_CheckSignals()
 
-# The only thread in which Python handles signals.
+# Python handles signals only in this thread.
 cdef unsigned long main_thread = threading.main_thread().ident
 
 
@@ -75,7 +75,8 @@ def _enter_child():
     main_thread = threading.main_thread().ident
 
 
-# Python warns of forks while threads run, so close the pool before. Forks from other code also get an empty pool.
+# Python warns if a process forks while threads run, so the pool is closed before. Forks by other code, for which this
+# hook is not called, also get an empty pool.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=close_pool, after_in_child=_enter_child)
 atexit.register(close_pool)

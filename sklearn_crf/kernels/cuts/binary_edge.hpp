@@ -37,7 +37,7 @@ struct EdgeTerms {
         second = a - b - q / 2;
     }
 
-    // For an edge whose infinite scores, if any, are b and c.
+    // Sets the terms of an edge whose infinite scores, if any, are b and c.
     void set_submodular(double a, double b, double c, double d) {
         const double q = a + d - b - c;
         if (!std::isinf(q)) return set_finite(a, b, c, q);
@@ -49,7 +49,7 @@ struct EdgeTerms {
         else first = b - d, second = a - b;
     }
 
-    // For an edge that forbids a state of one end: two scores in a row or column are -inf.
+    // Sets the terms of an edge that forbids a state of one end: two scores in a row or column are -inf.
     void set_hard(double a, double b, double c, double d) {
         const bool A = std::isinf(a), B = std::isinf(b), C = std::isinf(c), D = std::isinf(d);
         if (A && B && C && D) first = kEndless - kEndless;
@@ -160,7 +160,7 @@ inline i64 list_open(const Choice& choice, i64 n_nodes, u8* is_open, i32* nodes)
     i64 n_open = 0;
     for (i64 i = 0; i < n_nodes; ++i) {
         is_open[i] = choice.keep[i] != choice.take[i];
-        // Without a branch, which would be unpredictable.
+        // Avoid a branch, which would often be mispredicted.
         nodes[n_open] = static_cast<i32>(i);
         n_open += is_open[i];
     }

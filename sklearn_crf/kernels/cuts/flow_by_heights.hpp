@@ -18,12 +18,12 @@ namespace crf {
 
 template <class Cap, class Topology>
 struct HeightFlow {
-    // Limit of excess, since several infinite capacities could overflow. Finite sums stay far below.
+    // Limit of excess, since a sum of infinite capacities could overflow. Sums of finite capacities stay far below it.
     static constexpr Cap kMost = std::numeric_limits<Cap>::max() / 2;
     MaxFlow<Cap, Topology>& flow;  // its label is the height: 1 + distance to demand, 0 if demand cannot be reached
     Array<i32> order, count;       // (N,) nodes that reach demand, nearest first; (N + 3,) number of nodes by height
     i64 n_ordered = 0;
-    i32 height = 0, top = 0;  // largest height with movable supply; height from which nodes are cut off
+    i32 height = 0, top = 0;  // largest height with movable supply; lowest height of nodes cut off from demand
     bool has_moved = false;
 
     HeightFlow(MaxFlow<Cap, Topology>& f, Array<i32> order_, Array<i32> count_) : flow(f), order(order_), count(count_) {}

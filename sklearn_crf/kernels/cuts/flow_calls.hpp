@@ -1,4 +1,5 @@
-// Runs max_flow.hpp in portions, on arrays of the caller. The state between calls is an array of 8 numbers.
+// Runs max_flow.hpp on arrays of the caller, with a limit on the work of each call. The state between
+// calls is an array of 8 numbers.
 #pragma once
 
 #include "flow_buffers.hpp"
@@ -85,7 +86,7 @@ bool run_lattice(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard
             box.each([&](i64 i) { flow.plant(i); });
             progress[2] = flow.n_waiting[0], progress[3] = flow.n_waiting[1], progress[6] = flow.n_buckets;
         }
-        // For a part of the lattice, only the flow is needed and not the cut.
+        // For a part of the lattice, only the flow is needed, not the cut.
         return advance(flow, progress, max_work, size == b.n_nodes);
     });
 }

@@ -105,7 +105,7 @@ def settle_by_scores(
         for i in range(keep.shape[0]):
             kept, taken = keep[i], take[i]
             cost = <double> unary[i, kept] - <double> unary[i, taken]
-            # Selections instead of branches, which would be unpredictable. Nodes with equal states are unchanged.
+            # Selections replace branches, which would often be mispredicted. Nodes with equal states are unchanged.
             keep[i] = taken if cost < -influence[i] else kept
             take[i] = kept if cost >= influence[i] else taken
             n_free += keep[i] != take[i]

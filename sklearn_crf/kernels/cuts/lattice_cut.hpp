@@ -19,7 +19,7 @@ struct CutLimits {
     i64 max_work;
 };
 
-// The edge or the node at which the conversion to capacities stopped, or -1; and whether the flow is maximal.
+// Edge and node at which the conversion to capacities stopped, each -1 if it did not; and whether the flow is maximal.
 struct CutOutcome {
     i64 edge = -1, node = -1;
     bool done = false;

@@ -52,7 +52,7 @@ struct MaxFlow {
     template <int side>
     void set_distance(i64 i, i32 d) { label[i] = side == S ? d : -d; }
 
-    // Residual capacity of arc k of node i in the direction in which forest `side` grows, away from its roots.
+    // Returns the residual capacity of arc k of node i in the direction in which forest `side` grows.
     template <int side, class K>
     Cap& onward(i64 i, K k) const { return residual[side == S ? graph.out(i, k) : graph.in(i, k)]; }
 
@@ -94,7 +94,8 @@ struct MaxFlow {
         farthest = std::max(farthest, d);
     }
 
-    // Arc to a possible parent of i at distance `wanted`, or -1. Without branches, which would be unpredictable.
+    // Returns the arc to a possible parent of i at distance `wanted`, or -1. Avoids branches, which would often be
+    // mispredicted.
     template <int side>
     i64 parent_at(i64 i, i32 wanted) const {
         i64 arc = -1;
@@ -106,7 +107,7 @@ struct MaxFlow {
         return arc;
     }
 
-    // Arc to the nearest possible parent of i that is nearer than best, or -1.
+    // Returns the arc to the nearest possible parent of i that is nearer than `best`, or -1.
     template <int side>
     i64 nearest_parent(i64 i, i32& best) const {
         i64 arc = -1;
@@ -303,8 +304,8 @@ struct MaxFlow {
         }
     }
 
-    // Grows forests until done (true), or until some work has been done (false, call again). Forest T is completed if
-    // the cut is needed and not only the flow.
+    // Grows forests until the flow is maximal, and returns true; or returns false after about the given amount of work,
+    // to be called again. Forest T is only completed if the caller needs the cut.
     bool run(i64 max_work, bool complete) {
         const i64 stop = work + max_work;
         while (n_waiting[T] && (complete || n_waiting[S])) {

@@ -157,7 +157,7 @@ private:
             fill_[t] -= static_cast<int64_t>(own.size()) - static_cast<int64_t>(around.size());
             own.erase(std::lower_bound(own.begin(), own.end(), s));
             log_size_[t] -= log_states_[s];
-            // Moving memory is fast.
+            // Moving memory is fast, so an erasure counts as few steps.
             steps_ += 1 + static_cast<double>(own.size()) / 64;
         }
         for (int32_t t : touched_) heap_.emplace(fill_[t], log_size_[t], t);

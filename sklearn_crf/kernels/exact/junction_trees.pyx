@@ -176,7 +176,8 @@ cdef class Elimination:
 
 ROWS_PADDED_TO = PADDED
 
-# Largest distance of a joint state from the maxima of its row and column: relevant terms then exceed exp(-708).
+# Largest distance of a score from the maxima of its row and column at which exponentials are used. Relevant terms then
+# exceed exp(-708), about the smallest normal double.
 cdef double FARTHEST = 600.0
 
 ctypedef fused state_t:
@@ -248,7 +249,7 @@ cdef bint may_underflow(const Bucket* b, const double* left) noexcept nogil:
     cdef:
         Spread of_left = spread_of(left, b.left, b.own)
         Spread of_right = spread_of(left + b.left * padded(b.own), b.own, b.right)
-    # The maximum of a row meets a score that is at most `widest` below its own maximum, unless it is forbidden.
+    # At the maximum of a row, which is 0, the other table has a score of at least -widest, unless it forbids a score.
     if not of_right.forbids and of_right.widest < FARTHEST:
         return False
     if not of_left.forbids and of_left.widest < FARTHEST:

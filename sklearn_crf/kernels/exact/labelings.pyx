@@ -120,7 +120,7 @@ def marginals_of_copies(
     double widest,  # largest score range of a node without overflow of odds
     floating[:, ::1] posterior,  # OUT (n L, 2)
     double[:, ::1] pairs,  # OUT (L, 4) sums over copies of the marginals of each node and its parent, or (0, 4)
-    double[::1] terms,  # OUT (n L,) log-partition of each component at its root, 0 elsewhere; or (0,) as pairs
+    double[::1] terms,  # OUT (n L,) log-partition of each component at its root, 0 elsewhere; (0,) if pairs is (0, 4)
     double[::1] work,  # workspace (ROWS_OF_A_NODE L SIDE_BY_SIDE,)
 ):
     """Compute the marginals; return False, without results, if the score range is too wide."""

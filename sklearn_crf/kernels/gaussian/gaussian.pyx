@@ -109,8 +109,7 @@ def invert_blocks(
     double[:, ::1] workspace,  # OUT (D, D)
     floating[:, :, ::1] out,  # OUT (n, D, D)
 ):
-    """Write the inverse of each symmetric matrix; return the index of the first not positive definite one, or n.
-    """
+    """Write the inverse of each symmetric matrix; return the first matrix that is not positive definite, or n."""
     cdef Py_ssize_t n_sound = 0, n = blocks.shape[0], D = blocks.shape[1]
     if n * D * D * D > LONG:
         with nogil:
@@ -138,7 +137,7 @@ def stencil_product(
     Py_ssize_t stop,  # rows start to stop of the lattice are written, slice by slice
     floating[:, ::1] out,  # OUT (N, D)
 ):
-    """out[rows] = (J vector)[rows] on a lattice of three axes."""
+    """Compute out[rows] = (J vector)[rows] on a lattice of three axes."""
     cdef:
         Py_ssize_t i
         const floating* weight = &edge_weight[0] if edge_weight.shape[0] else NULL
@@ -165,7 +164,7 @@ def graph_product(
     Py_ssize_t stop,  # nodes start to stop are written
     floating[:, ::1] out,  # OUT (N, D)
 ):
-    """out[nodes] = (J vector)[nodes] on any graph."""
+    """Compute out[nodes] = (J vector)[nodes] on any graph."""
     cdef Py_ssize_t D = vector.shape[1], s, slot, d
     with nogil:
         for s in range(start, stop):
@@ -239,9 +238,9 @@ def solve_on_lattice(
     Py_ssize_t n_iter,  # maximum number of iterations
     double tol,  # norm of the residual, relative to the right-hand side, at which to stop
     bint begins,  # whether this is the first call for the right-hand side
-    double weighted,
+    double weighted,  # `weighted`, `squared` and `scale` are results of the last call
     double squared,
-    double scale,  # this and the two above: results of the last call
+    double scale,
     const floating[:, ::1] b,  # IN (N, D) right-hand side
     const floating[:, :, ::1] diagonal,  # IN (N, D, D)
     const floating[::1] edge_weight,  # IN (E,) where D is 1, else empty

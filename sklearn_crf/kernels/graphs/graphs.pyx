@@ -52,7 +52,7 @@ def forest_order(
     int32_t[::1] parent_slot,  # OUT (N,) slot of the node that leads to its parent, -1 at a root
     int32_t[::1] component,  # OUT (N,) index of the connected component, in the order of smallest nodes
 ):
-    """Order the nodes of every component breadth-first; return (whether acyclic, number of components)."""
+    """Order the nodes of every component breadth-first; return whether it is a forest, and its number of components."""
     cdef:
         Py_ssize_t n_nodes = order.shape[0]
         Py_ssize_t root, head, tail = 0
@@ -375,7 +375,7 @@ def find_violation(
     return violated
 
 
-# Entries of the inverse of a sparse matrix at the entries of its Cholesky factor -------------------------------------
+# Entries of the inverse of a sparse matrix, at the nonzero entries of its Cholesky factor -----------------------------
 
 
 def selected_inverse(
@@ -402,7 +402,8 @@ def selected_inverse(
             for p in range(indptr[j] + 1, indptr[j + 1]):
                 k = indices[p]
                 own = entry[k]
-                # the diagonal, then every later row that is also in column j, for both by symmetry
+                # Add the products with the diagonal entry of the inverse, then with each entry in a row of column j.
+                # The inverse is symmetric, so such an entry is added to both totals.
                 total[k] += own * inverse[indptr[k]]
                 for q in range(indptr[k] + 1, indptr[k + 1]):
                     i = indices[q]

@@ -150,7 +150,7 @@ struct HingeExamples {
         const Real* own = row(node);
         const i32 first = i32(kind(node) * n_features);
         for (i64 f = 0; f < n_features; ++f) {
-            // Without a branch, which would often be mispredicted.
+            // Avoid a branch, which would often be mispredicted.
             work.nonzero[n_nonzero] = first + i32(f);
             work.factors[n_nonzero] = own[f];
             n_nonzero += std::fabs(own[f]) > 0;
@@ -270,7 +270,7 @@ private:
             const double* scores = &work.scores[(s - first) * K];
             std::copy_n(scores, K, best);
             if (above >= 0) {
-                // Seen from the other end, so that the states of this end are contiguous.
+                // Read the table from the other end, so that the states of this end are contiguous.
                 const double* table = towards(half_edge[s] ^ 1, tables, work) + found[above - first] * W;
                 for (i64 a = 0; a < K; ++a) best[a] += table[a];
             }

@@ -9,10 +9,11 @@
 
 namespace crf {
 
-// Most sweeps over the steps of a group.
+// Maximum number of sweeps over the steps of a group.
 constexpr int kSweeps = 10;
 
-// Fractions of the gains of single steps: a group whose joint gain is smaller is halved, one with a larger gain doubled.
+// Joint gain of a group, relative to the summed gains of single steps. Below the first limit, the group size is halved;
+// above the second limit, it is doubled.
 constexpr double kLeastGain = 0.8, kHighGain = 0.9;
 
 // Maximises the quadratic function slack' step - step' gram step / 2 over steps in [0, 1] by coordinate ascent from the
@@ -37,7 +38,7 @@ inline void maximise_steps(const double* gram, i64 width, i64 n, double* slack, 
             move(i, std::min(std::max(step[i] + slack[i] / std::max(at(i, i), least), 0.0), 1.0) - step[i]);
 }
 
-// Slots of the distinct numbers among a few numbers.
+// Set of a few distinct numbers, which are assigned consecutive slots in the order of their first use.
 class Slots {
 public:
     explicit Slots(i64 most) : numbers(workspace<i32>(most)), slots_(2 * above(most)) {}
@@ -140,7 +141,7 @@ public:
 private:
     struct Direction {
         HingeWorkspace work;
-        std::unique_ptr<i32[]> found, before;  // before: latest direction before with the same row, see link_rows
+        std::unique_ptr<i32[]> found, before;  // before: entry of the same row in an earlier direction, see link_rows
         std::unique_ptr<double[]> tail, values;  // values (n_rows, C)
         Slots rows;
         double lift = 0, slack = 0;
@@ -291,7 +292,7 @@ private:
             }
     }
 
-    // Moves the weights of one of n pieces.
+    // Moves one of n parts of the weights; parts are processed in parallel.
     void move(i64 piece, i64 n, double late) {
         const auto bound = [&](i64 total, i64 k) { return total * k / n; };
         const i64 start = bound(n_ - tail_at_, piece), stop = bound(n_ - tail_at_, piece + 1);
@@ -326,7 +327,7 @@ private:
     const i32* members_ = nullptr;
     const std::unique_ptr<double[]> tables_;
     Slots all_rows_;  // rows of all directions
-    std::vector<i32> last_;  // (all_rows_.n,) the latest direction with each row
+    std::vector<i32> last_;  // (all_rows_.n,) latest entry of each row, in the numbering of link_rows
     std::vector<double> gram_, slack_, step_;
     std::vector<Direction> directions_;
 };

@@ -1,4 +1,4 @@
-// Threads of the pool that stay together for many short rounds of blocks, which waking them each time would slow down.
+// Threads of the pool that stay awake for many short rounds of blocks. Waking them for each round would be slow.
 #pragma once
 
 #include <thread>
@@ -42,7 +42,8 @@ public:
 private:
     explicit Team(int n_threads) : n_threads_(n_threads) {}
 
-    // Claims the last block that is left. The number of the round keeps late threads from claiming with old counts.
+    // Claims and runs the last block that is left; returns false if none is left. The number of the round prevents a
+    // late thread from claiming a block by the count of an earlier round.
     bool work_on_next() {
         std::uint64_t next = next_;
         while (next & 0xFFFFFFFF)

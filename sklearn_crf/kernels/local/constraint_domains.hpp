@@ -139,7 +139,7 @@ protected:
     std::vector<int32_t> node, size, value, degree;
     std::vector<int64_t> word_of;
     std::vector<Word> domain;
-    std::vector<int8_t> truth;    // of "the node has the state": 1, -1, or 0 if open
+    std::vector<int8_t> truth;    // by variable: 1 if the node has the state, -1 if not, 0 if open
     std::vector<int32_t> level, place;
     std::vector<int64_t> reason;
     std::vector<Literal> trail, conflict;    // literals that hold, in order; literals of a conflict
@@ -177,7 +177,7 @@ protected:
             for (Word left = domain[w]; left; left &= left - 1) visit(64 * (w - word_of[v]) + lowest_bit(left));
     }
 
-    // Bit set of the states at the other end that are compatible with a state at one side of an edge.
+    // Returns the bit set of the states at the other end that are compatible with a state at one side of an edge.
     const Word* supports(int64_t edge, int side, int64_t state) const {
         const Relation& r = relations[relation_of[edge]];
         return bits.data() + (side ? r.columns + state * r.column_words : r.rows + state * r.row_words);
@@ -189,7 +189,7 @@ protected:
         waiting_nodes.push_back(static_cast<int32_t>(v));
     }
 
-    // Sets an open literal and its consequences within its node; never a conflict.
+    // Sets an open literal and its consequences within its node. This cannot cause a conflict.
     void push(Literal p, int64_t why) {
         const Variable x = variable_of(p);
         const int64_t v = node[x];
@@ -489,7 +489,7 @@ private:
         return true;
     }
 
-    // A minimal set of decided variables that leaves no allowed count. p: the implied literal, or -1 at a conflict
+    // Finds a minimal set of decided variables that leaves no allowed count. p: implied literal, or -1 at a conflict
     void explain_count(Literal p, int64_t c, int64_t before, std::vector<Literal>& found) {
         const uint8_t* of_count = allowed.data() + allowed_ptr[c];
         const int64_t n = count_ptr[c + 1] - count_ptr[c];

@@ -51,7 +51,7 @@ private:
     double increment = 1;
     int64_t n_conflicts = 0, n_until_restart = 0, n_restarts = 0, n_taken = 0, most_taken = -1;
     int64_t n_kept_clauses = 2000;
-    size_t raised = 0;    // number of literals of the trail whose nodes are in the right place of the heap
+    size_t raised = 0;    // number of literals of the trail after which the heap has been updated
     bool begun = false;
     Status status = OPEN;
 
@@ -261,7 +261,7 @@ private:
         return learn();
     }
 
-    // Whether a marked literal is implied by other marked literals.
+    // Returns whether a marked literal is implied by other marked literals.
     bool follows(Literal p) {
         const Variable x = variable_of(p);
         if ((reason[x] & 7) == NO_REASON) return false;

@@ -27,7 +27,7 @@ def icm_update(
 ):
     """Assign nodes[start:stop], in turn, their best labels given neighbours; return the number of changed labels.
 
-    The present label is kept where no other is strictly better.
+    A node keeps its label unless another label is strictly better.
     """
     cdef:
         Py_ssize_t position, slot, k, best

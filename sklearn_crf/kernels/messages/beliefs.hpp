@@ -50,7 +50,7 @@ struct Beliefs {
             std::copy_n(belief, W, x);
             if (row_max<Real>(x, W) == Real(kNoScore)) return s;
             const Real top = exponentiate<Real>(x, field.states_of(s), W);
-            // In double precision, so that adding a large score does not round the logarithm away.
+            // Use double precision, so that adding a large score does not round the logarithm away.
             log_z_terms[s] = top + std::log(double(row_sum<Real>(x, W)));
             for (i64 a = 0; a < W; a++) belief[a] = Real(belief[a] - log_z_terms[s]);
         }
@@ -128,7 +128,7 @@ private:
         if (field.semiring == SUM_PROBABILITY) {
             if (power == 1 || power == 2) {
                 row_quotient<Real>(belief, message, W, out);
-                // The common case of edges in half of the trees needs no logarithms.
+                // Edges in half of the trees are common, and need no logarithms.
                 if (power == 2) row_quotient<Real>(out, message, W, out);
             } else {
                 std::copy_n(message, W, out);

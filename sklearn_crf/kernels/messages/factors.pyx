@@ -16,7 +16,7 @@ from sklearn_crf.kernels.messages.layers cimport Layers, is_last, n_after, open_
 #
 #     m_F(a) = T hat c_sF log sum_{y_F: y_s = a} exp(theta_F(y_F) / (T c_F) - sum_{t != s, u} v_tu(y_u) / (T hat c_sF))
 #
-# and sends the v_s. that are optimal given those of the other nodes of its factors (Hazan & Shashua 2010).
+# and sends the optimal v_s., given the messages v_t. of the other nodes t of its factors (Hazan & Shashua 2010).
 
 cdef struct Numbers:
     double unit  # temperature, or 1 for maxima
@@ -76,7 +76,7 @@ cdef inline void weigh_states(const Layers* f, const Numbers* c, const double* m
 
 
 cdef inline Py_ssize_t seen_from(const Layers* f, const Numbers* c, Py_ssize_t slot) noexcept nogil:
-    """Return the target slot for stored weights of a slot: the other end of an edge, or any slot if all agree."""
+    """Return the target slot for which weights of a slot are stored: the other end of an edge, else ``slot``."""
     cdef Py_ssize_t first = f.slot_ptr[f.slot_factor[slot]]
     if c.cross_ptr[slot] < 0 or f.slot_ptr[f.slot_factor[slot] + 1] - first != 2:
         return slot
@@ -339,7 +339,7 @@ def leaf_statistics(
             for slot in range(first, f.slot_ptr[factor + 1]):
                 weigh_states(&f, &c, message, &cross[0], &beliefs[0, 0], slot, first, state)
                 if slot == first and c.cross_ptr[slot] >= 0:
-                    # Given the other nodes, the belief of the first node determines the weights of its states.
+                    # Choose the weights of the first node so that the factor's marginal equals the node's belief.
                     emit(&f, slot, &left[0], &right[0], symbol, state)
                     for a in range(f.n_states[f.slot_node[slot]]):
                         if state[a] > -INFINITY:
@@ -432,7 +432,7 @@ def region_sweep(
     bint back,  # IN
     double[::1] maxima,  # workspace (cells of the largest part,)
 ):
-    """For each part in turn, collect the maxima of its holders in its table, and distribute it among the holders.
+    """Move the maxima of holders into the table of each part in turn, and distribute the table among its holders.
 
     The sum of the maxima of all tables does not increase.
     """

@@ -23,15 +23,16 @@ namespace crf {
 
 constexpr double kNoScore = -std::numeric_limits<double>::infinity();
 
-// Up to this degree, a node multiplies the other messages for each edge; above it, it divides a total by one message.
+// Up to this degree, a node multiplies all other messages for each edge. At larger degrees, it multiplies all messages
+// once, and divides the product by one message for each edge.
 constexpr i64 kFewEdges = 8;
 
 // Representation of messages. Sums of exponentials are kept as probabilities if the range of the scores permits, else
 // as scores. Maxima always use scores.
 enum Semiring { SUM_PROBABILITY = 0, SUM_SCORE = 1, MAX_SCORE = 2 };
 
-// Change of a message: the change of a probability, or a hundredth of the change of its logarithm if larger. Tiny
-// changes of a probability near 0 matter if other messages favour the state.
+// Returns the change of a message: the change of a probability or, if larger, a hundredth of the change of its
+// logarithm. Tiny changes of a probability near 0 matter if other messages favour the state.
 inline double count_change(double of_probability, double of_logarithm) {
     return std::max(of_probability, 0.01 * of_logarithm);
 }

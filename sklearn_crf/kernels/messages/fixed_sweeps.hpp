@@ -393,7 +393,7 @@ private:
             add_share(half_edge);
         }
 
-        // The same computed from scores, for any range of scores.
+        // Does the same as undo_table, but by log-sum-exp of the scores, for any range of scores.
         void undo_scores(i32 half_edge, const double* c, const double* by_message, double power, double* by_cavity) {
             for (i64 b = 0; b < K; b++) {
                 for (i64 a = 0; a < K; a++) total[a] = c[a] + field.pair_score(half_edge, a, b);

@@ -61,7 +61,7 @@ struct GraphRisk {
     double largest_range;  // largest score range of all messages to a node together
     double tol;
     i64 max_iter;
-    SweepPlan plan;  // of extrapolations; most_bytes limits their memory
+    SweepPlan plan;  // plan of extrapolations, whose memory is limited by most_bytes
     i64 most_bytes;
     const GraphBatch* batches;
     i64 n_batches;
@@ -121,7 +121,7 @@ private:
             return GraphBatch::at<Number>(address);
         }
 
-        // Whether message probabilities are safe from underflow.
+        // Returns whether no message probability can underflow.
         bool measure() {
             const auto* type = at<const i32>(batch.edge_type);
             const auto* weights = at<const Real>(batch.divided_weight);
@@ -253,7 +253,7 @@ private:
             OddsConversion<Real>::from_probabilities(start.get(), 2, n_slots, offset, odds, n_padded);
         }
 
-        // Copies messages of a former result to padded rows. Zeros may be outdated, if their state is now allowed.
+        // Copies messages of a former result to padded rows. Zeros are raised, since their states may be allowed now.
         void copy_given(const Real* given, i64 width, Real* start) const {
             const Real least = std::numeric_limits<Real>::epsilon() * Real(1e-2);
             for (i64 slot = 0; slot < n_slots; slot++)
@@ -261,7 +261,7 @@ private:
                     start[slot * width + a] = a < K ? std::max(given[slot * K + a], least) : Real(0);
         }
 
-        // Log-odds of a node with all of its messages.
+        // Returns the log-odds of a node with all of its messages.
         double belief_of(i64 s, const Real* unary, const Real* odds) const {
             double belief = unary[s];
             for (i64 q = ptr[first + s] - first_slot; q < ptr[first + s + 1] - first_slot; q++) belief += odds[q];
@@ -275,7 +275,8 @@ private:
             return true;
         }
 
-        // Contributions of nodes to the loss. Writes their log-odds to belief and log(1 + exp(log-odds)) to soft.
+        // Returns the contributions of nodes to the loss. Writes their log-odds to belief, and
+        // log(1 + exp(log-odds)) to soft.
         double add_nodes(const Real* scores, const Real* unary, const Real* odds, double* belief, double* soft,
                          double* derivative) const {
             double loss = 0, small[kAtOnce], logs[kAtOnce];
@@ -301,8 +302,8 @@ private:
             return loss;
         }
 
-        // Contributions of edges to the loss. A pair has score J if both states are equal, plus the cavities of its
-        // ends.
+        // Returns the contributions of edges to the loss. The score of a pair of states is the sum of the cavities of
+        // its ends, plus J if both states are equal.
         double add_pairs(const Real* odds, const double* joint, const double* rest, const double* belief,
                          const double* soft, double* by_tables) const {
             const auto* neighbor = at<const i32>(batch.neighbor);

@@ -107,7 +107,7 @@ cdef inline double right_of(const Layers* f, Py_ssize_t slot, const double* righ
 
 
 cdef inline const double* leaf_weights(const Layers* f, Py_ssize_t slot) noexcept nogil:
-    """Return the exponentiated scores of the table if its paths end after a slot, or NULL if logarithms are needed."""
+    """Return the exponentiated scores of a table whose paths end after a slot, or NULL if logarithms are needed."""
     cdef Py_ssize_t table = f.table[f.slot_factor[slot]]
     if f.maximum or f.leaf_weight == NULL or not is_last(f, slot) or f.leaf_shift[table] != f.leaf_shift[table]:
         return NULL

@@ -48,8 +48,8 @@ struct OddsSweep {
                 if (direction != 0 && direction * (rank[neighbor[q]] - rank[s]) < 0) continue;
                 const Real sent = fresh[q - first], old = odds[reverse[q]];
                 odds[reverse[q]] = Real(sent + damping * (old - sent));
-                // The derivative of a probability by its log-odds is at most 1/4, so few changes must be computed
-                // exactly.
+                // The derivative of a probability by its log-odds is at most 1/4. This bound shows for most messages
+                // that their change is not the largest.
                 if (!(std::fabs(double(sent) - old) / 4 > worst)) continue;
                 const double change = std::fabs(std::tanh(double(sent) / 2) - std::tanh(double(old) / 2)) / 2;
                 worst = std::max(worst, count_change(change, std::fabs(double(sent) - old)));
@@ -83,7 +83,7 @@ struct OddsTables {
     const Real* tables;  // (T, R, 2, 2)
     const Real* edge_weight;  // (E, R), or null: the table of an edge is the first table of its type
 
-    // J, the log-odds terms of both ends, and the remaining constant: the score of states (0, 0) minus J.
+    // Computes J, the log-odds terms of both ends, and the remaining constant: the score of states (0, 0) minus J.
     void split(i64 edge, double* coupling, double* first, double* second, double* rest) const {
         *coupling = *first = *second = *rest = 0;
         for (i64 r = 0; r < (edge_weight ? n_features : 1); r++) {
@@ -109,11 +109,13 @@ inline void exponentiate_couplings(double* coupling, i64 n) {
     }
 }
 
-// Conversions between the arrays of a field and log-odds. The offset of its edge is subtracted from each log-odds.
+// Conversions between the arrays of a field and log-odds. The log-odds of a message do not include the offset of its
+// edge, which the node score contains.
 template <class Real>
 struct OddsConversion {
-    // probabilities: (N, width) exponentials of the scores of nodes; power: (E,); found, as of OddsSweep: unary (N,),
-    // coupling (E,) in double precision, offset (2E,), couplings and powers (n_padded,), 1 in the padding
+    // probabilities: (N, width) exponentials of the scores of nodes; power: (E,)
+    // Writes the arrays of OddsSweep: unary (N,), coupling (E,) in double precision, offset (2E,), couplings and powers
+    // (n_padded,), 1 in the padding.
     static void from_scores(const i64* ptr, i64 n_nodes, const i32* half_edge, i64 n_edges, OddsTables<Real> tables,
                             const Real* power, const Real* probabilities, i64 width, Real* unary, double* coupling,
                             double* offset, Real* couplings, Real* powers, i64 n_padded) {

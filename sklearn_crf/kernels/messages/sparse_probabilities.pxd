@@ -55,7 +55,7 @@ cdef inline const double* weights_behind(const Layers* f, Py_ssize_t slot, const
 
 
 cdef inline double scale_behind(const Layers* f, Py_ssize_t slot, const double* right) noexcept nogil:
-    """Return the log-normaliser of these weights."""
+    """Return the log-normaliser of the weights of the positions after a slot."""
     if is_last(f, slot):
         return f.leaf_shift[f.table[f.slot_factor[slot]]]
     return right[f.position_ptr[slot + 1] + n_positions(f, slot + 1)]

@@ -61,9 +61,9 @@ struct Sweep {
         return back < 0 || back > change ? back : change;
     }
 
-    // Sends the messages of at most n_nodes nodes, each time of the node whose input changed most. heap is a binary
-    // heap of nodes with the highest priority first, position has the index of each node in it. Returns the highest
-    // priority left, or -1 - t if node t has no possible state.
+    // Sends the messages of at most n_nodes nodes, each time from the node whose input has changed most. heap: binary
+    // heap of nodes, highest priority first; position: index of each node in the heap. Returns the highest priority
+    // left, or -1 - t if node t has no possible state.
     double send_by_residual(double* priority, i32* heap, i32* position, i64 size, double tol, i64 n_nodes) {
         for (i64 k = 0; k < n_nodes && priority[heap[0]] > tol; k++) {
             const i64 s = heap[0];
@@ -92,8 +92,8 @@ private:
     Real* former;  // (width,)
     bool by_logarithms;  // whether changes are measured on logarithms, because probabilities may be tiny
     bool in_registers;  // cached here, because testing for each message doubles the time for two states
-    bool comes_back;  // whether an edge's own table serves both directions; sweeps then follow the storage order
-    bool asks_ahead;  // whether messages exceed the caches
+    bool comes_back;  // whether both directions of an edge share one stored table, which send_back requires
+    bool asks_ahead;  // whether to prefetch messages, because they exceed the caches
 
     void ask_for(i64 s) const {
         for (i64 q = field.ptr[s]; q < field.ptr[s + 1]; q++) {
@@ -106,9 +106,9 @@ private:
         return by_logarithms ? renew_by_logarithms(s, q, worst) : field.send_message(s, q, values, damping, workspace);
     }
 
-    // Backward send_nodes with messages ordered by the receiving node. Each message depends on the same messages as in
-    // send_nodes, all sent before, so the results are identical bit by bit. Tables are read in exactly the reverse of
-    // the storage order.
+    // Sends the messages of a backward send_nodes, but ordered by the receiving node, so that tables are read in the
+    // reverse of the storage order. Each message depends on the same messages as in send_nodes, all of which were sent
+    // before, so the results are identical bit by bit.
     double send_back(i64 start, i64 stop) {
         double worst = 0;
         for (i64 i = stop - 1; i >= start; i--) {

@@ -121,7 +121,7 @@ def sequential_iteration(
 ):
     """Run a pass in each direction and decode labels; return bound and score, both -inf if no labeling is allowed.
 
-    A single call does all of this, so that for small models, other threads can run most of the time.
+    A single call does all of this, so that the interpreter's lock is released most of the time even for small models.
     """
     cdef:
         Field[floating] f

@@ -50,8 +50,8 @@ private:
     double* base;  // (N,) log-odds of each node without messages, and with the terms of its edges' tables
     double* by_base;  // (N,) derivative of the loss by base
     double* odds;  // (2E,) messages by the slot of the receiving node
-    // (2E,) by_base of the receiving node minus this is the derivative by the message. In this form, adding a number
-    // to the derivatives by all messages to a node is one addition.
+    // (2E,) by_base of the receiving node minus the derivative by the message. In this form, a number can be added to
+    // the derivatives by all messages to a node with one addition.
     double* taken;
     double *joint, *by_joint;  // (E,) score of equal states divided by rho; derivative by the undivided score
 

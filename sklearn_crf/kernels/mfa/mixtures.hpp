@@ -17,8 +17,8 @@ namespace crf {
 
 using Gemm = void (*)(char*, char*, int*, int*, int*, double*, double*, int*, double*, int*, double*, double*, int*);
 
-// Maximum number of values of a tile, which stay in the second-level cache, and of its samples, enough for fast
-// products.
+// Maximum number of values in a tile, which stay in the second-level cache. Maximum number of samples in a tile, which
+// are enough for fast matrix products.
 constexpr i64 kMostNumbers = 1 << 16, kMostSamples = 4 * MIXTURE_TILE;
 
 // Number of parts of the samples with separate sums: eight for each of 16 threads, if all sums have at most
@@ -72,7 +72,7 @@ struct Forms {
 struct Blocks {
     const double* samples;  // concatenated blocks
     const double* weight;  // (N,)
-    const i64* ptr;  // (n_blocks + 1,) first sample of each, and N
+    const i64* ptr;  // (n_blocks + 1,) first sample of each block, and N
     const i64* label;  // (n_blocks,) ascending
     i64 n_blocks;
 };
@@ -82,7 +82,8 @@ struct Part {
     i64 first, last, label;
 };
 
-// Divides the blocks into parts that only depend on shapes. Their sums are added in order, for any number of threads.
+// Divides the blocks into parts that only depend on shapes. The sums of parts are added in order, so results do not
+// depend on the number of threads.
 inline std::vector<Part> parts_of(const Blocks& blocks, i64 n_sums) {
     const i64 most = std::clamp(kNumbersOfSums / std::max<i64>(n_sums, 1), kFewestParts, kMostParts);
     std::vector<Part> parts;

@@ -213,7 +213,10 @@ cdef bint assign_to_nearest(
 cdef double move_centres(
     Clusters* found, const double[:, ::1] X, const double[::1] weight, const int64_t[::1] labels
 ) noexcept nogil:
-    """Move centres to the means of their samples, an empty one to the farthest sample; return the squared steps."""
+    """Move centres to the means of their samples; return the squared steps.
+
+    A centre without samples moves to the sample that is farthest from its centre.
+    """
     cdef:
         Py_ssize_t j, k, other = labels[found.farthest]
         double w = weight[found.farthest], length = 0, mean

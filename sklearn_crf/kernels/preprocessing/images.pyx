@@ -230,7 +230,7 @@ def shrink_groups(
     cdef:
         group_task task
         Py_ssize_t i, j, margin = search + SIDE - 1, stride = image.shape[1]
-        # Range of the first rows of patches in groups that have a pixel in the rows.
+        # First rows of all patches in groups that contribute to the rows to write.
         Py_ssize_t first_row = max(start - search, 0)
         Py_ssize_t last_row = min(stop + margin + 2 * search, image.shape[0] - SIDE + 1)
         float[:, ::1] numerator = np.zeros((max(stop - start, 0), stride), dtype=np.float32)

@@ -181,7 +181,7 @@ private:
             }
     }
 
-    // Replaces responses by their influences, and sums the adjoint filters of these over the pixels.
+    // Replaces responses by their influences, and adds the adjoint filters of the influences to the sums.
     void add_influences(const Stage<T>& stage, const TilePlanes<T>& at, T* responses, T* sums) const {
         for (i64 f = 0; f < layout.n_filters; f++) {
             T* own = responses + f * at.size();
@@ -283,7 +283,7 @@ private:
             }
     }
 
-    // Sets the numbers of a plane of responses to zero that belong to no response.
+    // Sets the padding between the responses of a plane to zero.
     void clear_between(const TilePlanes<T>& at, T* plane) const {
         const i64 height = at.height + 2 * at.radius, width = at.width + 2 * at.radius;
         for (i64 i = 0; i < height; i++) std::fill(plane + i * at.stride + width, plane + (i + 1) * at.stride, T(0));

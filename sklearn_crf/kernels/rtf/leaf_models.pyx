@@ -190,7 +190,7 @@ cdef enum:
 
 
 cdef inline Py_ssize_t rows_above(const OfType* own, Py_ssize_t end) noexcept nogil:
-    """Return the first row of factors at or below a row of the plane."""
+    """Return the first row of factors whose first pixels are in row ``end`` of the plane or below."""
     cdef Py_ssize_t i = own.next_row
     while i < own.n_rows and own.row[i] < end:
         i += 1

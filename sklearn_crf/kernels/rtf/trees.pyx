@@ -85,7 +85,7 @@ cdef inline Py_ssize_t leaf_of(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssi
 
 cdef inline Py_ssize_t place_of(const int32_t* test, bint other, Py_ssize_t row, bint deep, Py_ssize_t height,
                                 Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t F) noexcept nogil:
-    """Return the distance in memory from the first channel of a pixel to the value compared, or subtracted."""
+    """Return the distance in memory from the first channel of a pixel to the tested or the subtracted value."""
     cdef:
         Py_ssize_t channel = test[OTHER_CHANNEL] if other else test[CHANNEL]
         Py_ssize_t down = test[OTHER_DOWN] if other else test[DOWN]
