@@ -93,9 +93,9 @@ class UsersLoss(LogLoss):
 
 
 class UsersSolver(ScaledLBFGS):
-    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
+    def minimize(self, *arguments, **options):
         user_code()
-        return super()._minimize(objective, start, max_iter, tol, seed, on_iteration)
+        return super().minimize(*arguments, **options)
 
 
 def users_image_loss(prediction, target):

@@ -299,7 +299,8 @@ def test_unknown_labels_are_missing_labels_of_the_field(estimator, structure, dt
     assert_allclose(*loss, rtol=1e-6 if dtype == np.float64 else 1e-4)
     for name in ("coef_", "intercept_", "edge_coef_"):
         found, expected = getattr(field.estimator_, name), getattr(direct, name)
-        assert_allclose(found, expected, atol=1e-6 if dtype == np.float64 else 2e-3)
+        # The rounding of single precision depends on the processor, and grows with the weights.
+        assert_allclose(found, expected, atol=1e-6 if dtype == np.float64 else 1e-3 * max(np.abs(expected).max(), 2))
 
 
 @pytest.mark.parametrize("structure", ["chow_liu", "full"])

@@ -30,7 +30,7 @@ def test_bad_examples_are_named():
     good, y = Example(np.ones((3, 2)), edges, edge_features=np.ones((2, 1))), [np.array([0, 1, 0])] * 2
     for fields, message in [
         ({"node_features": np.full((3, 2), np.inf)}, r"X\[1\].node_features contains infinity"),
-        ({"edge_features": np.full((2, 1), np.nan)}, r"X\[1\].edge_features contains NaN"),
+        ({"edge_features": np.full((2, 1), np.inf)}, r"X\[1\].edge_features contains infinity"),
         ({"edge_features": np.ones((2, 3))}, r"X\[1\] has 3 edge features, but X\[0\] has 1"),
     ]:
         parts = {"node_features": np.ones((3, 2)), "edges": edges, "edge_features": np.ones((2, 1)), **fields}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from model_strategies import models, random_model
 
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference import ICM, BruteForce
+from sklearn_crf.inference import BruteForce, GraphCut
 from sklearn_crf.models import (
     CountTable,
     FactorGraph,
@@ -269,8 +269,8 @@ def test_infeasible_models_are_an_error():
 
 
 def test_an_algorithm_for_pairwise_models_says_so():
-    with pytest.raises(TypeError, match="must be a PairwiseModel for ICM, got FactorGraph"):
-        ICM().map(random_factor_graph())
+    with pytest.raises(TypeError, match="must be a PairwiseModel for GraphCut, got FactorGraph"):
+        GraphCut().map(random_factor_graph())
 
 
 def test_labels_that_are_no_states_are_refused():

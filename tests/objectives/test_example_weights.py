@@ -144,7 +144,7 @@ def test_shares_of_a_batch_of_different_weights_are_those_of_its_examples(entrop
         for n in (1000, 1)
     )
     assert len(together.batches) == 1
-    weights = rng.normal(size=together.potentials.weights.n_coef)
+    weights = rng.normal(size=together.potentials.pairwise.n_coef)
     coef = [np.concatenate((weights, np.zeros(risk.potentials.n_coef - len(weights)))) for risk in (together, apart)]
     # Some steps along the gradient, in which the shares belong to the same nodes.
     for _ in range(3):

@@ -71,6 +71,7 @@ CALLS = {
         lambda **options: objectives.AssignmentSets(MODEL, RIGHT).add_set(MODEL, **options),
         {"labelings": np.array([RIGHT, 1 - RIGHT]), "member": 0, "weight": 1.0, "log_proposal": np.zeros(2)},
     ),
+    "loss_and_gradient": (objectives.loss_and_gradient, {"model": MODEL, "labels": RIGHT}),
     "node_f1_score": (metrics.node_f1_score, {"y_true": Y, "y_pred": Y, "sample_weight": np.ones(6)}),
     "node_jaccard_score": (metrics.node_jaccard_score, {"y_true": Y, "y_pred": Y}),
     "node_log_likelihood_score": (
