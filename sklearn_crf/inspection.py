@@ -139,7 +139,7 @@ def _get_field_and_names(estimator, feature_names):
 
 
 def _iterate_node_weights(field, names) -> Iterator[NodeWeight]:
-    names = _append_marked(names, field, "indicator_features_")
+    names = _append_marked(names, _get_marked(field, "indicator_features_"))
     intercept = np.atleast_2d(field.intercept_)
     n_columns = intercept.shape[1]
     classes = field.classes_.tolist()
@@ -177,8 +177,9 @@ def _transitions(field, names) -> Iterator[Transition]:
 def _get_edge_names(field, names, given):
     coef = field.edge_coef_
     n_features = coef.shape[1] // (field.n_edge_types_ if sp.issparse(coef) else 1)
+    marked = _get_marked(field, "edge_indicator_features_")
     if given is not None:
-        edge_names = _append_marked([str(name) for name in given], field, "edge_indicator_features_")
+        edge_names = _append_marked([str(name) for name in given], marked)
         if len(edge_names) != n_features:
             raise ValueError(f"edge_feature_names has {len(given)} names, but edges have {n_features} features.")
         return edge_names
@@ -186,15 +187,18 @@ def _get_edge_names(field, names, given):
         return ["constant"]
     if field.edge_features in ("auto", "difference") and n_features == 1 + len(names):
         return ["constant", *(f"|difference of {name}|" for name in names)]
-    marked = getattr(field, "edge_indicator_features_", None)
-    n_given = n_features - (0 if marked is None else len(marked))
-    return _append_marked([f"edge{i}" for i in range(n_given)], field, "edge_indicator_features_")
+    return _append_marked([f"edge{i}" for i in range(n_features - len(marked))], marked)
 
 
-def _append_marked(names, field, attribute):
-    """Return the names of features, followed by the names of the features that mark their gaps."""
+def _get_marked(field, attribute):
+    """Return the indices of the features whose gaps have marks, empty if no feature was missing."""
     marked = getattr(field, attribute, None)
-    return [*names, *(f"{names[i]} missing" for i in ([] if marked is None else marked))]
+    return [] if marked is None else marked.tolist()
+
+
+def _append_marked(names, marked):
+    """Return the names of features, followed by the names of the features that mark their gaps."""
+    return [*names, *(f"{names[i]} missing" for i in marked)]
 
 
 def _largest(weights, k):
