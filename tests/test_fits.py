@@ -51,7 +51,11 @@ FITS = {name: (make, data, ["fit"]) for name, (make, data) in MAKERS.items()} | 
     "ClassifierScores": (lambda: ClassifierScores(LogisticRegression(), cv=2), rows, ["fit", "fit_transform"]),
     "NodeTransformer": (lambda: NodeTransformer(StandardScaler()), rows, ["fit"]),
     "AdaptiveFilters": (AdaptiveFilters, planes, ["fit", "fit_transform"]),
-    "PatchOverlays": (lambda: PatchOverlays(n_patches=5, patch_size=5), one_hot_planes, ["fit", "fit_transform"]),
+    "PatchOverlays": (
+        lambda: PatchOverlays(n_patches=5, patch_size=5, random_state=0),
+        one_hot_planes,
+        ["fit", "fit_transform"],
+    ),
     "FilterBank": (FilterBank, planes, ["fit"]),
     "PatchAverages": (PatchAverages, planes, ["fit"]),
     "PatchGroups": (PatchGroups, planes, ["fit"]),
