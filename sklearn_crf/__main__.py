@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.add_argument("image", type=Path, help="image file to read")
     command.add_argument("restored", type=Path, help="image file to write")
     command.add_argument("--noise", type=float, help="standard deviation of the noise; estimated by default")
-    command.add_argument("--jpeg", action="store_true", help="remove the blocks of JPEG compression instead of noise")
+    command.add_argument("--jpeg", action="store_true", help="remove JPEG blocks, which are detected by default")
     command.add_argument("--mask", type=Path, help="image file that is not black where pixels are missing")
     command.add_argument("--kernel", type=Path, help="image file of the kernel that blurred the image")
     command.add_argument("--scale", type=int, default=1, help="how many times larger the result is")
@@ -37,7 +37,7 @@ def _restore(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
         mask = None if given.mask is None else _convert_to_grey(io.imread(given.mask)) > 0
         kernel = None if given.kernel is None else _convert_to_grey(io.imread(given.kernel)).astype(np.float64)
         noise = "auto" if given.noise is None else given.noise
-        options = {"noise": noise, "jpeg": given.jpeg, "mask": mask, "kernel": kernel, "scale": given.scale}
+        options = {"noise": noise, "jpeg": given.jpeg or "auto", "mask": mask, "kernel": kernel, "scale": given.scale}
         restored = restore(image, **options, quality=given.quality, n_jobs=given.jobs)
         io.imsave(given.restored, restored, check_contrast=False)
     except (OSError, ValueError) as error:

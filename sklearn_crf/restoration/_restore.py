@@ -1,5 +1,7 @@
 """Restoration of photographs: noise, JPEG blocks, missing pixels, blur and low resolution."""
 
+from __future__ import annotations
+
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -22,7 +24,12 @@ from sklearn_crf.restoration._filter_training import estimate_table_unit
 from sklearn_crf.restoration._learned_filters import LearnedFilters, restore_planes
 from sklearn_crf.restoration._noise import PhotoNoise
 from sklearn_crf.rtf import JPEG, Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
-from sklearn_crf.rtf.images._corruption import choose_noise_levels, estimate_noise
+from sklearn_crf.rtf.images._corruption import (
+    choose_noise_levels,
+    estimate_least_step,
+    estimate_noise,
+    is_compressed,
+)
 
 # Folder of the models that were trained on sample photographs, as a JSON file for each kind of damage.
 FOLDER = Path(__file__).with_name("fields")
@@ -65,7 +72,7 @@ def restore(
     image: Any,
     *,
     noise: str | float = "auto",
-    jpeg: bool = False,
+    jpeg: bool | str = "auto",
     mask: Any = None,
     kernel: ArrayLike | None = None,
     scale: int = 1,
@@ -94,8 +101,10 @@ def restore(
         each opponent colour, from the finest detail in smooth regions, also if it grows with brightness. With
         ``kernel`` it is estimated from the frequencies that the blur reduces most. With ``scale``, "auto" assumes an
         image without noise.
-    jpeg : bool, default=False
-        True removes the blocks and ripples of JPEG compression instead of noise. The quality is estimated.
+    jpeg : bool or "auto", default="auto"
+        Whether to remove the blocks and ripples of JPEG compression instead of noise. The quality is estimated. "auto"
+        removes them if the image was compressed at a quality of at most about 85 and its noise is weaker than the
+        smallest quantisation step. With ``noise``, ``mask``, ``kernel`` or ``scale``, "auto" is False.
     mask : array-like of bool of shape (H, W), or list of them, optional
         True for missing pixels. The other pixels are returned unchanged.
     kernel : array-like of shape (h, w), optional
@@ -153,14 +162,14 @@ class _Task(NamedTuple):
     """Damage that is to be undone in all images."""
 
     noise: Any
-    jpeg: bool
+    jpeg: bool | str
     kernel: np.ndarray | None
     scale: int
     quality: str
     n_jobs: int | None
 
     @classmethod
-    def of(cls, noise: Any, jpeg: Any, kernel: Any, scale: Any, quality: Any, n_jobs: Any) -> "_Task":
+    def of(cls, noise: Any, jpeg: Any, kernel: Any, scale: Any, quality: Any, n_jobs: Any) -> _Task:
         """Check the parameters, and return the task."""
         choose_noise_levels(noise, [np.zeros((2, 2))], 1.0)
         if np.ndim(noise):
@@ -175,13 +184,20 @@ class _Task(NamedTuple):
             kernel = kernel / kernel.sum()
             if scale > 1:
                 raise ValueError("kernel and scale cannot be given together: undo the blur first, then enlarge.")
-        if not isinstance(jpeg, bool | np.bool_):
-            raise ValueError(f"jpeg must be True or False, got {jpeg!r}.")
-        if jpeg and (kernel is not None or scale > 1 or not isinstance(noise, str)):
+        is_automatic = isinstance(jpeg, str) and jpeg == "auto"
+        if not (is_automatic or isinstance(jpeg, bool | np.bool_)):
+            raise ValueError(f"jpeg must be True, False or 'auto', got {jpeg!r}.")
+        has_other_damage = kernel is not None or scale > 1 or not isinstance(noise, str)
+        if has_other_damage and not is_automatic and jpeg:
             raise ValueError("jpeg=True cannot be combined with noise, kernel or scale: remove the blocks first.")
         if not isinstance(quality, str) or quality not in PRESETS:
             raise ValueError(f"quality must be 'fast', 'default' or 'high', got {quality!r}.")
-        return cls(noise, bool(jpeg), kernel, scale, quality, n_jobs)
+        chosen = "auto" if is_automatic and not has_other_damage else not is_automatic and bool(jpeg)
+        return cls(noise, chosen, kernel, scale, quality, n_jobs)
+
+    def on(self, photo: _Photo, gaps: np.ndarray | None) -> _Task:
+        """Return the task for one photo, in which ``jpeg`` is True or False."""
+        return self if self.jpeg != "auto" else self._replace(jpeg=gaps is None and photo.is_compressed)
 
     def planes(self, planes: list, levels: Any) -> list:
         """Restore planes (H, W) in the range of bytes, given "auto" or the noise level (or unit) of each plane."""
@@ -213,6 +229,7 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
     """Restore one image."""
     photo = _Photo.of(image, name)
     gaps = photo.gaps(mask, name)
+    task = task.on(photo, gaps)
     if not isinstance(task.noise, str) and task.noise * photo.unit > BYTES[1]:
         raise ValueError(
             f"noise={task.noise:g} is more than the range of all values of {name}: give noise in the units of {name}."
@@ -234,7 +251,7 @@ def _restore_image(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
     return photo.made(photo.join(filled), kept=~gaps)
 
 
-def _remove_noise(photo: "_Photo", task: _Task, levels: Any) -> np.ndarray:
+def _remove_noise(photo: _Photo, task: _Task, levels: Any) -> np.ndarray:
     """Remove the noise of a photo, which may grow with brightness and may be clipped to the range of the photo."""
     values = photo.bytes
     noise = PhotoNoise.of(values, is_white=not isinstance(levels, str), is_bounded=photo.is_bounded)
@@ -256,7 +273,7 @@ class _Photo(NamedTuple):
     ends: tuple[float, float]  # ends of the range of colours
 
     @classmethod
-    def of(cls, image: Any, name: str) -> "_Photo":
+    def of(cls, image: Any, name: str) -> _Photo:
         """Check an array (H, W), (H, W, 3) or (H, W, 4), and return it as a photo."""
         image = as_pixels(image, name)
         if image.ndim == 3 and image.shape[2] == 1:
@@ -297,6 +314,12 @@ class _Photo(NamedTuple):
     def bytes(self) -> np.ndarray:
         """Colours in the range of bytes."""
         return (self.colours - self.ends[0]) * self.unit
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether JPEG compressed the photo, whose noise is weaker than the smallest step of the tables."""
+        values = self.bytes
+        return is_compressed(values) and estimate_noise(self.divide(values)[0]) < estimate_least_step(values)
 
     @property
     def planes(self) -> list:

@@ -212,3 +212,9 @@ BLOCKS_TRIED = 2000
 LEAST_COEFFICIENT = 3.0
 LEAST_COEFFICIENTS = 10
 SHARE_OF_MULTIPLES = 0.7
+
+# An image counts as compressed if this number of the lowest 9 frequencies have tables of at least this factor.
+# Frequencies of images that were never compressed have factors of at most 0.25, and one frequency may have more.
+# A quality of 85 has the factor 0.3.
+LEAST_COARSE_FACTOR = 0.27
+LEAST_COARSE_FREQUENCIES = 7

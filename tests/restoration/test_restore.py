@@ -145,7 +145,8 @@ def test_blocks_of_compressed_photographs_are_removed(quality, coins):
     restored = restore(compressed, jpeg=True)
     assert restored.dtype == np.uint8
     assert psnr(restored / 255, coins) > psnr(compressed / 255, coins) + 0.3
-    assert psnr(restored / 255, coins) > psnr(restore(compressed) / 255, coins) + 0.2
+    assert psnr(restored / 255, coins) > psnr(restore(compressed, jpeg=False) / 255, coins) + 0.2
+    np.testing.assert_array_equal(restore(compressed), restored)
 
 
 @pytest.mark.parametrize("damage", ["noise", "jpeg"])
@@ -163,6 +164,32 @@ def test_files_of_high_quality_and_clean_images_stay_as_they_are(coins):
     assert psnr(restore(compressed, jpeg=True) / 255, coins) > psnr(compressed / 255, coins) - 0.5
     clean = np.rint(255 * coins).astype(np.uint8)
     assert psnr(restore(clean, jpeg=True) / 255, clean / 255) > 45
+
+
+def test_noise_that_survived_compression_is_removed_as_noise(coins):
+    rng = np.random.default_rng(0)
+    noisy = np.clip(np.rint(255 * coins + 25 * rng.normal(size=coins.shape)), 0, 255)
+    compressed = JPEG(80)(noisy, rng).astype(np.uint8)
+    np.testing.assert_array_equal(restore(compressed), restore(compressed, jpeg=False))
+    assert psnr(restore(compressed) / 255, coins) > psnr(restore(compressed, jpeg=True) / 255, coins) + 3
+
+
+# Images that were never compressed, although their pixels have few values or come in squares
+UNCOMPRESSED = {
+    "squares of 8": lambda rng: np.kron(rng.integers(10, 240, (20, 20)), np.ones((8, 8), dtype=int)),
+    "squares of 12": lambda rng: np.kron(rng.integers(10, 240, (20, 20)), np.ones((12, 12), dtype=int)),
+    "gradient": lambda rng: np.add.outer(np.arange(160), np.arange(160)) // 2,
+    "chessboard": lambda rng: np.where(np.add.outer(np.arange(160), np.arange(160)) % 2, 200, 40),
+    "one colour": lambda rng: np.full((160, 160), 90),
+    "few values": lambda rng: 32 * rng.integers(1, 7, (160, 160)),
+    "small": lambda rng: rng.integers(1, 255, (5, 6)),
+}
+
+
+@pytest.mark.parametrize("name", UNCOMPRESSED)
+def test_images_that_were_never_compressed_are_told_apart(name):
+    image = UNCOMPRESSED[name](np.random.default_rng(0)).astype(np.uint8)
+    np.testing.assert_array_equal(restore(image, quality="fast"), restore(image, jpeg=False, quality="fast"))
 
 
 def test_blocks_are_found_if_parts_of_the_image_were_cut_off(coins):
@@ -270,7 +297,7 @@ WRONG = {
     "JPEG and noise": ((CLEAN,), {"jpeg": True, "noise": 0.1}, "jpeg=True cannot be combined with noise, kernel or"),
     "unknown preset": ((CLEAN,), {"quality": "best"}, "quality must be 'fast', 'default' or 'high', got 'best'"),
     "preset of a number": ((CLEAN,), {"quality": 7}, "quality must be 'fast', 'default' or 'high', got 7"),
-    "quality of JPEG": ((CLEAN,), {"jpeg": 10}, "jpeg must be True or False, got 10"),
+    "quality of JPEG": ((CLEAN,), {"jpeg": 10}, "jpeg must be True, False or 'auto', got 10"),
 }
 
 

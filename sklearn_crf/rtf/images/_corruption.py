@@ -228,26 +228,45 @@ def estimate_table_factor(image: np.ndarray) -> float:
 
     The factor is about 0.2 for images that were not compressed, and 0 for images of a single colour.
     """
+    medians = [np.nanmedian(found) for found in _list_table_factors(image) if np.isfinite(found).any()]
+    return float(max(medians, default=0.0))
+
+
+def is_compressed(image: np.ndarray) -> bool:
+    """Return whether JPEG compressed a grey or red-green-blue image, at a quality of at most about 85.
+
+    Nearly all frequencies must have coarse steps. Pictures made of flat squares or of gradients have few frequencies.
+    """
+    coarse = [np.count_nonzero(found >= tuned.LEAST_COARSE_FACTOR) for found in _list_table_factors(image)]
+    return bool(max(coarse, default=0) >= tuned.LEAST_COARSE_FREQUENCIES)
+
+
+def estimate_least_step(image: np.ndarray) -> float:
+    """Estimate the smallest quantisation step of brightness in an image (H, W) or (H, W, 3) of bytes."""
+    return estimate_table_factor(image) * _table(_LUMINANCE).min()
+
+
+def _list_table_factors(image):
+    """Return the factor of each of the lowest 9 frequencies, (9,), or NaN, for each possible corner of the blocks."""
     luma = image @ _YCC[0] if image.ndim == 3 else image
     is_clipped = (image == 0) | (image == 255)
     is_clipped = np.any(is_clipped, axis=2) if image.ndim == 3 else is_clipped
     corners = {(0, 0), (_find_first_border(luma, 0), _find_first_border(luma, 1))}
-    return max(_estimate_factor_at_corner(luma[top:, left:], is_clipped[top:, left:]) for top, left in corners)
+    return [_estimate_factors_at_corner(luma[top:, left:], is_clipped[top:, left:]) for top, left in sorted(corners)]
 
 
-def _estimate_factor_at_corner(luma, is_clipped):
-    """Estimate the factor of the tables from an image whose blocks begin at its corner."""
+def _estimate_factors_at_corner(luma, is_clipped):
+    """Estimate the factor for each of the lowest 9 frequencies of an image whose blocks begin at its corner."""
     rows, columns = (side // 8 for side in luma.shape)
     blocks, clipped = (
         part[: 8 * rows, : 8 * columns].reshape(rows, 8, columns, 8).swapaxes(1, 2) for part in (luma, is_clipped)
     )
     blocks = blocks[~clipped.any(axis=(2, 3))]
     if not len(blocks):
-        return 0.0
+        return np.full(9, np.nan)
     blocks = blocks[:: len(blocks) // tuned.BLOCKS_TRIED + 1]
     coefficients = np.abs(scipy.fft.dctn(blocks - 128, axes=(1, 2), norm="ortho"))
-    factors = [_estimate_step(coefficients[:, i, j]) / _table(_LUMINANCE)[i, j] for i, j in np.ndindex(3, 3)]
-    return float(np.nanmedian(factors)) if np.isfinite(factors).any() else 0.0
+    return np.array([_estimate_step(coefficients[:, i, j]) / _table(_LUMINANCE)[i, j] for i, j in np.ndindex(3, 3)])
 
 
 def _find_first_border(luma, axis):
