@@ -237,4 +237,5 @@ def warn_of_lbfgs(result, problem):
     if result.message == STUCK:
         warn_unconverged(_OUTLIERS, problem)
         return
-    warn_unconverged(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)
+    remedy = f"increase max_iter={problem.max_iter}, or scale the features"
+    warn_unconverged(f"L-BFGS ended with {result.message!r}: {remedy}", problem)
