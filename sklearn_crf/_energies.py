@@ -1,5 +1,7 @@
 """Inference for given scores or costs, without features, learning or an estimator."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

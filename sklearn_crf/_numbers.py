@@ -1,5 +1,7 @@
 """Checks and conversions of numbers that users pass (integers, real arrays, scores), and sums in float64."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Iterable
 from datetime import date, timedelta

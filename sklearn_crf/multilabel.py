@@ -1,5 +1,7 @@
 """Multi-label classification by a field that has a node for each label."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar
 
 import numpy as np
@@ -159,7 +161,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     estimator: Any = None
     structure: str | ArrayLike = "auto"
 
-    def set_params(self, **params: Any) -> "MultiLabelField":
+    def set_params(self, **params: Any) -> MultiLabelField:
         """Set parameters, including parameters of the field ``estimator``, such as ``estimator__C=0.1``.
 
         Parameters
@@ -180,7 +182,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return super().set_params(**params)
 
     @fits(has_estimators=True)
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "MultiLabelField":
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> MultiLabelField:
         """Fit the field to rows and their labels.
 
         Parameters

@@ -1,5 +1,7 @@
 """Reader and writer of sentences in columns, one line per token, as used in the CoNLL shared tasks."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

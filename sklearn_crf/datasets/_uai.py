@@ -1,5 +1,7 @@
 """Reader and writer of factor graphs in the text formats of the UAI inference competitions and of toulbar2."""
 
+from __future__ import annotations
+
 from os import PathLike as OsPathLike
 from pathlib import Path
 

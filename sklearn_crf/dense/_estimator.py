@@ -1,5 +1,7 @@
 """Estimator DenseCRF, a classifier of pixels by a fully connected field."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
@@ -210,7 +212,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags.input_tags.three_d_array = True
         return hide_type_in_halving(tags)
 
-    def set_params(self, **params: Any) -> "DenseCRF":
+    def set_params(self, **params: Any) -> DenseCRF:
         """Set parameters, including nested parameters such as ``inference__max_iter=5``.
 
         Parameters
@@ -229,7 +231,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # Objects passed as parameters check their own options.
     @fits
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "DenseCRF":
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> DenseCRF:
         """Learn the weights.
 
         Parameters

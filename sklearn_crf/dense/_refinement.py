@@ -1,5 +1,7 @@
 """Function refine, which refines the probabilities of any classifier by a dense field."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Displays of pairwise tables, coupling audits, reliability of probabilities, and entropy of marginals."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +58,7 @@ class PairwiseTablesDisplay:
     unit: str = "score"
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, edge_feature: int = 0, axes: Any = None) -> "PairwiseTablesDisplay":
+    def from_estimator(cls, estimator: Any, *, edge_feature: int = 0, axes: Any = None) -> PairwiseTablesDisplay:
         """Draw the tables of a fitted field, one for each edge type.
 
         Parameters
@@ -90,7 +92,7 @@ class PairwiseTablesDisplay:
     @classmethod
     def from_predictions(
         cls, y_true: Sequence, y_pred: Sequence, *, edges: Sequence | None = None, axes: Any = None
-    ) -> "PairwiseTablesDisplay":
+    ) -> PairwiseTablesDisplay:
         r"""Draw how much more often pairs of labels are predicted on edges than they are true.
 
         .. math::
@@ -134,7 +136,7 @@ class PairwiseTablesDisplay:
         table = table.reshape(1, len(classes), len(classes))
         return cls(table, classes, ["predicted minus true"], "% of edges").plot(axes=axes)
 
-    def plot(self, *, axes: Any = None) -> "PairwiseTablesDisplay":
+    def plot(self, *, axes: Any = None) -> PairwiseTablesDisplay:
         """Draw each table as a coloured matrix.
 
         Parameters
@@ -202,7 +204,7 @@ class TopWeightsDisplay:
         label: object = None,
         feature_names: Sequence[str] | None = None,
         ax: Any = None,
-    ) -> "TopWeightsDisplay":
+    ) -> TopWeightsDisplay:
         """Draw the weights that are largest in absolute value.
 
         Parameters
@@ -230,7 +232,7 @@ class TopWeightsDisplay:
         found = sorted(found, key=lambda weight: -weight.weight)
         return cls(np.array([w.weight for w in found]), [f"{w.feature}: {w.label}" for w in found]).plot(ax=ax)
 
-    def plot(self, *, ax: Any = None) -> "TopWeightsDisplay":
+    def plot(self, *, ax: Any = None) -> TopWeightsDisplay:
         """Draw one bar for each weight.
 
         Parameters
@@ -283,7 +285,7 @@ class CouplingAuditDisplay:
     results: dict
 
     @classmethod
-    def from_results(cls, results: dict, *, ax: Any = None) -> "CouplingAuditDisplay":
+    def from_results(cls, results: dict, *, ax: Any = None) -> CouplingAuditDisplay:
         """Draw the results of an audit.
 
         Parameters
@@ -301,7 +303,7 @@ class CouplingAuditDisplay:
     @classmethod
     def from_estimators(
         cls, estimators: Any, X: Any, y: Any, *, inference: Any, ax: Any = None, **options: Any
-    ) -> "CouplingAuditDisplay":
+    ) -> CouplingAuditDisplay:
         """Run an audit and draw it.
 
         Parameters
@@ -321,7 +323,7 @@ class CouplingAuditDisplay:
         """
         return cls(coupling_audit(estimators, X, y, inference=inference, **options).results).plot(ax=ax)
 
-    def plot(self, *, ax: Any = None) -> "CouplingAuditDisplay":
+    def plot(self, *, ax: Any = None) -> CouplingAuditDisplay:
         """Draw the scores as a heat map.
 
         Stars mark pairs that are worse than the best pair at the 5 % level.
@@ -400,7 +402,7 @@ class ReliabilityDisplay:
     @classmethod
     def from_estimator(
         cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, pos_label: object = None, n_bins: int = 10, ax: Any = None
-    ) -> "ReliabilityDisplay":
+    ) -> ReliabilityDisplay:
         """Predict probabilities and draw their reliability.
 
         Parameters
@@ -441,7 +443,7 @@ class ReliabilityDisplay:
         missing_label: object = None,
         n_bins: int = 10,
         ax: Any = None,
-    ) -> "ReliabilityDisplay":
+    ) -> ReliabilityDisplay:
         """Draw the reliability of given probabilities.
 
         Parameters
@@ -480,7 +482,7 @@ class ReliabilityDisplay:
         observed, predicted = (np.array([values[nodes].mean() for nodes in bins]) for values in (true == label, proba))
         return cls(observed, predicted, label).plot(ax=ax)
 
-    def plot(self, *, ax: Any = None) -> "ReliabilityDisplay":
+    def plot(self, *, ax: Any = None) -> ReliabilityDisplay:
         """Draw the observed frequency of each bin against the predicted probability.
 
         Parameters
@@ -526,7 +528,7 @@ class MarginalEntropyDisplay:
     entropy: np.ndarray
 
     @classmethod
-    def from_estimator(cls, estimator: Any, x: ArrayLike, *, ax: Any = None) -> "MarginalEntropyDisplay":
+    def from_estimator(cls, estimator: Any, x: ArrayLike, *, ax: Any = None) -> MarginalEntropyDisplay:
         """Predict probabilities for one image and draw the entropy of its marginals.
 
         Parameters
@@ -552,7 +554,7 @@ class MarginalEntropyDisplay:
         return cls.from_predictions(estimator.predict_proba(x[np.newaxis])[0], ax=ax)
 
     @classmethod
-    def from_predictions(cls, proba: ArrayLike, *, ax: Any = None) -> "MarginalEntropyDisplay":
+    def from_predictions(cls, proba: ArrayLike, *, ax: Any = None) -> MarginalEntropyDisplay:
         """Draw the entropy of given probabilities of one image.
 
         Parameters
@@ -576,7 +578,7 @@ class MarginalEntropyDisplay:
         positive = np.maximum(proba, np.finfo(np.float64).tiny)
         return cls(-(proba * np.log2(positive)).sum(axis=-1)).plot(ax=ax)
 
-    def plot(self, *, ax: Any = None) -> "MarginalEntropyDisplay":
+    def plot(self, *, ax: Any = None) -> MarginalEntropyDisplay:
         """Draw the entropy of each pixel as an image.
 
         Parameters

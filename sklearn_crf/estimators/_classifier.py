@@ -1,5 +1,7 @@
 """Base class of the field classifiers, with all their prediction methods."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -1,5 +1,7 @@
 """Spanning trees that cover all edges, and distributions over the spanning trees of each component of a graph."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -174,7 +176,7 @@ class ComponentTrees:
     cover: np.ndarray  # (E,)
 
     @classmethod
-    def covering(cls, graph: Graph) -> "ComponentTrees":
+    def covering(cls, graph: Graph) -> ComponentTrees:
         """Return the covering trees of a graph, split into trees of its components."""
         forests = covering_trees(graph)
         component, trees = _split_by_component(graph, forests.trees)
@@ -221,7 +223,7 @@ class ComponentTrees:
         last = first + np.add.reduceat(descending > threshold, first) - 1
         return np.maximum(values - np.repeat(threshold[last], sizes), 0.0)
 
-    def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple["ComponentTrees", np.ndarray, np.ndarray]:
+    def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple[ComponentTrees, np.ndarray, np.ndarray]:
         """Remove the trees with zero weight, and add the tree with the largest gain in each component."""
         # weights: (n_trees,); gain: (E,); returns: the trees, their weights, and gap: (n_components,)
         steepest = find_cheapest_tree(self.graph, -gain, ())

@@ -1,5 +1,7 @@
 """Topology of graphs and lattices, without scores."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import combinations, product
 from math import comb, prod
@@ -186,12 +188,12 @@ class Graph:
         return self._n_edges
 
     @property
-    def parts(self) -> "tuple[Graph, ...]":
+    def parts(self) -> tuple[Graph, ...]:
         """Graphs that :func:`build_disjoint_union` joined to this graph, or a tuple of the graph itself."""
         return self._parts or (self,)
 
     @cached_property
-    def copied_part(self) -> "Graph | None":
+    def copied_part(self) -> Graph | None:
         """Graph whose copies make up this graph, or None if this graph is not a union of several copies."""
         first, *others = self.parts
         return first if others and all(part is first for part in others) else None

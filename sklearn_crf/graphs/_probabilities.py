@@ -1,5 +1,7 @@
 """Edge probabilities of distributions over spanning trees, computed without the trees."""
 
+from __future__ import annotations
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike

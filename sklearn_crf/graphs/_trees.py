@@ -1,5 +1,7 @@
 """Distributions over spanning trees, and minimum spanning trees."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -64,7 +66,7 @@ class SpanningTrees(ChecksPickles):
     @classmethod
     def from_edge_lists(
         cls, graph: Graph, edge_lists: Sequence[ArrayLike], weights: ArrayLike | None = None
-    ) -> "SpanningTrees":
+    ) -> SpanningTrees:
         """Build a distribution from trees that are given by the indices of their edges."""
         # weights: (n_trees,)
         if not np.iterable(edge_lists):
@@ -95,7 +97,7 @@ class SpanningTrees(ChecksPickles):
         order = np.argsort(first)
         return self.trusted(self.graph, self.trees[first[order]], weights[order])
 
-    def stepped(self, tree: ArrayLike, step: float) -> "SpanningTrees":
+    def stepped(self, tree: ArrayLike, step: float) -> SpanningTrees:
         """Return a mixture of this distribution, with weight ``1 - step``, and a new tree, with weight ``step``.
 
         This is the step of the conditional gradient (Frank-Wolfe) method. ``1 / (n_trees + 1)`` keeps the weights

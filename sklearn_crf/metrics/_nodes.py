@@ -1,5 +1,7 @@
 """Metrics, reports and scorers in which every labelled node counts once."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Multi-conditional mixtures of factor analysers."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -185,7 +187,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     n_jobs: int | None = None
     verbose: int = 0
 
-    def set_params(self, **params: Any) -> "MultiConditionalMFA":
+    def set_params(self, **params: Any) -> MultiConditionalMFA:
         """Set parameters; names like ``solver__step_size`` set options of a solver or of priors passed as objects.
 
         Parameters
@@ -207,7 +209,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     @fits
     def fit(
         self, X: ArrayLike | Shards, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
-    ) -> "MultiConditionalMFA":
+    ) -> MultiConditionalMFA:
         """Train the model.
 
         Parameters
@@ -256,7 +258,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         y: ArrayLike,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
-    ) -> "MultiConditionalMFA":
+    ) -> MultiConditionalMFA:
         r"""Make one pass of stochastic steps over some samples, continuing from the previous call.
 
         .. math:: \theta_{t+1} = \theta_t - \eta \, h_t^{-1/2} S \tilde g_t, \qquad h_t = \sum_{u \le t} \tilde g_u^2

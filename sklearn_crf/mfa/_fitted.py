@@ -1,5 +1,7 @@
 """Prediction, densities, imputation and sampling with fitted mixtures of factor analysers."""
 
+from __future__ import annotations
+
 from numbers import Integral
 from typing import Any
 

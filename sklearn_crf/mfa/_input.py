@@ -1,5 +1,7 @@
 """Checks of the parameters and the samples of MultiConditionalMFA."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from numbers import Integral, Real
 

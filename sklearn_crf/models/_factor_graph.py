@@ -1,5 +1,7 @@
 """Factor graphs, which score a labeling by a sum over factors of any arity."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -219,7 +221,7 @@ class FactorGraph(ChecksPickles):
         check_fields(self)
 
     @classmethod
-    def from_factors(cls, n_states: ArrayLike, factors: Iterable[tuple[ArrayLike, Any]]) -> "FactorGraph":
+    def from_factors(cls, n_states: ArrayLike, factors: Iterable[tuple[ArrayLike, Any]]) -> FactorGraph:
         """Build a factor graph from a list of factors.
 
         Parameters

@@ -1,5 +1,7 @@
 """Gaussian fields: a quadratic score on a graph, with a matrix block for each type of edge."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Pairwise models, which score every labeling of a graph, and comparisons of labelings."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -102,7 +104,7 @@ class Statistics(NamedTuple):
     unary: np.ndarray
     tables: np.ndarray
 
-    def minus(self, other: "Statistics") -> "Statistics":
+    def minus(self, other: Statistics) -> Statistics:
         """Return ``self - other``, component by component.
 
         Parameters
@@ -116,7 +118,7 @@ class Statistics(NamedTuple):
         """
         return Statistics(self.unary - other.unary, self.tables - other.tables)
 
-    def plus(self, other: "Statistics") -> "Statistics":
+    def plus(self, other: Statistics) -> Statistics:
         """Return ``self + other``, component by component.
 
         Parameters
@@ -130,7 +132,7 @@ class Statistics(NamedTuple):
         """
         return Statistics(self.unary + other.unary, self.tables + other.tables)
 
-    def scaled(self, unary_scale: ArrayLike, tables_scale: ArrayLike) -> "Statistics":
+    def scaled(self, unary_scale: ArrayLike, tables_scale: ArrayLike) -> Statistics:
         """Return the unary statistics and the tables, each multiplied by its own factor.
 
         Parameters

@@ -1,5 +1,7 @@
 """Gaussian filtering in any number of dimensions, using a permutohedral lattice."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -1,5 +1,7 @@
 """Models of chains that score runs of equal labels, also called segment models or semi-Markov models."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -28,11 +30,11 @@ class SegmentStatistics(NamedTuple):
     ends: np.ndarray  # (2, N, K), or (0, N, K)
     spans: np.ndarray  # (N, D - 1, K), or (N, 0, K)
 
-    def minus(self, other: "SegmentStatistics") -> "SegmentStatistics":
+    def minus(self, other: SegmentStatistics) -> SegmentStatistics:
         """Return ``self - other``, component by component."""
         return SegmentStatistics(*(own - its for own, its in zip(self, other, strict=True)))
 
-    def scaled(self, unary_scale: Any, scale: Any) -> "SegmentStatistics":
+    def scaled(self, unary_scale: Any, scale: Any) -> SegmentStatistics:
         """Return the statistics, with unary statistics multiplied by ``unary_scale`` and all others by ``scale``."""
         of_runs = self.ends * unary_scale, self.spans * np.reshape(unary_scale, (-1, 1, 1))
         return SegmentStatistics(self.unary * unary_scale, self.tables * scale, self.durations * scale, *of_runs)

@@ -1,5 +1,7 @@
 """Cutting planes for a sum of maxima that is treated as one function, by BMRM and the 1-slack method."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Cutting planes for every term of a sum of maxima, which are stored between epochs (the n-slack method)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Block-coordinate Frank-Wolfe for a quadratic penalty plus a sum of maxima."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any

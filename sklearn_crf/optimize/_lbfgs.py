@@ -1,5 +1,7 @@
 """Limited-memory BFGS for smooth losses, including slightly inexact losses from approximate inference."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Orthant-wise limited-memory quasi-Newton method, for smooth losses with an L1 penalty or when memory is scarce."""
 
+from __future__ import annotations
+
 from collections import deque
 
 import numpy as np

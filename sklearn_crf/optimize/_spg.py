@@ -1,5 +1,7 @@
 """Spectral projected gradient method for smooth functions on convex sets with a cheap projection."""
 
+from __future__ import annotations
+
 from collections import deque
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Gradient steps with exact or approximate gradients: full, stochastic and adaptive."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -140,7 +142,7 @@ class AdaGradState(NamedTuple):
     n_steps: int
 
     @classmethod
-    def at(cls, x: np.ndarray) -> "AdaGradState":
+    def at(cls, x: np.ndarray) -> AdaGradState:
         """Return the state before the first step, at a starting point."""
         # x: (n,)
         x = np.array(x, dtype=np.float64)

@@ -1,5 +1,7 @@
 """Stochastic subgradient steps for a quadratic penalty plus a sum of maxima."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Image restoration by linear filters that are learned for each position in a period and each kind of structure."""
 
+from __future__ import annotations
+
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
@@ -103,7 +105,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     n_jobs: int | None = None
 
     @fits
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "AdaptiveFilters":  # type: ignore[override]
+    def fit(self, X: ArrayLike, y: ArrayLike) -> AdaptiveFilters:  # type: ignore[override]
         """Learn the filters.
 
         Parameters

@@ -1,5 +1,7 @@
 """Class scores of any classifier as node features, which serve as unary scores of a field."""
 
+from __future__ import annotations
+
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -120,7 +122,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     n_jobs: int | None = None
 
     @fits(has_estimators=True)
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "ClassifierScores":
+    def fit(self, X: ArrayLike, y: ArrayLike) -> ClassifierScores:
         """Fit the classifier on the nodes of all examples.
 
         Parameters

@@ -1,5 +1,7 @@
 """Default filter bank for images, which depends on the noise level of the images."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -1,5 +1,7 @@
 """Banks of linear filters for images."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from functools import lru_cache
@@ -197,7 +199,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
     n_jobs: int | None = None
 
     @fits
-    def fit(self, X: ArrayLike, y: Any = None) -> "FilterBank":
+    def fit(self, X: ArrayLike, y: Any = None) -> FilterBank:
         images = as_images(X)
         kernels = self._build_kernels(images)
         super().fit(images)
@@ -272,7 +274,7 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
     n_jobs: int | None = None
 
     @fits(has_estimators=True)
-    def fit(self, X: ArrayLike, y: Any = None) -> "ChannelUnion":
+    def fit(self, X: ArrayLike, y: Any = None) -> ChannelUnion:
         super().fit(X)
         self.transformers_ = [clone(part).fit(X) for part in self.transformers]
         self.reach_ = max(part.reach_ for part in self.transformers_)

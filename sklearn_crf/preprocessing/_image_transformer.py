@@ -1,5 +1,7 @@
 """Base classes of image transformers, with checks of the input and the layout of the output."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
@@ -86,7 +88,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         return tags
 
     @fits
-    def fit(self, X: ArrayLike, y: Any = None) -> "ImageTransformer":
+    def fit(self, X: ArrayLike, y: Any = None) -> ImageTransformer:
         """Check the parameters and store the number of channels; nothing is learned.
 
         Parameters

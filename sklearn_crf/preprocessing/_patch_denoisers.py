@@ -1,5 +1,7 @@
 """Patch-based image denoisers: thresholding, averages over similar patches, and groups of similar patches."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from dataclasses import KW_ONLY
 from numbers import Integral, Real

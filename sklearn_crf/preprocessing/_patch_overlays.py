@@ -1,5 +1,7 @@
 """Features made of the masks of learned patches, placed where the patches match an image best, as linear operators."""
 
+from __future__ import annotations
+
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import ClassVar
@@ -113,7 +115,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     n_jobs: int | None = None
 
     @fits
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "PatchOverlays":  # type: ignore[override]
+    def fit(self, X: ArrayLike, y: ArrayLike) -> PatchOverlays:  # type: ignore[override]
         """Draw patches near the boundaries of masks.
 
         Parameters

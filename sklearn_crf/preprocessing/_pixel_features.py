@@ -1,5 +1,7 @@
 """Colour and texture features of every pixel of RGB images."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from numbers import Real
 from typing import Any, ClassVar
@@ -70,7 +72,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         return tags
 
     @fits
-    def fit(self, X: ArrayLike, y: Any = None) -> "PixelFeatures":
+    def fit(self, X: ArrayLike, y: Any = None) -> PixelFeatures:
         """Check the parameters and the images; nothing is learned.
 
         Parameters

@@ -1,5 +1,7 @@
 """Base class of inference in Gaussian fields, and its result types."""
 
+from __future__ import annotations
+
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Contrastive sets of assignments, which are stored as differences from the true labeling."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

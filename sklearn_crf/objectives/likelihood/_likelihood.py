@@ -1,5 +1,7 @@
 """Likelihoods whose derivatives are marginals: exact, approximate, relaxed, or after a fixed number of sweeps."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
