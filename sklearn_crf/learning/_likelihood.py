@@ -420,8 +420,6 @@ class MeanFieldTraining(LoopyTraining):
     """
 
     name = "mean_field"
-    takes_factors = False
-    why_not: ClassVar[dict[str, str]] = {"factors": "its inference goes from node to node along edges"}
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(MeanField(max_iter=self.max_iter, tol=self.tol), "mpm")
@@ -463,8 +461,8 @@ class TruncatedInference(DescentLearning):
     ----------
     inference : {"trw", "loopy", "mean_field"}, default="trw"
         Inference algorithm: tree-reweighted or plain belief propagation, with sweeps forwards and backwards through the
-        nodes, or mean field, with sweeps forwards only. Examples with factors need one of the first two: a factor of
-        more than two nodes then becomes a node, whose states are the joint states of the factor.
+        nodes, or mean field, with sweeps forwards only. In belief propagation, a factor of more than two nodes becomes
+        a node, whose states are the joint states of the factor.
     n_sweeps : int, default=10
         Number of sweeps. Memory grows with this number, because the messages after each sweep are kept, for one example
         at a time.
@@ -503,16 +501,13 @@ class TruncatedInference(DescentLearning):
         **DescentLearning._parameter_constraints,
     }
     name = "truncated"
+    takes_factors = True
     # Examples can be packed into batches, because sweeps of separate components are independent.
     cyclic_nodes = 1024
     inference: str = "trw"
     n_sweeps: int = 10
     loss: str = "clique"
     init: Any = "independent"
-
-    @property
-    def takes_factors(self) -> bool:  # type: ignore[override]
-        return self.inference != "mean_field"
 
     @property
     def weighs_nodes(self) -> bool:

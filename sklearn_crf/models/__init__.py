@@ -11,7 +11,13 @@ from sklearn_crf.models._conversion import (
 )
 from sklearn_crf.models._dense import DenseModel
 from sklearn_crf.models._factor_graph import FactorGraph, replace_scores
-from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, compute_changed_scores, unite_factors
+from sklearn_crf.models._factor_scores import (
+    FactorStatistics,
+    SmallFactors,
+    add_cells,
+    compute_changed_scores,
+    unite_factors,
+)
 from sklearn_crf.models._factor_tables import (
     COUNT,
     DENSE,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integers
+from sklearn_crf._numbers import as_integers, offsets_from_lengths
 from sklearn_crf.models._factor_graph import FactorGraph
 from sklearn_crf.models._factor_tables import DENSE
 from sklearn_crf.models._pairwise import (
@@ -167,7 +167,7 @@ def compute_changed_scores(model: FactorGraph, labels: np.ndarray) -> tuple[list
     changed = list(_iterate_changes(model, labels))
     scores = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
     for part in changed:
-        np.add.at(scores, (part.node, part.state), _gather_changed_scores(model, part))
+        np.add.at(scores, (part.node, part.state), _read_cells(model, part.factors, part.cells))
     return changed, scores
 
 
@@ -182,8 +182,44 @@ def _iterate_changes(model, labels):
             yield _Changed(factors[row], scope[row, d], state, model.cells(factors[row], states))
 
 
-def _gather_changed_scores(model, part):
-    scores = model.table_default[model.table_id[part.factors]].astype(np.float64)
-    stored = part.cells >= 0
-    scores[stored] = model.log_table[part.cells[stored]]
+class SmallFactors:
+    """Positions in a factor graph's tables of the scores of factors with at most one node."""
+
+    def __init__(self, model):
+        empty, single = (np.flatnonzero(model.arity == n) for n in (0, 1))
+        nodes = model.scope[model.scope_ptr[single]]
+        row = np.repeat(np.arange(len(single)), model.n_states[nodes])
+        state = np.arange(len(row)) - offsets_from_lengths(model.n_states[nodes])[row]
+        self._n_states, self._node, self._state = model.n_states, nodes[row], state
+        self._of_nodes = single[row], model.cells(single[row], state[:, None])
+        self._of_none = empty, model.cells(empty, np.zeros((len(empty), 0), dtype=np.int64))
+
+    def constant(self, model) -> float:
+        """Return the sum of the scores of factors without nodes."""
+        return float(_read_cells(model, *self._of_none).sum())
+
+    def node_scores(self, model, n_columns) -> np.ndarray:
+        """Return the sums of the scores of single-node factors, -inf beyond the states of a node."""
+        # returns: (N, n_columns)
+        scores = np.where(np.arange(n_columns) < self._n_states[:, None], 0.0, -np.inf)
+        np.add.at(scores, (self._node, self._state), _read_cells(model, *self._of_nodes))
+        return scores
+
+    def add_statistics(self, model, unary, log_table, table_default) -> None:
+        """Add to statistics, in place, the derivatives by the scores of small factors, given node marginals."""
+        # unary: (N, K)
+        self.add_node_statistics(model, unary, log_table, table_default)
+        add_cells(model, *self._of_none, None, log_table, table_default)
+
+    def add_node_statistics(self, model, unary, log_table, table_default) -> None:
+        """Add to statistics, in place, the values of all states of nodes that have factors of their own."""
+        # unary: (N, K)
+        values = unary[self._node, self._state].astype(np.float64)
+        add_cells(model, *self._of_nodes, values, log_table, table_default)
+
+
+def _read_cells(model, factors, cells):
+    """Return the scores of factors at the given cells, negative for the default score."""
+    scores = model.table_default[model.table_id[factors]].astype(np.float64)
+    scores[cells >= 0] = model.log_table[cells[cells >= 0]]
     return scores

@@ -367,13 +367,6 @@ def test_bad_input(fitted):
         trw_crf(classes=[0, 1, 2]).fit([mixed], [np.array([0, 2, 1])])
 
 
-@pytest.mark.parametrize("learning", ["mean_field"])
-def test_learnings_for_edges_alone(learning):
-    X, y = factor_examples(2)
-    with pytest.raises(ValueError, match=f"learning='{learning}' supports only nodes and edges.*use 'exact'"):
-        trw_crf(learning=learning, fit_intercept=False).fit(X, y)
-
-
 def test_shared_pieces_of_factors_are_the_trivial_bound_at_even_shares():
     X, y = factor_examples(3, fixed=True)
     options = {"C": 0.5, "tol": 1e-6, "fit_intercept": False}

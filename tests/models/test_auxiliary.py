@@ -65,15 +65,13 @@ def test_losses_through_sweeps_are_differentiated_by_the_scores_of_factors(metho
     assert_allclose(found.terms, fresh.terms)
 
 
-def test_many_sweeps_are_belief_propagation_and_mean_field_is_an_error():
+def test_many_sweeps_are_belief_propagation():
     # Factors on one pair are joined in the pairwise model, which changes the Bethe approximation.
     graph = mixed_graph(scopes=((0,), (1,), (3,), (1, 0), (3, 2), (2, 0, 1)))
     swept = FixedSweeps(method="loopy", n_sweeps=60).marginals(graph)
     settled = LoopyBP(max_iter=1000, tol=1e-10).marginals(graph)
     assert_allclose(swept.unary, settled.unary, atol=1e-7)
     assert_allclose(swept.statistics.log_table, settled.statistics.log_table, atol=1e-7)
-    with pytest.raises(ValueError, match="supports only nodes and edges"):
-        FixedSweeps(method="mean_field").marginals(graph)
 
 
 def test_gibbs_sweeps_and_modes_of_factor_graphs():

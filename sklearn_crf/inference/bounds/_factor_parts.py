@@ -22,12 +22,13 @@ from sklearn_crf.inference.bounds._shared_bound import (
     list_share_nodes,
     make_infeasible_error,
 )
-from sklearn_crf.inference.messages._factor_layers import LayeredModel, SmallFactors
+from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import run_over_forest
 from sklearn_crf.models import (
     FactorGraph,
     FactorStatistics,
     PairwiseModel,
+    SmallFactors,
     compute_labeling_statistics,
     compute_score_terms,
     replace_scores,

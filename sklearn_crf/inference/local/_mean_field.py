@@ -10,16 +10,18 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, make_range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import search_allowed_labels
 from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._factor_mean_field import FactorMeanField
 from sklearn_crf.inference._local_search import (
     SCHEDULES,
     allocate_table_buffers,
     build_local_arguments,
+    get_unary,
     group_updates,
     sweep,
 )
 from sklearn_crf.inference._results import Marginals, score_labeling
 from sklearn_crf.kernels.local.local import mean_field_bound, mean_field_update
-from sklearn_crf.models import Statistics, check_labels
+from sklearn_crf.models import FactorGraph, PairwiseModel, Statistics, check_labels
 
 
 @options(kw_only=False)
@@ -29,6 +31,8 @@ class MeanField(Inference):
     .. math::
         \log Z \ge \max_q \; \sum_{s, k} q_s(k) \big(u_{s k} - \log q_s(k)\big)
             + \sum_{e = (i, j)} \sum_{k, l} q_i(k) \, q_j(l) \, \theta_e(k, l)
+
+    In a factor graph, the second sum is over factors of two and more nodes, and the joint states of each.
 
     Each update sets the marginals of one node to their optimum given its neighbours' marginals,
     :math:`q_s(k) \propto \exp(u_{s k} + \sum_{e \ni s} \mathrm{E}_q[\theta_e(k, \cdot)])`, so the bound never
@@ -47,7 +51,7 @@ class MeanField(Inference):
         so that they converge without damping.
     schedule : {"sequential", "checkerboard"}, default="sequential"
         Order of the nodes: by index, or by colours of ``graph.colouring``. Nodes of a colour have no edges among them
-        and are processed by ``n_threads`` in parallel.
+        and are processed by ``n_threads`` in parallel. Nodes of a factor graph are processed by index.
 
     Raises
     ------
@@ -61,8 +65,8 @@ class MeanField(Inference):
     bound is -inf while ``q`` gives any of them a positive probability. If it is still -inf at the end, updates restart
     from an allowed labeling. If a search finds no allowed labeling, a warning is issued and ``bound`` is None.
 
-    The labels of ``map`` are the most probable state of each node under the marginals. An edge counts for its first
-    node in ``log_z_terms``.
+    The labels of ``map`` are the most probable state of each node under the marginals. Edges and factors count for
+    their first nodes in ``log_z_terms``.
 
     References
     ----------
@@ -85,6 +89,7 @@ class MeanField(Inference):
     """
 
     tasks = frozenset({"map", "marginals"})
+    takes = (PairwiseModel, FactorGraph)
     _choices: ClassVar[dict] = {"schedule": SCHEDULES}
     max_iter: int = 1000
     tol: float = 1e-6
@@ -92,21 +97,21 @@ class MeanField(Inference):
     schedule: str = "sequential"
 
     def _map(self, model, *, init=None, n_threads=1):
-        q, n_iter, converged = self._ascend(model, init, self._make_runner(n_threads))
+        q, n_iter, converged = self._ascend(model, init, self._open(model, n_threads))
         labels = np.argmax(q, axis=1).astype(np.int32)
         return score_labeling(model, labels, n_iter=n_iter, converged=converged, state=q)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        run = self._make_runner(n_threads)
-        q, n_iter, converged = self._ascend(model, init, run)
-        terms, tables = _bound(model, q, run)
+        field = self._open(model, n_threads)
+        q, n_iter, converged = self._ascend(model, init, field)
+        terms, statistics = field.bound(q)
         if np.isneginf(terms.sum()):
             # Updates from an allowed labeling never reach a forbidden pair.
             # An error is raised if no labeling is allowed.
             labels = search_allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
             if labels is not None:
-                q, n_more, converged = self._ascend(model, labels, run)
-                terms, tables = _bound(model, q, run)
+                q, n_more, converged = self._ascend(model, labels, field)
+                terms, statistics = field.bound(q)
                 n_iter += n_more
         log_z = float(terms.sum())
         is_bound = not np.isneginf(log_z)
@@ -115,10 +120,9 @@ class MeanField(Inference):
                 "The bound of MeanField is -inf: its marginals give a forbidden pair of states a positive "
                 "probability, and no feasible labeling was found. Pass a feasible labeling as init.",
             )
-        unary = q.astype(model.dtype)
         return Marginals(
-            unary,
-            Statistics(unary, tables),
+            q.astype(model.dtype),
+            statistics,
             log_z,
             terms,
             bound="lower" if is_bound else None,
@@ -127,16 +131,17 @@ class MeanField(Inference):
             state=q,
         )
 
-    def _make_runner(self, n_threads):
-        return make_range_runner(n_threads if self.schedule == "checkerboard" else 1)
+    def _open(self, model, n_threads):
+        if isinstance(model, FactorGraph):
+            return FactorMeanField(model)
+        return _PairwiseMeanField(model, self.schedule, n_threads if self.schedule == "checkerboard" else 1)
 
-    def _ascend(self, model, init, run):
+    def _ascend(self, model, init, field):
         """Sweep until the marginals converge; return marginals, the number of sweeps, and whether they converged."""
         q = build_starting_marginals(model, init)
-        arguments, groups = build_local_arguments(model), group_updates(model.graph, self.schedule)
         for n_iter in range(1, self.max_iter + 1):
             checkpoint()
-            change = max(sweep(run, groups, mean_field_update, *arguments, self.damping, q), default=0.0)
+            change, _ = field.sweep(self.damping, q)
             if change <= self.tol:
                 return q, n_iter, True
         warn_unconverged(
@@ -146,9 +151,32 @@ class MeanField(Inference):
         return q, n_iter, False
 
 
+class _PairwiseMeanField:
+    """Sweeps over the nodes of a pairwise model, with the interface of :class:`FactorMeanField`."""
+
+    def __init__(self, model, schedule, n_threads):
+        self.model, self.run = model, make_range_runner(n_threads)
+        self.arguments, self.groups = build_local_arguments(model), group_updates(model.graph, schedule)
+
+    def sweep(self, damping, q):
+        changes = sweep(self.run, self.groups, mean_field_update, *self.arguments, damping, q)
+        return max(changes, default=0.0), None
+
+    def bound(self, q):
+        n_nodes = self.model.graph.n_nodes
+        terms, buffers = np.empty(n_nodes), allocate_table_buffers(self.model, n_nodes)
+
+        def kernel(k, start, stop):
+            mean_field_bound(start, stop, *self.arguments, q, terms, buffers[k])
+
+        run_fixed_ranges(self.run, kernel, n_nodes, len(buffers))
+        return terms, Statistics(q.astype(self.model.dtype), buffers.sum(axis=0))
+
+
 def build_starting_marginals(model, init):
     """Return marginals to start from, (N, K) float64, which are zero for states forbidden by ``unary``."""
-    alone = softmax(model.unary.astype(np.float64), axis=1)
+    unary = get_unary(model)
+    alone = softmax(unary.astype(np.float64), axis=1)
     if init is None:
         return alone
     q = (
@@ -156,23 +184,10 @@ def build_starting_marginals(model, init):
         if np.ndim(init) == 2
         else np.eye(model.n_columns)[check_labels(model, init, name="init")]
     )
-    if q.shape != model.unary.shape:
-        raise ValueError(f"init must be marginals of shape {model.unary.shape} or labels, got shape {q.shape}.")
+    if q.shape != unary.shape:
+        raise ValueError(f"init must be marginals of shape {unary.shape} or labels, got shape {q.shape}.")
     if not np.all((q >= 0) & (q <= 1 + 1e-6)):
         raise ValueError("init must hold probabilities, found values outside 0 to 1.")
-    q[np.isneginf(model.unary)] = 0
+    q[np.isneginf(unary)] = 0
     total = q.sum(axis=1, keepdims=True)
     return np.where(total > 0, q / np.where(total > 0, total, 1), alone)
-
-
-def _bound(model, q, run):
-    """Return the terms of the bound, (N,) float64, and products of marginals summed over edges, (T, R, K, K)."""
-    arguments = build_local_arguments(model)
-    terms = np.empty(model.graph.n_nodes)
-    buffers = allocate_table_buffers(model, model.graph.n_nodes)
-
-    def kernel(k, start, stop):
-        mean_field_bound(start, stop, *arguments, q, terms, buffers[k])
-
-    run_fixed_ranges(run, kernel, model.graph.n_nodes, len(buffers))
-    return terms, buffers.sum(axis=0)

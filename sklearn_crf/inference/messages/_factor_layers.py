@@ -14,7 +14,7 @@ from sklearn_crf.models import (
     SPARSE,
     FactorGraph,
     FactorStatistics,
-    add_cells,
+    SmallFactors,
     decode_cells,
     factor_graph_of,
 )
@@ -147,44 +147,6 @@ class LayeredModel:
         np.add.at(table_default, -1 - self._leaf_cell[~stored], leaves[~stored])
         self._small.add_statistics(model, unary, log_table, table_default)
         return FactorStatistics(log_table, table_default)
-
-
-class SmallFactors:
-    """Positions in a factor graph's tables of the scores of factors with at most one node."""
-
-    def __init__(self, model):
-        empty, single = (np.flatnonzero(model.arity == n) for n in (0, 1))
-        nodes = model.scope[model.scope_ptr[single]]
-        row = np.repeat(np.arange(len(single)), model.n_states[nodes])
-        state = np.arange(len(row)) - offsets_from_lengths(model.n_states[nodes])[row]
-        self._n_states, self._node, self._state = model.n_states, nodes[row], state
-        self._of_nodes = single[row], model.cells(single[row], state[:, None])
-        self._of_none = empty, model.cells(empty, np.zeros((len(empty), 0), dtype=np.int64))
-
-    def constant(self, model) -> float:
-        """Return the sum of the scores of factors without nodes."""
-        return float(_read_cells(model, *self._of_none).sum())
-
-    def node_scores(self, model, n_columns) -> np.ndarray:
-        """Return the sums of the scores of single-node factors, -inf beyond the states of a node."""
-        # returns: (N, n_columns)
-        scores = np.where(np.arange(n_columns) < self._n_states[:, None], 0.0, -np.inf)
-        np.add.at(scores, (self._node, self._state), _read_cells(model, *self._of_nodes))
-        return scores
-
-    def add_statistics(self, model, unary, log_table, table_default) -> None:
-        """Add to statistics, in place, the derivatives by the scores of small factors, given node marginals."""
-        # unary: (N, K)
-        marginals = unary[self._node, self._state].astype(np.float64)
-        add_cells(model, *self._of_nodes, marginals, log_table, table_default)
-        add_cells(model, *self._of_none, None, log_table, table_default)
-
-
-def _read_cells(model, factors, cells):
-    """Return the scores of factors at the given cells, negative for the default score."""
-    scores = model.table_default[model.table_id[factors]].astype(np.float64)
-    scores[cells >= 0] = model.log_table[cells[cells >= 0]]
-    return scores
 
 
 def is_forest_of_factors(model):

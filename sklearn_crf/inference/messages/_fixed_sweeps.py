@@ -8,13 +8,14 @@ import numpy as np
 from sklearn_crf._options import options
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, at_least
+from sklearn_crf.inference._factor_mean_field import FactorMeanField
 from sklearn_crf.inference._field import build_initial_messages
 from sklearn_crf.inference._local_search import allocate_table_buffers, build_local_arguments
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing, build_sum_field
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 from sklearn_crf.kernels.messages.sweeps import sweep_mean_field, sweep_messages, sweep_odds
-from sklearn_crf.models import FactorGraph, PairwiseModel, Statistics, expand_factors
+from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, expand_factors
 
 #: Losses of marginals and their codes in the kernel.
 SWEEP_LOSSES = {"clique": 1, "univariate": 2, "quadratic": 3, "smooth_hamming": 4}
@@ -47,8 +48,8 @@ class FixedSweeps(Inference):
     method : {"trw", "loopy", "mean_field"}, default="trw"
         Tree-reweighted belief propagation, plain belief propagation or mean field. Messages start uniform, and each
         sweep passes forwards and backwards through the nodes. Mean field starts from the node scores alone, and each
-        sweep passes forwards through the nodes. In a factor graph, a factor of more than two nodes becomes a node,
-        whose states are the joint states of the factor; mean field only supports pairwise models.
+        sweep passes forwards through the nodes. In a factor graph, messages treat a factor of more than two nodes as a
+        node, whose states are the joint states of the factor.
     n_sweeps : int, default=10
         Number of sweeps.
     edge_probabilities : {"auto", "uniform", "chains", "covering"} or array-like (E,), default="auto"
@@ -80,6 +81,10 @@ class FixedSweeps(Inference):
     edge_probabilities: Any = "auto"
 
     def _marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Marginals:
+        if self.method == "mean_field" and isinstance(model, FactorGraph):
+            field = FactorMeanField(model)
+            beliefs = field.run(self.n_sweeps)[0][-1]
+            return self._collect(beliefs.astype(model.dtype), field.bound(beliefs)[1])
         expanded = expand_factors(model) if isinstance(model, FactorGraph) else None
         how = self._run_sweeps(model if expanded is None else expanded.model, _MARGINALS_ALONE, None, None, n_threads)
         unary = how.beliefs.astype(model.dtype)
@@ -87,14 +92,11 @@ class FixedSweeps(Inference):
         if expanded is not None:
             statistics = expanded.pullback(model, statistics)
             unary = unary[expanded.place, : model.n_columns]
+        return self._collect(unary, statistics)
+
+    def _collect(self, unary, statistics):
         return Marginals(
-            unary,
-            statistics,
-            log_z=None,
-            log_z_terms=None,
-            bound=None,
-            n_iter=self.n_sweeps,
-            converged=False,
+            unary, statistics, log_z=None, log_z_terms=None, bound=None, n_iter=self.n_sweeps, converged=False
         )
 
     def loss_through_sweeps(
@@ -126,15 +128,34 @@ class FixedSweeps(Inference):
         self._require("marginals", model, n_threads=n_threads)
         return self._run_sweeps(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads)
 
+    def mean_field_loss_of_factors(
+        self, model: FactorGraph, labels: np.ndarray, loss: str, node_weight: np.ndarray | None
+    ) -> tuple[np.ndarray, FactorStatistics, np.ndarray]:
+        """Return the losses of nodes, their gradient by the scores of all tables, and the marginals of nodes.
+
+        "clique" is the negative log-probability of the labels of each factor of two and more nodes, a sum over its
+        nodes.
+        """
+        self._require("marginals", model)
+        field = FactorMeanField(model)
+        kept, log_q = field.run(self.n_sweeps)
+        weight = np.ones(model.n_nodes) if node_weight is None else node_weight
+        if loss == "clique":
+            weight = np.maximum(field.n_joint_factors, 1)
+        terms, slope = _compute_node_losses(loss, kept[-1], log_q, labels, weight)
+        return terms, field.undo(kept, slope), kept[-1]
+
     def _check_model(self, model: Any) -> None:
         super()._check_model(model)
-        if self.method == "mean_field" and isinstance(model, FactorGraph):
+        if self.method != "mean_field":
+            return
+        if isinstance(model, FactorGraph):
+            forbids = FactorMeanField(model).forbids
+        else:
+            forbids = model.tables.min(initial=0.0) == -np.inf
+        if forbids:
             raise ValueError(
-                "A fixed number of mean-field sweeps supports only nodes and edges, not factors: use 'trw' or 'loopy'."
-            )
-        if self.method == "mean_field" and model.tables.min(initial=0.0) == -np.inf:
-            raise ValueError(
-                "A fixed number of mean-field sweeps does not support forbidden pairs of states: use 'trw' or 'loopy'."
+                "A fixed number of mean-field sweeps does not support forbidden joint states: use 'trw' or 'loopy'."
             )
 
     def _run_sweeps(
@@ -208,3 +229,18 @@ def _sort_by_component(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray
     rank[nodes] = np.arange(len(nodes), dtype=np.int32)
     ends = np.cumsum(np.bincount(graph.component, minlength=0))
     return nodes, rank, np.ascontiguousarray(np.stack([np.append(0, ends[:-1])[: len(ends)], ends], axis=1))
+
+
+def _compute_node_losses(loss, q, log_q, labels, weight):
+    """Return the losses of nodes, zero without a label, and their derivatives by the scores of the softmax q."""
+    # q, log_q: (N, K); labels, weight: (N,); returns: (N,) and (N, K)
+    weight = weight * (labels >= 0)
+    truth = np.arange(q.shape[1]) == labels[:, None]
+    distance = q - truth
+    if loss in ("clique", "univariate"):
+        terms = -np.where(truth, log_q, 0.0).sum(axis=1)
+        return np.where(weight > 0, terms, 0.0) * weight, weight[:, None] * distance
+    terms = (distance**2).sum(axis=1) if loss == "quadratic" else -np.where(truth, distance, 0.0).sum(axis=1)
+    slope = 2 * distance if loss == "quadratic" else -truth.astype(float)
+    slope = q * (slope - (q * slope).sum(axis=1, keepdims=True))
+    return weight * terms, weight[:, None] * slope

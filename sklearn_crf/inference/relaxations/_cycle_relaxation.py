@@ -1,6 +1,7 @@
 """Relaxation over the inequalities of all cycles, for models with two states."""
 
-from itertools import product
+from collections.abc import Sequence
+from itertools import combinations, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,6 +9,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning_tree
 
+from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
@@ -17,7 +19,7 @@ from sklearn_crf.inference._local_search import improve_by_climbing
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.relaxations import _tuning
-from sklearn_crf.models import PairwiseModel, score
+from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
 # Tolerance: a path shorter than 1 by more than this violates an inequality; values this close to 0 or 1 are integers.
 _TOLERANCE = 1e-7
@@ -43,6 +45,9 @@ class CycleRelaxation(Inference):
     with couplings of both signs and weak unary scores. If it is not tight, labels are taken from the edges that are
     closest to integers, and improved by changing one node at a time.
 
+    In a factor graph, the program also has a variable for each joint state of each factor of more than two nodes: its
+    probability. The probabilities agree with the variables :math:`x` of all pairs of the factor's nodes.
+
     The bound is recomputed from the dual variables, so that it is valid whatever the solver's tolerances.
 
     Parameters
@@ -53,7 +58,8 @@ class CycleRelaxation(Inference):
     Raises
     ------
     ValueError
-        If ``map`` gets a model with more than two states, or more than 100,000 edges and nodes together.
+        If ``map`` gets a model with more than two states, or more than 100,000 nodes, edges and joint states of factors
+        together.
 
     See Also
     --------
@@ -85,11 +91,12 @@ class CycleRelaxation(Inference):
     """
 
     tasks = frozenset({"map"})
+    takes = (PairwiseModel, FactorGraph)
     _starts_from: ClassVar[tuple[type, ...]] = ()
     exact_on = "forest"
     max_iter: int = 200
 
-    def _check_model(self, model: PairwiseModel) -> None:
+    def _check_model(self, model: PairwiseModel | FactorGraph) -> None:
         super()._check_model(model)
         if model.n_columns > 2:
             raise ValueError(
@@ -98,31 +105,33 @@ class CycleRelaxation(Inference):
             )
         if not self.fits(model):
             raise ValueError(
-                f"model has {model.graph.n_nodes} nodes and {model.graph.n_edges} edges, but CycleRelaxation supports "
-                f"at most {_tuning.MOST_EDGES} nodes and edges together; use TRWS."
+                f"model has {_count_variables(model)} nodes, edges and joint states of larger factors, but "
+                f"CycleRelaxation supports at most {_tuning.MOST_EDGES} of them together; use TRWS, or MPLP for "
+                "factors."
             )
 
     @staticmethod
-    def fits(model: PairwiseModel) -> bool:
+    def fits(model: PairwiseModel | FactorGraph) -> bool:
         """Return whether a model is small enough and has at most two states.
 
         Parameters
         ----------
-        model : PairwiseModel
+        model : PairwiseModel or FactorGraph
 
         Returns
         -------
         bool
         """
-        return bool(model.n_columns <= 2 and model.graph.n_nodes + model.graph.n_edges <= _tuning.MOST_EDGES)
+        return bool(model.n_columns <= 2 and _count_variables(model) <= _tuning.MOST_EDGES)
 
     def _map(self, model, *, init=None, n_threads=1):
-        cuts = None if model.n_columns < 2 else _Cuts(model)
+        cuts = None if model.n_columns < 2 else _open_cuts(model)
         if cuts is None or not len(cuts.weight):
-            any_labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+            any_labels = np.zeros(model.n_nodes, dtype=np.int32)
             best = score(model, any_labels)
             return Labeling(any_labels, best, bound=best)
         program = _CycleProgram(cuts)
+        most = 1 if model.n_states is None else model.n_states - 1
         labels: Any = None
         best, bound = -np.inf, np.inf
         n_iter, converged, proof = 0, False, Proof(model)
@@ -131,7 +140,7 @@ class CycleRelaxation(Inference):
             n_iter += 1
             cut, reached = program.solve()
             bound = min(bound, reached)
-            offered = improve_by_climbing(model, cuts.labels(cut))
+            offered = improve_by_climbing(model, np.minimum(cuts.labels(cut), most))
             value = score(model, offered)
             if labels is None or value > best:
                 best, labels = value, offered
@@ -143,6 +152,15 @@ class CycleRelaxation(Inference):
                 "max_iter."
             )
         return Labeling(labels, best, bound=max(bound, best), n_iter=n_iter, converged=converged)
+
+
+def _count_variables(model):
+    """Return the number of nodes, edges and joint states of factors of more than two nodes."""
+    if isinstance(model, PairwiseModel):
+        return model.graph.n_nodes + model.graph.n_edges
+    large = [scope for _, scope in model.by_arity() if scope.shape[1] > 2]
+    n_cells = sum(n_joint_states(model.n_states[scope], axis=1).sum() for scope in large)
+    return model.n_nodes + np.count_nonzero(model.arity == 2) + int(min(n_cells, _tuning.MOST_EDGES + 1))
 
 
 def affords_cycles(model: PairwiseModel, most: float) -> bool:
@@ -177,7 +195,9 @@ def _count_four_cycles(graph):
 class _Cuts:
     """Scores of a two-state model as a function of cut edges: constant + sum of weight * (1 - 2 cut)."""
 
-    def __init__(self, model: PairwiseModel) -> None:
+    def __init__(self, model: PairwiseModel, factors: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> None:
+        # factors: nodes and table of each factor of more than two nodes, whose pairs are edges of the model
+        self.factors = factors
         graph, tables = model.graph, model.edge_tables().astype(np.float64)
         unary = model.unary.astype(np.float64)
         self.n_nodes, self.forbidden_states = graph.n_nodes, np.isneginf(unary)
@@ -191,7 +211,7 @@ class _Cuts:
         self.constant = unary.sum() / 2 + tables.sum() / 4
         self.graph, self.weight = graph, coupling
         # The additional node has spin +1, so that a field is a coupling to it.
-        self.has_root = bool(field.any() or self.forbidden_states.any() or len(self.forbidden_pairs))
+        self.has_root = bool(field.any() or self.forbidden_states.any() or len(self.forbidden_pairs) or factors)
         if self.has_root:
             to_root = np.stack((np.arange(self.n_nodes), np.full(self.n_nodes, self.n_nodes)), axis=1)
             self.graph = Graph(self.n_nodes + 1, np.concatenate((graph.edges, to_root)))
@@ -220,28 +240,53 @@ class _Cuts:
         return labels[: self.n_nodes]
 
 
+def _open_cuts(model):
+    """Return the cuts of a model; the pairs of nodes of each larger factor become edges."""
+    if isinstance(model, PairwiseModel):
+        return _Cuts(model)
+    scopes = np.split(model.scope, model.scope_ptr[1:-1]) if model.n_factors else []
+    tables = [(scope, model.dense_table(f).astype(np.float64)) for f, scope in enumerate(scopes)]
+    large = [(scope, table) for scope, table in tables if len(scope) > 2]
+    pairs = sorted({pair for scope, _ in large for pair in combinations(sorted(scope.tolist()), 2)})
+    small = [(scope, table) for scope, table in tables if len(scope) <= 2]
+    small += [(pair, np.zeros(model.n_states[list(pair)])) for pair in pairs]
+    return _Cuts(pairwise_model_of(FactorGraph.from_factors(model.n_states, small)), large)
+
+
 class _CycleProgram:
     """Linear program with the cycle inequalities found so far, each a set of pairs (edge, sign); F has sign 1."""
 
     def __init__(self, cuts: _Cuts) -> None:
         self.cuts = cuts
         self.rows = set(_iterate_short_cycles(cuts))
-        largest = float(np.abs(cuts.weight).max(initial=0.0))
-        # For weights below the smallest normal number the quotient could be infinite.
+        n_edges, table = len(cuts.weight), np.concatenate([*(own.ravel() for _, own in cuts.factors), np.zeros(0)])
+        # Variables of edges, then probabilities of joint states of factors.
+        self.cost = np.concatenate((cuts.weight, -np.where(np.isneginf(table), 0.0, table) / 2))
+        largest = float(np.abs(self.cost).max(initial=0.0))
+        # For costs below the smallest normal number the quotient could be infinite.
         self.scale = _LARGEST_COST / max(largest, _LEAST_WEIGHT) if largest > 0 else 1.0
-        self.lower, self.upper = np.zeros(len(cuts.weight)), np.ones(len(cuts.weight))
+        self.lower = np.zeros(len(self.cost))
+        self.upper = np.concatenate((np.ones(n_edges), ~np.isneginf(table)))
         if cuts.has_root:
-            first = len(cuts.weight) - cuts.n_nodes
-            self.upper[first:][cuts.forbidden_states[:, 1]] = 0.0
-            self.lower[first:][cuts.forbidden_states[:, 0]] = 1.0
-        self.equal, self.equals = self._forbid_pairs()
+            of_root = slice(n_edges - cuts.n_nodes, n_edges)
+            self.upper[of_root][cuts.forbidden_states[:, 1]] = 0.0
+            self.lower[of_root][cuts.forbidden_states[:, 0]] = 1.0
+        self.equal, self.equals = self._build_equations()
         self.copies = _TwoCopies(cuts.graph)
 
-    def _forbid_pairs(self) -> tuple:
+    def _build_equations(self) -> tuple:
+        """Return the equations of forbidden pairs and of the probabilities of factors, or None and None."""
+        parts = [part for part in (self._forbid_pairs(), self._join_factors()) if part is not None]
+        if not parts:
+            return None, None
+        matrices, right = zip(*parts, strict=True)
+        return sp.vstack(matrices, format="csr"), np.concatenate(right)
+
+    def _forbid_pairs(self) -> tuple | None:
         """Return equations that set the probability of each forbidden pair of states to zero."""
         pairs, weight = self.cuts.forbidden_pairs, self.cuts.weight
         if not len(pairs):
-            return None, None
+            return None
         e, a, b = pairs.T
         first = len(weight) - self.cuts.n_nodes
         tail, head = self.cuts.graph.edges[e].T
@@ -250,13 +295,37 @@ class _CycleProgram:
         signs = np.stack((np.where(a, 1.0, -1.0), np.where(b, 1.0, -1.0), np.where(a == b, -1.0, 1.0)), axis=1)
         rows = np.repeat(np.arange(len(pairs)), 3)
         columns = np.stack((first + tail, first + head, e), axis=1).ravel()
-        matrix = sp.csr_matrix((signs.ravel(), (rows, columns)), shape=(len(pairs), len(weight)))
+        matrix = sp.csr_matrix((signs.ravel(), (rows, columns)), shape=(len(pairs), len(self.cost)))
         return matrix, -2.0 * ((a == 0) & (b == 0))
+
+    def _join_factors(self) -> tuple | None:
+        """Return equations by which the probabilities of a factor sum to one and agree with the edges of its nodes."""
+        n_nodes, n_edges = self.cuts.n_nodes, len(self.cuts.weight)
+        if not self.cuts.factors:
+            return None
+        edge_of = {tuple(sorted(pair)): e for e, pair in enumerate(self.cuts.graph.edges.tolist())}
+        rows, columns, values, right, first = [], [], [], [], n_edges
+        for scope, table in self.cuts.factors:
+            states = np.indices(table.shape).reshape(table.ndim, -1)
+            # The additional node of state 0 has the last number.
+            ends, states = [*scope.tolist(), n_nodes], np.vstack((states, np.zeros_like(states[:1])))
+            cells = np.arange(states.shape[1]) + first
+            first += len(cells)
+            equations = [(None, cells)]
+            for i, j in combinations(range(len(ends)), 2):
+                equations.append((edge_of[tuple(sorted((ends[i], ends[j])))], cells[states[i] != states[j]]))
+            for edge, summed in equations:
+                rows.append(np.full(len(summed) + (edge is not None), len(right)))
+                columns.append(np.append(summed, [] if edge is None else edge))
+                values.append(np.append(np.ones(len(summed)), [] if edge is None else -1.0))
+                right.append(1.0 if edge is None else 0.0)
+        entries = np.concatenate(values), (np.concatenate(rows), np.concatenate(columns).astype(np.int64))
+        return sp.csr_matrix(entries, shape=(len(right), len(self.cost))), np.array(right)
 
     def solve(self) -> tuple:
         """Solve the program; return a solution (E,) and the upper bound on scores that the dual variables give."""
-        below, limit = _build_inequalities(self.rows, len(self.cuts.weight))
-        cost = self.cuts.weight * self.scale
+        below, limit = _build_inequalities(self.rows, len(self.cost))
+        cost = self.cost * self.scale
         found = linprog(
             cost,
             A_ub=below,
@@ -281,12 +350,12 @@ class _CycleProgram:
             least += self.equals @ found.eqlin.marginals
         least += np.minimum(price * self.lower, price * self.upper).sum()
         bound = self.cuts.constant + self.cuts.weight.sum() - 2.0 * least / self.scale
-        cut = np.clip(found.x, 0.0, 1.0)
+        solution = np.clip(found.x, 0.0, 1.0)
         # Forget inequalities of long cycles that are far from tight: the search finds them again if needed.
         if below is not None:
-            tight = limit - below @ cut < 0.5
+            tight = limit - below @ solution < 0.5
             self.rows = {row for row, keep in zip(self.rows, tight, strict=True) if keep or len(row) <= 4}
-        return cut, float(bound)
+        return solution[: len(self.cuts.weight)], float(bound)
 
     def add_violated(self, cut: np.ndarray) -> bool:
         """Add inequalities that a solution violates, and return whether there are any."""

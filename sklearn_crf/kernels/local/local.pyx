@@ -1,7 +1,7 @@
 """Local search: updates of one node at a time, larger neighborhoods, and search under hard constraints."""
 
 from cython cimport floating
-from libc.math cimport fabs
+from libc.math cimport exp, fabs
 from libc.stdint cimport int32_t, int64_t, int8_t, uint64_t, uint8_t
 from libcpp.vector cimport vector
 
@@ -242,6 +242,92 @@ cdef void open_problem(object arrays, Problem[floating]* problem, const floating
     problem.weight = &weight[0, 0] if weight.shape[0] else NULL
     problem.forbidden = arrays.forbidden
 
+
+# Mean field on factor graphs ------------------------------------------------------------------------------------------
+
+cdef extern from "factor_mean_field.hpp" namespace "crf" nogil:
+    cdef cppclass FactorMeanField:
+        Problem[double] problem
+        void update(int64_t, const double*, double*)
+        double expected_score(int64_t, const double*)
+        void add_probabilities(int64_t, const double*, double*, double*)
+    void undo_sweep(
+        FactorMeanField&, const double*, const double*, const double*, double*, double*, double*, double*
+    )
+
+
+def factor_mean_field_sweep(
+    object problem,  # IN SearchProblem with values in double precision
+    const double[:, ::1] unary,  # IN (N, K)
+    double damping,
+    double[:, ::1] marginals,  # IN OUT (N, K)
+    double[:, ::1] log_marginals,  # OUT (N, K) without damping
+):
+    """Optimise the marginals of each node of a factor graph in turn; return the largest change."""
+    cdef:
+        FactorMeanField field
+        Py_ssize_t node, k
+        double change = 0, moved
+    open_problem(problem, &field.problem, unary)
+    with nogil:
+        for node in range(unary.shape[0]):
+            field.update(node, &marginals[0, 0], &log_marginals[node, 0])
+            for k in range(unary.shape[1]):
+                moved = (1 - damping) * (exp(log_marginals[node, k]) - marginals[node, k])
+                change = max(change, fabs(moved))
+                marginals[node, k] += moved
+    return change
+
+
+def factor_mean_field_statistics(
+    object problem,  # IN SearchProblem with values in double precision
+    const double[:, ::1] unary,  # IN (N, K)
+    const double[:, ::1] marginals,  # IN (N, K)
+    double[::1] terms,  # INOUT (N,) expected scores of factors are added at their first nodes
+    double[::1] of_values,  # INOUT (n_cells,) probabilities of listed cells
+    double[::1] of_defaults,  # INOUT (T,) probabilities of all other cells
+):
+    """Add the expected scores of factors of two and more nodes, and the probabilities of their cells."""
+    cdef:
+        FactorMeanField field
+        Py_ssize_t factor
+        const int32_t[::1] table = problem.table
+        double* values = &of_values[0] if of_values.shape[0] else NULL
+        double* defaults = &of_defaults[0] if of_defaults.shape[0] else NULL
+    open_problem(problem, &field.problem, unary)
+    with nogil:
+        for factor in range(table.shape[0]):
+            terms[field.problem.slot_node[field.problem.slot_ptr[factor]]] += field.expected_score(
+                factor, &marginals[0, 0]
+            )
+            field.add_probabilities(factor, &marginals[0, 0], values, defaults)
+
+
+def factor_mean_field_undo(
+    object problem,  # IN SearchProblem with values in double precision, all of them finite
+    const double[:, ::1] unary,  # IN (N, K)
+    const double[:, ::1] before,  # IN (N, K) marginals before the sweep
+    const double[:, ::1] after,  # IN (N, K) marginals after the sweep
+    const double[:, ::1] slope,  # IN (N, K) further derivatives by the scores that the sweep normalised
+    double[:, ::1] adjoint,  # INOUT (N, K) derivatives by the marginals after the sweep, later before it
+    double[:, ::1] of_unary,  # INOUT (N, K) derivatives by the scores of nodes
+    double[::1] of_values,  # INOUT (n_cells,) derivatives by the listed scores
+    double[::1] of_defaults,  # INOUT (T,) derivatives by the default scores
+):
+    """Backpropagate through a sweep without damping."""
+    cdef:
+        FactorMeanField field
+        double* values = &of_values[0] if of_values.shape[0] else NULL
+        double* defaults = &of_defaults[0] if of_defaults.shape[0] else NULL
+    open_problem(problem, &field.problem, unary)
+    if unary.shape[0]:
+        with nogil:
+            undo_sweep(
+                field, &before[0, 0], &after[0, 0], &slope[0, 0], &adjoint[0, 0], &of_unary[0, 0], values, defaults
+            )
+
+
+# Workspace and moves of local search ----------------------------------------------------------------------------------
 
 cdef class SearchWorkspace:
     """Workspace that the moves of one chain share. It grows during the first moves."""

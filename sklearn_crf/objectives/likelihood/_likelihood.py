@@ -326,8 +326,8 @@ class TruncatedLoss(Objective):
         \nabla \ell = \Bigl(\frac{\partial b^{(n)}}{\partial \theta}\Bigr)^{\!\top} \frac{\partial L}{\partial b}
 
     The gradient is exact for the computed marginals, even if the sweeps have not converged. Unlabelled nodes do not
-    contribute to the loss. In a factor graph, a factor of more than two nodes counts in "clique" once for each of its
-    nodes, and ``state`` keeps the structure of the graph.
+    contribute to the loss. "clique" of a factor graph is the negative log-probability of the labels of each factor of
+    two and more nodes, and ``state`` keeps the structure of the graph.
 
     Source: Domke 2013; Stoyanov, Ropson, Eisner 2011.
 
@@ -361,6 +361,9 @@ class TruncatedLoss(Objective):
         **unused: Any,
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
+        if isinstance(model, FactorGraph) and self.inference.method == "mean_field":
+            terms, gradient, q = self.inference.mean_field_loss_of_factors(model, labels, self.loss, node_weight)
+            return Loss(gradient, terms, np.argmax(q, axis=1).astype(np.int32))  # type: ignore[arg-type]
         if isinstance(model, FactorGraph):
             return self._compute_factor_loss(model, labels, state, node_weight, n_threads)
         found = self.inference.loss_through_sweeps(

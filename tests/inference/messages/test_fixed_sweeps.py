@@ -131,7 +131,7 @@ def test_forbidden_pairs(method, rng):
 def test_mean_field_refuses_forbidden_pairs(rng):
     model = random_model(lattice((2, 2)), 2, rng)
     model = replace(model, tables=np.where(np.eye(2), model.tables, -np.inf))
-    with pytest.raises(ValueError, match="forbidden pairs"):
+    with pytest.raises(ValueError, match="forbidden joint states"):
         FixedSweeps(method="mean_field").marginals(model)
 
 

@@ -2,10 +2,20 @@
 
 import numpy as np
 import pytest
+from factor_strategies import CONSTRAINTS, random_factor_graph
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import TRWS, AutoMap, BruteForce, ClusterTightening, CycleRelaxation, JunctionTree
+from sklearn_crf.inference import (
+    TRWS,
+    AutoMap,
+    BruteForce,
+    ClusterTightening,
+    CycleRelaxation,
+    JunctionTree,
+    LinearProgram,
+    convergence_left_to_caller,
+)
 from sklearn_crf.models import PairwiseModel, factor_graph_of, score
 
 SPINS = np.array([[1.0, -1.0], [-1.0, 1.0]])
@@ -86,7 +96,7 @@ def test_what_it_does_not_take_is_an_error():
         CycleRelaxation().map(PairwiseModel(lattice((4,)), np.zeros((4, 3)), np.eye(3)[None]))
     large = PairwiseModel(lattice((300, 300)), np.zeros((90_000, 2)), SPINS[None])
     assert not CycleRelaxation.fits(large)
-    with pytest.raises(ValueError, match="CycleRelaxation supports at most 100000 nodes and edges together"):
+    with pytest.raises(ValueError, match=r"269400 nodes, edges and .* supports at most 100000"):
         CycleRelaxation().map(large)
 
 
@@ -123,3 +133,21 @@ def test_nodes_without_edges(graph):
             found = algorithm.map(model)
             assert found.certified
             assert found.score == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_factor_graphs_reach_the_optimum(seed):
+    constraint = (None, None, *CONSTRAINTS)[seed % 5]
+    model = random_factor_graph(7, 10, 4, 2, forbidden=0.2 * (seed % 2), constraint=constraint, seed=seed)
+    best, start = BruteForce().map(model).score, LinearProgram().map(model).bound
+    with convergence_left_to_caller():
+        bounds = [CycleRelaxation(max_iter=n).map(model).bound for n in (1, 2, 200)]
+    assert best - 1e-7 <= bounds[2] <= bounds[1] + 1e-9 <= bounds[0] + 2e-9 <= start + 1e-6
+    assert CycleRelaxation().map(model).score == pytest.approx(best, abs=1e-9)
+
+
+def test_triples_need_more_than_the_local_polytope():
+    model = random_factor_graph(7, 10, 4, 2, constraint=CONSTRAINTS[0], seed=12)
+    start, found = LinearProgram().map(model), CycleRelaxation().map(model)
+    assert start.bound - found.bound > 0.5
+    assert found.certified
