@@ -34,7 +34,7 @@ from sklearn_crf.preprocessing import LocalImageFeatures
 
 N_FOLDS = 3
 LEAST_PROBABILITY = 1e-4
-PUBLISHED = (Spatial(3.0), Bilateral(80.0, 13.0))
+PUBLISHED = (Spatial(3.0, weight=3.0), Bilateral(80.0, 13.0, weight=10.0))
 CHOSEN_FROM = 8  # images
 
 

@@ -76,8 +76,8 @@ probabilities = [coarse_probabilities(each) for each in labels]
 # Refining one image
 # ------------------
 #
-# The default kernels and weights are published values, for colours from 0 to 255. The
-# probabilities of a real network, for example from ``np.load("softmax.npz")``, are
+# The default kernels are published values, for colours from 0 to 255, with low weights.
+# The probabilities of a real network, for example from ``np.load("softmax.npz")``, are
 # refined in the same way. The last axis of the probabilities is the axis of classes.
 
 refined = refine(probabilities[-1], images[-1])

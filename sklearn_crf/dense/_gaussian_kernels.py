@@ -71,7 +71,7 @@ class Spatial(GaussianKernel):
     bandwidth : float or tuple of shape (n_axes,), default=3.0
         :math:`\theta` in pixels, or in the units of the ``spacing`` of examples. A single number for all axes of the
         lattice, or one number for each axis.
-    weight : float, default=3.0
+    weight : float, default=2.0
         Weight of the kernel, or its initial value if weights are learned. The kernel is normalised: the weight is the
         most that it can add to a score.
 
@@ -79,11 +79,11 @@ class Spatial(GaussianKernel):
     --------
     >>> from sklearn_crf import Spatial
     >>> Spatial(2.0)
-    Spatial(bandwidth=2.0, weight=3.0)
+    Spatial(bandwidth=2.0, weight=2.0)
     """
 
     bandwidth: float | tuple[float, ...] = 3.0
-    weight: float = 3.0
+    weight: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -101,19 +101,19 @@ class Bilateral(GaussianKernel):
     channel_bandwidth : float or tuple of shape (n_channels,), default=13.0
         :math:`\theta_c` for colours of 0 to 255, to which images of other types and ranges are rescaled. A single
         number for all channels, or one number for each channel.
-    weight : float, default=10.0
+    weight : float, default=1.0
         As in :class:`Spatial`.
 
     Examples
     --------
     >>> from sklearn_crf import Bilateral
     >>> Bilateral(60.0, 20.0)
-    Bilateral(bandwidth=60.0, channel_bandwidth=20.0, weight=10.0)
+    Bilateral(bandwidth=60.0, channel_bandwidth=20.0, weight=1.0)
     """
 
     bandwidth: float | tuple[float, ...] = 80.0
     channel_bandwidth: float | tuple[float, ...] = 13.0
-    weight: float = 10.0
+    weight: float = 1.0
 
 
 def _assign_axis_columns(n_axes):

@@ -180,7 +180,7 @@ def test_results_do_not_depend_on_threads():
 def test_loss_falls_with_fixed_weights_and_convergent_updates(options):
     X, y = drawn([Spatial(2.5, weight=3.0)], 3)
     y[0][:, ::2] = -1
-    learned = DenseCRF([Spatial(8.0)], bandwidths="learned", missing_label=-1, **options).fit(X, y)
+    learned = DenseCRF([Spatial(8.0, weight=3.0)], bandwidths="learned", missing_label=-1, **options).fit(X, y)
     losses = [loss for _, loss in learned.bandwidth_trace_]
     assert min(losses) < 0.95 * losses[0]
     if options.get("learning") == "fixed":

@@ -150,7 +150,8 @@ def test_volumes_with_spacing():
     rng = np.random.default_rng(0)
     y = (np.indices((4, 8, 8)).sum(axis=0) > 9).astype(int)
     volume = DenseExample(np.eye(2)[y] + rng.normal(size=(4, 8, 8, 2)), 50.0 * y + rng.normal(size=y.shape), (3, 1, 1))
-    field = DenseCRF([Spatial(2.0), Bilateral(8.0, 10.0)], learning="fixed").fit([volume], [y])
+    kernels = [Spatial(2.0, weight=3.0), Bilateral(8.0, 10.0, weight=10.0)]
+    field = DenseCRF(kernels, learning="fixed").fit([volume], [y])
     assert field.score([volume], [y]) > 0.95
     # slices that lie far apart do not influence each other
     apart = DenseExample(volume.scores, volume.image, (1e3, 1, 1))

@@ -5,8 +5,12 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial, refine
+
+# Weights that were published for weak scores
+PUBLISHED = [Spatial(3.0, weight=3.0), Bilateral(80.0, 13.0, weight=10.0)]
 
 
 def picture(shape=(20, 24), n_classes=3, seed=0):
@@ -24,6 +28,21 @@ def test_refined_probabilities_are_better_and_add_up():
     assert refined.shape == probabilities.shape
     assert_allclose(refined.sum(axis=-1), 1.0)
     assert np.mean(refined.argmax(axis=-1) == labels) > np.mean(probabilities.argmax(axis=-1) == labels) + 0.2
+
+
+def test_default_weights_keep_good_scores_that_published_weights_harm():
+    rng = np.random.default_rng(0)
+    labels = (gaussian_filter(rng.normal(size=(64, 64)), 5) > 0).astype(int)
+    image = 128 + 60 * (labels - 0.5) + 40 * rng.normal(size=labels.shape)
+    p = 1 / (1 + np.exp(-gaussian_filter(image - 128, 1.5) / 4))
+    good = np.stack([1 - p, p], axis=-1)
+    errors = [
+        np.mean(q.argmax(axis=-1) != labels)
+        for q in (good, refine(good, image), refine(good, image, kernels=PUBLISHED))
+    ]
+    assert errors[0] < 0.05
+    assert errors[1] < 1.1 * errors[0]
+    assert errors[2] > 1.5 * errors[0]
 
 
 def test_it_is_the_fixed_field():
@@ -104,9 +123,9 @@ def photograph(seed=0):
 @pytest.mark.parametrize("form", FORMS)
 def test_labels_do_not_depend_on_the_form_of_the_image(form):
     probabilities, image, labels = photograph()
-    expected = refine(probabilities, image)
+    expected = refine(probabilities, image, kernels=PUBLISHED)
     assert np.mean(expected.argmax(axis=-1) == labels) > 0.99 > np.mean(probabilities.argmax(axis=-1) == labels) + 0.1
-    refined = refine(probabilities, FORMS[form](image))
+    refined = refine(probabilities, FORMS[form](image), kernels=PUBLISHED)
     assert_allclose(refined, expected, atol=1e-3)
     assert_array_equal(refined.argmax(axis=-1), expected.argmax(axis=-1))
 
@@ -114,8 +133,8 @@ def test_labels_do_not_depend_on_the_form_of_the_image(form):
 @pytest.mark.parametrize("value", [0.0, 0.5, -3.0, 1000.0, 1e9, -1e30])
 def test_an_image_of_one_colour_says_nothing(value):
     probabilities, image, _ = photograph()
-    expected = refine(probabilities, np.full(image.shape, 7, dtype=np.uint8))
-    assert_allclose(refine(probabilities, np.full(image.shape, value)), expected, atol=1e-3)
+    expected = refine(probabilities, np.full(image.shape, 7, dtype=np.uint8), kernels=PUBLISHED)
+    assert_allclose(refine(probabilities, np.full(image.shape, value), kernels=PUBLISHED), expected, atol=1e-3)
 
 
 def test_colours_may_be_far_from_zero():
