@@ -80,14 +80,15 @@ class Relaxation(SmoothLearning):
         the entropies of the edges, which is looser and quicker. "factors" is the sum of the entropies of edges and
         nodes, called trivial in the reference (Eq. 127, 158), which is looser still. Any other convex entropy is given
         by counting numbers for all nodes and for all factors, such as ``CountingNumbers(0.5, 1.0)``.
-    trees : {"auto", "chains", "covering", "uniform", "snakes", "optimal"}, SpanningTrees or list, default="auto"
+    trees : str, SpanningTrees or list, default="auto"
         Trees of the tree-reweighted entropy. "auto" is "chains" on images and volumes and "covering" otherwise.
         "chains" are the lines along the axes, all with equal probability; sweeps then never raise the bound.
         "covering" are few trees that cover the edges. "uniform" gives all edges equal probabilities, which no
         distribution over trees of a graph with a bridge does. "snakes" are four paths that run back and forth through
-        a lattice. "optimal" are the trees of the tightest bound of each example, found for every evaluation anew. Your
-        own trees, as in :class:`TightenBound`, need examples with equal graphs. In examples with factors, sets of
-        factors without cycles take the place of trees.
+        a lattice. "series_parallel" are subgraphs with cliques of three nodes, in place of trees, for a tighter bound
+        in more time; examples must not have factors. "optimal" are the trees of the tightest bound of each example,
+        found for every evaluation anew. Your own trees, as in :class:`TightenBound`, need examples with equal graphs.
+        In examples with factors, sets of factors without cycles take the place of trees.
     max_iter : int, default=2000
         Maximum number of iterations of the inner problem of one example, in training and if its marginals are used for
         prediction.
@@ -107,7 +108,7 @@ class Relaxation(SmoothLearning):
 
     _parameter_constraints: ClassVar[dict] = {
         "entropy": [StrOptions(set(ENTROPIES)), CountingNumbers],
-        "trees": [StrOptions({"auto", "chains", "optimal"}), *TREES_CONSTRAINTS],
+        "trees": [StrOptions({"auto", "chains", "series_parallel", "optimal"}), *TREES_CONSTRAINTS],
         "max_iter": _MAX_ITER,
         "tol": [*_TOL, None],
         **SmoothLearning._parameter_constraints,
@@ -180,7 +181,7 @@ class Relaxation(SmoothLearning):
         trees = self.trees
         if isinstance(trees, str) and trees == "auto":
             trees = "covering" if facts.have_factors or facts.lattice_ndim is None else "chains"
-        if not isinstance(trees, str) or trees == "optimal":
+        if not isinstance(trees, str) or trees in ("optimal", "series_parallel"):
             return self._make_tightening()
         if facts.have_factors:
             # On forests, two sweeps suffice, because the tree-reweighted entropy equals the Bethe entropy.

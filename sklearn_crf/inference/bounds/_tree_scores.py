@@ -122,19 +122,23 @@ class TreeScores:
 
     def _label_group(self, group: TreeGroup, unary: np.ndarray, tables: np.ndarray) -> tuple:
         checkpoint()
-        first, last, edges, graph = group
-        n_columns = unary.shape[2]
-        tables = tables[edges] if graph.n_edges else np.zeros((1, n_columns, n_columns))
-        n_states = None if self.n_states is None else np.tile(self.n_states, last - first)
-        kinds = np.arange(graph.n_edges, dtype=np.int32)
-        model = PairwiseModel(graph, unary[first:last].reshape(-1, n_columns), tables, kinds, n_states=n_states)
+        model = self._make_model(group, unary, tables)
         try:
             labels = run_map_unchecked(TreeInference(), model).labels
         except ValueError as error:
             # The original error would name nodes by their numbers in the group.
             raise ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.") from error
-        shape = last - first, unary.shape[1]
+        shape = group.last - group.first, unary.shape[1]
         return labels.reshape(shape), compute_score_terms(model, labels).reshape(shape)
+
+    def _make_model(self, group: TreeGroup, unary: np.ndarray, tables: np.ndarray) -> PairwiseModel:
+        """Return the model of the trees of a group, in which every edge has a table of its own."""
+        first, last, edges, graph = group
+        n_columns = unary.shape[2]
+        tables = tables[edges] if graph.n_edges else np.zeros((1, n_columns, n_columns))
+        n_states = None if self.n_states is None else np.tile(self.n_states, last - first)
+        kinds = np.arange(graph.n_edges, dtype=np.int32)
+        return PairwiseModel(graph, unary[first:last].reshape(-1, n_columns), tables, kinds, n_states=n_states)
 
     def _parts(self, x: np.ndarray) -> tuple:
         n = int(np.prod(self.shape_of_nodes))

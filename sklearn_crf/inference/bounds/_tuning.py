@@ -16,3 +16,7 @@ SUFFICIENT_DECREASE, MOST_HALVINGS = 0.1, 6
 
 # Number of nodes per group of trees: larger groups save calls on small trees, smaller groups can be shared by threads.
 NODES_AT_ONCE = 20_000
+
+# Least number of series-parallel subgraphs of a graph with cycles. With two, the gap between the bound and the
+# log-partition of random models on grids of 3 x 4 and 6 x 6 is 1.6 and 1.2 times as large; eight lower it by 6 to 10 %.
+FEWEST_SUBGRAPHS = 4
