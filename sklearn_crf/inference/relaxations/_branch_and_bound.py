@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf._numbers import n_joint_states, offsets_from_lengths
+from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.relaxations import _tuning
@@ -20,14 +20,13 @@ def run_branch_and_bound(
     """
     # labels: allowed labels, or None
     problem = Reduction(factor_graph_of(model))
+    if problem.is_free.sum() > _tuning.MOST_NODES:
+        return labels, np.inf, False
     ptr, scope = problem.free_scopes
-    arity = np.diff(ptr)
-    sizes = np.array([n_joint_states(problem.n_states[scope[ptr[f] : ptr[f + 1]]]) for f in range(len(arity))])
-    if (
-        problem.is_free.sum() > _tuning.MOST_NODES
-        or sizes.max(initial=1.0) > _tuning.MOST_CELLS_OF_BRANCHES
-        or sizes.sum() > _tuning.MOST_ENTRIES_OF_BRANCHES
-    ):
+    sizes, has_nodes = np.ones(len(ptr) - 1), np.diff(ptr) > 0
+    with np.errstate(over="ignore"):
+        sizes[has_nodes] = np.multiply.reduceat(problem.n_states[scope].astype(np.float64), ptr[:-1][has_nodes])
+    if sizes.max(initial=1.0) > _tuning.MOST_CELLS_OF_BRANCHES or sizes.sum() > _tuning.MOST_ENTRIES_OF_BRANCHES:
         return labels, np.inf, False
     costs = _Costs(problem, sizes)
     place = np.full(len(problem.n_states), -1, dtype=np.int32)
