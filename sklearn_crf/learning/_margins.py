@@ -33,9 +33,9 @@ from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import compute_penalty_factors, require_associative
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
-# Maximum number of iterations, and tolerance of the bound, for tree-reweighted max-product in training.
-# More iterations, or a smaller tolerance, give no better weights.
-_ITERATIONS, _STEP_OF_BOUND = 20, 1e-5
+# Maximum number of iterations, and tolerance of the bound, for tree-reweighted max-product in training, which starts
+# from the messages of the previous pass. More iterations, or a smaller tolerance, give no better weights.
+_ITERATIONS, _STEP_OF_BOUND = 10, 1e-5
 
 # Relative duality gaps at which training ends: of Frank-Wolfe, and of other solvers, whose first weights are poor.
 # The accuracy of Frank-Wolfe was measured on training sets of letters, squares and street scenes.

@@ -90,7 +90,7 @@ class StructuredHinge(Objective):
         """
         return np.ones(len(cost))
 
-    def most_violated(self, model, labels, *, node_weight=None, n_threads=1):
+    def most_violated(self, model, labels, *, node_weight=None, state=None, n_threads=1):
         """Find the labeling with the highest sum of score and cost.
 
         Parameters
@@ -99,13 +99,15 @@ class StructuredHinge(Objective):
         labels : ndarray of shape (N,), int32
             True state of each node.
         node_weight : ndarray of shape (N,), optional
+        state : object, optional
+            ``Labeling.state`` of the previous call for the same example.
         n_threads : int, default=1
 
         Returns
         -------
         Labeling
         """
-        return self.inference.map(self.augmented(model, labels, node_weight), n_threads=n_threads)
+        return self.inference.map(self.augmented(model, labels, node_weight), init=state, n_threads=n_threads)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
         labels, node_weight = self._complete(model, labels, node_weight, n_threads)

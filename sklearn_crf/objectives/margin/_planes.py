@@ -148,7 +148,9 @@ class PlaneOracle:
         with convergence_left_to_caller(), batch.named_in_errors():
             if isinstance(objective, RelaxedHinge):
                 return self._compute_fractional_planes(i, model)
-            found = objective.most_violated(model, batch.labels, node_weight=batch.node_weight)
+            options = {"node_weight": batch.node_weight, "state": self._states[i]}
+            found = objective.most_violated(model, batch.labels, **options)
+        self._states[i] = found.state
         return self._compute_labeling_planes(i, model, found.labels)
 
     def _compute_labeling_planes(self, i, model, found):

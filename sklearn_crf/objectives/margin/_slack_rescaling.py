@@ -267,7 +267,7 @@ class SlackRescaledHinge(StructuredHinge):
         """
         return cost
 
-    def most_violated(self, model, labels, *, node_weight=None, n_threads=1):
+    def most_violated(self, model, labels, *, node_weight=None, state=None, n_threads=1):
         """Find the labeling with the highest product of cost and slack, where ``slack = 1 + score - true score``.
 
         Parameters
@@ -276,6 +276,8 @@ class SlackRescaledHinge(StructuredHinge):
         labels : ndarray of shape (N,), int32
             True state of each node.
         node_weight : ndarray of shape (N,), optional
+        state : object, optional
+            ``Labeling.state`` of the previous call for the same example.
         n_threads : int, default=1
 
         Returns
@@ -292,7 +294,7 @@ class SlackRescaledHinge(StructuredHinge):
             return _maximise_single_nodes(model, labels, cost)
         if n_labelings(len(labels), model.n_columns) <= ENUMERABLE:
             return _maximise_by_enumeration(model, labels, cost)
-        found = self._search(model, labels, cost, node_weight, n_threads)
+        found = self._search(model, labels, cost, node_weight, state, n_threads)
         work = cost.max(axis=1).sum() * model.graph.n_nodes * model.n_columns**2
         is_whole = np.all(cost == np.round(cost))
         is_found = found.gap <= _ROUNDING * max(1.0, abs(found.score))
@@ -315,7 +317,7 @@ class SlackRescaledHinge(StructuredHinge):
             gap=found.gap,
         )
 
-    def _search(self, model, labels, cost, node_weight, n_threads):
+    def _search(self, model, labels, cost, node_weight, state, n_threads):
         truth = score(model, labels)
         weight = np.ones(len(labels)) if node_weight is None else node_weight
         converged = True
@@ -326,17 +328,17 @@ class SlackRescaledHinge(StructuredHinge):
             return Priced(found, own, slack, slack + price * own)
 
         def best_at(price):
-            nonlocal converged
+            nonlocal converged, state
             augmented = self.augmented(model, labels, price * weight)
-            found = self.inference.map(augmented, n_threads=n_threads)
-            converged = converged and found.converged
+            found = self.inference.map(augmented, init=state, n_threads=n_threads)
+            converged, state = converged and found.converged, found.state
             best = priced(found.labels, price)
             return best._replace(bound=best.bound + found.gap)
 
         costliest = np.argmax(np.where(np.isneginf(model.unary), -1.0, cost), axis=1).astype(np.int32)
         found = find_largest_product(best_at, priced(costliest, 0.0), bool(np.all(cost == np.round(cost))))
         chosen = labels if found.labels is None else found.labels
-        return Labeling(chosen, found.value, found.bound, converged=converged)
+        return Labeling(chosen, found.value, found.bound, converged=converged, state=state)
 
 
 # Rounding errors of the product, relative to the product

@@ -81,12 +81,12 @@ def test_the_search_brackets_the_largest_product(name, whole, scale, seed):
     labels, cost = rng.integers(3, size=model.graph.n_nodes).astype(np.int32), random_cost(3, rng, whole)
     truth = max(enumerated(model, labels, cost.T[labels]).max(), 0.0)
     hinge = SlackRescaledHinge(BruteForce(), cost)
-    found = hinge._search(model, labels, cost.T[labels], None, 1)
+    found = hinge._search(model, labels, cost.T[labels], None, None, 1)
     assert found.score <= truth + 1e-9 * (1 + truth)
     assert truth <= found.bound + 1e-9 * (1 + truth)
     # An inference with a looser bound also encloses the loss.
     with convergence_left_to_caller():
-        loose = SlackRescaledHinge(LoopyBP(max_iter=10), cost)._search(model, labels, cost.T[labels], None, 1)
+        loose = SlackRescaledHinge(LoopyBP(max_iter=10), cost)._search(model, labels, cost.T[labels], None, None, 1)
     assert loose.score <= truth + 1e-9 * (1 + truth)
     assert truth <= loose.bound + 1e-9 * (1 + truth)
 
