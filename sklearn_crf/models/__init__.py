@@ -10,7 +10,7 @@ from sklearn_crf.models._conversion import (
     pairwise_model_of,
 )
 from sklearn_crf.models._dense import DenseModel
-from sklearn_crf.models._factor_graph import FactorGraph, replace_scores
+from sklearn_crf.models._factor_graph import FactorGraph, build_trusted_factor_graph, replace_scores
 from sklearn_crf.models._factor_scores import (
     FactorStatistics,
     SmallFactors,

@@ -47,9 +47,58 @@ class ExpandedFactors(NamedTuple):
         return expanded
 
 
+class _Nodes(NamedTuple):
+    """Nodes of the pairwise model."""
+
+    place: np.ndarray  # (N,), the node that stands for each node of the factor graph
+    of_factor: np.ndarray  # (F,), the node of each factor of more than two nodes, -1 for other factors
+    n_states: np.ndarray  # (N + n_large,)
+
+    @property
+    def width(self):
+        """Largest number of states."""
+        return int(self.n_states.max(initial=1))
+
+
+class _Cells(NamedTuple):
+    """Joint states of factors of one arity, factor by factor."""
+
+    row: np.ndarray  # (n,), the factor's place in its group
+    number: np.ndarray  # (n,), the number of the joint state in C order
+    states: np.ndarray  # (n, arity)
+    source: np.ndarray  # (n,), as in ExpandedFactors
+
+
 def expand_factors(graph: FactorGraph) -> ExpandedFactors:
     """Build the pairwise model of a factor graph; raise ValueError if a factor has too many joint states."""
-    n_nodes, large = graph.n_nodes, np.flatnonzero(graph.arity > 2)
+    nodes = _place_nodes(graph)
+    edges, large, targets, sources = _Edges(nodes.width), [], [], []
+    for factors, scope in graph.by_arity():
+        cells, arity = _list_cells(graph, factors, scope), scope.shape[1]
+        source = cells.source
+        if arity == 0:
+            # Constants belong to all states of the first node.
+            first, n_first = nodes.place[0], nodes.n_states[nodes.place[0]]
+            source = np.repeat(source, n_first)
+            target = first * nodes.width + np.tile(np.arange(n_first), len(factors))
+        elif arity == 2:
+            target = len(nodes.n_states) * nodes.width + edges.locate(nodes.place[scope], cells)
+        else:
+            owner = nodes.place[scope[:, 0]] if arity == 1 else nodes.of_factor[factors]
+            target = owner[cells.row] * nodes.width + cells.number
+        if arity > 2:
+            shape = graph.n_states[scope].astype(np.int64)
+            large.append((owner, scope, shape))
+            edges.join(owner, nodes.place[scope], shape)
+        targets.append(target)
+        sources.append(source)
+    found = ExpandedFactors(edges.build_model(graph, nodes), nodes.place, large, *map(_join, (targets, sources)))
+    return rescore(found, graph)
+
+
+def _place_nodes(graph):
+    """Assign numbers to the nodes of the pairwise model; a large factor precedes its last node."""
+    large = np.flatnonzero(graph.arity > 2)
     sizes = np.array([n_joint_states(graph.n_states[_get_scope(graph, f)]) for f in large])
     if np.any(sizes > _tuning.MOST_STATES_OF_NODE):
         f = int(np.argmax(sizes))
@@ -58,65 +107,68 @@ def expand_factors(graph: FactorGraph) -> ExpandedFactors:
             f"{_tuning.MOST_STATES_OF_NODE}: use an inference of factor graphs, such as LoopyBP or NormProductBP."
         )
     last = np.array([_get_scope(graph, f).max() for f in large], dtype=np.int64)
-    order = np.argsort(np.concatenate((2 * np.arange(n_nodes) + 1, 2 * last)), kind="stable")
+    order = np.argsort(np.concatenate((2 * np.arange(graph.n_nodes) + 1, 2 * last)), kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    place, of_factor = rank[:n_nodes], np.full(graph.n_factors, -1)
-    of_factor[large] = rank[n_nodes:]
+    of_factor = np.full(graph.n_factors, -1)
+    of_factor[large] = rank[graph.n_nodes :]
     n_states = np.concatenate((graph.n_states, sizes.astype(np.int64)))[order]
-    width = int(n_states.max(initial=1))
-    pairs: dict[tuple, int] = {}
-    kinds: dict[tuple, int] = {}
-    edges, kept, targets, sources = [], [], [], []
-    for factors, scope in graph.by_arity():
-        shape = graph.n_states[scope].astype(np.int64)
-        counts = shape.prod(axis=1)
-        row = np.repeat(np.arange(len(factors)), counts)
-        number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-        states, left = np.empty((len(row), scope.shape[1]), dtype=np.int64), number.copy()
-        for axis in reversed(range(scope.shape[1])):
-            states[:, axis], left = left % shape[row, axis], left // shape[row, axis]
-        cells = graph.cells(factors[row], states)
-        source = np.where(cells >= 0, cells, graph.log_table.size + graph.table_id[factors[row]])
-        if scope.shape[1] == 0:
-            # Constants belong to all states of the first node.
-            source = np.repeat(source, n_states[place[0]])
-            target = place[0] * width + np.tile(np.arange(n_states[place[0]]), len(factors))
-        elif scope.shape[1] == 1:
-            target = place[scope[row, 0]] * width + number
-        elif scope.shape[1] == 2:
-            ends = place[scope]
-            swapped = ends[:, 0] > ends[:, 1]
-            edge = np.array([pairs.setdefault((min(pair), max(pair)), len(pairs)) for pair in ends.tolist()])
-            states = np.where(swapped[row, None], states[:, ::-1], states)
-            target = rank.size * width + (edge[row] * width + states[:, 0]) * width + states[:, 1]
-        else:
-            nodes = of_factor[factors]
-            target = nodes[row] * width + number
-            kept.append((nodes, scope, shape))
-            for own, between, sizes_of_axes in zip(nodes.tolist(), place[scope].tolist(), shape.tolist(), strict=True):
-                edges += [
-                    (own, node, kinds.setdefault((axis, *sizes_of_axes), len(kinds)))
-                    for axis, node in enumerate(between)
-                ]
-        targets.append(target)
-        sources.append(source)
-    tables = np.zeros((len(pairs) + len(kinds), width, width))
-    for (axis, *shape_of_table), kind in kinds.items():
-        state = np.indices(shape_of_table)[axis].ravel()
-        tables[len(pairs) + kind] = -np.inf
-        tables[len(pairs) + kind, np.arange(len(state)), state] = 0.0
-    consistency = np.array(edges, dtype=np.int64).reshape(-1, 3)
-    ends = np.concatenate((np.array(list(pairs), dtype=np.int64).reshape(-1, 2), consistency[:, :2]))
-    pairwise = PairwiseModel(
-        Graph(len(order), ends),
-        np.zeros((len(order), width), dtype=graph.dtype),
-        (tables if len(tables) else np.zeros((1, width, width))).astype(graph.dtype),
-        np.concatenate((np.arange(len(pairs)), len(pairs) + consistency[:, 2])),
-        n_states=n_states,
-    )
-    found = ExpandedFactors(pairwise, place, kept, *map(_join, (targets, sources)))
-    return rescore(found, graph)
+    return _Nodes(rank[: graph.n_nodes], of_factor, n_states)
+
+
+def _list_cells(graph, factors, scope):
+    """Return all joint states of some factors of one arity."""
+    shape = graph.n_states[scope].astype(np.int64)
+    counts = shape.prod(axis=1)
+    row = np.repeat(np.arange(len(factors)), counts)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    states, left = np.empty((len(row), scope.shape[1]), dtype=np.int64), number.copy()
+    for axis in reversed(range(scope.shape[1])):
+        states[:, axis], left = left % shape[row, axis], left // shape[row, axis]
+    cells = graph.cells(factors[row], states)
+    source = np.where(cells >= 0, cells, graph.log_table.size + graph.table_id[factors[row]])
+    return _Cells(row, number, states, source)
+
+
+class _Edges:
+    """Edges of the pairwise model: pairs of nodes with a table each, then those that join a factor with its nodes."""
+
+    def __init__(self, width):
+        self.width, self.pairs, self.kinds, self.joined = width, {}, {}, []
+
+    def locate(self, ends, cells):
+        """Return the places of the cells of factors of two nodes in the flat tables; equal pairs share a table."""
+        # ends: (n_factors, 2)
+        pairs, width = self.pairs, self.width
+        swapped = ends[:, 0] > ends[:, 1]
+        edge = np.array([pairs.setdefault((min(pair), max(pair)), len(pairs)) for pair in ends.tolist()])
+        states = np.where(swapped[cells.row, None], cells.states[:, ::-1], cells.states)
+        return (edge[cells.row] * width + states[:, 0]) * width + states[:, 1]
+
+    def join(self, owner, ends, shape):
+        """Join large factors with their nodes; equal axes of equal shapes share a table."""
+        # owner: (n_factors,); ends, shape: (n_factors, arity)
+        for own, between, sizes in zip(owner.tolist(), ends.tolist(), shape.tolist(), strict=True):
+            for axis, node in enumerate(between):
+                self.joined.append((own, node, self.kinds.setdefault((axis, *sizes), len(self.kinds))))
+
+    def build_model(self, graph, nodes):
+        """Return the pairwise model, in which only the consistency of factors with their nodes has scores."""
+        n_pairs, width = len(self.pairs), self.width
+        tables = np.zeros((max(n_pairs + len(self.kinds), 1), width, width))
+        for (axis, *shape), kind in self.kinds.items():
+            state = np.indices(shape)[axis].ravel()
+            tables[n_pairs + kind] = -np.inf
+            tables[n_pairs + kind, np.arange(len(state)), state] = 0.0
+        joined = np.array(self.joined, dtype=np.int64).reshape(-1, 3)
+        ends = np.concatenate((np.array(list(self.pairs), dtype=np.int64).reshape(-1, 2), joined[:, :2]))
+        return PairwiseModel(
+            Graph(len(nodes.n_states), ends),
+            np.zeros((len(nodes.n_states), width), dtype=graph.dtype),
+            tables.astype(graph.dtype),
+            np.concatenate((np.arange(n_pairs), n_pairs + joined[:, 2])),
+            n_states=nodes.n_states,
+        )
 
 
 def rescore(expanded: ExpandedFactors, graph: FactorGraph) -> ExpandedFactors:

@@ -416,9 +416,19 @@ def build_trusted_factor_graph(
     table_id: np.ndarray,
     log_table: np.ndarray,
     table_ptr: np.ndarray,
+    **of_tables: Any,
 ) -> FactorGraph:
-    """Build a factor graph with dense tables from arrays that this package made, without checks."""
+    """Build a factor graph from arrays of the right types that this package made, without checks.
+
+    Tables are dense if the fields ``table_kind`` to ``table_state`` are not given.
+    """
     graph, n_tables = FactorGraph.__new__(FactorGraph), len(table_ptr) - 1
+    dense = {
+        "table_kind": np.full(n_tables, DENSE, dtype=np.int8),
+        "table_cell": None,
+        "table_default": np.full(n_tables, -np.inf, dtype=log_table.dtype),
+        "table_state": np.ones(n_tables, dtype=np.int32),
+    }
     graph.__dict__.update(
         n_states=n_states,
         scope=scope,
@@ -426,10 +436,7 @@ def build_trusted_factor_graph(
         table_id=table_id,
         log_table=log_table,
         table_ptr=table_ptr,
-        table_kind=np.full(n_tables, DENSE, dtype=np.int8),
-        table_cell=None,
-        table_default=np.full(n_tables, -np.inf, dtype=log_table.dtype),
-        table_state=np.ones(n_tables, dtype=np.int32),
+        **dense | of_tables,
     )
     return graph
 

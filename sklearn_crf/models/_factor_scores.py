@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import as_integers, offsets_from_lengths
-from sklearn_crf.models._factor_graph import FactorGraph
+from sklearn_crf.models._factor_graph import FactorGraph, build_trusted_factor_graph
 from sklearn_crf.models._factor_tables import DENSE
 from sklearn_crf.models._pairwise import (
     check_allowed_states,
@@ -22,9 +22,10 @@ def unite_factors(*graphs):
     for graph in graphs[1:]:
         if not np.array_equal(graph.n_states, first.n_states):
             raise ValueError("factor graphs can only be combined if their nodes have the same numbers of states.")
-    n_tables = np.cumsum([0, *(graph.n_tables for graph in graphs)])
+    n_tables = np.cumsum([0, *(graph.n_tables for graph in graphs)], dtype=np.int32)
     is_sparse = any(graph.table_cell is not None for graph in graphs)
-    return FactorGraph(
+    # Checks would take longer than the rest of an evaluation in training; the given graphs have been checked.
+    return build_trusted_factor_graph(
         n_states=first.n_states,
         scope=np.concatenate([graph.scope for graph in graphs]),
         scope_ptr=_join_offsets([graph.scope_ptr for graph in graphs]),
@@ -138,13 +139,13 @@ def _clamp(model: FactorGraph, labels):
     pairs = np.stack((model.n_states[nodes], labels[nodes]), axis=1)
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     tables = [np.where(np.arange(n) == label, 0.0, -np.inf) for n, label in distinct.tolist()]
-    observed = FactorGraph(
+    observed = build_trusted_factor_graph(
         n_states=model.n_states,
-        scope=nodes,
+        scope=nodes.astype(np.int32),
         scope_ptr=np.arange(len(nodes) + 1),
-        table_id=inverse.ravel(),
+        table_id=inverse.ravel().astype(np.int32),
         log_table=np.concatenate([*tables, np.zeros(0)]),
-        table_ptr=np.cumsum([0, *map(len, tables)]),
+        table_ptr=np.cumsum([0, *map(len, tables)], dtype=np.int64),
     )
     return unite_factors(model, observed)
 

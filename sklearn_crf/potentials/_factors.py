@@ -207,14 +207,14 @@ def _build_type_graph(kind, weights, found, n_states):
     scores = weights if found.features is None else found.features @ weights
     n_tables, n_factors = len(scores), len(found.scope)
     is_dense = kind.n_listed == n_joint_states(kind.n_states)
-    return models.FactorGraph(
+    return models.build_trusted_factor_graph(
         n_states=n_states,
-        scope=found.scope.ravel(),
+        scope=found.scope.ravel().astype(np.int32, copy=False),
         scope_ptr=np.arange(n_factors + 1) * len(kind.n_states),
-        table_id=np.arange(n_factors) if n_tables > 1 else np.zeros(n_factors, dtype=np.int64),
+        table_id=np.arange(n_factors, dtype=np.int32) if n_tables > 1 else np.zeros(n_factors, dtype=np.int32),
         log_table=scores[:, :-1].ravel(),
         table_ptr=np.arange(n_tables + 1) * kind.n_listed,
-        table_kind=np.full(n_tables, models.DENSE if is_dense else models.SPARSE),
+        table_kind=np.full(n_tables, models.DENSE if is_dense else models.SPARSE, dtype=np.int8),
         table_cell=None if is_dense else np.tile(kind.cells, n_tables),
-        table_default=scores[:, -1],
+        table_default=np.ascontiguousarray(scores[:, -1]),
     )

@@ -65,6 +65,26 @@ def test_losses_through_sweeps_are_differentiated_by_the_scores_of_factors(metho
     assert_allclose(found.terms, fresh.terms)
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_clique_loss_counts_each_factor_once(missing):
+    rng = np.random.default_rng(0)
+    scopes = ((0,), (2,), (0, 1, 2), (2, 3), (3, 4, 5))
+    n_states = np.array([2, 3, 2, 2, 2, 3, 2])
+    tree = FactorGraph.from_factors(n_states, [(scope, rng.normal(size=n_states[list(scope)])) for scope in scopes])
+    labels = np.array([1, 2, 0, 1, -1 if missing else 0, 2, 1], dtype=np.int32)
+    found = TruncatedLoss(FixedSweeps(method="loopy", n_sweeps=10), "clique").loss_statistics(tree, labels)
+    every = np.array(list(product(*map(range, tree.n_states))))
+    p = np.exp([score(tree, states) for states in every])
+
+    def loss(nodes):
+        fits = (every[:, nodes] == labels[nodes]).all(axis=1)
+        return -np.log(p[fits].sum() / p.sum())
+
+    # The last node has no factor. A factor with an unlabelled node counts its labelled nodes one by one.
+    cliques = [[0, 1, 2], [2, 3], [6], *([[3], [5]] if missing else [[3, 4, 5]])]
+    assert_allclose(found.terms.sum(), sum(map(loss, cliques)), rtol=1e-9)
+
+
 def test_many_sweeps_are_belief_propagation():
     # Factors on one pair are joined in the pairwise model, which changes the Bethe approximation.
     graph = mixed_graph(scopes=((0,), (1,), (3,), (1, 0), (3, 2), (2, 0, 1)))

@@ -117,7 +117,8 @@ class FixedSweeps(Inference):
             Labels of the nodes, negative for unlabelled nodes.
         loss : {"clique", "univariate", "quadratic", "smooth_hamming"}
         node_weight : ndarray of shape (N,), optional
-            Weights of the nodes in the loss.
+            Weights of the nodes in the loss. For "clique", 1 for nodes whose own log-probability counts in place of the
+            pairs with their neighbours, else 0.
         n_threads : int, default=1
 
         Returns

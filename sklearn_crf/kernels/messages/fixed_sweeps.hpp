@@ -26,7 +26,8 @@ struct SweptLoss {
     const i64* blocks;  // (n_blocks + 1,) first component of each block
     i64 n_blocks;
     const i32* labels;  // (N,) negative if unknown; null if only marginals are requested
-    const double* weight;  // (N,) weights of nodes in the loss, or null
+    // (N,) weights of nodes in the loss, or null. CLIQUE: 1 for nodes that count in place of their edges, else 0.
+    const double* weight;
     double* beliefs;  // (N, K)
     double* terms;  // (N,)
     double* unary;  // (N, K) derivative of the loss
@@ -53,6 +54,9 @@ struct SweptLoss {
     }
 
     double weight_of(i64 s) const { return weight ? weight[s] : 1.0; }
+
+    // Whether the probability of a node itself is a clique, in place of the pairs with its neighbours.
+    bool is_clique(i64 s) const { return weight && weight[s] > 0; }
 };
 
 // Turns scores into probabilities in place. Returns the log-sum-exp of the scores, -inf if all scores are -inf.
@@ -173,7 +177,7 @@ private:
             double* derivative = of.unary + s * K;
             std::fill_n(derivative, K, 0.0);
             of.terms[s] = 0;
-            if (label < 0 || (of.loss == CLIQUE && n)) return;
+            if (label < 0 || (of.loss == CLIQUE && n && !of.is_clique(s))) return;
             of.terms[s] = of.of_node(of.loss, belief, K, label, of_label - log_z, of.weight_of(s), derivative);
             for (i64 q = first; q < first + n; q++)
                 for (i64 a = 0; a < K; a++) of.adjoint[q * K + a] += derivative[a];
@@ -193,6 +197,11 @@ private:
                 const i32 half_edge = field.half_edge[q];
                 if (half_edge & 1) continue;
                 double *here = of.cavities.data() + q * K, *there = of.cavities.data() + i64(field.reverse[q]) * K;
+                if (of.is_learning() && (of.is_clique(s) || of.is_clique(field.neighbor[q]))) {
+                    std::fill_n(here, K, 0.0);
+                    std::fill_n(there, K, 0.0);
+                    continue;
+                }
                 for (i64 a = 0; a < K; a++)
                     for (i64 b = 0; b < K; b++) share[a * K + b] = here[a] + field.pair_score(half_edge, a, b) + there[b];
                 if (of.is_learning()) of.terms[s] += pair_loss(s, field.neighbor[q]);

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import logsumexp
 
+from sklearn_crf._numbers import offsets_from_lengths
 from sklearn_crf.graphs import Graph, build_trusted_graph
 from sklearn_crf.inference import JunctionTree, TreeInference
 from sklearn_crf.models import (
@@ -13,11 +15,11 @@ from sklearn_crf.models import (
     FactorStatistics,
     PairwiseModel,
     Statistics,
+    build_trusted_factor_graph,
     check_labels,
     clamped,
     compute_labeling_statistics,
     compute_score_terms,
-    score,
 )
 from sklearn_crf.objectives._base import Loss, Objective
 
@@ -135,6 +137,7 @@ class BlockLikelihood(Objective):
         checked = [check_block(block, graph.n_nodes, f"blocks[{k}]") for k, block in enumerate(blocks)]
         self._blocks = [block for block in checked if len(block)]
         self._layout = _Layout(graph, self._blocks)
+        self._factor_layout: _FactorLayout | None = None
 
     def loss_statistics(self, model: Any, labels: np.ndarray, **unused: Any) -> Loss:
         if isinstance(model, FactorGraph):
@@ -164,22 +167,25 @@ class BlockLikelihood(Objective):
 
     def _compute_factor_loss(self, model, labels):
         """Return the loss of a factor graph, by exact inference on each block given all other nodes."""
+        layout = self._factor_layout
+        if layout is None or not layout.fits(model):
+            # Kept, because training evaluates models of one structure hundreds of times.
+            layout = self._factor_layout = _FactorLayout(model, self._blocks)
+        blocks, node = layout.model(model), layout.node
         # Unlabelled nodes share no factor with a block.
-        labels = np.maximum(labels, 0)
-        truth, terms = compute_labeling_statistics(model, labels), np.zeros(len(labels))
-        total, best = truth.scaled(None, 0.0), score(model, labels)
-        for block in self._blocks:
-            others = labels.copy()
-            others[block] = -1
-            found = JunctionTree().marginals(clamped(model, others))
-            # The tables of the clamped nodes follow those of the model.
-            cells, defaults = found.statistics.log_table, found.statistics.table_default
-            own = FactorStatistics(cells[: len(truth.log_table)], defaults[: len(truth.table_default)])
-            total = total.plus(own.minus(truth))
-            terms[block[0]] += found.log_z - best
-        if not np.all(terms < np.inf):
+        truth = np.maximum(labels[node], 0)
+        found = JunctionTree().marginals(clamped(blocks, np.where(layout.is_inside, -1, truth)))
+        losses = np.bincount(layout.block_of, found.log_z_terms - compute_score_terms(blocks, truth), len(self._blocks))
+        if not np.all(losses < np.inf):
             raise ValueError("the labels are forbidden by the scores of a factor.")
-        return Loss(statistics=total, terms=terms)
+        first = np.array([block[0] for block in self._blocks], dtype=np.int64)
+        # The tables of the clamped nodes follow those of the model.
+        own, correct = found.statistics, compute_labeling_statistics(blocks, truth)
+        statistics = FactorStatistics(
+            own.log_table[: len(correct.log_table)] - correct.log_table,
+            own.table_default[: len(correct.table_default)] - correct.table_default,
+        )
+        return Loss(statistics=statistics, terms=np.bincount(first, losses, len(labels)))
 
 
 def check_block(block, n_nodes, name):
@@ -194,6 +200,47 @@ def check_block(block, n_nodes, name):
     if len(np.unique(block)) < len(block):
         raise ValueError(f"{name} holds a node twice.")
     return np.sort(block.astype(np.int64))
+
+
+class _FactorLayout:
+    """Factor graph with separate copies of the factors of each block, and of the nodes of these factors."""
+
+    def __init__(self, model: FactorGraph, blocks: Sequence) -> None:
+        size, owner = model.n_nodes, np.repeat(np.arange(model.n_factors), model.arity)
+        self._of = model.scope, model.table_id
+        incidence = sp.csr_array((np.ones(len(owner), dtype=np.int64), (model.scope, owner)), (size, model.n_factors))
+        members = [np.unique(incidence[block].indices) for block in blocks]
+        self._factors = np.concatenate([*members, np.zeros(0, dtype=np.int64)]).astype(np.int64)
+        length = model.arity[self._factors]
+        self._ptr = offsets_from_lengths(length)
+        slots = np.repeat(model.scope_ptr[self._factors] - self._ptr[:-1], length) + np.arange(self._ptr[-1])
+        block = np.repeat(np.repeat(np.arange(len(blocks)), [len(own) for own in members]), length)
+        inside = np.concatenate([*(k * size + own for k, own in enumerate(blocks)), np.zeros(0, dtype=np.int64)])
+        outside_too = np.concatenate((inside, block * size + model.scope[slots]))
+        keys, place = np.unique(outside_too, return_inverse=True)
+        self._scope = place[len(inside) :].astype(np.int32)
+        self.is_inside = np.zeros(len(keys), dtype=bool)
+        self.is_inside[place[: len(inside)]] = True
+        self.block_of, self.node = keys // size, keys % size
+
+    def fits(self, model: FactorGraph) -> bool:
+        """Return whether a model has the factors of this layout."""
+        return all(map(np.array_equal, self._of, (model.scope, model.table_id)))
+
+    def model(self, model: FactorGraph) -> FactorGraph:
+        """Return the factor graph of the copies, which shares the tables of the model."""
+        return build_trusted_factor_graph(
+            n_states=model.n_states[self.node],
+            scope=self._scope,
+            scope_ptr=self._ptr,
+            table_id=model.table_id[self._factors],
+            log_table=model.log_table,
+            table_ptr=model.table_ptr,
+            table_kind=model.table_kind,
+            table_cell=model.table_cell,
+            table_default=model.table_default,
+            table_state=model.table_state,
+        )
 
 
 class _Layout:

@@ -327,7 +327,8 @@ class TruncatedLoss(Objective):
 
     The gradient is exact for the computed marginals, even if the sweeps have not converged. Unlabelled nodes do not
     contribute to the loss. "clique" of a factor graph is the negative log-probability of the labels of each factor of
-    two and more nodes, and ``state`` keeps the structure of the graph.
+    two and more nodes, or of the labelled nodes of a larger factor, each alone, if some are unlabelled. ``state`` keeps
+    the structure of the graph.
 
     Source: Domke 2013; Stoyanov, Ropson, Eisner 2011.
 
@@ -381,14 +382,17 @@ class TruncatedLoss(Objective):
 
     def _compute_factor_loss(self, model, labels, state, node_weight, n_threads):
         state = expand_factors(model) if state is None else rescore(state, model)
-        known, weight = state.expand_labels(labels), None
+        known, weight = state.expand_labels(labels), np.zeros(state.model.n_nodes)
         if self.weighs_nodes:
             # Only the nodes of the factor graph count.
             known = np.full(len(known), -1, dtype=np.int32)
             known[state.place] = labels
-        if node_weight is not None:
-            weight = np.zeros(len(known))
-            weight[state.place] = node_weight
+            weight[state.place] = 1.0 if node_weight is None else node_weight
+        else:
+            # A labelled factor counts once, in place of the edges that join it with its nodes.
+            weight[np.diff(state.model.graph.incidence.ptr) == 0] = 1.0
+            for nodes, _, _ in state.factors:
+                weight[nodes] = known[nodes] >= 0
         found = self.loss_statistics(state.model, known, node_weight=weight, n_threads=n_threads)
         assert found.terms is not None, "the loss is a sum over nodes"
         assert found.predicted is not None, "sweeps predict labels"
