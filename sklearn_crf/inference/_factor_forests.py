@@ -1,8 +1,36 @@
 """Sets of factors without cycles, which replace spanning trees for factor graphs."""
 
+import pickle
+from collections import OrderedDict
+from functools import wraps
+from typing import Any
+
 import numpy as np
 
 from sklearn_crf.inference import _tuning
+
+
+def keep_by_arguments(function):
+    """Return a function that keeps its last results, for calls with equal arrays, lists, numbers and strings.
+
+    Training needs the results for the same structures of factor graphs hundreds of times.
+    """
+    kept: OrderedDict[bytes, Any] = OrderedDict()
+
+    @wraps(function)
+    def look_up(*arguments):
+        key = pickle.dumps(arguments)
+        if len(key) > _tuning.LARGEST_KEY:
+            return function(*arguments)
+        found = kept.get(key)
+        if found is None:
+            # If several threads compute the result, all of them return the object that was stored first.
+            found = kept.setdefault(key, function(*arguments))
+            for oldest in list(kept)[: -_tuning.MOST_KEPT]:
+                kept.pop(oldest, None)
+        return found
+
+    return look_up
 
 
 def choose_factor_forests(model, factors, rule):
@@ -21,18 +49,25 @@ def choose_factor_forests(model, factors, rule):
             'trees of a factor graph must be "minimal", "uniform", "optimal", a number of sets of factors, or a list '
             f"with the factor indices of each set, got {rule!r}."
         )
-    scopes = _list_scopes(model, factors)
+    forests = grow_forests(model.n_nodes, _list_scopes(model, factors), rule)
+    missing = np.count_nonzero(~forests.any(axis=0))
+    if missing:
+        raise ValueError(
+            f"{rule} sets of factors without cycles leave {missing} of {len(factors)} factors uncovered: "
+            '"minimal" covers all factors with few sets.'
+        )
+    return forests
+
+
+@keep_by_arguments
+def grow_forests(n_nodes, scopes, rule):
+    """Return maximal sets of factors without cycles, (n_sets, F) of bool, whose counts are as even as possible."""
     counts = np.zeros(len(scopes), dtype=np.int64)
     forests: list[np.ndarray] = []
     fewest = {"minimal": 1, "uniform": _tuning.FEWEST_FORESTS}.get(rule, rule)
     while len(forests) < fewest or not (counts.all() or len(forests) == rule):
-        forests.append(_grow_forest(model.n_nodes, scopes, np.argsort(counts, kind="stable")))
+        forests.append(_grow_forest(n_nodes, scopes, np.argsort(counts, kind="stable")))
         counts += forests[-1]
-    if not counts.all():
-        raise ValueError(
-            f"{rule} sets of factors without cycles leave {np.count_nonzero(counts == 0)} of {len(counts)} factors "
-            'uncovered: "minimal" covers all factors with few sets.'
-        )
     return np.array(forests)
 
 

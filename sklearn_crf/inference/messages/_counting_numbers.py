@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference._factor_forests import choose_factor_forests
+from sklearn_crf.inference._factor_forests import choose_factor_forests, keep_by_arguments
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._edge_probabilities import choose_edge_probabilities
 
@@ -145,12 +145,29 @@ def split_counting_numbers(layered, node, factor):
     alone = np.flatnonzero((np.diff(layers.node_ptr) == 0) & (node < 0))
     if len(alone):
         raise _make_not_convex_error(layered, node, factor, alone[0])
+    status, message, conditional, least, price = _solve_split(layers.slot_node, layers.slot_factor, node, factor)
+    if status != 0:
+        raise ValueError(f"counting_numbers could not be split into convex terms: {message}")
+    if least <= _tuning.LEAST_SHARE * factor.min():
+        raise _make_not_convex_error(layered, node, factor, int(np.argmin(np.where(price > 0, node, np.inf))))
+    own = factor - np.bincount(layers.slot_factor, weights=conditional, minlength=len(factor))
+    rest = np.maximum(node + _sum_at_nodes(layers, conditional), 0)
+    return Split(rest, own, conditional)
+
+
+@keep_by_arguments
+def _solve_split(slot_node, slot_factor, node, factor):
+    """Solve the linear program of a split; return its status and message, terms of slots, and prices of nodes.
+
+    The fourth value is the smallest term of a factor.
+    """
+    n_slots = len(slot_node)
     slots = np.arange(n_slots)
-    at_factor = sp.csr_matrix((np.ones(n_slots), (layers.slot_factor, slots)), shape=(len(factor), n_slots + 1))
+    at_factor = sp.csr_matrix((np.ones(n_slots), (slot_factor, slots)), shape=(len(factor), n_slots + 1))
     at_factor = at_factor + sp.csr_matrix(
         (np.ones(len(factor)), (np.arange(len(factor)), np.full(len(factor), n_slots))), shape=at_factor.shape
     )
-    at_node = sp.csr_matrix((-np.ones(n_slots), (layers.slot_node, slots)), shape=(len(node), n_slots + 1))
+    at_node = sp.csr_matrix((-np.ones(n_slots), (slot_node, slots)), shape=(len(node), n_slots + 1))
     found = linprog(
         np.append(np.zeros(n_slots), -1.0),
         A_ub=sp.vstack((at_factor, at_node)),
@@ -159,14 +176,9 @@ def split_counting_numbers(layered, node, factor):
         method="highs",
     )
     if found.status != 0:
-        raise ValueError(f"counting_numbers could not be split into convex terms: {found.message}")
-    if found.x[-1] <= _tuning.LEAST_SHARE * factor.min():
-        price = np.abs(found.ineqlin.marginals[len(factor) :])
-        raise _make_not_convex_error(layered, node, factor, int(np.argmin(np.where(price > 0, node, np.inf))))
-    conditional = np.maximum(found.x[:-1], 0)
-    own = factor - np.bincount(layers.slot_factor, weights=conditional, minlength=len(factor))
-    rest = np.maximum(node + _sum_at_nodes(layers, conditional), 0)
-    return Split(rest, own, conditional)
+        return found.status, found.message, None, None, None
+    price = np.abs(found.ineqlin.marginals[len(factor) :])
+    return 0, "", np.maximum(found.x[:-1], 0), float(found.x[-1]), price
 
 
 def _make_not_convex_error(layered, node, factor, place):
