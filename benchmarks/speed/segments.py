@@ -1,9 +1,10 @@
-"""Compare fits with scores of durations with plain chains, and measure the memory of one long sequence.
+"""Compare fits with scores of durations and features of runs with plain chains, and measure one long sequence.
 
-    python benchmarks/speed/segments.py --record segments.json    # five minutes
+    python benchmarks/speed/segments.py --record segments.json    # a quarter of an hour
 
 The data are activities of three to twelve labels with durations of 6 to 30 steps and noisy features. Each pair of fits
-runs alternately, ``--repeats`` times. The script prints medians of processor times, the iterations, the fraction of
+runs alternately, ``--repeats`` times; ``--features`` names the features of runs, where ``none`` stands for durations
+alone. The script prints medians of processor times, the iterations, the fraction of
 correct nodes on new sequences, and the ratio of the times of one iteration. For one long sequence of ``--steps`` steps,
 the script prints processor times and additional memory of the best labeling and of the marginals. An interrupted run
 continues from its record.
@@ -12,6 +13,7 @@ continues from its record.
 import argparse
 import time
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
@@ -50,10 +52,10 @@ def fitted(estimator, train, test):
     return {"seconds": seconds, "iterations": int(estimator.n_iter_), "right": float(estimator.score(*test))}
 
 
-def compared(name, n_classes, n_durations, repeats):
+def compared(name, n_classes, n_durations, features, repeats):
     """Return the medians of fits of a plain chain and of a chain with segments, run in turn."""
     train, test = activities(40, n_classes, 0), activities(40, n_classes, 1)
-    segments = PairwiseTables("full", segments=Segments(n_durations))
+    segments = PairwiseTables("full", segments=Segments(n_durations, features=None if features == "none" else features))
     kinds = {"plain": "full", "segments": segments}
     runs = [{k: fitted(CLASSIFIERS[name](pairwise=v), train, test) for k, v in kinds.items()} for _ in range(repeats)]
     found = {k: {what: float(np.median([run[k][what] for run in runs])) for what in runs[0][k]} for k in kinds}
@@ -83,6 +85,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--durations", type=int, nargs="+", default=[5, 20, 50])
     parser.add_argument("--classes", type=int, nargs="+", default=[3, 12])
+    parser.add_argument("--features", nargs="+", default=["none", "ends", "mean"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10**6)
     parser.add_argument("--record", type=Path)
@@ -90,9 +93,11 @@ def main():
     for n_classes in arguments.classes:
         for n_durations in arguments.durations:
             size = f"{n_classes} labels, {n_durations} durations"
-            for name in CLASSIFIERS:
-                run = partial(compared, name, n_classes, n_durations, arguments.repeats)
-                print(f"{name}, {size}", recorded(arguments.record, f"{name}, {size}", run), flush=True)
+            for name, features in product(CLASSIFIERS, arguments.features):
+                run = partial(compared, name, n_classes, n_durations, features, arguments.repeats)
+                # Records of fits without features have no part for features.
+                key = f"{name}, {size}" + ("" if features == "none" else f", {features}")
+                print(key, recorded(arguments.record, key, run), flush=True)
             key = f"{arguments.steps} steps, {size}"
             run = partial(of_long_sequence, arguments.steps, n_classes, n_durations)
             print(key, recorded(arguments.record, key, run), flush=True)

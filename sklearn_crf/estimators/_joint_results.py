@@ -139,9 +139,9 @@ def _weigh_entities_by_runs(
                 of_edges[e, 0][goes_on if e in (start - 1, stop - 1) else ~goes_on] = -np.inf
             part = PairwiseModel(lattice((b - a,)), unary, of_edges, edge_type=np.arange(b - a - 1))
             own_type = model.duration_type[number : number + 1]
-            of_runs = model.durations, own_type, model.min_duration, model.ends[:, a:b], model.spans[a:b]
+            of_runs = own_type, model.min_duration, model.ends[:, a:b], model.spans[a:b], model.means[a:b]
             try:
-                log_z = SegmentInference().marginals(SegmentModel(part, *of_runs)).log_z
+                log_z = SegmentInference().marginals(SegmentModel(part, model.durations, *of_runs)).log_z
             except Refuted:
                 log_z = -np.inf
             found[-1].append(EntityProbability(kind, start, stop, float(np.exp(log_z - terms[a:b].sum()))))

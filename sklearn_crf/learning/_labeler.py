@@ -269,7 +269,7 @@ def _label_segments(model: SegmentModel, gain: np.ndarray, n_threads: int) -> np
     graph = model.graph
     durations = np.where(np.isneginf(model.durations), -np.inf, 0.0)
     pairwise = _replace_scores_by_gains(model.pairwise, gain)
-    constraints = replace(model, pairwise=pairwise, durations=durations, ends=None, spans=None)
+    constraints = replace(model, pairwise=pairwise, durations=durations, ends=None, spans=None, means=None)
     allowed = SegmentInference().map(constraints, n_threads=n_threads).labels
     in_broken = np.bincount(graph.component, is_broken, graph.n_components)[graph.component] > 0
     return np.where(in_broken, allowed, labels)

@@ -50,6 +50,7 @@ from sklearn_crf.models._pairwise import (
     replace_edge_weight,
     replace_unary,
     score,
+    subtract_labeling,
 )
 from sklearn_crf.models._permutohedral import PermutohedralFilter, pad_rows
 from sklearn_crf.models._segments import (

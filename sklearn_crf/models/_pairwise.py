@@ -436,6 +436,12 @@ def compute_labeling_statistics(model: Any, labels: ArrayLike) -> Any:
 
 
 @singledispatch
+def subtract_labeling(model: Any, statistics: Any, labels: ArrayLike) -> Any:
+    """Return statistics of a model minus the statistics of a labeling; may overwrite all but the unary statistics."""
+    return statistics.minus(compute_labeling_statistics(model, labels))
+
+
+@singledispatch
 def clamped(model: Any, labels: ArrayLike) -> Any:
     """Return a copy of a model in which some nodes are observed: all other states of these nodes are forbidden.
 

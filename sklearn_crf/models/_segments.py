@@ -11,13 +11,16 @@ from numpy.typing import ArrayLike
 from sklearn_crf._numbers import as_integer, as_integers, as_scores
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf.graphs import Graph
+from sklearn_crf.kernels.exact.labelings import count_pairs
 from sklearn_crf.models._pairwise import (
     PairwiseModel,
     check_labels,
     clamped,
     compute_labeling_statistics,
     compute_score_terms,
+    get_kernel_weights,
     replace_unary,
+    subtract_labeling,
 )
 
 
@@ -29,6 +32,7 @@ class SegmentStatistics(NamedTuple):
     durations: np.ndarray  # (S, K, D), float64
     ends: np.ndarray  # (2, N, K), or (0, N, K)
     spans: np.ndarray  # (N, D - 1, K), or (N, 0, K)
+    means: np.ndarray  # (N, K), or (0, K)
 
     def minus(self, other: SegmentStatistics) -> SegmentStatistics:
         """Return ``self - other``, component by component."""
@@ -36,7 +40,8 @@ class SegmentStatistics(NamedTuple):
 
     def scaled(self, unary_scale: Any, scale: Any) -> SegmentStatistics:
         """Return the statistics, with unary statistics multiplied by ``unary_scale`` and all others by ``scale``."""
-        of_runs = self.ends * unary_scale, self.spans * np.reshape(unary_scale, (-1, 1, 1))
+        means = self.means * unary_scale if len(self.means) else self.means
+        of_runs = self.ends * unary_scale, self.spans * np.reshape(unary_scale, (-1, 1, 1)), means
         return SegmentStatistics(self.unary * unary_scale, self.tables * scale, self.durations * scale, *of_runs)
 
 
@@ -73,7 +78,7 @@ class SegmentModel(ChecksPickles):
     .. math::
         \mathrm{score}(y) = \mathrm{score}_{\mathrm{pairwise}}(y)
             + \sum_{\mathrm{runs}\ r} \bigl( \delta_{c_r, k_r, \min(d_r, D)} + f_{b_r, k_r} + l_{e_r, k_r}
-            + s_{b_r, d_r, k_r} \bigr)
+            + s_{b_r, d_r, k_r} + \frac{1}{\min(d_r, D)} \sum_{t = b_r}^{e_r} m_{t, k_r} \bigr)
 
     A run is a maximal sequence of consecutive nodes with one label :math:`k_r`; it has :math:`d_r` nodes from
     :math:`b_r` to :math:`e_r`. Labels thus determine the runs. All runs of at least D nodes have the last score of
@@ -95,6 +100,8 @@ class SegmentModel(ChecksPickles):
         Scores :math:`f` of the first node and :math:`l` of the last node of a run; stored as (0, N, K) if None.
     spans : array-like of shape (N, D - 1, K), optional
         Scores :math:`s` of the runs of 1, 2, ..., D - 1 nodes that begin at each node; stored as (N, 0, K) if None.
+    means : array-like of shape (N, K), optional
+        Finite scores :math:`m` of nodes, whose mean over a run is a score of the run; stored as (0, K) if None.
 
     Raises
     ------
@@ -108,6 +115,7 @@ class SegmentModel(ChecksPickles):
     min_duration: int = 1
     ends: Any = None  # None is replaced by an empty array
     spans: Any = None  # None is replaced by an empty array
+    means: Any = None  # None is replaced by an empty array
 
     def __post_init__(self) -> None:
         if self.graph.chain_ptr is None and self.n_nodes:
@@ -127,12 +135,18 @@ class SegmentModel(ChecksPickles):
             self, "min_duration", as_integer(self.min_duration, "min_duration", lowest=1, highest=durations.shape[2])
         )
         n, k = self.n_nodes, self.n_columns
-        for name, shape, none in (("ends", (2, n, k), (0, n, k)), ("spans", (n, durations.shape[2] - 1, k), (n, 0, k))):
+        for name, shape, none in (
+            ("ends", (2, n, k), (0, n, k)),
+            ("spans", (n, durations.shape[2] - 1, k), (n, 0, k)),
+            ("means", (n, k), (0, k)),
+        ):
             given = getattr(self, name)
             scores = np.zeros(none, self.dtype) if given is None else as_scores(given, name, self.dtype)
             if scores.shape not in (shape, none):
                 raise ValueError(f"{name} must have shape {shape}, got {scores.shape}.")
             object.__setattr__(self, name, np.ascontiguousarray(scores))
+        if not np.isfinite(self.means.min(initial=0.0)):
+            raise ValueError("means must be finite: forbid states with -inf in the unary scores.")
 
     @property
     def graph(self) -> Graph:
@@ -179,11 +193,19 @@ class SegmentModel(ChecksPickles):
         scored = runs.length <= self.spans.shape[1]
         return runs.first[scored], runs.length[scored] - 1, runs.label[scored]
 
+    @property
+    def mean_shares(self) -> np.ndarray:
+        """Weights that turn sums over runs of 1, ..., D - 1 nodes into means, minus the weight 1 / D of longer runs."""
+        n_durations = self.durations.shape[2]
+        return 1 / np.arange(1, n_durations) - 1 / n_durations
+
     def locate_ends(self, runs: Runs) -> tuple[np.ndarray, ...]:
         """Return the indices in ``ends`` of the first nodes of all runs, followed by the indices of the last nodes."""
+        if not len(self.ends):
+            return (np.zeros(0, dtype=np.int64),) * 3
         part = np.repeat(np.arange(len(self.ends)), len(runs.first))
-        node = np.concatenate((runs.first, runs.first + runs.length - 1))[: len(part)]
-        return part, node, np.tile(runs.label, len(self.ends))
+        node = np.concatenate((runs.first, runs.first + runs.length - 1))
+        return part, node, np.tile(runs.label, 2)
 
 
 def count_durations(model: SegmentModel, labels: np.ndarray, group: np.ndarray, n_groups: int) -> np.ndarray:
@@ -210,19 +232,47 @@ def _compute_score_terms(model: SegmentModel, labels: ArrayLike) -> np.ndarray:
     at_ends, in_spans = model.locate_ends(runs), model.locate_spans(runs)
     np.add.at(terms, at_ends[1], model.ends[at_ends])
     terms[in_spans[0]] += model.spans[in_spans]
+    if len(model.means):
+        own = model.means[np.arange(len(labels)), labels].astype(np.float64)
+        terms += own / np.repeat(np.minimum(runs.length, model.durations.shape[2]), runs.length)
     return terms
 
 
 @compute_labeling_statistics.register
 def _compute_labeling_statistics(model: SegmentModel, labels: ArrayLike) -> SegmentStatistics:
-    labels = check_labels(model, labels)
-    durations = count_durations(model, labels, model.duration_type, len(model.durations))
-    counted = compute_labeling_statistics(model.pairwise, labels)
-    ends, spans = np.zeros_like(model.ends), np.zeros_like(model.spans)
-    runs = find_label_runs(labels, model.chain_ptr)
-    ends[model.locate_ends(runs)] = 1
-    spans[model.locate_spans(runs)] = 1
-    return SegmentStatistics(counted.unary, counted.tables, durations, ends, spans)
+    none = SegmentStatistics(
+        np.zeros_like(model.unary),
+        np.zeros(model.tables.shape),
+        np.zeros(model.durations.shape),
+        *(np.zeros_like(each) for each in (model.ends, model.spans, model.means)),
+    )
+    return _add_labeling(model, none, check_labels(model, labels), 1)
+
+
+@subtract_labeling.register
+def _subtract_labeling(model: SegmentModel, statistics: SegmentStatistics, labels: ArrayLike) -> SegmentStatistics:
+    # Few cells change, so this is several times as fast as arrays of the statistics of the labeling.
+    own = statistics._replace(unary=statistics.unary.copy())
+    return _add_labeling(model, own, check_labels(model, labels), -1)
+
+
+def _add_labeling(
+    model: SegmentModel, statistics: SegmentStatistics, labels: np.ndarray, sign: int
+) -> SegmentStatistics:
+    """Add the statistics of a labeling, times a sign, to the arrays of ``statistics``."""
+    runs, nodes = find_label_runs(labels, model.chain_ptr), np.arange(len(labels))
+    n_durations = model.durations.shape[2]
+    statistics.unary[nodes, labels] += sign
+    pairs = np.zeros(model.tables.shape)
+    count_pairs(model.graph.edges, model.pairwise.edge_type, get_kernel_weights(model.pairwise), labels, pairs)
+    statistics.tables[...] += sign * pairs
+    kind = model.duration_type[runs.chain]
+    np.add.at(statistics.durations, (kind, *model.locate_duration_cells(runs)), sign)
+    statistics.ends[model.locate_ends(runs)] += sign
+    statistics.spans[model.locate_spans(runs)] += sign
+    if len(model.means):
+        statistics.means[nodes, labels] += sign / np.repeat(np.minimum(runs.length, n_durations), runs.length)
+    return statistics
 
 
 @clamped.register

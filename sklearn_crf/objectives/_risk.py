@@ -484,8 +484,8 @@ class SegmentsByWeight:
         else:
             pairs = self._edges.summed(pairs, node_weight)
         durations = np.tensordot(self._values, statistics.durations, axes=1)[np.newaxis]
-        of_runs = statistics.scaled(node_weight[:, np.newaxis], 1.0)
-        return SegmentStatistics(pairs.unary, pairs.tables, durations, of_runs.ends, of_runs.spans)
+        scaled = statistics.scaled(node_weight[:, np.newaxis], 1.0)
+        return scaled._replace(unary=pairs.unary, tables=pairs.tables, durations=durations)
 
 
 class FactorsByWeight:

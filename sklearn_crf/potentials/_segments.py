@@ -9,14 +9,13 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.lib.stride_tricks import sliding_window_view
 from sklearn.utils._param_validation import Interval
 
 from sklearn_crf._numbers import as_reals, gram, is_sparse_matrix
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import Example, n_inputs, replace_fields
-from sklearn_crf.models import SegmentModel, Statistics, replace_unary
+from sklearn_crf.models import SegmentModel, Statistics
 from sklearn_crf.potentials._extended import ExtendedPotentials
 
 Values = Any  # array or CSR matrix
@@ -106,24 +105,21 @@ class RunFeatureKinds(NamedTuple):
         shape = len(first), joined.shape[1]
         return sp.csr_matrix((joined.data, joined.indices, np.cumsum(indptr)), shape=shape), shape[1]
 
-    def scores(self, features: RunFeatures, coef: np.ndarray, dtype: np.dtype) -> tuple[Any, Any, Any]:
-        """Return the scores that features of runs add to nodes, ends of runs and single runs, or None each."""
-        # coef: (K, P); returns: (N, K), (2, N, K) and (N, L, K), or None
+    def scores(self, features: RunFeatures, coef: np.ndarray, dtype: np.dtype) -> dict[str, np.ndarray]:
+        """Return the scores of runs, by the names of the fields of :class:`SegmentModel`."""
+        # coef: (K, P)
         n_features, n_classes = features.nodes.shape[1], len(coef)
         mean, first, last, own = self._split(coef, n_features)
-        n_nodes = features.nodes.shape[0]
-        of_nodes = ends = spans = None
+        n_nodes, found = features.nodes.shape[0], {}
         if "ends" in self.names:
-            ends = np.stack([_multiply(features.nodes, each) for each in (first, last)]).astype(dtype, copy=False)
+            found["ends"] = np.empty((2, n_nodes, n_classes), dtype)
+            for scores, weights in zip(found["ends"], (first, last), strict=True):
+                _multiply(features.nodes, weights, scores)
         if self.functions:
-            spans = _multiply(features.spans, own).reshape(n_nodes, self.n_spans, n_classes)
+            found["spans"] = _multiply(features.spans, own).reshape(n_nodes, self.n_spans, n_classes)
         if "mean" in self.names:
-            of_nodes = _multiply(features.nodes, mean).astype(np.float64, copy=False)
-            if self.n_spans:
-                means = self._sum_over_spans(of_nodes) * self._shares[:, np.newaxis]
-                spans = means if spans is None else spans + means
-            of_nodes = of_nodes / (self.n_spans + 1)
-        return of_nodes, ends, None if spans is None else spans.astype(dtype, copy=False)
+            found["means"] = _multiply(features.nodes, mean)
+        return found
 
     def pullback(self, features: RunFeatures, statistics: Any, node_ptr: np.ndarray) -> np.ndarray:
         """Return the derivatives by the weights, (m, K, P), separately for each of m joined graphs."""
@@ -132,7 +128,7 @@ class RunFeatureKinds(NamedTuple):
         gradient = np.zeros((len(node_ptr) - 1, n_classes, self.n_built_in * n_features + n_own))
         of_nodes = {}
         if "mean" in self.names:
-            of_nodes[0] = statistics.unary / (self.n_spans + 1) + self._count_cover(statistics.spans)
+            of_nodes[0] = statistics.means
         if "ends" in self.names:
             of_nodes[1], of_nodes[2] = statistics.ends
         for own, a, b in zip(gradient, node_ptr[:-1], node_ptr[1:], strict=True):
@@ -149,32 +145,16 @@ class RunFeatureKinds(NamedTuple):
         n_means, n_ends = (n_features * (name in self.names) for name in ("mean", "ends"))
         return tuple(np.split(coef, np.cumsum([n_means, n_ends, n_ends]), axis=1))
 
-    @property
-    def _shares(self) -> np.ndarray:
-        """Weights that turn sums over runs of 1, 2, ..., L nodes into means, minus 1 / (L + 1), which all sums get."""
-        return 1 / np.arange(1, self.n_spans + 1) - 1 / (self.n_spans + 1)
 
-    def _sum_over_spans(self, values: np.ndarray) -> np.ndarray:
-        """Sum values of nodes, (N, K), over the runs of 1, ..., L nodes that begin at each node, (N, L, K)."""
-        total = np.cumsum(np.pad(values, ((1, self.n_spans), (0, 0))), axis=0)
-        return (
-            np.moveaxis(sliding_window_view(total[1:], self.n_spans, axis=0)[: len(values)], 2, 1)
-            - (total[: len(values), np.newaxis])
-        )
-
-    def _count_cover(self, spans: np.ndarray) -> np.ndarray:
-        """Return the expected weight of each node in the means over runs of 1, ..., L nodes, (N, K)."""
-        # Adjoint of the sums over spans: each run adds its weight to the nodes from its first to its last node.
-        shares = spans * self._shares[:, np.newaxis]
-        change = shares.sum(axis=1, dtype=np.float64)
-        for d in range(1, self.n_spans + 1):
-            change[d:] -= shares[: max(len(shares) - d, 0), d - 1]
-        return np.cumsum(change, axis=0)
-
-
-def _multiply(rows: Values, coef: np.ndarray) -> np.ndarray:
+def _multiply(rows: Values, coef: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """Return the products of rows, (n, P), with the weights of each label, (K, P)."""
-    return np.asarray(rows @ coef.T.astype(rows.dtype))
+    weights = coef.T.astype(rows.dtype)
+    if isinstance(rows, np.ndarray):
+        return np.matmul(rows, weights, out=out)
+    found = np.asarray(rows @ weights)
+    if out is not None:
+        out[...] = found
+    return found
 
 
 def _check(found: Any, n_runs: int) -> Values:
@@ -219,8 +199,8 @@ class Segments(HoldsOptions):
         ``function(x, first, last)`` computes features of runs of fewer than D nodes, and longer runs have none. It
         receives the node features (T, F) of a sequence and the first and last nodes (n,) of n runs, and returns an
         array or sparse matrix (n, P). The columns of ``segment_coef_`` are means, first nodes, last nodes, and results
-        of callables, in this order. Features are not scaled, so their values should be of the order of one. All but
-        ``"ends"`` need memory for D scores per node and label, and callables for their results on all runs.
+        of callables, in this order. Features are not scaled, so their values should be of the order of one.
+        Callables need memory for their results on all runs, and for D scores per node and label.
 
     References
     ----------
@@ -307,12 +287,10 @@ class SegmentPotentials(ExtendedPotentials):
         model = self.pairwise.model(weights.pairwise, example, edges)
         if self.segments is None:
             return model
-        of_nodes = ends = spans = None
+        of_runs = {}
         if weights.features.size:
-            of_nodes, ends, spans = self._kinds.scores(example.run_features, weights.features, model.dtype)
-        if of_nodes is not None:
-            model = replace_unary(model, (model.unary + of_nodes).astype(model.dtype, copy=False))
-        return SegmentModel(model, weights.durations, min_duration=self.segments.min_duration, ends=ends, spans=spans)
+            of_runs = self._kinds.scores(example.run_features, weights.features, model.dtype)
+        return SegmentModel(model, weights.durations, min_duration=self.segments.min_duration, **of_runs)
 
     def without_durations(self) -> Self:
         """Return potentials with the same weights that ignore durations, for examples without edges."""

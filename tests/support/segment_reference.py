@@ -45,8 +45,11 @@ def random_segments(
     types = rng.integers(n_types, size=len(sizes))
     durations = scores(n_types, n_states, n_durations)
     n = graph.n_nodes
-    ends, spans = (scores(2, n, n_states), scores(n, n_durations - 1, n_states)) if scores_runs else (None, None)
-    return SegmentModel(pairwise, durations, types, min_duration, ends, spans)
+    of_runs = {}
+    if scores_runs:
+        of_runs = {"ends": scores(2, n, n_states), "spans": scores(n, n_durations - 1, n_states)}
+        of_runs["means"] = (scale * rng.normal(size=(n, n_states))).astype(dtype)
+    return SegmentModel(pairwise, durations, types, min_duration, **of_runs)
 
 
 def score_of(model, labels):
@@ -66,6 +69,9 @@ def score_of(model, labels):
             total += float(model.ends[0, first, label]) + float(model.ends[1, first + length - 1, label])
         if length <= model.spans.shape[1]:
             total += float(model.spans[first, length - 1, label])
+        if len(model.means):
+            own = model.means[first : first + length, label].astype(np.float64)
+            total += own.sum() / min(length, model.durations.shape[2])
     return total
 
 
@@ -85,7 +91,7 @@ def enumerated(model):
     scores = np.array([score_of(model, labels) for labels in labelings])
     log_z = logsumexp(scores)
     names = SegmentStatistics._fields
-    unary, tables, durations, ends, spans = (np.zeros(getattr(model, name).shape) for name in names)
+    unary, tables, durations, ends, spans, means = (np.zeros(getattr(model, name).shape) for name in names)
     weight = model.pairwise.edge_weight
     weight = np.ones((model.graph.n_edges, 1)) if weight is None else weight
     shares = np.exp(scores - log_z) if log_z > -np.inf else np.zeros(len(scores))
@@ -100,4 +106,6 @@ def enumerated(model):
                 ends[1, first + length - 1, label] += p
             if length <= spans.shape[1]:
                 spans[first, length - 1, label] += p
-    return labelings, scores, log_z, SegmentStatistics(unary, tables, durations, ends, spans)
+            if len(means):
+                means[first : first + length, label] += p / min(length, durations.shape[2])
+    return labelings, scores, log_z, SegmentStatistics(unary, tables, durations, ends, spans, means)

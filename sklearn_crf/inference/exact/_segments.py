@@ -48,13 +48,15 @@ class SegmentInference(Inference):
         n_sums = model.tables.size + model.durations.size
         fields = _gather_kernel_arrays(model, n_sums)
         sums = np.zeros((max(len(fields[-1]) - 1, 1), n_sums))
-        ends, spans = np.empty_like(model.ends), np.zeros_like(model.spans)
-        self._call(segment_marginals, model, fields, _choose_factors(model), unary, ends, spans, terms, sums, n_threads)
+        of_runs = np.empty_like(model.ends), np.zeros_like(model.spans), np.empty_like(model.means)
+        self._call(
+            segment_marginals, model, fields, _choose_factors(model), unary, *of_runs, terms, sums, n_threads
+        )
         # The kernel subtracts the runs that end from the runs that begin, which leaves rounding errors.
         unary[np.isneginf(model.unary)] = 0.0
         tables, durations = np.split(sums[0], [model.tables.size])
         statistics = SegmentStatistics(
-            unary, tables.reshape(model.tables.shape), durations.reshape(model.durations.shape), ends, spans
+            unary, tables.reshape(model.tables.shape), durations.reshape(model.durations.shape), *of_runs
         )
         return Marginals(unary, statistics, float(terms.sum()), terms, bound="exact", n_iter=1)
 
@@ -98,12 +100,12 @@ class SegmentInference(Inference):
 
 
 def _choose_factors(model: SegmentModel) -> RunTransitions | None:
-    """Return the factors of a model without scores of single runs whose chains share all tables, or None."""
+    """Return the factors of a model whose chains share all tables, or None."""
     shares_tables = model.pairwise.edge_weight is None and model.tables.shape[:2] == (1, 1) == (len(model.durations), 1)
-    if not shares_tables or model.spans.size:
+    if not shares_tables:
         return None
     table, durations = model.tables[0, 0].astype(np.float64), model.durations[0].astype(np.float64)
-    return RunTransitions.of(table, durations, model.min_duration, varies=bool(model.ends.size))
+    return RunTransitions.of(table, durations, model.min_duration, varies=bool(model.ends.size or model.spans.size or model.means.size))
 
 
 def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:
@@ -122,6 +124,7 @@ def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:
         model.duration_type,
         model.ends,
         model.spans,
+        model.means,
         model.min_duration,
         np.unique(np.searchsorted(ptr, wanted)).astype(np.int64, copy=False),
     )
@@ -143,13 +146,18 @@ def _find_best_of_chain(model: SegmentModel, number: int, m: int) -> BestLabelin
     ranks = np.tile(np.arange(m), (n_classes, 1))
     # Open runs: for each number of nodes below D, and one list for all longer runs
     runs = np.full((n_short, n_classes, m), -np.inf)
+    of_nodes, sums = model.unary[first:stop].astype(np.float64), np.zeros((stop - first + 1, n_classes))
+    if len(model.means):
+        # Sums over runs get the weight of the longest runs here, and the rest of the weight where runs end.
+        of_nodes += model.means[first:stop].astype(np.float64) / (n_short + 1)
+        sums = np.cumsum(np.pad(model.means[first:stop].astype(np.float64), ((1, 0), (0, 0))), axis=0)
     tail = _EndingRuns(np.full((n_classes, m), -np.inf), np.zeros_like(ranks), ranks)
     begin = np.where(np.arange(m) == 0, 0.0, np.full((n_classes, 1), -np.inf))
     ended: list[_EndingRuns] = []
     sources: list[np.ndarray] = []
     for i, s in enumerate(range(first, stop)):
         checkpoint()
-        own, within = model.unary[s].astype(np.float64), np.zeros((n_classes, 1))
+        own, within = of_nodes[i], np.zeros((n_classes, 1))
         if i:
             table = model.pairwise.edge_tables(slice(s - 1 - number, s - number))[0].astype(np.float64)
             within = (own + np.diagonal(table))[:, np.newaxis]
@@ -163,6 +171,8 @@ def _find_best_of_chain(model: SegmentModel, number: int, m: int) -> BestLabelin
         scores = np.concatenate((runs, tail.scores[np.newaxis])) + durations.T[:, :, np.newaxis]
         for d in range(1, min(i + 1, model.spans.shape[1]) + 1):
             scores[d - 1] += model.spans[s - d + 1, d - 1][:, np.newaxis]
+        for d in range(1, min(i + 1, n_short) + 1):
+            scores[d - 1] += ((sums[i + 1] - sums[i + 1 - d]) * model.mean_shares[d - 1])[:, np.newaxis]
         # Runs at the ends of a chain may be shorter.
         is_short = (np.arange(1, n_short + 2) < model.min_duration) & (np.arange(1, n_short + 2) <= i) & (s < stop - 1)
         scores[is_short] = -np.inf

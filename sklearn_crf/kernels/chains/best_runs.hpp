@@ -38,8 +38,11 @@ public:
     template <bool is_forward, class Chain>
     void read_spans(const Chain& chain, i64 i, i64 s) {
         static_assert(!is_forward, "best runs are found from the last node on");
-        for (i64 d = 1; d <= std::min(i + 1, L) && chain.has_spans(); ++d)
-            for (i64 a = 0, j = (d - 1) * V; a < K; ++a) of_runs[j + a] = scores[j + a] + double(chain.span(s, d)[a]);
+        for (i64 d = 1; d <= std::min(i + 1, L) && chain.has_spans(); ++d) {
+            double* row = of_runs.data() + (d - 1) * V;
+            chain.set_span(s, d, row);
+            for (i64 a = 0; a < V; ++a) row[a] += scores[(d - 1) * V + a];
+        }
     }
 
     // Extends all open runs to the next node and opens new runs. Sets the scores of the best runs that end here.

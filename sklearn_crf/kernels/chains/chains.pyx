@@ -137,14 +137,15 @@ cdef extern from "segments.hpp" namespace "crf" nogil:
         const int32_t* duration_type
         const Real* ends
         const Real* spans
+        const Real* means
         int64_t least
         const int64_t* blocks
         int64_t n_blocks
 
     cdef cppclass SegmentMarginals[Real]:
         SegmentMarginals(
-            const SegmentChains[Real]&, const Transitions*, const RunFactors*, Real*, Real*, Real*, double*, double*,
-            int64_t
+            const SegmentChains[Real]&, const Transitions*, const RunFactors*, Real*, Real*, Real*, Real*, double*,
+            double*, int64_t
         )
         int64_t run(const Threads&) except +*
 
@@ -165,8 +166,9 @@ cdef SegmentChains[floating] chains_of(const floating[:, ::1] unary, tuple field
         const int32_t[::1] duration_type = fields[5]  # (n_chains,)
         const floating[:, :, ::1] ends = fields[6]  # (2, N, K) scores of the first and last nodes of runs, or (0, N, K)
         const floating[:, :, ::1] spans = fields[7]  # (N, D - 1, K) scores of single runs, or (N, 0, K)
-        int64_t least = fields[8]  # least duration of runs that do not touch an end of their chain
-        const int64_t[::1] blocks = fields[9]  # (n_blocks + 1,) first chain of each block
+        const floating[:, ::1] means = fields[8]  # (N, K) scores whose means are scores of runs, or (0, K)
+        int64_t least = fields[9]  # least duration of runs that do not touch an end of their chain
+        const int64_t[::1] blocks = fields[10]  # (n_blocks + 1,) first chain of each block
         SegmentChains[floating] made
     made.n_chains, made.ptr = ptr.shape[0] - 1, &ptr[0]
     made.n_states, made.n_durations = unary.shape[1], durations.shape[2]
@@ -178,6 +180,7 @@ cdef SegmentChains[floating] chains_of(const floating[:, ::1] unary, tuple field
     made.durations, made.duration_type = &durations[0, 0, 0], &duration_type[0]
     made.ends = &ends[0, 0, 0] if ends.shape[0] else NULL
     made.spans = &spans[0, 0, 0] if spans.shape[1] else NULL
+    made.means = &means[0, 0] if means.shape[0] else NULL
     made.least, made.blocks, made.n_blocks = least, &blocks[0], blocks.shape[0] - 1
     return made
 
@@ -189,6 +192,7 @@ def segment_marginals(
     floating[:, ::1] posterior,  # OUT (N, K)
     floating[:, :, ::1] ends,  # OUT (2, N, K) probabilities that a run begins, or ends, at a node; or (0, N, K)
     floating[:, :, ::1] spans,  # IN/OUT (N, D - 1, K) zeros; probabilities of single runs; or (N, 0, K)
+    floating[:, ::1] means,  # OUT (N, K) expected weight of each node in the means of runs; or (0, K)
     double[::1] terms,  # OUT (N,) terms of log Z
     double[:, ::1] sums,  # OUT (n_blocks, T R K K + S K D); the first row has the expected counts
     int n_threads,
@@ -211,6 +215,7 @@ def segment_marginals(
             &posterior[0, 0],
             &ends[0, 0, 0] if ends.shape[0] else NULL,
             &spans[0, 0, 0] if spans.shape[1] else NULL,
+            &means[0, 0] if means.shape[0] else NULL,
             &terms[0],
             &sums[0, 0],
             n_duration_types,

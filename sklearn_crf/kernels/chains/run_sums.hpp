@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "core/types.hpp"
@@ -25,14 +26,24 @@ struct RunFactors {
     double best;
 };
 
+// Stands for the scores of the single runs of a chain, if there are none.
+struct NoSingleRuns {
+    static constexpr bool exist = false;
+    template <bool is_forward>
+    void read(i64, i64, double*) const {}
+    void add(i64, i64, const double*) const {}
+};
+
 // Open runs of all states in one direction along a chain.
 class OpenRunSums {
 public:
     // least: forward() fails if a positive probability is smaller; 0 disables this check
     // counts: (D, W) expected numbers of runs divided by their factors, added to by backward steps
-    OpenRunSums(const RunFactors& runs, i64 width, double least, double* counts)
-        : r(runs), L(r.n_durations - 1), W(width), n_rows(2 * L + 1), least(least), counts(counts), rows(n_rows * W),
-          longer(W) {}
+    // single: (D - 1, W) factors of the runs of 1, 2, ... nodes that end at a node (or begin, from right to left), set
+    // before a step; backward steps replace them by the probabilities of the runs
+    OpenRunSums(const RunFactors& runs, i64 width, double least, double* counts, double* single)
+        : r(runs), L(r.n_durations - 1), W(width), n_rows(2 * L + 1), least(least), counts(counts), single(single),
+          rows(n_rows * W), longer(W) {}
 
     void start() {
         n_open = 0;
@@ -43,14 +54,16 @@ public:
     // Extends all runs by a node with factors `grow` (W,), and opens runs `fresh` (W,). Writes the sums over the runs
     // that may end at this node, times the factors of their durations, to `out` (W,). is_end: whether this is the last
     // node. Returns the sum over all open runs, or -1 if a probability is too small.
+    template <bool has_single>
     double forward(bool is_end, const double* grow, const double* fresh, double* out) {
-        return least > 0 ? step<kChecked>(is_end, grow, fresh, nullptr, out)
-                         : step<kForward>(is_end, grow, fresh, nullptr, out);
+        return least > 0 ? step<kChecked, has_single>(is_end, grow, fresh, nullptr, out)
+                         : step<kForward, has_single>(is_end, grow, fresh, nullptr, out);
     }
 
     // Extends runs like forward(), without returning a sum, and adds the runs times `share` (W,) to the counts.
+    template <bool has_single>
     void backward(bool is_end, const double* grow, const double* fresh, const double* share, double* out) {
-        step<kBackward>(is_end, grow, fresh, share, out);
+        step<kBackward, has_single>(is_end, grow, fresh, share, out);
     }
 
 private:
@@ -59,28 +72,28 @@ private:
     const RunFactors& r;
     const i64 L, W, n_rows;  // L: largest duration with a row of its own
     const double least;
-    double* const counts;
+    double *const counts, *const single;
     std::vector<double> rows;  // (n_rows, W) from row `head` on: open runs of 1, 2, ..., n_open nodes
     std::vector<double> longer;  // (W,) runs of more than L nodes
     i64 n_open = 0, head = 0;
 
-    template <Mode mode>
+    template <Mode mode, bool has_single>
     double step(bool is_end, const double* grow, const double* fresh, const double* share, double* out) {
 #if VECTOR_LEVEL_DISPATCH
-        if (use_avx2()) return wide_step<mode>(is_end, grow, fresh, share, out);
+        if (use_avx2()) return wide_step<mode, has_single>(is_end, grow, fresh, share, out);
 #endif
-        return plain_step<mode>(is_end, grow, fresh, share, out);
+        return plain_step<mode, has_single>(is_end, grow, fresh, share, out);
     }
 
 #if VECTOR_LEVEL_DISPATCH
-    template <Mode mode>
+    template <Mode mode, bool has_single>
     __attribute__((target("avx2,fma"), flatten)) double wide_step(bool is_end, const double* grow, const double* fresh,
                                                                   const double* share, double* out) {
-        return plain_step<mode>(is_end, grow, fresh, share, out);
+        return plain_step<mode, has_single>(is_end, grow, fresh, share, out);
     }
 #endif
 
-    template <Mode mode>
+    template <Mode mode, bool has_single>
     double plain_step(bool is_end, const double* grow, const double* fresh, const double* share, double* out) {
         // The run that began at the first node may be shorter than others, like runs that end at the last node.
         const i64 shortest = is_end ? 1 : std::min(r.shortest, n_open + 1), oldest = n_open == L ? L : 0;
@@ -98,13 +111,13 @@ private:
                 if (L) row[k] = fresh[a + k];
                 else longer[a + k] += fresh[a + k];
             }
-            extend<mode>(shortest, row, a, grow + a, share, out + a, &total, &smallest);
+            extend<mode, has_single>(shortest, row, a, grow + a, share, out + a, &total, &smallest);
         }
         return smallest < least ? -1 : total;
     }
 
     // Extends the runs of four states.
-    template <Mode mode>
+    template <Mode mode, bool has_single>
     void extend(i64 shortest, double* restrict row, i64 a, const double* grow, const double* share, double* out,
                 double* total, double* smallest) {
         const double* restrict factor = r.factor + a;
@@ -116,21 +129,23 @@ private:
             one[k] = low[k] = 1;
             sum[k] = all[k] = 0;
         }
-        const auto visit = [&](const double* x, i64 j, bool may_end) {
+        const auto visit = [&](const double* x, i64 j, bool may_end, double* ends) {
             for (int k = 0; k < 4; ++k) {
                 if (mode != kBackward) all[k] += x[k];
                 if (mode == kChecked) low[k] = x[k] > 0 && x[k] < low[k] ? x[k] : low[k];
-                if (may_end) sum[k] += x[k] * factor[j * W + k];
-                if (may_end && mode == kBackward) counted[j * W + k] += x[k] * h[k];
+                const double y = has_single && ends ? x[k] * ends[k] : x[k];
+                if (may_end) sum[k] += y * factor[j * W + k];
+                if (may_end && mode == kBackward) counted[j * W + k] += y * h[k];
+                if (has_single && ends && mode == kBackward) ends[k] = may_end ? y * h[k] * factor[j * W + k] : 0;
             }
         };
         for (i64 j = 0; j < n_open; ++j) {
             double x[4];
             for (int k = 0; k < 4; ++k) x[k] = row[j * W + k] * (j ? g[k] : one[k]);
             for (int k = 0; k < 4; ++k) row[j * W + k] = x[k];
-            visit(x, j, j >= shortest - 1);
+            visit(x, j, j >= shortest - 1, has_single ? single + j * W + a : nullptr);
         }
-        visit(longer.data() + a, L, true);
+        visit(longer.data() + a, L, true, nullptr);
         for (int k = 0; k < 4; ++k) {
             out[k] = sum[k];
             *total += all[k];
@@ -147,7 +162,8 @@ public:
     RunSums(const RunFactors& runs, const double* leave, const double* back, i64 K, i64 W, double least, i64 longest,
             double* sums)
         : r(runs), leave(leave), back(back), K(K), W(W), sums(sums), counts(r.n_durations * W),
-          open(r, W, least, counts.data()), inverse(longest), grow(W), share(W), after(W), fresh(W), present(W) {}
+          single((r.n_durations - 1) * W), open(r, W, least, counts.data(), single.data()), inverse(longest), grow(W),
+          share(W), after(W), fresh(W), present(W) {}
 
     // Subtracts the scores and counts of the runs of labels. Returns false if a run is forbidden.
     bool subtract_labels(i64 n, double weight, const i32* labels, double* terms) {
@@ -165,10 +181,12 @@ public:
     // begun, ended: workspace (n, W); terms: (n,) terms of log Z, added to
     // pairs: (K, W) expected pairs of different states over their factors, times weight, added to
     // firsts, lasts: (n, W) exp(scores) of the first and last nodes of runs, replaced by their probabilities; or null
+    // of_runs: scores of single runs; receives their probabilities times weight
+    template <class SingleRuns = NoSingleRuns>
     bool run(i64 n, double weight, double* own, double* begun, double* ended, double* terms, double* pairs,
-             double* firsts = nullptr, double* lasts = nullptr) {
-        return forward(n, own, begun, ended, terms, firsts, lasts)
-            && backward(n, weight, own, begun, ended, pairs, firsts, lasts);
+             double* firsts = nullptr, double* lasts = nullptr, SingleRuns&& of_runs = {}) {
+        return forward(n, own, begun, ended, terms, firsts, lasts, of_runs)
+            && backward(n, weight, own, begun, ended, pairs, firsts, lasts, of_runs);
     }
 
     // Adds the expected runs of all chains so far to the sums.
@@ -183,12 +201,23 @@ private:
     const i64 K, W;
     double* const sums;
     std::vector<double> counts;  // (D, W) expected numbers of runs divided by their factors
+    std::vector<double> single;  // (D - 1, W) factors or probabilities of the single runs that end or begin at a node
     OpenRunSums open;
     std::vector<double> inverse;  // (n,) inverse of the total at each node
     std::vector<double> grow, share, after, fresh, present;  // (W,)
 
+    // Sets the factors of the single runs that end at node s, or begin there.
+    template <bool is_forward, class SingleRuns>
+    void set_single(const SingleRuns& of_runs, i64 s, i64 n_runs) {
+        if constexpr (std::decay_t<SingleRuns>::exist) {
+            of_runs.template read<is_forward>(s, n_runs, single.data());
+            exponentiate_all_double(single.data(), n_runs * W);
+        }
+    }
+
+    template <class SingleRuns>
     bool forward(i64 n, const double* own, double* begun, double* ended, double* terms, const double* firsts,
-                 const double* lasts) {
+                 const double* lasts, const SingleRuns& of_runs) {
         double product = 1;
         open.start();
         for (i64 s = 0; s < n; ++s) {
@@ -199,7 +228,8 @@ private:
                 grow[a] = s ? own[s * W + a] * (r.stay[a] * inverse[s - 1]) : 0;
             }
             for (i64 a = 0; a < W && firsts; ++a) begin[a] *= firsts[s * W + a];
-            const double total = open.forward(s == n - 1, grow.data(), begin, end);
+            set_single<true>(of_runs, s, std::min(s + 1, r.n_durations - 1));
+            const double total = open.forward<SingleRuns::exist>(s == n - 1, grow.data(), begin, end);
             for (i64 a = 0; a < W && lasts; ++a) end[a] *= lasts[s * W + a];
             if (!(total > 1 / kMost && total < kMost)) return false;
             inverse[s] = 1 / total;
@@ -214,8 +244,9 @@ private:
         return true;
     }
 
+    template <class SingleRuns>
     bool backward(i64 n, double weight, double* own, const double* begun, const double* ended, double* pairs,
-                  double* firsts, double* lasts) {
+                  double* firsts, double* lasts, SingleRuns& of_runs) {
         const double last = row_sum_double(ended + (n - 1) * W, W);
         double total = 0;
         open.start();
@@ -235,7 +266,10 @@ private:
                 fresh[a] *= lasts[s * W + a];
                 lasts[s * W + a] = end[a] * after[a];
             }
-            open.backward(s == 0, grow.data(), fresh.data(), share.data(), sum);
+            const i64 n_single = std::min(n - s, r.n_durations - 1);
+            set_single<false>(of_runs, s, n_single);
+            open.backward<SingleRuns::exist>(s == 0, grow.data(), fresh.data(), share.data(), sum);
+            of_runs.add(s, n_single, single.data());
             total = 0;
             for (i64 a = 0; a < W; ++a) {
                 grow[a] = here[a];

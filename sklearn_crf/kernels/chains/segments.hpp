@@ -34,6 +34,7 @@ struct SegmentChains {
     const i32* duration_type;  // (n_chains,)
     const Real* ends;  // (2, N, K) scores of the first and of the last node of runs, or null
     const Real* spans;  // (N, D - 1, K) scores of the runs of 1, 2, ... nodes that begin at each node, or null
+    const Real* means;  // (N, K) finite scores whose mean over a run is a score of the run, or null
     i64 least;  // runs of fewer nodes are forbidden, except at the ends of a chain, where runs may be cut off
     const i64* blocks;  // (n_blocks + 1,) first chain of each block of work
     i64 n_blocks;
@@ -56,25 +57,59 @@ struct SegmentChains {
     }
 };
 
+inline i64 whole_vectors(i64 n) { return (n + 3) / 4 * 4; }
+
 // Scores of one chain in double precision.
 template <class Real>
 class SegmentChain {
 public:
     SegmentChain(const SegmentChains<Real>& chains, i64 number)
         : n_nodes(chains.n_nodes(number)), c(chains), K(c.n_states), first(c.ptr[number]), first_edge(first - number),
-          mixed(c.edge_weight ? K * K : 0) {}
+          mixed(c.edge_weight ? K * K : 0), W(whole_vectors(K)), shares(c.n_durations),
+          sums(c.means ? (n_nodes + 1) * W : 0) {
+        shares[0] = 1.0 / c.n_durations;
+        for (i64 d = 1; d < c.n_durations; ++d) shares[d] = 1.0 / d - shares[0];
+        for (i64 s = 0; s < n_nodes && c.means; ++s)
+            for (i64 a = 0; a < K; ++a) sums[(s + 1) * W + a] = sums[s * W + a] + mean(s, a);
+    }
 
     const i64 n_nodes;
 
-    double own(i64 s, i64 a) const { return double(c.unary[(first + s) * K + a]); }
+    // A node adds its part of the mean over a run of at least D nodes; spans add the rest for shorter runs.
+    double own(i64 s, i64 a) const {
+        return double(c.unary[(first + s) * K + a]) + (c.means ? mean(s, a) * shares[0] : 0.0);
+    }
+    double mean(i64 s, i64 a) const { return double(c.means[(first + s) * K + a]); }
 
     double begins(i64 s, i64 a) const { return c.ends ? double(c.ends[(first + s) * K + a]) : 0.0; }
     double ends(i64 s, i64 a) const { return c.ends ? double(c.ends[(c.ptr[c.n_chains] + first + s) * K + a]) : 0.0; }
 
-    // Returns the score of each label for a run of d < D nodes that begins at node s.
+    // Writes the scores of the labels for a run of d < D nodes that begins at node s to `scores` (W,), padded with zeros.
+    void set_span(i64 s, i64 d, double* restrict scores) const {
+        const double *from = sums.data() + s * W, *to = from + d * W, share = mean_share(d);
+        for (i64 a = 0; a < W; a += 4)
+            for (int k = 0; k < 4; ++k) scores[a + k] = c.means ? (to[a + k] - from[a + k]) * share : 0.0;
+        if (c.spans)
+            for (i64 a = 0; a < K; ++a) scores[a] += double(span(s, d)[a]);
+    }
     const Real* span(i64 s, i64 d) const { return c.spans + ((first + s) * (c.n_durations - 1) + d - 1) * K; }
     bool has_mixed_tables() const { return c.edge_weight != nullptr; }
-    bool has_spans() const { return c.spans != nullptr; }
+    bool has_spans() const { return c.spans || c.means; }
+
+    // Returns the weight of the nodes of a run of d < D nodes in its mean, minus the weight that own() adds.
+    double mean_share(i64 d) const { return shares[d]; }
+
+    // Returns a bound on the absolute values of all finite scores of single runs.
+    double largest_span() const {
+        double of_spans = 0, of_means = 0;
+        const i64 n_spans = c.spans ? n_nodes * (c.n_durations - 1) * K : 0;
+        for (i64 i = 0; i < n_spans; ++i) {
+            const double score = std::fabs(double(span(0, 1)[i]));
+            if (score < kInfinity) of_spans = std::max(of_spans, score);
+        }
+        for (i64 i = 0; i < n_nodes * K && c.means; ++i) of_means = std::max(of_means, std::fabs(mean(0, i)));
+        return of_spans + of_means;
+    }
 
     i64 edge(i64 s) const { return first_edge + s - 1; }
 
@@ -95,9 +130,88 @@ private:
     const SegmentChains<Real>& c;
     const i64 K, first, first_edge;
     std::vector<double> mixed;
+    const i64 W;
+    std::vector<double> shares;  // (D,) what own() adds of a mean, and what set_span() adds for d = 1, 2, ...
+    std::vector<double> sums;  // (n + 1, W) sums of means over the nodes before each node, or empty
 };
 
-inline i64 whole_vectors(i64 n) { return (n + 3) / 4 * 4; }
+// Scores of the single runs of a chain in the form that RunSums needs, and the statistics of runs.
+template <class Real, bool has_single>
+class SingleRunStatistics {
+public:
+    static constexpr bool exist = has_single;
+
+    // spans, means: statistics of the whole batch, or null
+    SingleRunStatistics(const SegmentChain<Real>& chain, i64 K, i64 W, i64 L, i64 first, Real* spans, Real* means)
+        : chain(chain), K(K), W(W), L(L), first(first), spans(spans), means(means),
+          change(means ? (chain.n_nodes + 1) * W : 0) {}
+
+    // Writes the scores of the runs of 1, 2, ..., n_runs nodes that end at node s, or begin there, to `scores` (L, W).
+    template <bool is_forward>
+    void read(i64 s, i64 n_runs, double* scores) const {
+#if VECTOR_LEVEL_DISPATCH
+        if (use_avx2()) return wide_read<is_forward>(s, n_runs, scores);
+#endif
+        plain_read<is_forward>(s, n_runs, scores);
+    }
+
+    // Adds the probabilities (L, W) of the runs of 1, 2, ..., n_runs nodes that begin at node s.
+    void add(i64 s, i64 n_runs, const double* probability) {
+#if VECTOR_LEVEL_DISPATCH
+        if (use_avx2()) return wide_add(s, n_runs, probability);
+#endif
+        plain_add(s, n_runs, probability);
+    }
+
+    // Adds the probabilities (W,) of the labels of a run of d < D nodes that begins at node s.
+    void add_run(i64 s, i64 d, const double* probability) {
+        for (i64 a = 0; a < K && spans; ++a) spans[((first + s) * L + d - 1) * K + a] = Real(probability[a]);
+        if (!means) return;
+        // A run adds its weight to all its nodes: here, it begins to add at its first node and ends after its last node.
+        const double share = chain.mean_share(d);
+        double *restrict from = change.data() + s * W, *restrict to = from + d * W;
+        for (i64 a = 0; a < W; a += 4)
+            for (int k = 0; k < 4; ++k) {
+                from[a + k] += probability[a + k] * share;
+                to[a + k] -= probability[a + k] * share;
+            }
+    }
+
+    // Writes the statistics of means, given the marginals of the nodes (N, K).
+    void finish(const Real* posterior) {
+        for (i64 s = 0; s < chain.n_nodes && means; ++s)
+            for (i64 a = 0, k = first * K + s * K; a < K; ++a, ++k) {
+                if (s) change[s * W + a] += change[(s - 1) * W + a];
+                means[k] = Real(change[s * W + a] + double(posterior[k]) / (L + 1));
+            }
+    }
+
+private:
+    const SegmentChain<Real>& chain;
+    const i64 K, W, L, first;
+    Real *const spans, *const means;
+    std::vector<double> change;  // (n + 1, W) difference of the weights of runs from node to node
+
+    template <bool is_forward>
+    void plain_read(i64 s, i64 n_runs, double* scores) const {
+        for (i64 d = 1; d <= n_runs; ++d) chain.set_span(is_forward ? s - d + 1 : s, d, scores + (d - 1) * W);
+    }
+
+    void plain_add(i64 s, i64 n_runs, const double* probability) {
+        for (i64 d = 1; d <= n_runs; ++d) add_run(s, d, probability + (d - 1) * W);
+    }
+
+#if VECTOR_LEVEL_DISPATCH
+    template <bool is_forward>
+    __attribute__((target("avx2,fma"), flatten)) void wide_read(i64 s, i64 n_runs, double* scores) const {
+        plain_read<is_forward>(s, n_runs, scores);
+    }
+
+    __attribute__((target("avx2,fma"), flatten)) void wide_add(i64 s, i64 n_runs, const double* probability) {
+        plain_add(s, n_runs, probability);
+    }
+#endif
+};
 
 // Recursion over the nodes of a chain, in either direction: open runs by state and number of nodes.
 class OpenRuns {
@@ -139,8 +253,8 @@ public:
         if (!chain.has_spans()) return more.clear();
         if (!i) more.assign(K * W, 0.0);
         for (i64 d = 1; d <= std::min(i + 1, L); ++d) {
-            const auto* scores = chain.span(is_forward ? s - d + 1 : s, d);
-            for (i64 a = 0, j = place(i, d); a < K; ++a) more[a * W + j] = double(scores[a]);
+            chain.set_span(is_forward ? s - d + 1 : s, d, sums.data());
+            for (i64 a = 0, j = place(i, d); a < K; ++a) more[a * W + j] = sums[a];
         }
         for (i64 a = 0; a < K && i >= L; ++a) more[a * W + D] = 0;
     }
@@ -289,13 +403,13 @@ private:
 template <class Real>
 class SegmentMarginals {
 public:
-    // posterior: (N, K); ends: (2, N, K) or null; spans: (N, D - 1, K), initially zeros, or null
+    // posterior: (N, K); ends: (2, N, K) or null; spans: (N, D - 1, K), initially zeros, or null; means: (N, K) or null
     // terms: (N,) terms of log Z; sums: (n_blocks, n_sums) tables (T, R, K, K), then durations (S, K, D)
     // t, runs: the table and the factors of durations if all chains share them, else null
     SegmentMarginals(const SegmentChains<Real>& chains, const Transitions* t, const RunFactors* runs, Real* posterior,
-                     Real* ends, Real* spans, double* terms, double* sums, i64 n_types)
-        : c(chains), t(t), factors(runs), posterior(posterior), of_ends(ends), of_spans(spans), terms(terms), sums(sums),
-          n_types(n_types) {}
+                     Real* ends, Real* spans, Real* means, double* terms, double* sums, i64 n_types)
+        : c(chains), t(t), factors(runs), posterior(posterior), of_ends(ends), of_spans(spans), of_means(means),
+          terms(terms), sums(sums), n_types(n_types) {}
 
     i64 n_tables() const { return c.n_tables * c.n_features * c.n_states * c.n_states; }
     i64 n_sums() const { return n_tables() + n_types * c.n_states * c.n_durations; }
@@ -312,14 +426,18 @@ private:
     const SegmentChains<Real>& c;
     const Transitions* t;
     const RunFactors* factors;
-    Real *const posterior, *const of_ends, *const of_spans;
+    Real *const posterior, *const of_ends, *const of_spans, *const of_means;
     double *const terms, *const sums;
     const i64 n_types;
 
     i64 run_block(i64 block) const {
         double* own_sums = sums + block * n_sums();
         std::fill_n(own_sums, n_sums(), 0.0);
-        if (factors && run_in_probabilities(block, own_sums)) return -1;
+        const auto in_probabilities = [&] {
+            return c.spans || c.means ? run_in_probabilities<true>(block, own_sums)
+                                      : run_in_probabilities<false>(block, own_sums);
+        };
+        if (factors && in_probabilities()) return -1;
         OpenRuns runs(c.n_states, c.n_durations, c.least);
         RestOfChain<Real, false> rest(c.longest(block), runs);
         for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
@@ -333,6 +451,7 @@ private:
     }
 
     // Returns false, and adds no sums, if probabilities are too small.
+    template <bool has_single>
     bool run_in_probabilities(i64 block, double* own_sums) const {
         const i64 K = c.n_states, D = c.n_durations, W = t->width, size = c.longest(block) * W;
         std::vector<double> work((of_ends ? 5 : 3) * size), pairs(K * W), of_runs((1 + D) * W);
@@ -341,6 +460,8 @@ private:
         for (i64 number = c.blocks[block]; number < c.blocks[block + 1]; ++number) {
             const SegmentChain<Real> chain(c, number);
             const i64 first = c.ptr[number], n = chain.n_nodes;
+            SingleRunStatistics<Real, has_single> single(chain, K, W, D - 1, first, of_spans, of_means);
+            const double largest_span = has_single ? chain.largest_span() : 0.0;
             std::fill(work.begin(), work.end(), -kInfinity);
             for (i64 s = 0; s < n; ++s) {
                 double top = -kInfinity, least = kInfinity, largest = 0;
@@ -353,14 +474,15 @@ private:
                     if (of_ends) firsts[s * W + a] = ends[0];
                     if (of_ends) lasts[s * W + a] = ends[1];
                 }
-                if (!(top - least + 2 * largest <= t->widest)) return false;
+                if (!(top - least + 2 * (largest + largest_span) <= t->widest)) return false;
                 for (i64 a = 0; a < K; ++a) own[s * W + a] -= top;
                 terms[first + s] = top + (s ? t->best : 0.0);
             }
             exponentiate_all_double(own, n * W);
             if (of_ends) exponentiate_all_double(firsts, n * W);
             if (of_ends) exponentiate_all_double(lasts, n * W);
-            if (!run.run(n, 1, own, own + size, own + 2 * size, terms + first, pairs.data(), firsts, lasts)) return false;
+            if (!run.run(n, 1, own, own + size, own + 2 * size, terms + first, pairs.data(), firsts, lasts, single))
+                return false;
             for (i64 s = 0; s < n; ++s)
                 for (i64 a = 0; a < K; ++a) {
                     posterior[(first + s) * K + a] = Real(own[s * W + a]);
@@ -368,6 +490,7 @@ private:
                     of_ends[(first + s) * K + a] = Real(firsts[s * W + a]);
                     of_ends[(c.ptr[c.n_chains] + first + s) * K + a] = Real(lasts[s * W + a]);
                 }
+            single.finish(posterior);
         }
         run.add_counts();
         for (i64 a = 0; a < K; ++a) {
@@ -381,7 +504,8 @@ private:
     void forward(SegmentChain<Real>& chain, i64 first, double log_z, const double* scores, OpenRuns& runs,
                  RestOfChain<Real, false>& rest, double* pairs, double* durations) const {
         const i64 K = runs.K, L = runs.L, V = runs.V, W = runs.W;
-        std::vector<double> begin(V), ended(V), begins(V), ends(V), present(V), counts(K * 2 * L);
+        std::vector<double> begin(V), ended(V), begins(V), ends(V), present(V), counts(K * 2 * L), of_run(V);
+        SingleRunStatistics<Real, true> single(chain, K, V, L, first, of_spans, of_means);
         runs.start(scores);
         for (i64 s = 0; s < chain.n_nodes; ++s) {
             for (i64 a = 0; a < K; ++a) rest.own[a] = chain.own(s, a) - rest.constant[s];
@@ -417,12 +541,16 @@ private:
                 for (i64 j = 0; j < L; ++j) row[j] += share * weight[j];
                 durations[a * runs.D + L] += share * weight[L];
                 durations[a * runs.D + std::min(s, L)] += share * weight[runs.D];
-                for (i64 d = 1; d <= std::min(s + 1, L) && of_spans; ++d)
-                    of_spans[((first + s - d + 1) * L + d - 1) * K + a] = Real(share * weight[runs.place(s, d)]);
+            }
+            for (i64 d = 1; d <= std::min(s + 1, L) && (of_spans || of_means); ++d) {
+                for (i64 a = 0; a < K; ++a)
+                    of_run[a] = ends[a] > 0 ? ends[a] / runs.total[a] * runs.weight[a * W + runs.place(s, d)] : 0.0;
+                single.add_run(s - d + 1, d, of_run.data());
             }
             terms[first + s] = rest.constant[s];
         }
         terms[first] += log_z;
+        single.finish(posterior);
         for (i64 a = 0; a < K; ++a)
             for (i64 m = 0; m < 2 * L; ++m) durations[a * runs.D + runs.duration_at(m) - 1] += counts[a * 2 * L + m];
     }
@@ -493,6 +621,7 @@ i64 draw_end(SegmentChain<Real>& chain, const double* durations, i64 least, cons
              i64 label, double uniform) {
     const i64 K = rest.runs.K, D = rest.runs.D;
     double score = chain.begins(s, label) - rest.begin[s * K + label], before = 0;
+    std::vector<double> single(whole_vectors(K));
     i64 last = s;
     for (i64 end = s; end < chain.n_nodes; ++end) {
         score += chain.own(end, label) - rest.constant[end];
@@ -500,8 +629,8 @@ i64 draw_end(SegmentChain<Real>& chain, const double* durations, i64 least, cons
         if (score == -kInfinity) break;
         if (s && end < chain.n_nodes - 1 && end - s + 1 < least) continue;
         const i64 d = end - s + 1;
-        const double of_run = durations[std::min(d, D) - 1] + chain.ends(end, label)
-            + (d < D && chain.has_spans() ? double(chain.span(s, d)[label]) : 0.0);
+        if (d < D) chain.set_span(s, d, single.data());
+        const double of_run = durations[std::min(d, D) - 1] + chain.ends(end, label) + (d < D ? single[label] : 0.0);
         const double share = std::exp(score + of_run + rest.after[end * K + label]);
         if (!(share > 0)) continue;
         last = end;

@@ -19,10 +19,10 @@ from sklearn_crf.models import (
     Statistics,
     check_labels,
     compute_label_excess,
-    compute_labeling_statistics,
     compute_score_terms,
     expand_factors,
     rescore,
+    subtract_labeling,
 )
 from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 
@@ -210,12 +210,13 @@ def compute_marginal_loss(model: Any, labels: np.ndarray, free: Any, fixed: Any 
     """Return the loss from the marginals of a model and the marginals given the known labels."""
     # free: Marginals of the model; fixed: Marginals given the known labels, or None if all labels are known
     if fixed is None:
-        truth, converged = compute_labeling_statistics(model, labels), free.converged
+        statistics, converged = subtract_labeling(model, free.statistics, labels), free.converged
         truth_terms = None if free.log_z_terms is None else compute_score_terms(model, labels)
     else:
-        truth, truth_terms, converged = fixed.statistics, fixed.log_z_terms, free.converged and fixed.converged
+        statistics, truth_terms = free.statistics.minus(fixed.statistics), fixed.log_z_terms
+        converged = free.converged and fixed.converged
     return Loss(
-        statistics=free.statistics.minus(truth),
+        statistics=statistics,
         terms=None if free.log_z_terms is None else free.log_z_terms - truth_terms,
         predicted=np.argmax(free.unary, axis=1).astype(np.int32),
         converged=converged,

@@ -111,7 +111,7 @@ def apply_temperature(model, temperature):
     scale = model.dtype.type(1 / temperature)
     if isinstance(model, SegmentModel):
         pairwise = apply_temperature(model.pairwise, temperature)
-        of_runs = {name: getattr(model, name) * scale for name in ("durations", "ends", "spans")}
+        of_runs = {name: getattr(model, name) * scale for name in ("durations", "ends", "spans", "means")}
         return replace(model, pairwise=pairwise, **of_runs)
     if isinstance(model, FactorGraph):
         return replace(model, log_table=model.log_table * scale, table_default=model.table_default * scale)

@@ -206,7 +206,7 @@ class PlaneOracle:
                 count_durations(model, labels, members, len(batch.members)) for labels in (found, batch.labels)
             ]
             own = compute_labeling_difference(model, found, batch.labels)[1]
-            return SegmentStatistics(pairs.unary, pairs.tables, by_member[0] - by_member[1], own.ends, own.spans)
+            return own._replace(unary=pairs.unary, tables=pairs.tables, durations=by_member[0] - by_member[1])
         unary = np.zeros(model.unary.shape, dtype=np.float64)
         nodes = np.arange(len(found))
         unary[nodes, found] = 1.0

@@ -37,7 +37,7 @@ LAYOUTS = [
 def assert_statistics(found, expected, tol):
     for name, ours, theirs in zip(found._fields, found, expected, strict=True):
         # Statistics of nodes and of single runs have the precision of the model.
-        of_nodes = name in ("unary", "ends", "spans")
+        of_nodes = name in ("unary", "ends", "spans", "means")
         assert_allclose(ours, theirs, atol=tol if of_nodes else 1e-9, err_msg=name)
 
 
@@ -62,24 +62,27 @@ def test_results_equal_enumeration(shape, scale, dtype, layout):
     assert score_of(model, best.labels) == pytest.approx(scores.max(), rel=1e-12, abs=1e-10)
 
 
-@pytest.mark.parametrize("has_ends", [False, True])
+@pytest.mark.parametrize("of_runs", [[], ["ends"], ["spans"], ["means"], ["ends", "spans", "means"]], ids="-".join)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("scale", [0.5, 5, 50, 1000])
 @pytest.mark.parametrize("least", [1, 3])
-def test_probabilities_equal_logarithms(least, scale, dtype, has_ends):
+def test_probabilities_equal_logarithms(least, scale, dtype, of_runs):
     for sizes in ((4, 1, 2), (300, 40, 1, 90)):
-        model = random_segments(sizes, 3, 5, scale=scale, dtype=dtype, seed=4, min_duration=least, scores_runs=has_ends)
+        model = random_segments(sizes, 3, 5, scale=scale, dtype=dtype, seed=4, min_duration=least, scores_runs=True)
         tables = model.tables.copy()
         tables[..., 0, 2] = -np.inf if least == 3 else 0
-        model = replace(model, pairwise=replace(model.pairwise, tables=tables), spans=None)
+        unused = dict.fromkeys({"ends", "spans", "means"}.difference(of_runs))
+        model = replace(model, pairwise=replace(model.pairwise, tables=tables), **unused)
         found = SegmentInference().marginals(model)
         if len(sizes) == 3:
             log_z, expected = enumerated(model)[2:]
         else:
-            # Scores of single runs, here zeros, are added in logarithms.
-            spans = np.zeros((model.n_nodes, 4, 3), dtype)
-            general = SegmentInference().marginals(replace(model, spans=spans))
-            log_z, expected = general.log_z, general.statistics._replace(spans=found.statistics.spans)
+            # Tables with weights of edges, here ones, are added in logarithms.
+            weight = np.ones((model.graph.n_edges, 1), dtype)
+            general = SegmentInference().marginals(
+                replace(model, pairwise=replace(model.pairwise, edge_weight=weight))
+            )
+            log_z, expected = general.log_z, general.statistics
         assert found.log_z == pytest.approx(log_z, rel=1e-11)
         tol = (1e-8 if dtype == np.float64 else 1e-5) * len(model.chain_ptr)
         for ours, theirs in zip(found.statistics, expected, strict=True):
@@ -126,7 +129,7 @@ def test_marginals_are_derivatives(layout):
     found = SegmentInference().marginals(model).statistics
 
     def log_z(**fields):
-        of_runs = {name: fields.pop(name, getattr(model, name)) for name in ("durations", "ends", "spans")}
+        of_runs = {name: fields.pop(name, getattr(model, name)) for name in ("durations", "ends", "spans", "means")}
         moved = replace(model, pairwise=replace(model.pairwise, **fields), **of_runs)
         return SegmentInference().marginals(moved).log_z
 
@@ -156,6 +159,7 @@ def test_labelings_and_their_statistics():
             model.duration_type[:1],
             ends=model.ends[:, :5],
             spans=model.spans[:5],
+            means=model.means[:5],
         )
         assert parts[:5].sum() == pytest.approx(score(first, labels[:5]))
 
@@ -218,7 +222,7 @@ def test_samples_have_the_marginals():
     drawn = SegmentInference().sample(model, 40_000, random_state=0)
     assert_allclose((drawn[..., None] == np.arange(3)).mean(axis=0), found.unary, atol=0.012)
     counted = [compute_labeling_statistics(model, labels) for labels in drawn[:8000]]
-    for name in ("durations", "ends", "spans"):
+    for name in ("durations", "ends", "spans", "means"):
         mean = sum(getattr(own, name) for own in counted) / 8000
         assert_allclose(mean, getattr(found.statistics, name), atol=0.03, err_msg=name)
 
@@ -238,7 +242,7 @@ def test_same_bits_for_any_number_of_threads(dtype):
     alone = []
     for start, stop, kind in zip(*(model.graph.chain_ptr[k : k + 7] for k in (0, 1)), model.duration_type, strict=True):
         chain = PairwiseModel(lattice((stop - start,)), model.unary[start:stop], model.tables)
-        own = {"ends": model.ends[:, start:stop], "spans": model.spans[start:stop]}
+        own = {"ends": model.ends[:, start:stop], "spans": model.spans[start:stop], "means": model.means[start:stop]}
         alone.append(SegmentInference().marginals(SegmentModel(chain, model.durations[kind], **own)).log_z)
     assert first.log_z == pytest.approx(sum(alone), rel=1e-13)
 
