@@ -8,7 +8,6 @@ from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import (
     FactorGraph,
     SegmentModel,
-    SegmentStatistics,
     Statistics,
     compute_labeling_difference,
     compute_labeling_statistics,
