@@ -49,9 +49,7 @@ class SegmentInference(Inference):
         fields = _gather_kernel_arrays(model, n_sums)
         sums = np.zeros((max(len(fields[-1]) - 1, 1), n_sums))
         of_runs = np.empty_like(model.ends), np.zeros_like(model.spans), np.empty_like(model.means)
-        self._call(
-            segment_marginals, model, fields, _choose_factors(model), unary, *of_runs, terms, sums, n_threads
-        )
+        self._call(segment_marginals, model, fields, _choose_factors(model), unary, *of_runs, terms, sums, n_threads)
         # The kernel subtracts the runs that end from the runs that begin, which leaves rounding errors.
         unary[np.isneginf(model.unary)] = 0.0
         tables, durations = np.split(sums[0], [model.tables.size])
@@ -105,7 +103,8 @@ def _choose_factors(model: SegmentModel) -> RunTransitions | None:
     if not shares_tables:
         return None
     table, durations = model.tables[0, 0].astype(np.float64), model.durations[0].astype(np.float64)
-    return RunTransitions.of(table, durations, model.min_duration, varies=bool(model.ends.size or model.spans.size or model.means.size))
+    varies = any(scores.size for scores in (model.ends, model.spans, model.means))
+    return RunTransitions.of(table, durations, model.min_duration, varies=varies)
 
 
 def _gather_kernel_arrays(model: SegmentModel, n_sums: int = 0) -> tuple:

@@ -79,9 +79,7 @@ def test_probabilities_equal_logarithms(least, scale, dtype, of_runs):
         else:
             # Tables with weights of edges, here ones, are added in logarithms.
             weight = np.ones((model.graph.n_edges, 1), dtype)
-            general = SegmentInference().marginals(
-                replace(model, pairwise=replace(model.pairwise, edge_weight=weight))
-            )
+            general = SegmentInference().marginals(replace(model, pairwise=replace(model.pairwise, edge_weight=weight)))
             log_z, expected = general.log_z, general.statistics
         assert found.log_z == pytest.approx(log_z, rel=1e-11)
         tol = (1e-8 if dtype == np.float64 else 1e-5) * len(model.chain_ptr)
