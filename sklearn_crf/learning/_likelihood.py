@@ -24,6 +24,7 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.inference.exact._segments import SegmentInference
 from sklearn_crf.inference.messages._fixed_sweeps import SWEEP_LOSSES, FixedSweeps
+from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning._few_labels import MAX_NODES
 from sklearn_crf.learning._learning import DescentLearning, Learning, SmoothLearning
 from sklearn_crf.learning._margin_training import MarginRecord
@@ -50,11 +51,11 @@ _TRAINING_TOL, _PREDICTION_TOL = 1e-3, 1e-2
 
 
 def choose_layout_trees(facts, in_training=False):
-    """Return tree-reweighted message passing with trees that suit the layout, or another inference for factors."""
+    """Return tree-reweighted inference with trees that suit the layout, or another inference for factors."""
     if facts.have_factors:
         return NamedInference(AutoMarginals(budget="fast"), "mpm")
-    tol = _TRAINING_TOL if in_training else _PREDICTION_TOL
-    return NamedInference(TRWMessagePassing(facts.trees, max_iter=500, tol=tol), "mpm")
+    relaxation = Relaxation(max_iter=500, tol=_TRAINING_TOL if in_training else _PREDICTION_TOL)
+    return relaxation.automatic_inference(facts, in_training)
 
 
 @options
@@ -193,9 +194,9 @@ class PseudoMarginalTraining(SmoothLearning):
         if not inference.convex:
             return Likelihood().coupled(inference)
         inference = clone(inference)
-        if isinstance(inference, TRWMessagePassing):
+        if isinstance(inference, TRWMessagePassing | MarginalsWithFallback):
             final_tol = inference.tol
-            inference.set_params(tol=max(_FIRST_TOL, final_tol))
+            inference.tol = max(_FIRST_TOL, final_tol)
         return RelaxedLikelihood(inference, final_tol=final_tol)
 
 

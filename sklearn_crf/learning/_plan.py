@@ -8,6 +8,7 @@ import numpy as np
 from numpy.random import RandomState
 
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, NamedInference, TRWMessagePassing, exact_inference
+from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning._labeler import Labeler
 from sklearn_crf.learning._training import compute_penalty_factors
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
@@ -156,7 +157,12 @@ class FitPlan(FitLimits):
 
 
 # Names of the inferences that "auto" may choose.
-_NAMES: dict[type[Inference], str] = {AutoMarginals: "mpm", AutoMap: "map", TRWMessagePassing: "trw"}
+_NAMES: dict[type[Inference], str] = {
+    AutoMarginals: "mpm",
+    AutoMap: "map",
+    TRWMessagePassing: "trw",
+    MarginalsWithFallback: "trw",
+}
 
 
 def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:

@@ -240,3 +240,19 @@ def test_edges_of_sparse_features_see_a_constant_by_default(estimator):
     dense = np.array([[[[0.0, 1.0]] * 3] * 2] * 2)
     images = estimator(max_iter=3).fit(dense, np.array([[[0, 1, 0]] * 2] * 2))
     assert images.edge_coef_.shape[1] == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_training_on_social_graphs_converges(seed):
+    # Undamped messages oscillate on such dense graphs.
+    rng, n = np.random.default_rng(seed), 240
+    y = rng.integers(3, size=n)
+    likely = np.where(y[:, np.newaxis] == y, 0.09, 0.008)
+    edges = np.argwhere(np.triu(rng.random((n, n)) < likely, 1))
+    X = Example(np.eye(3)[y] + 1.5 * rng.normal(size=(n, 3)), edges)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        field = DRFClassifier().fit([X], [y])
+    assert field.converged_
+    assert field.inference_ == "trw"
+    assert field.score([X], [y]) > 0.8

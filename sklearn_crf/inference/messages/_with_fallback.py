@@ -15,6 +15,7 @@ class MarginalsWithFallback(Inference):
     # messages: undamped, because damping is added here if needed; fallback: an algorithm for the same relaxation
 
     tasks = frozenset({"marginals"})
+    convex = True
 
     def __init__(self, messages: TRWMessagePassing, fallback: Inference):
         self.messages = messages
