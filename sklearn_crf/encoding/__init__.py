@@ -13,7 +13,7 @@ from sklearn_crf.encoding._batches import (
     validate_sample_weight,
 )
 from sklearn_crf.encoding._compact_lists import RowFields
-from sklearn_crf.encoding._edge_features import register_edge_features
+from sklearn_crf.encoding._edge_features import SpacedEdges, register_edge_features
 from sklearn_crf.encoding._encoded import Encoded, Outline, n_inputs, record_input, take_examples
 from sklearn_crf.encoding._examples import (
     Batch,

@@ -1,6 +1,7 @@
 """Edge features: registered functions, computation from node features, scaling, and weighted sums."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import as_reals
 from sklearn_crf.encoding._node_features import OperatorFeatures
+from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.graphs.graphs import absolute_differences
 from sklearn_crf.kernels.graphs.graphs import weighted_differences as sum_of_differences
 
@@ -82,9 +84,56 @@ def edge_feature_function(edge_features):
     return function
 
 
-def _call_on_inputs(function, n_added, x_tail, x_head):
+@dataclass(frozen=True)
+class SpacedEdges:
+    """Edge features that depend on the distances between neighbours of a lattice.
+
+    .. math:: [1, 1 / d] \\text{ for } "constant", \\qquad [1, 1 / d, |x_i - x_j| / d] \\text{ for } "difference"
+    """
+
+    function: Callable
+    spacing: tuple[float, ...]
+
+    @classmethod
+    def of(cls, edge_features: Any, spacing: Any, encoded: Any) -> "SpacedEdges":
+        """Return the function for a name or function and the spacing of encoded examples."""
+        steps = as_reals(spacing, "spacing", np.float64)
+        if steps.ndim != 1 or not np.all(np.isfinite(steps) & (steps > 0)):
+            raise ValueError(f"spacing must be positive numbers, one for each axis of the lattice, got {spacing!r}.")
+        if encoded.lattice_ndim not in (None, len(steps)):
+            raise ValueError(
+                f"spacing has {len(steps)} numbers, but X holds lattices of {encoded.lattice_ndim} axes: pass a number "
+                "for each axis."
+            )
+        if encoded.has_own_edges:
+            raise ValueError("spacing is for computed edge features, but X has edge_features: use spacing=None.")
+        return cls(edge_feature_function(edge_features), tuple(steps.tolist()))
+
+    def __call__(self, x_tail: Any, x_head: Any, distance: np.ndarray | None = None) -> Any:
+        # distance: (E,), or None for an edge whose features are only counted; returns: (E, R)
+        distance = np.ones(x_tail.shape[0], x_tail.dtype) if distance is None else distance.astype(x_tail.dtype)
+        if self.function not in (constant, difference):
+            return self.function(x_tail, x_head, distance)
+        given = self.function(x_tail, x_head)
+        return np.concatenate([given[:, :1], given / distance[:, np.newaxis]], axis=1)
+
+    def measure(self, graph: Graph) -> np.ndarray:
+        """Return the length of every edge of a lattice, or of several lattices, (E,)."""
+        return graph.keep(("lengths", self.spacing), lambda: np.concatenate(list(map(self._measure_part, graph.parts))))
+
+    def _measure_part(self, part: Graph) -> np.ndarray:
+        if part.offsets is None or part.offsets.shape[1] != len(self.spacing):
+            found = "a graph without offsets" if part.offsets is None else f"{part.offsets.shape[1]} axes"
+            raise ValueError(
+                f"spacing needs lattices of {len(self.spacing)} axes, got {found}: pass edge_features with each "
+                "Example of another graph."
+            )
+        return np.linalg.norm(part.offsets * self.spacing, axis=1)[part.lattice_edge_type]
+
+
+def _call_on_inputs(function, n_added, x_tail, x_head, *distance):
     """Compute edge features from all node features except the last ``n_added``, which are not in X."""
-    return function(x_tail[:, :-n_added], x_head[:, :-n_added])
+    return function(x_tail[:, :-n_added], x_head[:, :-n_added], *distance)
 
 
 def leave_out_added(function: Callable, n_added: int) -> Callable:
@@ -125,9 +174,9 @@ def weighted_differences(node_features, edges, edge_type, weights):
     return sum_weighted_edges(compute_edge_features(difference, node_features, edges), edge_type, weights)
 
 
-def compute_edge_features(function, node_features, edges):
+def compute_edge_features(function, node_features, edges, graph=None):
     """Compute the edge features of a graph by a function, and check the result."""
-    # node_features: (N, F); edges: (E, 2)
+    # node_features: (N, F); edges: (E, 2); graph: graph of the edges, if features may depend on distances
     # returns: (E, R), in the precision of ``node_features``
     if function is constant:
         # Do not copy the node features of both ends of all edges.
@@ -142,7 +191,9 @@ def compute_edge_features(function, node_features, edges):
         values = np.empty((len(edges), 1 + node_features.shape[1]), dtype=node_features.dtype)
         if absolute_differences(node_features, np.ascontiguousarray(edges, dtype=np.int32), values):
             return values
-    values = function(node_features[edges[:, 0]], node_features[edges[:, 1]])
+    spaced = get_function_of_inputs(function)
+    lengths = (spaced.measure(graph),) if graph is not None and isinstance(spaced, SpacedEdges) else ()
+    values = function(node_features[edges[:, 0]], node_features[edges[:, 1]], *lengths)
     values = as_reals(values, "what edge_features returned", node_features.dtype)
     if values.ndim != 2 or values.shape[0] != len(edges):
         raise ValueError(

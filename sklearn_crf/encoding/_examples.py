@@ -286,7 +286,7 @@ class ComputedEdges(Example):
 
     @property
     def edge_features(self):
-        features = compute_edge_features(self._function, self._source, self.graph.edges)
+        features = compute_edge_features(self._function, self._source, self.graph.edges, self.graph)
         return features if self._scale is None else scale_edge_features(features, self.edge_type, self._scale)
 
     def _with(self, **fields):

@@ -62,6 +62,7 @@ class FieldParameters:
             edge_features=given.edge_features,
             form=self.tables.form,
             edge_types=self.tables.edge_types,
+            spacing=self.tables.spacing,
             takes_factors=self.learning.takes_factors,
             class_weight=given.class_weight,
             has_boundaries=self.has_boundaries,
@@ -206,7 +207,8 @@ class FittedField(FieldParameters):
 
     def reader(self) -> Reader:
         """Return a reader of X that uses the edge features that "auto" chose in ``fit``."""
-        of_fit = "constant" if self.given.edge_coef_.shape[1] == 1 else "difference"
+        n_constant = 1 if self.tables.spacing is None else 2
+        of_fit = "constant" if self.given.edge_coef_.shape[1] == n_constant else "difference"
         return replace(super().reader(), of_fit=of_fit, filling=self.filling)
 
     @property

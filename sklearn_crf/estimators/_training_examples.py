@@ -49,6 +49,7 @@ class Reader:
     edge_features: Any  # the parameter ``edge_features`` of the estimator
     form: str  # form of the pairwise tables, by name
     edge_types: str
+    spacing: Any  # distances of neighbours along each axis of a lattice, or None
     takes_factors: bool
     class_weight: Any  # the parameter ``class_weight`` of the estimator, or a dict from classes to weights
     has_boundaries: bool  # whether two features mark the first and last nodes of sequences
@@ -78,7 +79,14 @@ class Reader:
             filling = encoding.Filling.of(encoded, encoding.validate_sample_weight(sample_weight, encoded.n_examples))
         if filling is not None:
             encoded = filling.fill(encoded)
-        return encoding.append_boundaries(encoded) if self.has_boundaries else encoded
+        encoded = encoding.append_boundaries(encoded) if self.has_boundaries else encoded
+        return encoded if self._is_automatic else self._add_distances(encoded, self.edge_features)
+
+    def _add_distances(self, encoded: Any, edge_features: Any) -> Any:
+        """Return encoded examples, or their outline, whose edge features depend on distances if spacing is given."""
+        if self.spacing is None:
+            return encoded
+        return encoded.replace_edge_features(encoding.SpacedEdges.of(edge_features, self.spacing, encoded))
 
     @property
     def _is_automatic(self):
@@ -88,7 +96,8 @@ class Reader:
         """Replace "auto" by actual edge features, in encoded examples or in their outline."""
         if not self._is_automatic:
             return encoded
-        return encoded.replace_edge_features(self.of_fit or self._choose_edge_features(encoded, len(classes)))
+        name = self.of_fit or self._choose_edge_features(encoded, len(classes))
+        return self._add_distances(encoded.replace_edge_features(name), name)
 
     def _choose_edge_features(self, encoded, n_classes):
         """Choose the edge features for "auto", given encoded examples or their outline, and return their name."""

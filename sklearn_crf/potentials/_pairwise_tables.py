@@ -255,6 +255,11 @@ class PairwiseTables(HoldsOptions):
         Whether to learn an additional score of each label for the first node of a sequence, and for the last node.
         These scores are weights of two indicator features, penalised like all node weights, and stored as
         ``boundary_coef_`` of the classifier. First and last nodes are defined as for ``forbidden_first``.
+    spacing : sequence of float, optional
+        Distances between neighbours along each axis of an image or volume, for example ``(5.0, 1.0, 1.0)`` for slices
+        5 mm apart and pixels of 1 mm. Edge features then depend on the distance d of an edge: ``"constant"`` gives
+        :math:`[1, 1 / d]`, ``"difference"`` gives :math:`[1, 1 / d, |x_i - x_j| / d]`, and a function is called with
+        the distances of edges (E,) as its third argument.
     segments : Segments, optional
         Scores of the durations of runs of a label, and a least duration, for sequences (:ref:`segments`). Learning must
         be by likelihood ("likelihood", "exact", "pma"), "spa", "mma" or "max_margin", with the default inference, "mpm"
@@ -283,6 +288,7 @@ class PairwiseTables(HoldsOptions):
         "forbidden_first": ["array-like", None],
         "forbidden_last": ["array-like", None],
         "boundary_weights": ["boolean"],
+        "spacing": ["array-like", None],
         "segments": [Segments, None],
     }
 
@@ -294,6 +300,7 @@ class PairwiseTables(HoldsOptions):
     forbidden_first: Any = None
     forbidden_last: Any = None
     boundary_weights: bool = False
+    spacing: Any = None
     segments: Segments | None = None
 
     def forbidden_pairs(self, classes: np.ndarray) -> np.ndarray | None:
