@@ -13,7 +13,8 @@ from scipy.special import logsumexp
 
 from sklearn_crf import Example
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
-from sklearn_crf.inference import BruteForce, JunctionTree, LoopyBP, NormProductBP
+from sklearn_crf.inference import BruteForce, JunctionTree, LoopyBP, MeanField, NormProductBP
+from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
 from sklearn_crf.models import FactorGraph, clamped, compute_labeling_statistics, score, unite_factors
 from sklearn_crf.objectives import (
     FastRisk,
@@ -22,8 +23,10 @@ from sklearn_crf.objectives import (
     PlaneOracle,
     Pseudolikelihood,
     RelaxedLikelihood,
+    SharedPieces,
     SoftmaxMargin,
     StructuredHinge,
+    TruncatedLoss,
     make_blocks,
 )
 from sklearn_crf.potentials import (
@@ -41,7 +44,10 @@ OBJECTIVES = {
     "relaxation": RelaxedLikelihood(NormProductBP("trivial", tol=1e-12, max_iter=5000)),
     "tree-reweighted": RelaxedLikelihood(NormProductBP("trw", tol=1e-12, max_iter=5000)),
     "loopy": Likelihood(LoopyBP(tol=1e-13, max_iter=2000)),
+    "mean field": Likelihood(MeanField(tol=1e-14, max_iter=20000)),
+    "truncated mean field": TruncatedLoss(FixedSweeps(method="mean_field", n_sweeps=3), "quadratic"),
     "piecewise": Piecewise(),
+    "shared pieces": SharedPieces(),
     "pseudolikelihood": Pseudolikelihood(),
     "softmax margin": SoftmaxMargin(Likelihood(JunctionTree()), 1 - np.eye(3), 0.7),
 }

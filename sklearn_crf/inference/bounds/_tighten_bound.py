@@ -390,11 +390,12 @@ def tighten_with_information(
 
     ``init`` may come from another distribution, whose scores are then kept for the sets that remain.
     """
-    if init is not None:
-        init = init._replace(trees=trees, scores=_carry_scores(init, trees))
     if is_forest_of_factors(model):
         # Every set then holds all factors, whose probabilities are one.
-        return NormProductBP("bethe").marginals_for_learning(model), np.zeros(np.count_nonzero(model.arity >= 2))
+        found = NormProductBP("bethe").marginals_for_learning(model)
+        return found._replace(state=None), np.zeros(np.count_nonzero(model.arity >= 2))
+    if init is not None:
+        init = init._replace(trees=trees, scores=_carry_scores(init, trees))
     found = TightenBound(trees, **limits).marginals_for_learning(model, init=init)
     return found, FactorShares(model, trees).average(found.state.scores).information()
 

@@ -1,0 +1,109 @@
+"""Every recipe on random factor graphs of mixed arities: the minimum that enumeration and a generic solver find."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from built_fields import trw_crf
+from factor_examples import factor_examples
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+from sklearn_crf import ContrastiveCRF, Example, M3NClassifier
+from sklearn_crf.encoding import encode_X, encode_y, make_batches
+from sklearn_crf.inference import BruteForce
+from sklearn_crf.learning import ContrastiveTraining, JointMargin
+from sklearn_crf.models import score
+from sklearn_crf.objectives import FastRisk, Likelihood
+from sklearn_crf.potentials import FactorPotentials, LinearPotentials, collect_factor_types, make_pairwise_form
+
+C = 0.5
+
+
+def forests(n=3, n_classes=2):
+    """Return examples whose factors of one to four nodes have no cycle, so that every relaxation is exact."""
+    rng = np.random.default_rng(0)
+    X, y = [], []
+    for _ in range(n):
+        factors = {"triple": [[0, 1, 2]], "four": [[6, 3, 5, 4]], "weighted": ([[2, 4]], rng.normal(size=(1, 2)))}
+        X.append(Example(rng.normal(size=(8, 2)), [[1, 7]], factors=factors))
+        y.append(rng.integers(n_classes, size=8))
+    return X, y
+
+
+def minimum_of_likelihood(X, y):
+    """Return the least regularised likelihood, with log-partitions by enumeration, from a generic solver."""
+    encoded = encode_X(X, edge_features="constant", allow_factors=True)
+    batches = make_batches(encoded, encode_y(y, encoded, classes=range(3)).labels, max_factor_nodes=1)
+    nodes = LinearPotentials(2, 3, make_pairwise_form("full", 3), fit_intercept=False)
+    potentials = FactorPotentials(nodes, collect_factor_types(encoded.items, batches, 3))
+    risk = FastRisk(Likelihood(BruteForce()), potentials, batches)
+
+    def objective(w):
+        found = risk.value_grad(w)
+        return w @ w / 2 + C * found.value, w + C * found.gradient
+
+    return minimize(objective, np.zeros(risk.potentials.n_coef), jac=True, method="BFGS", options={"gtol": 1e-8}).fun
+
+
+@pytest.mark.parametrize(
+    "learning",
+    [
+        "likelihood",
+        "exact",
+        "relaxation",
+        "reparameterization",
+        "joint_relaxation",
+        "dual_relaxation",
+        "edge_probabilities",
+        "spanning_trees",
+        "loopy",
+    ],
+)
+def test_likelihoods_reach_the_minimum_by_enumeration(learning):
+    X, y = forests(n_classes=3)
+    options = {
+        "C": C,
+        "fit_intercept": False,
+        "tol": 1e-8,
+        "max_iter": 2000,
+        "edge_features": "constant",
+        "pairwise": "full",
+    }
+    field = trw_crf(learning=learning, **options, **({} if learning != "dual_relaxation" else {"inner_tol": 1e-10}))
+    assert_allclose(field.fit(X, y).loss_curve_[-1], minimum_of_likelihood(X, y), rtol=1e-6)
+
+
+def enumerated_hinge(field, X, y):
+    """Return the regularised hinge loss of a fitted field, with maxima over all labelings."""
+    total = 0.0
+    for model, truth in zip(field.models(X), y, strict=True):
+        every = [np.array(labels) for labels in product(range(2), repeat=len(truth))]
+        total += max(score(model, labels) + np.count_nonzero(labels != truth) for labels in every) - score(model, truth)
+    weights = [field.coef_, field.edge_coef_, *field.factor_coef_.values()]
+    return sum((w**2).sum() for w in weights) / 2 + C * total
+
+
+def test_margins_reach_one_minimum():
+    X, y = forests()
+    y[0][:3] = [0, 1, 0]
+    options = {"C": C, "fit_intercept": False, "tol": 1e-7, "max_iter": 2000, "edge_features": "constant"}
+    learnings = "max_margin", "relaxed_margin", JointMargin(temperature=0)
+    fields = [M3NClassifier(learning=learning, **options).fit(X, y) for learning in learnings]
+    losses = [enumerated_hinge(field, X, y) for field in fields]
+    assert_allclose(losses, losses[0], rtol=1e-4)
+    for field, loss in zip(fields[:2], losses[:2], strict=True):
+        assert field.loss_curve_[-1] == pytest.approx(loss, rel=1e-4)
+        assert field.duality_gap_ <= 1e-4 * loss
+
+
+@pytest.mark.parametrize("init", ["pl", "gpl"])
+def test_contrastive_learning_in_single_precision_with_missing_labels(init):
+    X, y = factor_examples(4, n_classes=2)
+    options = {"C": 0.5, "edge_features": "constant", "random_state": 0, "missing_label": -1, "max_iter": 300}
+    learning = ContrastiveTraining(init=init, max_rounds=0)
+    y[0][0] = -1
+    whole = ContrastiveCRF(learning=learning, **options).fit(X, y)
+    single = [x._with(node_features=x.node_features.astype(np.float32)) for x in X]
+    narrow = ContrastiveCRF(learning=learning, **options).fit(single, y)
+    assert_allclose(narrow.factor_coef_["triple"], whole.factor_coef_["triple"], atol=2e-2)
