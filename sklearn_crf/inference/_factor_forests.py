@@ -2,6 +2,7 @@
 
 import pickle
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from sklearn_crf.inference import _tuning
 
 
-def keep_by_arguments(function):
+def keep_by_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that keeps its last results, for calls with equal arrays, lists, numbers and strings.
 
     Training needs the results for the same structures of factor graphs hundreds of times.
@@ -18,7 +19,7 @@ def keep_by_arguments(function):
     kept: OrderedDict[bytes, Any] = OrderedDict()
 
     @wraps(function)
-    def look_up(*arguments):
+    def look_up(*arguments: Any) -> Any:
         key = pickle.dumps(arguments)
         if len(key) > _tuning.LARGEST_KEY:
             return function(*arguments)
@@ -60,7 +61,7 @@ def choose_factor_forests(model, factors, rule):
 
 
 @keep_by_arguments
-def grow_forests(n_nodes, scopes, rule):
+def grow_forests(n_nodes: int, scopes: list, rule: Any) -> np.ndarray:
     """Return maximal sets of factors without cycles, (n_sets, F) of bool, whose counts are as even as possible."""
     counts = np.zeros(len(scopes), dtype=np.int64)
     forests: list[np.ndarray] = []

@@ -55,7 +55,7 @@ class _Nodes(NamedTuple):
     n_states: np.ndarray  # (N + n_large,)
 
     @property
-    def width(self):
+    def width(self) -> int:
         """Largest number of states."""
         return int(self.n_states.max(initial=1))
 
@@ -96,7 +96,7 @@ def expand_factors(graph: FactorGraph) -> ExpandedFactors:
     return rescore(found, graph)
 
 
-def _place_nodes(graph):
+def _place_nodes(graph: FactorGraph) -> _Nodes:
     """Assign numbers to the nodes of the pairwise model; a large factor precedes its last node."""
     large = np.flatnonzero(graph.arity > 2)
     sizes = np.array([n_joint_states(graph.n_states[_get_scope(graph, f)]) for f in large])
@@ -116,7 +116,7 @@ def _place_nodes(graph):
     return _Nodes(rank[: graph.n_nodes], of_factor, n_states)
 
 
-def _list_cells(graph, factors, scope):
+def _list_cells(graph: FactorGraph, factors: np.ndarray, scope: np.ndarray) -> _Cells:
     """Return all joint states of some factors of one arity."""
     shape = graph.n_states[scope].astype(np.int64)
     counts = shape.prod(axis=1)
@@ -133,10 +133,13 @@ def _list_cells(graph, factors, scope):
 class _Edges:
     """Edges of the pairwise model: pairs of nodes with a table each, then those that join a factor with its nodes."""
 
-    def __init__(self, width):
-        self.width, self.pairs, self.kinds, self.joined = width, {}, {}, []
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.pairs: dict[tuple, int] = {}
+        self.kinds: dict[tuple, int] = {}
+        self.joined: list[tuple] = []
 
-    def locate(self, ends, cells):
+    def locate(self, ends: np.ndarray, cells: _Cells) -> np.ndarray:
         """Return the places of the cells of factors of two nodes in the flat tables; equal pairs share a table."""
         # ends: (n_factors, 2)
         pairs, width = self.pairs, self.width
@@ -145,14 +148,14 @@ class _Edges:
         states = np.where(swapped[cells.row, None], cells.states[:, ::-1], cells.states)
         return (edge[cells.row] * width + states[:, 0]) * width + states[:, 1]
 
-    def join(self, owner, ends, shape):
+    def join(self, owner: np.ndarray, ends: np.ndarray, shape: np.ndarray) -> None:
         """Join large factors with their nodes; equal axes of equal shapes share a table."""
         # owner: (n_factors,); ends, shape: (n_factors, arity)
         for own, between, sizes in zip(owner.tolist(), ends.tolist(), shape.tolist(), strict=True):
             for axis, node in enumerate(between):
                 self.joined.append((own, node, self.kinds.setdefault((axis, *sizes), len(self.kinds))))
 
-    def build_model(self, graph, nodes):
+    def build_model(self, graph: FactorGraph, nodes: _Nodes) -> PairwiseModel:
         """Return the pairwise model, in which only the consistency of factors with their nodes has scores."""
         n_pairs, width = len(self.pairs), self.width
         tables = np.zeros((max(n_pairs + len(self.kinds), 1), width, width))

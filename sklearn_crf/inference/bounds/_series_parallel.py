@@ -2,6 +2,7 @@
 
 from functools import partial
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,8 @@ from sklearn_crf.inference.bounds._shared_bound import (
     mutual_information,
 )
 from sklearn_crf.inference.bounds._tree_choice import combine_component_trees, list_connected_parts
-from sklearn_crf.inference.bounds._tree_scores import TreeScores
+from sklearn_crf.inference.bounds._tree_scores import TreeGroup, TreeScores
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
-
-# Weight of an edge that other subgraphs contain, relative to edges that none contains.
-_WEIGHT_OF_COVERED = 1e-3
 
 
 class SeriesParallel(SpanningTrees):
@@ -30,7 +28,7 @@ class SeriesParallel(SpanningTrees):
     def covering(cls, graph: Graph) -> "SeriesParallel":
         """Return few subgraphs that together contain all edges, the same for a component whatever the other ones."""
 
-        def make():
+        def make() -> tuple[np.ndarray, np.ndarray]:
             parts = [(edges, SpanningTrees.trusted(part, _cover(part))) for edges, part in list_connected_parts(graph)]
             found = combine_component_trees(graph, parts).merged()
             return found.trees, found.weights
@@ -38,7 +36,7 @@ class SeriesParallel(SpanningTrees):
         return cls.trusted(graph, *graph.keep("series-parallel subgraphs", make))
 
 
-def _cover(graph):
+def _cover(graph: Graph) -> np.ndarray:
     """Return series-parallel subgraphs that together contain all edges of a connected graph."""
     # returns: (n_subgraphs, E) of bool
     counts, found = np.zeros(graph.n_edges, dtype=np.int64), []
@@ -46,7 +44,7 @@ def _cover(graph):
     if graph.is_forest:
         return np.ones((1, graph.n_edges), dtype=bool)
     while not counts.all() or len(found) < _tuning.FEWEST_SUBGRAPHS:
-        found.append(grow_series_parallel(graph, np.where(counts, _WEIGHT_OF_COVERED / (1 + counts), 1.0)))
+        found.append(grow_series_parallel(graph, np.where(counts, _tuning.WEIGHT_OF_COVERED / (1 + counts), 1.0)))
         counts += found[-1]
     return np.array(found)
 
@@ -90,7 +88,7 @@ class SeriesParallelShares(TreeScores):
     Subgraphs that agree on the marginals of nodes may differ on edges, so the scores of edges are unknowns as well.
     """
 
-    def __init__(self, model, trees, mapped):
+    def __init__(self, model: Any, trees: SpanningTrees, mapped: Any) -> None:
         super().__init__(model, trees, mapped)
         self.model, self.trees, self.scale = model, trees, np.sqrt(trees.weights)
 
@@ -113,14 +111,14 @@ class SeriesParallelShares(TreeScores):
         marginals = marginals_from_pairs(self.model, unary, pairs, self.weights @ terms + ROUNDING * largest)
         return Averages(marginals, float(apart), partial(mutual_information, pairs))
 
-    def _marginals(self, x):
+    def _marginals(self, x: np.ndarray) -> tuple:
         """Return marginals of nodes (n, N, K) and edges (S, K, K), and terms of log Z (n, N), of all n subgraphs."""
         nodes, edges = self._parts(x)
         unary, tables = self.unary + nodes / self.scale_of_nodes, self.tables + edges / self.scale_of_edges
         found = self.mapped(lambda group: self._marginalise_group(group, unary, tables), self.groups)
         return tuple(np.concatenate(values) for values in zip(*found, strict=True))
 
-    def _marginalise_group(self, group, unary, tables):
+    def _marginalise_group(self, group: TreeGroup, unary: np.ndarray, tables: np.ndarray) -> tuple:
         checkpoint()
         model = self._make_model(group, unary, tables)
         try:

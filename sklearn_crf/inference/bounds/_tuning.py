@@ -20,3 +20,7 @@ NODES_AT_ONCE = 20_000
 # Least number of series-parallel subgraphs of a graph with cycles. With two, the gap between the bound and the
 # log-partition of random models on grids of 3 x 4 and 6 x 6 is 1.6 and 1.2 times as large; eight lower it by 6 to 10 %.
 FEWEST_SUBGRAPHS = 4
+
+# Weight of an edge that other series-parallel subgraphs contain, relative to edges that none contains.
+# It only breaks ties among subgraphs that cover equally many new edges.
+WEIGHT_OF_COVERED = 1e-3

@@ -1,6 +1,6 @@
 """Naive mean field: the best approximating distribution with independent nodes."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import softmax
@@ -131,7 +131,7 @@ class MeanField(Inference):
             state=q,
         )
 
-    def _open(self, model, n_threads):
+    def _open(self, model: Any, n_threads: int) -> Any:
         if isinstance(model, FactorGraph):
             return FactorMeanField(model)
         return _PairwiseMeanField(model, self.schedule, n_threads if self.schedule == "checkerboard" else 1)
@@ -154,15 +154,15 @@ class MeanField(Inference):
 class _PairwiseMeanField:
     """Sweeps over the nodes of a pairwise model, with the interface of :class:`FactorMeanField`."""
 
-    def __init__(self, model, schedule, n_threads):
+    def __init__(self, model: PairwiseModel, schedule: str, n_threads: int) -> None:
         self.model, self.run = model, make_range_runner(n_threads)
         self.arguments, self.groups = build_local_arguments(model), group_updates(model.graph, schedule)
 
-    def sweep(self, damping, q):
+    def sweep(self, damping: float, q: np.ndarray) -> tuple[float, None]:
         changes = sweep(self.run, self.groups, mean_field_update, *self.arguments, damping, q)
         return max(changes, default=0.0), None
 
-    def bound(self, q):
+    def bound(self, q: np.ndarray) -> tuple[np.ndarray, Statistics]:
         n_nodes = self.model.graph.n_nodes
         terms, buffers = np.empty(n_nodes), allocate_table_buffers(self.model, n_nodes)
 

@@ -156,7 +156,7 @@ def split_counting_numbers(layered, node, factor):
 
 
 @keep_by_arguments
-def _solve_split(slot_node, slot_factor, node, factor):
+def _solve_split(slot_node: np.ndarray, slot_factor: np.ndarray, node: np.ndarray, factor: np.ndarray) -> tuple:
     """Solve the linear program of a split; return its status and message, terms of slots, and prices of nodes.
 
     The fourth value is the smallest term of a factor.

@@ -94,7 +94,7 @@ class FixedSweeps(Inference):
             unary = unary[expanded.place, : model.n_columns]
         return self._collect(unary, statistics)
 
-    def _collect(self, unary, statistics):
+    def _collect(self, unary: np.ndarray, statistics: Any) -> Marginals:
         return Marginals(
             unary, statistics, log_z=None, log_z_terms=None, bound=None, n_iter=self.n_sweeps, converged=False
         )
@@ -232,7 +232,9 @@ def _sort_by_component(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return nodes, rank, np.ascontiguousarray(np.stack([np.append(0, ends[:-1])[: len(ends)], ends], axis=1))
 
 
-def _compute_node_losses(loss, q, log_q, labels, weight):
+def _compute_node_losses(
+    loss: str, q: np.ndarray, log_q: np.ndarray, labels: np.ndarray, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the losses of nodes, zero without a label, and their derivatives by the scores of the softmax q."""
     # q, log_q: (N, K); labels, weight: (N,); returns: (N,) and (N, K)
     weight = weight * (labels >= 0)

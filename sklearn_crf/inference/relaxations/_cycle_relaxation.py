@@ -154,7 +154,7 @@ class CycleRelaxation(Inference):
         return Labeling(labels, best, bound=max(bound, best), n_iter=n_iter, converged=converged)
 
 
-def _count_variables(model):
+def _count_variables(model: Any) -> int:
     """Return the number of nodes, edges and joint states of factors of more than two nodes."""
     if isinstance(model, PairwiseModel):
         return model.graph.n_nodes + model.graph.n_edges
@@ -240,7 +240,7 @@ class _Cuts:
         return labels[: self.n_nodes]
 
 
-def _open_cuts(model):
+def _open_cuts(model: Any) -> _Cuts:
     """Return the cuts of a model; the pairs of nodes of each larger factor become edges."""
     if isinstance(model, PairwiseModel):
         return _Cuts(model)
