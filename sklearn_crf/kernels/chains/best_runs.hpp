@@ -6,7 +6,7 @@
 
 #include "chains.hpp"
 #include "core/types.hpp"
-#include "rows.h"
+#include "core/rows.hpp"
 
 namespace crf {
 
@@ -48,11 +48,7 @@ public:
     // Extends all open runs to the next node and opens new runs. Sets the scores of the best runs that end here.
     // within: (V,) score of an extension; begin: (K,) score of a run that begins here; own: (V,) score of the node
     void step(i64 i, bool is_end, const double* within, const double* begin, const double* own, double* out) {
-#if VECTOR_LEVEL_DISPATCH
-        if (use_avx2()) wide_step(i, is_end, within, begin, own);
-        else
-#endif
-            plain_step(i, is_end, within, begin, own);
+        call_at_level([&] { extend(i, is_end, within, begin, own); });
         std::copy_n(best.begin(), K, out);
     }
 
@@ -64,11 +60,7 @@ public:
                 for (i64 b = 0; b < K; ++b) leaving[a * V + b] = a == b ? -kInfinity : next[b * K + a];
             table = next;
         }
-#if VECTOR_LEVEL_DISPATCH
-        if (use_avx2()) wide_leave(out);
-        else
-#endif
-            plain_leave(out);
+        call_at_level([&] { find_leaving(out); });
         std::copy_n(best.begin(), K, begin);
     }
 
@@ -83,7 +75,7 @@ private:
     i64 n_open = 0, head = 0;
     const double* table = nullptr;
 
-    void plain_step(i64 i, bool is_end, const double* within, const double* begin, const double* own) {
+    void extend(i64 i, bool is_end, const double* within, const double* begin, const double* own) {
         // The run that began at the first node may be shorter than others, like runs that end at the last node.
         const i64 least = is_end ? 1 : std::min(shortest, i + 1);
         if (head == 0) {
@@ -113,7 +105,7 @@ private:
             keep_better(row + j * V, j ? within : zeros.data(), of_runs.data() + j * V, double(i - j), begun.data());
     }
 
-    void plain_leave(const double* out) {
+    void find_leaving(const double* out) {
         double *restrict top = best.data(), *restrict at = source.data();
         std::fill_n(top, V, -kInfinity);
         for (i64 b = 0; b < K; ++b) {
@@ -138,15 +130,6 @@ private:
             top[a] = here > top[a] ? here : top[a];
         }
     }
-
-#if VECTOR_LEVEL_DISPATCH
-    __attribute__((target("avx2,fma"), flatten)) void wide_step(i64 i, bool is_end, const double* within,
-                                                                const double* begin, const double* own) {
-        plain_step(i, is_end, within, begin, own);
-    }
-
-    __attribute__((target("avx2,fma"), flatten)) void wide_leave(const double* out) { plain_leave(out); }
-#endif
 };
 
 }  // namespace crf

@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "core/types.hpp"
-#include "rows.h"
+#include "core/rows.hpp"
 #include "run_sums.hpp"
 
 namespace crf {
@@ -99,7 +99,7 @@ private:
             return true;
         }
         if (sums) {
-            exponentiate_all_double(own, n * W);
+            exponentiate_all<double>(own, n * W);
             if (labels) fits = fits && sums->subtract_labels(n, weight, labels, terms);
             if (!fits || !sums->run(n, weight, own, forward, backwards, terms, c.pairs)) return false;
             for (i64 s = 0; s < n; ++s) set_node(first, s, own + s * W);
@@ -163,7 +163,7 @@ private:
     }
 
     i32 first_of_best(const double* row) const {
-        const double top = row_max_double(row, W);
+        const double top = row_max<double>(row, W);
         i32 a = 0;
         while (row[a] < top) ++a;
         return a;
@@ -178,14 +178,14 @@ private:
 
     bool forwards(i64 n) const {
         bool fits = true;
-        exponentiate_all_double(own, n * W);
+        exponentiate_all<double>(own, n * W);
         for (i64 s = 0; s < n; ++s) {
             double *alpha = forward + s * W, *here = own + s * W;
-            if (s) sum_product_double(t.factor, alpha - W, K, W, alpha);
+            if (s) sum_product<double>(t.factor, alpha - W, K, W, alpha);
             for (i64 a = 0; a < W; ++a) alpha[a] = s ? alpha[a] * here[a] : here[a];
-            const double total = row_sum_double(alpha, W);
-            row_scale_double(alpha, 1 / total, W);
-            row_scale_double(here, 1 / total, W);
+            const double total = row_sum<double>(alpha, W);
+            row_scale<double>(alpha, 1 / total, W);
+            row_scale<double>(here, 1 / total, W);
             if (t.least > 0) fits &= are_sound(alpha);
             if (c.terms) terms[s] += std::log(total);
         }
@@ -198,7 +198,7 @@ private:
         for (i64 s = n - 1; s > 0; --s) {
             double* row = backwards + s * W;
             for (i64 a = 0; a < W; ++a) product[a] = own[s * W + a] * row[a];
-            sum_product_double(t.transposed, product, K, W, row - W);
+            sum_product<double>(t.transposed, product, K, W, row - W);
             if (t.least > 0) fits &= are_sound(row - W);
         }
         return fits;
@@ -211,7 +211,7 @@ private:
             set_node(first, s, product);
             if (s && c.pairs) {
                 for (i64 a = 0; a < W; ++a) product[a] = own[s * W + a] * row[a];
-                add_outer_double(alpha - W, weight, product, K, W, c.pairs);
+                add_outer<double>(alpha - W, weight, product, K, W, c.pairs);
             }
         }
     }
@@ -296,11 +296,6 @@ private:
     }
 };
 
-inline void max_sum_row(const float* t, const float* x, i64 n, i64 W, float* out) { max_sum_float(t, x, n, W, out); }
-inline void max_sum_row(const double* t, const double* x, i64 n, i64 W, double* out) { max_sum_double(t, x, n, W, out); }
-inline bool put_below_best(float* fresh, float* kept, i64 W) { return replace_scores_float(fresh, kept, W, -1) >= 0; }
-inline bool put_below_best(double* fresh, double* kept, i64 W) { return replace_scores_double(fresh, kept, W, -1) >= 0; }
-
 // The best labeling of each chain. run() returns false, with undefined labels, if a chain has no allowed labeling.
 template <class Real>
 class BestLabels {
@@ -332,8 +327,8 @@ class BestLabels {
         bool fits = true;
         for (i64 s = n - 1; s > 0; --s) {
             for (i64 a = 0; a < K; ++a) cavity[a] = s < n - 1 ? unary[s * K + a] + messages[s * W + a] : unary[s * K + a];
-            max_sum_row(factor, cavity, K, W, fresh);
-            fits &= put_below_best(fresh, messages + (s - 1) * W, W);
+            max_sum<Real>(factor, cavity, K, W, fresh);
+            fits &= replace_scores<Real>(fresh, messages + (s - 1) * W, W, -1) >= 0;
         }
         return fits;
     }

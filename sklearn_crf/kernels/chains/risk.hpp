@@ -52,23 +52,12 @@ struct SparseWeights {
     // Visits features start to stop - 1 of a panel: adds weights to the columns of nodes, or columns to the gradient.
     template <bool is_gradient>
     void add(const FeatureColumns<Real>& c, i64 start, i64 stop, i64 stride, double* columns) const {
-#if VECTOR_LEVEL_DISPATCH
-        if (use_avx2()) return add_wide<is_gradient>(c, start, stop, stride, columns);
-#endif
-        add_plain<is_gradient>(c, start, stop, stride, columns);
+        call_at_level([&] { add_at_stride<is_gradient>(c, start, stop, stride, columns); });
     }
 
 private:
-#if VECTOR_LEVEL_DISPATCH
     template <bool is_gradient>
-    __attribute__((target("avx2,fma"), flatten)) void add_wide(const FeatureColumns<Real>& c, i64 start, i64 stop,
-                                                               i64 stride, double* columns) const {
-        add_plain<is_gradient>(c, start, stop, stride, columns);
-    }
-#endif
-
-    template <bool is_gradient>
-    void add_plain(const FeatureColumns<Real>& c, i64 start, i64 stop, i64 stride, double* columns) const {
+    void add_at_stride(const FeatureColumns<Real>& c, i64 start, i64 stop, i64 stride, double* columns) const {
         switch (stride) {
             case 4: return add_columns<is_gradient, 4>(c, start, stop, stride, columns);
             case 8: return add_columns<is_gradient, 8>(c, start, stop, stride, columns);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/types.hpp"
-#include "rows.h"
+#include "core/rows.hpp"
 
 namespace crf {
 
@@ -79,22 +79,11 @@ private:
 
     template <Mode mode, bool has_single>
     double step(bool is_end, const double* grow, const double* fresh, const double* share, double* out) {
-#if VECTOR_LEVEL_DISPATCH
-        if (use_avx2()) return wide_step<mode, has_single>(is_end, grow, fresh, share, out);
-#endif
-        return plain_step<mode, has_single>(is_end, grow, fresh, share, out);
+        return call_at_level([&] { return extend_all<mode, has_single>(is_end, grow, fresh, share, out); });
     }
 
-#if VECTOR_LEVEL_DISPATCH
     template <Mode mode, bool has_single>
-    __attribute__((target("avx2,fma"), flatten)) double wide_step(bool is_end, const double* grow, const double* fresh,
-                                                                  const double* share, double* out) {
-        return plain_step<mode, has_single>(is_end, grow, fresh, share, out);
-    }
-#endif
-
-    template <Mode mode, bool has_single>
-    double plain_step(bool is_end, const double* grow, const double* fresh, const double* share, double* out) {
+    double extend_all(bool is_end, const double* grow, const double* fresh, const double* share, double* out) {
         // The run that began at the first node may be shorter than others, like runs that end at the last node.
         const i64 shortest = is_end ? 1 : std::min(r.shortest, n_open + 1), oldest = n_open == L ? L : 0;
         n_open = std::min(n_open + 1, L);
@@ -211,7 +200,7 @@ private:
     void set_single(const SingleRuns& of_runs, i64 s, i64 n_runs) {
         if constexpr (std::decay_t<SingleRuns>::exist) {
             of_runs.template read<is_forward>(s, n_runs, single.data());
-            exponentiate_all_double(single.data(), n_runs * W);
+            exponentiate_all<double>(single.data(), n_runs * W);
         }
     }
 
@@ -222,7 +211,7 @@ private:
         open.start();
         for (i64 s = 0; s < n; ++s) {
             double *begin = begun + s * W, *end = ended + s * W;
-            if (s) sum_product_double(leave, end - W, K, W, begin);
+            if (s) sum_product<double>(leave, end - W, K, W, begin);
             for (i64 a = 0; a < W; ++a) {
                 begin[a] = s ? begin[a] * own[s * W + a] : own[a];
                 grow[a] = s ? own[s * W + a] * (r.stay[a] * inverse[s - 1]) : 0;
@@ -233,9 +222,9 @@ private:
             for (i64 a = 0; a < W && lasts; ++a) end[a] *= lasts[s * W + a];
             if (!(total > 1 / kMost && total < kMost)) return false;
             inverse[s] = 1 / total;
-            row_scale_double(end, inverse[s], W);
+            row_scale<double>(end, inverse[s], W);
             product *= total;
-            if (s == n - 1) product *= row_sum_double(end, W);
+            if (s == n - 1) product *= row_sum<double>(end, W);
             else if (1 / kMost < product && product < kMost) continue;
             terms[s] += std::log(product);
             product = 1;
@@ -247,7 +236,7 @@ private:
     template <class SingleRuns>
     bool backward(i64 n, double weight, double* own, const double* begun, const double* ended, double* pairs,
                   double* firsts, double* lasts, SingleRuns& of_runs) {
-        const double last = row_sum_double(ended + (n - 1) * W, W);
+        const double last = row_sum<double>(ended + (n - 1) * W, W);
         double total = 0;
         open.start();
         for (i64 a = 0; a < W; ++a) {
@@ -288,8 +277,8 @@ private:
                 sum[a] *= grow[a];
             }
             if (!s) break;
-            add_outer_double(end - W, weight, sum, K, W, pairs);
-            sum_product_double(back, sum, K, W, after.data());
+            add_outer<double>(end - W, weight, sum, K, W, pairs);
+            sum_product<double>(back, sum, K, W, after.data());
         }
         // After an overflow, the total is NaN or infinite.
         return std::fabs(total - 1) < 1e-3;

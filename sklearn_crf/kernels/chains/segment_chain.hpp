@@ -8,7 +8,7 @@
 #include "chains.hpp"
 #include "core/pool.hpp"
 #include "core/types.hpp"
-#include "rows.h"
+#include "core/rows.hpp"
 
 namespace crf {
 

@@ -16,7 +16,7 @@
 #include "chains.hpp"
 #include "core/pool.hpp"
 #include "core/types.hpp"
-#include "rows.h"
+#include "core/rows.hpp"
 #include "segment_chain.hpp"
 
 namespace crf {
@@ -119,7 +119,7 @@ private:
             row[L] = std::max(row[L], fresh);
         }
         std::fill(change.begin() + K, change.end(), -kInfinity);
-        exponentiate_all_double(change.data(), V);
+        exponentiate_all<double>(change.data(), V);
         for (i64 a = 0; a < K; ++a) mass[a] = sums[a] > 0 ? mass[a] * change[a] + 1 : mass[a] + change[a];
     }
 
@@ -128,18 +128,18 @@ private:
     void sum_rows(double* rows, i64 width, const double* factor, double* totals, double* out) {
         for (i64 a = 0; a < K; ++a) {
             double* row = rows + a * width;
-            out[a] = row_max_double(row, width);
+            out[a] = row_max<double>(row, width);
             const double top = out[a] > -kInfinity ? out[a] : 0;
             for (i64 j = 0; j < width; ++j) row[j] -= top;
         }
-        exponentiate_all_double(rows, K * width);
+        exponentiate_all<double>(rows, K * width);
         for (i64 a = 0; a < K; ++a) {
             double* row = rows + a * width;
             if (factor) row[L] *= factor[a];
-            totals[a] = row_sum_double(row, width);
+            totals[a] = row_sum<double>(row, width);
         }
         for (i64 a = K; a < V; ++a) totals[a] = 1;
-        logarithms_double(totals, V, sums.data());
+        logarithms<double>(totals, V, sums.data());
         for (i64 a = 0; a < K; ++a) out[a] += sums[a];
     }
 };
@@ -286,9 +286,9 @@ private:
                 for (i64 a = 0; a < K; ++a) own[s * W + a] -= top;
                 terms[first + s] = top + (s ? t->best : 0.0);
             }
-            exponentiate_all_double(own, n * W);
-            if (of_ends) exponentiate_all_double(firsts, n * W);
-            if (of_ends) exponentiate_all_double(lasts, n * W);
+            exponentiate_all<double>(own, n * W);
+            if (of_ends) exponentiate_all<double>(firsts, n * W);
+            if (of_ends) exponentiate_all<double>(lasts, n * W);
             if (!run.run(n, 1, own, own + size, own + 2 * size, terms + first, pairs.data(), firsts, lasts, single))
                 return false;
             for (i64 s = 0; s < n; ++s)
@@ -330,8 +330,8 @@ private:
                 begins[a] = a < K ? begin[a] + rest.begin[s * K + a] - log_z : -kInfinity;
                 ends[a] = a < K ? ended[a] + rest.after[s * K + a] - log_z : -kInfinity;
             }
-            exponentiate_all_double(begins.data(), V);
-            exponentiate_all_double(ends.data(), V);
+            exponentiate_all<double>(begins.data(), V);
+            exponentiate_all<double>(ends.data(), V);
             if (s) add_pairs(chain.edge(s), runs, begins.data(), present.data(), pairs);
             const i64 shift = runs.offset(s);
             for (i64 a = 0; a < K; ++a) {

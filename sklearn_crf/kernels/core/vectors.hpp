@@ -8,14 +8,23 @@
 
 #if defined(__GNUC__) || defined(__clang__)
 #define VECTORS_INLINE inline __attribute__((always_inline))
+#define VECTORS_INLINE_LAMBDA __attribute__((always_inline))
+#define VECTORS_CALL __attribute__((noinline))
 #define VECTORS_PREFETCH(address) __builtin_prefetch(address)
 #else
 #define VECTORS_INLINE inline
+#define VECTORS_INLINE_LAMBDA
+#define VECTORS_CALL
 #define VECTORS_PREFETCH(address) ((void)(address))
 #endif
 
 #if VECTOR_LEVEL_DISPATCH
 #define VECTORS_WIDE __attribute__((target("avx2,fma")))
+#endif
+
+// Vectors are only passed to inlined functions, so calling conventions do not matter.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wpsabi"
 #endif
 
 namespace crf {
@@ -86,6 +95,11 @@ template <class Operation>
 VECTORS_WIDE void apply_wide(const Operation& operation) {
     operation.all();
 }
+
+template <class Operation, class... Arguments>
+VECTORS_WIDE VECTORS_CALL auto run_wide(Arguments... arguments) {
+    return Operation::template run<32>(arguments...);
+}
 #endif
 
 template <class Operation>
@@ -95,6 +109,38 @@ void apply(const Operation& operation) {
         return apply_wide(operation);
 #endif
     operation.all();
+}
+
+// Calls a function, with all functions that it calls compiled for wide vectors if the processor has them.
+#ifdef VECTORS_WIDE
+template <class Function>
+VECTORS_WIDE __attribute__((flatten)) auto call_wide(const Function& function) {
+    return function();
+}
+#endif
+
+template <class Function>
+inline auto call_at_level(const Function& function) {
+#ifdef VECTORS_WIDE
+    if (has_wide_vectors())
+        return call_wide(function);
+#endif
+    return function();
+}
+
+template <class Operation, class... Arguments>
+VECTORS_CALL auto run_plain(Arguments... arguments) {
+    return Operation::template run<16>(arguments...);
+}
+
+// Calls the inline function Operation::run<bytes>(arguments...) with the number of bytes in a vector of the process.
+template <class Operation, class... Arguments>
+inline auto run_at_level(Arguments... arguments) {
+#ifdef VECTORS_WIDE
+    if (has_wide_vectors())
+        return run_wide<Operation>(arguments...);
+#endif
+    return run_plain<Operation>(arguments...);
 }
 
 }  // namespace crf

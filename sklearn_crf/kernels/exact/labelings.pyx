@@ -201,7 +201,7 @@ cdef inline void send_to_roots(const Forest* forest, bint with_log_z, Workspace*
             message[b] = (table[1] + odds[b] * table[3]) / below
             above[b] *= message[b]
         if with_log_z:
-            logarithms(scale, LANES, scale)
+            logarithms[double](scale, LANES, scale)
             log_z = workspace.log_z + t * LANES
             for b in range(LANES):
                 log_z[b] += workspace.log_z[s * LANES + b] + (scale[b] + forest.best[s])
@@ -218,7 +218,7 @@ cdef inline void write_terms(const Forest* forest, Py_ssize_t n, double* terms, 
             continue
         for b in range(LANES):
             scale[b] = 1 + workspace.odds[s * LANES + b]
-        logarithms(scale, LANES, scale)
+        logarithms[double](scale, LANES, scale)
         for b in range(n):
             terms[b * forest.n_nodes + s] = workspace.log_z[s * LANES + b] + scale[b]
 

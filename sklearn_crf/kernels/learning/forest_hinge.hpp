@@ -12,7 +12,7 @@
 #include "core/dense_features.hpp"
 #include "core/pool.hpp"
 #include "core/rows.hpp"
-#include "weight_rows.h"
+#include "weight_rows.hpp"
 
 namespace crf {
 

@@ -177,7 +177,7 @@ private:
             at.examples.add_slope(at.i, own.found.get(), own.work, own.tail.get());
         }
         double* by_column = own.work.best.get();
-        weigh_rows(dual_.x, own.rows.numbers.get(), own.values.get(), own.rows.n, C_, by_column);
+        run_at_level<WeighRows>(dual_.x, own.rows.numbers.get(), own.values.get(), own.rows.n, C_, by_column);
         own.slack = own.lift + product(own.tail.get(), dual_.x + tail_at_, n_ - tail_at_);
         for (i64 a = 0; a < C_; ++a) own.slack += by_column[a];
     }
@@ -206,7 +206,8 @@ private:
                 if (slot == n_before) std::fill_n(&own.values[slot * C_], C_, 0.0);
                 own.work.nonzero[q] = i32(slot);
             }
-            add_to_slots(own.values.get(), own.work.nonzero.get(), own.work.factors.get(), n_nonzero, difference, C_);
+            run_at_level<AddToSlots>(own.values.get(), own.work.nonzero.get(), own.work.factors.get(), n_nonzero,
+                                     difference, C_);
             for (i64 a = 0; a < C_ && *examples.constant != 0; ++a)
                 own.tail[examples.kind(s) * C_ + a] += *examples.constant * difference[a];
         }
@@ -234,7 +235,7 @@ private:
         for (i64 k = 0; k < 4; ++k) own[k] = directions_[std::min(first + k, n - 1)].tail.get();
         for (i64 j = 0; j < last; j += 2) {
             for (i64 k = 0; k < 2; ++k) others[k] = directions_[std::min(j + k, n - 1)].tail.get();
-            products(own, others, n_ - tail_at_, found);
+            run_at_level<Products>(own, others, n_ - tail_at_, found);
             for (i64 k = first; k < last; ++k)
                 for (i64 other = j; other < std::min(j + 2, last); ++other)
                     gram_[k * width + other] = found[2 * (k - first) + other - j];
@@ -307,7 +308,7 @@ private:
     }
 
     void move_along(i64 k, i64 at, const double* along, i64 n, double late) {
-        if (step_[k] > 0) move_weights(dual_.x + at, dual_.lag + at, along, n, step_[k], late);
+        if (step_[k] > 0) run_at_level<MoveWeights>(dual_.x + at, dual_.lag + at, along, n, step_[k], late);
     }
 
     // Projects the bounded entries of x.

@@ -16,7 +16,7 @@ from sklearn_crf.kernels.local.local_model cimport FORBIDDEN_PAIR, LocalModel, d
 # Features are stored by column for a group of nodes, and only features that occur are stored. Weights are then read in
 # order, and the data of the group stay in the cache.
 
-cdef extern from "weight_rows.h" nogil:
+cdef extern from "weight_rows.hpp" namespace "crf" nogil:
     void sum_weighted_rows(const double*, const int32_t*, const double*, Py_ssize_t, Py_ssize_t, double*)
     void add_to_rows(double*, const int32_t*, Py_ssize_t, Py_ssize_t, const double*)
 

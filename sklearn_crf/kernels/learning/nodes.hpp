@@ -12,7 +12,7 @@
 #include "core/types.hpp"
 #include "core/dense_features.hpp"
 #include "core/pool.hpp"
-#include "rows.h"
+#include "core/rows.hpp"
 
 namespace crf {
 
@@ -145,9 +145,9 @@ private:
     void lose_two(double* scores, const NodeBlock& block, i64 first, i64 count, double* sums) const {
         double odds[kRows], logs[kRows];
         for (i64 j = 0; j < kRows; j++) odds[j] = j < count ? -std::fabs(scores[j]) : 0;
-        exponentiate_all_double(odds, kRows);
+        exponentiate_all<double>(odds, kRows);
         for (i64 j = 0; j < kRows; j++) logs[j] = 1 + odds[j];
-        logarithms_double(logs, kRows, logs);
+        logarithms<double>(logs, kRows, logs);
         for (i64 j = 0; j < count; j++) {
             const double weight = weight_of(block, first + j), score = scores[j];
             const bool is_second = label_of(block, first + j) > 0;
@@ -172,7 +172,7 @@ private:
             if (best != label_of(block, first + j)) sums[1] += weight_of(block, first + j);
         }
         std::fill(odds + count * K, odds + kRows * K, 0.0);
-        exponentiate_all_double(odds, kRows * K);
+        exponentiate_all<double>(odds, kRows * K);
         for (i64 j = 0; j < kRows; j++) {
             logs[j] = 0;
             for (i64 k = 0; k < K; k++) logs[j] += odds[j * K + k];
@@ -182,7 +182,7 @@ private:
             for (i64 k = 0; k < K; k++) scores[j * K + k] = weight / logs[j] * odds[j * K + k];
             scores[j * K + label_of(block, first + j)] -= weight;
         }
-        logarithms_double(logs, kRows, logs);
+        logarithms<double>(logs, kRows, logs);
         for (i64 j = 0; j < count; j++) sums[0] += weight_of(block, first + j) * (logs[j] + lead[j]);
     }
 };

@@ -152,7 +152,7 @@ struct Field {
 
     // Whether messages are computed in registers: rows have one or two vectors and tables are stored.
     bool is_short() const {
-        return semiring == SUM_PROBABILITY && (on || factors) && width * i64(sizeof(Real)) <= 2 * ROWS_VECTOR_BYTES;
+        return semiring == SUM_PROBABILITY && (on || factors) && width * i64(sizeof(Real)) <= 2 * kRowBytes;
     }
 
     // Computes the product (sum of scores) of all messages to a node of many edges, in double precision. Messages of

@@ -287,9 +287,9 @@ private:
                     belief[s] = belief_of(s, unary, odds);
                     small[j] = -std::fabs(belief[s]);
                 }
-                exponentiate_all_double(small, kAtOnce);
+                exponentiate_all<double>(small, kAtOnce);
                 for (i64 j = 0; j < kAtOnce; j++) logs[j] = 1 + small[j];
-                logarithms_double(logs, kAtOnce, logs);
+                logarithms<double>(logs, kAtOnce, logs);
                 for (i64 j = 0; j < count; j++) {
                     const i64 s = start + j;
                     const bool is_second = labels[first + s] > 0, is_likely = belief[s] > 0;
@@ -316,11 +316,11 @@ private:
             i64 edges[kAtOnce], count = 0;
             const auto flush = [&] {
                 std::fill(pair + 4 * count, pair + 4 * kAtOnce, 0.0);
-                exponentiate_all_double(pair, 4 * kAtOnce);
+                exponentiate_all<double>(pair, 4 * kAtOnce);
                 for (i64 j = 0; j < kAtOnce; j++)
                     total[j] = (pair[4 * j] + pair[4 * j + 1]) + (pair[4 * j + 2] + pair[4 * j + 3]);
                 double logs[kAtOnce];
-                logarithms_double(total, kAtOnce, logs);
+                logarithms<double>(total, kAtOnce, logs);
                 for (i64 j = 0; j < count; j++) {
                     const i64 edge = edges[j];
                     loss += appearance[edge] * logs[j];
@@ -474,7 +474,7 @@ private:
         // Tables are stored for both directions of an edge, or once if long rows can be read transposed.
         void set_tables(Field<Real>& field, i64 n_kinds, bool own_kinds, Factors& factors) const {
             const i64 W = field.width, size = K * W;
-            const bool once = own_kinds && W * i64(sizeof(Real)) > 2 * ROWS_VECTOR_BYTES && largest_degree <= K;
+            const bool once = own_kinds && W * i64(sizeof(Real)) > 2 * kRowBytes && largest_degree <= K;
             const i64 n_stored = once ? n_kinds : 2 * n_kinds;
             if (n_stored * size > kMostStored) return;
             Field<Real> kinds = field;

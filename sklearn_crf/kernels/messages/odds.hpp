@@ -70,7 +70,7 @@ template <class Real>
 void write_log_odds(const Real* rows, i64 width, i64 n, double* out) {
     double ratio[kAtOnce];
     for (i64 j = 0; j < kAtOnce; j++) ratio[j] = j < n ? double(rows[j * width + 1]) / double(rows[j * width]) : 1;
-    logarithms_double(ratio, kAtOnce, out);
+    logarithms<double>(ratio, kAtOnce, out);
     for (i64 j = 0; j < n; j++)
         if (!(DBL_MIN <= ratio[j] && ratio[j] <= DBL_MAX)) out[j] = std::log(ratio[j]);
 }
@@ -104,7 +104,7 @@ inline void exponentiate_couplings(double* coupling, i64 n) {
     for (i64 first = 0; first < n; first += kAtOnce) {
         const i64 count = std::min(kAtOnce, n - first);
         for (i64 j = 0; j < kAtOnce; j++) x[j] = j < count ? -std::fabs(coupling[first + j]) : 0;
-        exponentiate_all_double(x, kAtOnce);
+        exponentiate_all<double>(x, kAtOnce);
         for (i64 j = 0; j < count; j++) coupling[first + j] = std::copysign(x[j], coupling[first + j]);
     }
 }
@@ -163,7 +163,7 @@ struct OddsConversion {
                 x[j] = j < count ? odds[start + j] + offset[start + j] : 0;
                 small[j] = -std::fabs(x[j]);
             }
-            exponentiate_all_double(small, kAtOnce);
+            exponentiate_all<double>(small, kAtOnce);
             for (i64 j = 0; j < count; j++) {
                 const double scale = x[j] == x[j] ? 1 / (1 + small[j]) : x[j];
                 messages[(start + j) * width] = Real(x[j] > 0 ? small[j] * scale : scale);

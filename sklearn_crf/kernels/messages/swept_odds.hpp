@@ -185,15 +185,15 @@ private:
                 low[i] = -(h[i] + J[i]);
                 gap[i] = -std::fabs(h[i] - J[i]);
             }
-            exponentiate_all_double(low, padded);
-            exponentiate_all_double(gap, padded);
+            exponentiate_all<double>(low, padded);
+            exponentiate_all<double>(gap, padded);
             for (i64 i = 0; i < padded; i++) {
                 up[i] = 1 + low[i];
                 inverse[i] = 1 / (up[i] * (1 + gap[i]));
                 low[i] = up[i] * up[i] * inverse[i];
             }
             double logs[kTogether];
-            logarithms_double(low, padded, logs);
+            logarithms<double>(low, padded, logs);
             for (i64 i = 0; i < count; i++) {
                 const double size = std::min(h[i], J[i]) + logs[i], own = sent[i].joint;
                 of.odds[sent[i].back] = sent[i].power * std::copysign(size, own) * (cavity[i] < 0 ? -1.0 : 1.0);
@@ -238,11 +238,11 @@ private:
                 std::fill(pairs + 4 * count, pairs + 4 * kAtOnce, 0.0);
                 double exponentials[4 * kAtOnce], totals[kAtOnce], logs[kAtOnce];
                 std::copy_n(pairs, 4 * kAtOnce, exponentials);
-                exponentiate_all_double(exponentials, 4 * kAtOnce);
+                exponentiate_all<double>(exponentials, 4 * kAtOnce);
                 for (i64 j = 0; j < kAtOnce; j++)
                     totals[j] = (exponentials[4 * j] + exponentials[4 * j + 1]) +
                                 (exponentials[4 * j + 2] + exponentials[4 * j + 3]);
-                logarithms_double(totals, kAtOnce, logs);
+                logarithms<double>(totals, kAtOnce, logs);
                 for (i64 j = 0; j < count; j++) {
                     for (i64 cell = 4 * j; cell < 4 * j + 4; cell++) exponentials[cell] /= totals[j];
                     if (of.is_learning()) edge_loss(senders[j], slots[j], pairs + 4 * j, exponentials + 4 * j, logs[j]);

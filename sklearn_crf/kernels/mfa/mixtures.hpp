@@ -11,7 +11,7 @@
 
 #include "core/types.hpp"
 #include "core/pool.hpp"
-#include "mixtures.h"
+#include "mixture_tiles.hpp"
 
 namespace crf {
 
@@ -19,7 +19,7 @@ using Gemm = void (*)(char*, char*, int*, int*, int*, double*, double*, int*, do
 
 // Maximum number of values in a tile, which stay in the second-level cache. Maximum number of samples in a tile, which
 // are enough for fast matrix products.
-constexpr i64 kMostNumbers = 1 << 16, kMostSamples = 4 * MIXTURE_TILE;
+constexpr i64 kMostNumbers = 1 << 16, kMostSamples = 4 * kTile;
 
 // Number of parts of the samples with separate sums: eight for each of 16 threads, if all sums have at most
 // kNumbersOfSums values.
@@ -109,8 +109,8 @@ public:
     Tiles(const Forms& forms, i64 n) : of(forms) {
         const i64 S = forms.n_components, p = forms.n_factors, d = forms.n_features, G = forms.n_groups();
         const i64 n_rows = S * (p + 1) + 2 * (G + d) + 1;
-        n_samples = std::min({n + MIXTURE_TILE - 1, kMostSamples, kMostNumbers / n_rows}) / MIXTURE_TILE;
-        n_samples = std::max<i64>(n_samples, 1) * MIXTURE_TILE;
+        n_samples = std::min({n + kTile - 1, kMostSamples, kMostNumbers / n_rows}) / kTile;
+        n_samples = std::max<i64>(n_samples, 1) * kTile;
         // Padding, since rows at multiples of a page would compete for the same cache lines.
         stride = n_samples + 8;
         numbers.resize(n_rows * stride);
@@ -138,18 +138,14 @@ public:
         double value = 0;
         project(samples, step, n);
         std::fill_n(sums, of.n_groups() * stride, 0.0);
-        for (i64 start = 0; start < n; start += MIXTURE_TILE)
-            value += weigh_tile(projected + start, of.n_components, of.n_factors, stride, quadratic + start,
-                                groups.data(), weight + start, first, last, joint, features,
-                                std::min<i64>(MIXTURE_TILE, n - start), sums + start);
+        for (i64 start = 0; start < n; start += kTile)
+            value += run_at_level<WeighTile>(tile(start, n), weight + start, first, last, joint, features, sums + start);
         return value;
     }
 
     void class_scores(i64 n, i64 n_classes, double* out) {
-        for (i64 start = 0; start < n; start += MIXTURE_TILE)
-            class_scores_tile(projected + start, n_classes, of.n_components / n_classes, of.n_factors, stride,
-                              quadratic + start, groups.data(), std::min<i64>(MIXTURE_TILE, n - start),
-                              out + start * n_classes);
+        for (i64 start = 0; start < n; start += kTile)
+            run_at_level<ClassScores>(tile(start, n), n_classes, out + start * n_classes);
     }
 
     // Calls function(samples, step, n, weight) for all tiles of a part.
@@ -164,6 +160,11 @@ public:
     }
 
 private:
+    Tile tile(i64 start, i64 n) const {
+        return {projected + start,      quadratic + start, groups.data(),           of.n_components,
+                of.n_factors,           stride,            std::min(kTile, n - start)};
+    }
+
     std::vector<double> numbers;
     std::vector<i64> groups;  // (S,) groups, counted from the first group of these components
 };

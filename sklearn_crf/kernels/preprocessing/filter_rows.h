@@ -69,23 +69,10 @@ LANES_INLINE void filter_body(const filter_task *task, ptrdiff_t start, ptrdiff_
     }
 }
 
-#if VECTOR_LEVEL_DISPATCH
-LANES_WIDE static void filter_wide(const filter_task *task, ptrdiff_t start, ptrdiff_t stop)
-{
-    filter_body(task, start, stop);
-}
-#endif
-
 /* Filter rows start to stop of the image, without padding. */
 static void filter_rows(const filter_task *task, ptrdiff_t start, ptrdiff_t stop)
 {
-#if VECTOR_LEVEL_DISPATCH
-    if (use_avx2()) {
-        filter_wide(task, start, stop);
-        return;
-    }
-#endif
-    filter_body(task, start, stop);
+    crf::call_at_level([&] { filter_body(task, start, stop); });
 }
 
 #endif

@@ -8,13 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "vector_level.h"
+#include "core/vectors.hpp"
 
 #define LANES 8
-
-#if VECTOR_LEVEL_DISPATCH
-#define LANES_WIDE __attribute__((target("avx2,fma"), noinline))
-#endif
 
 #if defined(__GNUC__) || defined(__clang__)
 #define LANES_INLINE static inline __attribute__((always_inline))

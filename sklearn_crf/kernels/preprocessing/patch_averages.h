@@ -123,23 +123,10 @@ LANES_INLINE void average_body(const average_task *task, ptrdiff_t start, ptrdif
         }
 }
 
-#if VECTOR_LEVEL_DISPATCH
-LANES_WIDE static void average_wide(const average_task *task, ptrdiff_t start, ptrdiff_t stop)
-{
-    average_body(task, start, stop);
-}
-#endif
-
 /* Process rows start to stop of the image, without padding. */
 static void average_rows(const average_task *task, ptrdiff_t start, ptrdiff_t stop)
 {
-#if VECTOR_LEVEL_DISPATCH
-    if (use_avx2()) {
-        average_wide(task, start, stop);
-        return;
-    }
-#endif
-    average_body(task, start, stop);
+    crf::call_at_level([&] { average_body(task, start, stop); });
 }
 
 #endif

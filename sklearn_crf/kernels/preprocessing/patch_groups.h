@@ -258,22 +258,9 @@ LANES_INLINE void group_body(const group_task *task)
     }
 }
 
-#if VECTOR_LEVEL_DISPATCH
-LANES_WIDE static void group_wide(const group_task *task)
-{
-    group_body(task);
-}
-#endif
-
 static void group_rows(const group_task *task)
 {
-#if VECTOR_LEVEL_DISPATCH
-    if (use_avx2()) {
-        group_wide(task);
-        return;
-    }
-#endif
-    group_body(task);
+    crf::call_at_level([&] { group_body(task); });
 }
 
 #endif

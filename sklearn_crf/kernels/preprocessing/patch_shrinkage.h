@@ -146,32 +146,15 @@ LANES_INLINE void patch_rows(const float *image, ptrdiff_t stride, ptrdiff_t wid
     }
 }
 
-#if VECTOR_LEVEL_DISPATCH
-LANES_WIDE static void patch_rows_wide(const float *image, ptrdiff_t stride, ptrdiff_t width, const float *thresholds,
-                                       ptrdiff_t n_thresholds, const float *is_patch, float level, ptrdiff_t start,
-                                       ptrdiff_t stop, float *columns, float *sums, float *weights, float *ring,
-                                       float *of_ring, float *line, float *out, ptrdiff_t row_step,
-                                       ptrdiff_t pixel_step, ptrdiff_t step)
-{
-    patch_rows(image, stride, width, thresholds, n_thresholds, is_patch, level, start, stop, columns, sums, weights,
-               ring, of_ring, line, out, row_step, pixel_step, step);
-}
-#endif
-
 static void shrink_rows(const float *image, ptrdiff_t stride, ptrdiff_t width, const float *thresholds,
                         ptrdiff_t n_thresholds, const float *is_patch, float level, ptrdiff_t start, ptrdiff_t stop,
                         float *columns, float *sums, float *weights, float *ring, float *of_ring, float *line,
                         float *out, ptrdiff_t row_step, ptrdiff_t pixel_step, ptrdiff_t step)
 {
-#if VECTOR_LEVEL_DISPATCH
-    if (use_avx2()) {
-        patch_rows_wide(image, stride, width, thresholds, n_thresholds, is_patch, level, start, stop, columns, sums,
-                        weights, ring, of_ring, line, out, row_step, pixel_step, step);
-        return;
-    }
-#endif
-    patch_rows(image, stride, width, thresholds, n_thresholds, is_patch, level, start, stop, columns, sums, weights,
-               ring, of_ring, line, out, row_step, pixel_step, step);
+    crf::call_at_level([&] {
+        patch_rows(image, stride, width, thresholds, n_thresholds, is_patch, level, start, stop, columns, sums, weights,
+                   ring, of_ring, line, out, row_step, pixel_step, step);
+    });
 }
 
 #endif

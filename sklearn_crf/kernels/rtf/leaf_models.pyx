@@ -11,20 +11,15 @@ from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
-cdef extern from "leaf_rows.h" nogil:
-    const Py_ssize_t BLOCK "LEAF_BLOCK"
-    void leaf_values_float(
-        const float*, const float*, Py_ssize_t, Py_ssize_t, const int32_t*, const float*, Py_ssize_t, Py_ssize_t,
-        float*)
-    void leaf_values_double(
-        const double*, const double*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, Py_ssize_t, Py_ssize_t,
-        double*)
-    void leaf_gradient_float(
-        const float*, const float*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, const double*, Py_ssize_t,
-        Py_ssize_t, float*, int32_t*, double*)
-    void leaf_gradient_double(
-        const double*, const double*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, const double*, Py_ssize_t,
-        Py_ssize_t, double*, int32_t*, double*)
+cdef extern from "leaf_rows.hpp" namespace "crf" nogil:
+    const Py_ssize_t BLOCK "crf::kBlock"
+    void leaf_values[T](
+        const T*, const T*, Py_ssize_t, Py_ssize_t, const int32_t*, const T*, Py_ssize_t, Py_ssize_t, T*
+    )
+    void leaf_gradient[T](
+        const T*, const T*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, const double*, Py_ssize_t,
+        Py_ssize_t, T*, int32_t*, double*
+    )
 
 # Number of channels multiplied in one vector operation.
 CHANNEL_BLOCK = BLOCK
@@ -41,10 +36,7 @@ cdef inline void values_of_rows(
     for i in range(start, stop):
         first = x + (row[i] * width + left) * F
         second = x + ((row[i] + down) * width + left + right) * F if paired else NULL
-        if floating is float:
-            leaf_values_float(first, second, F, size, leaf + i * columns, weight, m, columns, out + i * columns * m)
-        else:
-            leaf_values_double(first, second, F, size, leaf + i * columns, weight, m, columns, out + i * columns * m)
+        leaf_values(first, second, F, size, leaf + i * columns, weight, m, columns, out + i * columns * m)
 
 
 def linear_values(
@@ -226,12 +218,8 @@ cdef inline void add_linear_gradient(
         first = x + s * own.F
         second = x + (s + step) * own.F if own.paired else NULL
         of_second = linear + (s + step) * D if own.paired else NULL
-        if floating is float:
-            leaf_gradient_float(first, second, own.F, own.size, own.leaf + i * own.columns, linear + s * D, of_second,
-                                D, own.columns, part, count, own.of_weight)
-        else:
-            leaf_gradient_double(first, second, own.F, own.size, own.leaf + i * own.columns, linear + s * D, of_second,
-                                 D, own.columns, part, count, own.of_weight)
+        leaf_gradient(first, second, own.F, own.size, own.leaf + i * own.columns, linear + s * D, of_second, D,
+                      own.columns, part, count, own.of_weight)
 
 
 cdef inline void add_row_of_scalars(const double* linear, const double* values, const double* square,

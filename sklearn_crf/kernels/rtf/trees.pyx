@@ -3,7 +3,7 @@
 import numpy as np
 from cython cimport floating
 from libc.math cimport hypot
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
 # Trees over the pixels of a plane: leaves of factors, responses to tests, and sums for the split criterion.
@@ -13,25 +13,16 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uint8_t
 # the border. The slices of a volume are stacked vertically into a plane; the first pixels then form a rectangle in each
 # of some slices.
 
-cdef extern from "leaf_rows.h" nogil:
-    ctypedef struct leaf_test_float:
+cdef extern from "leaf_rows.hpp" namespace "crf" nogil:
+    cdef cppclass LeafTest[T]:
         double threshold
         Py_ssize_t first
         Py_ssize_t other
         int32_t next[2]
-        uint32_t of_other
-        uint32_t of_difference
-    ctypedef struct leaf_test_double:
-        double threshold
-        Py_ssize_t first
-        Py_ssize_t other
-        int32_t next[2]
-        uint64_t of_other
-        uint64_t of_difference
-    void leaf_walk_float(
-        const float*, Py_ssize_t, const leaf_test_float*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*)
-    void leaf_walk_double(
-        const double*, Py_ssize_t, const leaf_test_double*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*)
+        void set_masks(bint, bint)
+    void walk_to_leaves[T](
+        const T*, Py_ssize_t, const LeafTest[T]*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*
+    )
 
 # Columns of a test. Its response is x[channel] at an offset, minus another channel (if not negative) at another offset,
 # or the magnitude of this. Only tests of volumes have offsets between slices.
@@ -98,12 +89,7 @@ cdef inline Py_ssize_t place_of(const int32_t* test, bint other, Py_ssize_t row,
     return ((row_at(row, down, slices, height, n_rows) - row) * width + right) * F + channel
 
 
-cdef fused walking:
-    leaf_test_float
-    leaf_test_double
-
-
-cdef void set_tests(walking* tests, const int32_t[:, ::1] children, const int32_t[:, ::1] test,
+cdef void set_tests(LeafTest[floating]* tests, const int32_t[:, ::1] children, const int32_t[:, ::1] test,
                     const double[::1] threshold, Py_ssize_t row, Py_ssize_t height, Py_ssize_t n_rows,
                     Py_ssize_t width, Py_ssize_t F) noexcept nogil:
     """Prepare tests for the pixels of a row that are away from the left and right borders."""
@@ -111,23 +97,18 @@ cdef void set_tests(walking* tests, const int32_t[:, ::1] children, const int32_
         Py_ssize_t node
         bint deep = test.shape[1] > SLICES
         const int32_t* own
-        walking* to
+        LeafTest[floating]* to
     for node in range(children.shape[0]):
         own, to = &test[node, 0], &tests[node]
         to.threshold = threshold[node]
         to.first = to.other = 0
         to.next[0] = to.next[1] = <int32_t>node
-        to.of_other = to.of_difference = 0
+        to.set_masks(own[OTHER_CHANNEL] >= 0, own[MAGNITUDE])
         if children[node, 0] < 0:
             continue
         to.next[0], to.next[1] = children[node, 0], children[node, 1]
         to.first = place_of(own, False, row, deep, height, n_rows, width, F)
         to.other = place_of(own, True, row, deep, height, n_rows, width, F)
-        if own[OTHER_CHANNEL] >= 0:
-            to.of_other = ~to.of_other
-        to.of_difference = ~to.of_difference
-        if own[MAGNITUDE]:
-            to.of_difference >>= 1
 
 
 def find_leaves(
@@ -152,9 +133,8 @@ def find_leaves(
         Py_ssize_t above = 0, below = 0, before = 0, behind = 0, outer = 0, inner = 0
         bint deep = test.shape[1] > SLICES, is_inside, are_inside = False
         int64_t[::1] level = np.zeros(n_nodes, dtype=np.int64)
-        uint8_t[::1] memory = np.empty(
-            n_nodes * (sizeof(leaf_test_float) if floating is float else sizeof(leaf_test_double)), dtype=np.uint8
-        )
+        uint8_t[::1] memory = np.empty(n_nodes * sizeof(LeafTest[floating]), dtype=np.uint8)
+        LeafTest[floating]* tests = <LeafTest[floating]*> &memory[0]
         const int32_t* own
     with nogil:
         for node in range(n_nodes):
@@ -184,20 +164,11 @@ def find_leaves(
                     out[i * columns + j] = leaf[leaf_of(x, first[i], left + j, children, test, threshold, height)]
                     j += 1
                 if not (is_inside and are_inside):
-                    if floating is float:
-                        set_tests(<leaf_test_float*>&memory[0], children, test, threshold, first[i], height,
-                                  x.shape[0], width, F)
-                    else:
-                        set_tests(<leaf_test_double*>&memory[0], children, test, threshold, first[i], height,
-                                  x.shape[0], width, F)
+                    set_tests(tests, children, test, threshold, first[i], height, x.shape[0], width, F)
                 are_inside = is_inside
                 if behind > before:
-                    if floating is float:
-                        leaf_walk_float(&x[first[i], left + j, 0], F, <leaf_test_float*>&memory[0], depth, &leaf[0],
-                                        behind - before, &out[i * columns + j])
-                    else:
-                        leaf_walk_double(&x[first[i], left + j, 0], F, <leaf_test_double*>&memory[0], depth, &leaf[0],
-                                         behind - before, &out[i * columns + j])
+                    walk_to_leaves(&x[first[i], left + j, 0], F, tests, depth, &leaf[0], behind - before,
+                                   &out[i * columns + j])
                     j = behind
             while j < columns:
                 out[i * columns + j] = leaf[leaf_of(x, first[i], left + j, children, test, threshold, height)]
