@@ -232,10 +232,11 @@ _OUTLIERS = (
 )
 
 
-def warn_of_lbfgs(result, problem):
+def warn_of_lbfgs(result, problem, max_iter):
     """Warn that L-BFGS ended before it had converged."""
+    # max_iter: limit that the estimator was given
     if result.message == STUCK:
         warn_unconverged(_OUTLIERS, problem)
         return
-    remedy = f"increase max_iter={problem.max_iter}, or scale the features"
+    remedy = f"increase max_iter={max_iter}, or scale the features"
     warn_unconverged(f"L-BFGS ended with {result.message!r}: {remedy}", problem)

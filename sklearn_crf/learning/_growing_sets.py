@@ -36,7 +36,7 @@ from sklearn_crf.objectives import (
 )
 from sklearn_crf.objectives._risk import build_model_by_weight
 from sklearn_crf.objectives.contrastive._block_likelihood import check_block
-from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
+from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs, scaling_by_differences
 
 
 class Member(NamedTuple):
@@ -441,11 +441,25 @@ def choose_edge_penalty(risk, start: np.ndarray, run: FitPlan, score) -> tuple[f
     chosen = run.C, start, -np.inf
     for share in _EDGE_SHARES:
         problem = PenalisedRisk(risk, run.C, _N_ITER_OF_SHARE, share * run.C)
-        start = minimize_lbfgs(problem.evaluate, start, max_iter=_N_ITER_OF_SHARE, tol=run.tol).x
+        options = {"max_iter": _N_ITER_OF_SHARE, "tol": run.tol, "scaling": _choose_scaling(problem, start)}
+        start = minimize_lbfgs(problem.evaluate, start, **options).x
         found = score(start)
         if found > chosen[2]:
             chosen = share * run.C, start, found
     return chosen
+
+
+# Maximum number of weights for which curvatures are estimated by finite differences, one evaluation for each weight.
+# Smallest curvature, relative to the largest, that is distinguished: edges are penalised up to 1e6 times as strongly as
+# nodes, so that without scaling hundreds of iterations end far from the minimum.
+_MOST_DIFFERENCES, _LEAST_CURVATURE = 64, 1e-6
+
+
+def _choose_scaling(problem, coef):
+    """Return the scaling of the weights by the curvature of a penalised risk, or None if there are many weights."""
+    if len(coef) > _MOST_DIFFERENCES:
+        return None
+    return scaling_by_differences(problem.evaluate, coef, floor=_LEAST_CURVATURE)
 
 
 _STILL_NEW = "STOP: max_rounds reached while the sets still grew"
@@ -464,7 +478,9 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         max_iter = run.max_iter if is_last else n_short
         options = {"tol": run.tol, "most_left": SHARE_LEFT, "callback": lambda point: problem.visit(point.x)}
         n_left = partial(_n_left, record, record.n_iter + max_iter)
-        found = minimize_lbfgs(problem.evaluate, record.coef, max_iter=max_iter, **options)
+        # Short rounds end before they converge, so that they generate more labelings.
+        scaling = _choose_scaling(problem, record.coef) if max_iter == run.max_iter else None
+        found = minimize_lbfgs(problem.evaluate, record.coef, max_iter=max_iter, scaling=scaling, **options)
         found = minimize_in_bulk(minimize_lbfgs, problem, found, n_left, **options)
         record.coef = found.x
         round_ends.append(record.n_iter - 1)
@@ -491,7 +507,7 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         record.stop_reason = _STILL_NEW
     elif not found.success:
         record.converged = False
-        record.warn = partial(warn_of_lbfgs, found, problem)
+        record.warn = partial(warn_of_lbfgs, found, problem, run.max_iter)
     if generators and run.held_out is not None and not record.converged:
         run.held_out.choose(record)
         record.best_iter = round_ends[record.best_iter]

@@ -179,7 +179,7 @@ class LBFGS(Solver):
             if exact and not record.inference_converged:
                 warn_of_inner_problem(problem)
             elif exact and not result.success:
-                warn_of_lbfgs(result, problem)
+                warn_of_lbfgs(result, problem, run.max_iter)
             elif not (exact or record.converged or record.stopped):
                 self._keep_selected(problem, selection)
         return problem.record

@@ -194,7 +194,6 @@ class PenalisedRisk:
 
     def __init__(self, risk, C, max_iter, edge_C=None, outer_gradient=None, n_weights=None):
         self.risk = risk
-        self.max_iter = max_iter
         self.outer_gradient = outer_gradient
         self._n_weights = n_weights
         self.C = C if risk.objective.smooth else None
