@@ -441,8 +441,8 @@ def choose_edge_penalty(risk, start: np.ndarray, run: FitPlan, score) -> tuple[f
     chosen = run.C, start, -np.inf
     for share in _EDGE_SHARES:
         problem = PenalisedRisk(risk, run.C, _N_ITER_OF_SHARE, share * run.C)
-        options = {"max_iter": _N_ITER_OF_SHARE, "tol": run.tol, "scaling": _choose_scaling(problem, start)}
-        start = minimize_lbfgs(problem.evaluate, start, **options).x
+        scaling = _choose_scaling(problem, start)
+        start = minimize_lbfgs(problem.evaluate, start, max_iter=_N_ITER_OF_SHARE, tol=run.tol, scaling=scaling).x
         found = score(start)
         if found > chosen[2]:
             chosen = share * run.C, start, found
@@ -455,7 +455,7 @@ def choose_edge_penalty(risk, start: np.ndarray, run: FitPlan, score) -> tuple[f
 _MOST_DIFFERENCES, _LEAST_CURVATURE = 64, 1e-6
 
 
-def _choose_scaling(problem, coef):
+def _choose_scaling(problem: PenalisedRisk, coef: np.ndarray) -> np.ndarray | None:
     """Return the scaling of the weights by the curvature of a penalised risk, or None if there are many weights."""
     if len(coef) > _MOST_DIFFERENCES:
         return None

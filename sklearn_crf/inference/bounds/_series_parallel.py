@@ -39,7 +39,8 @@ class SeriesParallel(SpanningTrees):
 def _cover(graph: Graph) -> np.ndarray:
     """Return series-parallel subgraphs that together contain all edges of a connected graph."""
     # returns: (n_subgraphs, E) of bool
-    counts, found = np.zeros(graph.n_edges, dtype=np.int64), []
+    counts = np.zeros(graph.n_edges, dtype=np.int64)
+    found: list[np.ndarray] = []
     # A tree is a series-parallel graph itself, and needs no second one.
     if graph.is_forest:
         return np.ones((1, graph.n_edges), dtype=bool)

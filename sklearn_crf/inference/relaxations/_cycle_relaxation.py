@@ -249,7 +249,7 @@ def _open_cuts(model: Any) -> _Cuts:
     large = [(scope, table) for scope, table in tables if len(scope) > 2]
     pairs = sorted({pair for scope, _ in large for pair in combinations(sorted(scope.tolist()), 2)})
     small = [(scope, table) for scope, table in tables if len(scope) <= 2]
-    small += [(pair, np.zeros(model.n_states[list(pair)])) for pair in pairs]
+    small += [(np.array(pair), np.zeros(model.n_states[list(pair)])) for pair in pairs]
     return _Cuts(pairwise_model_of(FactorGraph.from_factors(model.n_states, small)), large)
 
 
@@ -266,7 +266,7 @@ class _CycleProgram:
         # For costs below the smallest normal number the quotient could be infinite.
         self.scale = _LARGEST_COST / max(largest, _LEAST_WEIGHT) if largest > 0 else 1.0
         self.lower = np.zeros(len(self.cost))
-        self.upper = np.concatenate((np.ones(n_edges), ~np.isneginf(table)))
+        self.upper = np.concatenate((np.ones(n_edges), np.where(np.isneginf(table), 0.0, 1.0)))
         if cuts.has_root:
             of_root = slice(n_edges - cuts.n_nodes, n_edges)
             self.upper[of_root][cuts.forbidden_states[:, 1]] = 0.0
@@ -304,14 +304,18 @@ class _CycleProgram:
         if not self.cuts.factors:
             return None
         edge_of = {tuple(sorted(pair)): e for e, pair in enumerate(self.cuts.graph.edges.tolist())}
-        rows, columns, values, right, first = [], [], [], [], n_edges
+        rows: list[np.ndarray] = []
+        columns: list[np.ndarray] = []
+        values: list[np.ndarray] = []
+        right: list[float] = []
+        first = n_edges
         for scope, table in self.cuts.factors:
             states = np.indices(table.shape).reshape(table.ndim, -1)
             # The additional node of state 0 has the last number.
             ends, states = [*scope.tolist(), n_nodes], np.vstack((states, np.zeros_like(states[:1])))
             cells = np.arange(states.shape[1]) + first
             first += len(cells)
-            equations = [(None, cells)]
+            equations: list[tuple[int | None, np.ndarray]] = [(None, cells)]
             for i, j in combinations(range(len(ends)), 2):
                 equations.append((edge_of[tuple(sorted((ends[i], ends[j])))], cells[states[i] != states[j]]))
             for edge, summed in equations:
@@ -348,7 +352,7 @@ class _CycleProgram:
         if self.equal is not None:
             price -= self.equal.T @ found.eqlin.marginals
             least += self.equals @ found.eqlin.marginals
-        least += np.minimum(price * self.lower, price * self.upper).sum()
+        least += float(np.minimum(price * self.lower, price * self.upper).sum())
         bound = self.cuts.constant + self.cuts.weight.sum() - 2.0 * least / self.scale
         solution = np.clip(found.x, 0.0, 1.0)
         # Forget inequalities of long cycles that are far from tight: the search finds them again if needed.

@@ -185,7 +185,7 @@ class BlockLikelihood(Objective):
             own.log_table[: len(correct.log_table)] - correct.log_table,
             own.table_default[: len(correct.table_default)] - correct.table_default,
         )
-        return Loss(statistics=statistics, terms=np.bincount(first, losses, len(labels)))
+        return Loss(statistics, terms=np.bincount(first, losses, len(labels)))  # type: ignore[arg-type]
 
 
 def check_block(block, n_nodes, name):

@@ -246,7 +246,7 @@ def estimate_least_step(image: np.ndarray) -> float:
     return estimate_table_factor(image) * _table(_LUMINANCE).min()
 
 
-def _list_table_factors(image):
+def _list_table_factors(image: np.ndarray) -> list[np.ndarray]:
     """Return the factor of each of the lowest 9 frequencies, (9,), or NaN, for each possible corner of the blocks."""
     luma = image @ _YCC[0] if image.ndim == 3 else image
     is_clipped = (image == 0) | (image == 255)
@@ -255,7 +255,7 @@ def _list_table_factors(image):
     return [_estimate_factors_at_corner(luma[top:, left:], is_clipped[top:, left:]) for top, left in sorted(corners)]
 
 
-def _estimate_factors_at_corner(luma, is_clipped):
+def _estimate_factors_at_corner(luma: np.ndarray, is_clipped: np.ndarray) -> np.ndarray:
     """Estimate the factor for each of the lowest 9 frequencies of an image whose blocks begin at its corner."""
     rows, columns = (side // 8 for side in luma.shape)
     blocks, clipped = (
