@@ -31,6 +31,15 @@ LARGER = 5, 14  # number of images, and their height and width
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def objects_of_other_tests():
+    """Exclude the objects of other tests from garbage collections, which would take half a second each."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def planes(n=4, side=12):
     return grey(n, side)
 
