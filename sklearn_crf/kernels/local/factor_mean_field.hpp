@@ -35,7 +35,8 @@ struct FactorMeanField {
         const double top = *std::max_element(log_q, log_q + n);
         double total = 0;
         for (i64 k = 0; k < n; ++k) total += std::exp(log_q[k] - top);
-        for (i64 k = 0; k < n; ++k) log_q[k] -= top + std::log(total);
+        // Scores of forbidden joint states are so large that the sum of top and the logarithm would be rounded to top.
+        for (i64 k = 0; k < n; ++k) log_q[k] = (log_q[k] - top) - std::log(total);
     }
 
     // Returns the expected score of a factor, -inf if a forbidden joint state has a positive probability.

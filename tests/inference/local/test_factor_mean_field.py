@@ -111,6 +111,16 @@ def test_clique_loss_is_the_log_probability_of_factors():
     assert_allclose(found.terms.sum(), -sum(log_q[scope].sum() for scope in scopes) - log_q[alone].sum(), rtol=1e-12)
 
 
+def test_marginals_add_up_where_all_states_are_partly_forbidden():
+    # At the start, each state of the first node has a forbidden joint state of positive probability.
+    allowed = np.array([[-np.inf, 0.0], [0.0, -np.inf], [-np.inf, 0.0]])
+    graph = FactorGraph.from_factors([3, 2], [((1, 0), 0.01 * np.ones((2, 3))), ((0, 1), allowed)])
+    with convergence_left_to_caller():
+        found = MeanField(max_iter=1).marginals(graph)
+    assert_allclose(found.unary.sum(axis=1), 1.0)
+    assert found.log_z <= BruteForce().marginals(graph).log_z
+
+
 def test_forbidden_joint_states():
     graph = FactorGraph.from_factors(
         [2, 2, 2], [((0,), [0.0, 3.0]), ((1,), [0.0, 3.0]), ((0, 1, 2), CountTable([-np.inf, 0.0]))]
