@@ -125,7 +125,8 @@ class AutoMarginals(Automatic):
             damping = max(self.damping, _tuning.DAMPING)
             error = estimate_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
             found = found._replace(error=error)
-            if error is not None and error > _tuning.MOST_ERROR:
+            # The estimate relies on a fixed point, so it is too low for averages of messages that did not converge.
+            if error is not None and (error > _tuning.MOST_ERROR or not found.converged):
                 sampled = compute_tempered_marginals(model, Budget.of(self.budget).most_cells, n_threads)
                 if sampled is not None and sampled.error is not None and sampled.error < error:
                     found = sampled
