@@ -310,7 +310,19 @@ WRONG = {
     "the name of a photograph": (lambda: restore("photo.png"), "got the string 'photo.png': pass the values"),
     "labels to refine": (
         lambda: refine(MASK, np.zeros((4, 5, 3), np.uint8)),
-        r"image has shape \(4, 5, 3\), but probabilities are for a lattice of shape \(4,\)",
+        "have no axis of classes: pass np.stack",
+    ),
+    "classes first in refine": (
+        lambda: refine(np.full((2, 4, 5), 0.5), np.zeros((4, 5, 3), np.uint8)),
+        r"classes first, .* pass np.moveaxis\(probabilities, 0, -1\)",
+    ),
+    "one sentence of dicts": (
+        lambda: SequenceVectorizer().fit([{"word": "a"}, {"word": "b"}]),
+        r"X is one sequence, a list of dicts of features: pass a list of sequences, such as \[X\]",
+    ),
+    "labels in a data frame": (
+        lambda: fit(IMAGE, pandas().DataFrame(MASK)),
+        r"y is a data frame: pass y.to_numpy\(\)",
     ),
     "metrics of other shapes": (lambda: flatten_nodes([[0, 1]], [[0, 1, 1]]), r"y_pred\[0\] has shape \(3,\)"),
     "entities of flat labels": (lambda: entity_scores(["B-A"], ["B-A"]), "counted in sequences of labels"),

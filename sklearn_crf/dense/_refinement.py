@@ -106,6 +106,7 @@ def refine(
     def refined(probabilities, image):
         try:
             if image is not None:  # checked before sums, since a lattice of another shape makes sums wrong
+                _require_last_axis_of_classes(probabilities, np.shape(image))
                 _examples.check_example_image(image, probabilities)
             _check_sums(probabilities)
             example = _examples.DenseExample(np.log(np.maximum(probabilities, clip)), image, spacing)
@@ -123,6 +124,21 @@ def refine(
         if len(images) != len(probabilities):
             raise ValueError(f"image holds {len(images)} images, but probabilities has {len(probabilities)}.")
         return np.stack([refined(*pair) for pair in zip(probabilities, images, strict=True)])
+
+
+def _require_last_axis_of_classes(probabilities: np.ndarray, image_shape: tuple) -> None:
+    """Raise ValueError if the classes are not on the last axis of the probabilities of an image."""
+    shape = probabilities.shape
+    if image_shape[:-1] == shape:
+        raise ValueError(
+            f"probabilities of shape {shape} have no axis of classes: pass np.stack([1 - p, p], axis=-1) for one map "
+            "of probabilities, or the probabilities from which labels were made."
+        )
+    if shape[:-1] != image_shape[: len(shape) - 1] and shape[1:] == image_shape[: len(shape) - 1]:
+        raise ValueError(
+            f"probabilities of shape {shape} have the classes first, but the classes must be the last axis: pass "
+            "np.moveaxis(probabilities, 0, -1)."
+        )
 
 
 def _choose_color_range(image, color_range):

@@ -34,6 +34,8 @@ class EncodedLabels(NamedTuple):
 def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_unknown=False):
     """Convert the labels of all nodes to indices into the sorted classes."""
     # classes: (n_classes,)
+    if hasattr(y, "iloc") and np.ndim(y) == 2 and encoded.layout != "nodes":
+        raise ValueError(f"{name} is a data frame: pass {name}.to_numpy().")
     y = _replace_masks(y)
     found = _encode_together(y, encoded, missing_label, classes, name, allow_unknown)
     if found is None:

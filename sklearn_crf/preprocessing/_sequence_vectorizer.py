@@ -234,6 +234,8 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         """
         if isinstance(X, str | Mapping):
             raise ValueError(f"X must be an iterable of sequences of tokens, got a {type(X).__name__}.")
+        if isinstance(X, list | tuple) and any(isinstance(sequence, Mapping) for sequence in X[:1]):
+            raise ValueError("X is one sequence, a list of dicts of features: pass a list of sequences, such as [X].")
         largest = float(np.finfo(self.dtype).max)
         columns, values, token_ptr, lengths = read_tokens(X, vocabulary, self.separator, learns, largest)
         return columns, None if values is None else values.astype(self.dtype, copy=False), token_ptr, lengths

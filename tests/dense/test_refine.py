@@ -208,7 +208,7 @@ def test_many_images_are_no_volume():
 
 def test_invalid_input():
     probabilities, image, _ = picture()
-    with pytest.raises(ValueError, match=r"probabilities are for a lattice of shape \(3, 20\)"):
+    with pytest.raises(ValueError, match=r"classes first, but the classes must be the last axis"):
         refine(probabilities.transpose(2, 0, 1), image)
     with pytest.raises(ValueError, match=r"at pixel \(0, 0\) they add up"):
         refine(2 * probabilities, image)
