@@ -1,21 +1,23 @@
-"""Restore image files: ``python -m sklearn_crf restore photo.jpg restored.png``."""
+"""Restore or label image files: ``python -m sklearn_crf restore photo.jpg restored.png``, ``... label``."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sklearn_crf.restoration import restore
+from sklearn_crf.restoration._tuning import MOST_COLOURS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the command line, restore an image file, and write the restored image to another file."""
+    """Read the command line, restore or label an image file, and write the result to another file."""
     parser = argparse.ArgumentParser(prog="python -m sklearn_crf", description="Discriminative random fields.")
-    commands = parser.add_subparsers(required=True, metavar="restore")
+    commands = parser.add_subparsers(required=True, metavar="restore|label")
     command = commands.add_parser("restore", help="remove noise, blocks, gaps in an image or a blur, or enlarge")
     command.add_argument("image", type=Path, help="image file to read")
-    command.add_argument("restored", type=Path, help="image file to write")
+    command.add_argument("result", type=Path, help="image file to write")
     command.add_argument("--noise", type=float, help="standard deviation of the noise; estimated by default")
     command.add_argument("--jpeg", action="store_true", help="remove JPEG blocks, which are detected by default")
     command.add_argument("--mask", type=Path, help="image file that is not black where pixels are missing")
@@ -23,25 +25,59 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.add_argument("--scale", type=int, default=1, help="how many times larger the result is")
     command.add_argument("--quality", choices=("fast", "default", "high"), default="default", help="size of the model")
     command.add_argument("--jobs", type=int, help="threads")
-    _restore(parser, parser.parse_args(arguments))
-
-
-def _restore(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Restore the image file that is named on the command line."""
+    command.set_defaults(run=_restore)
+    command = commands.add_parser("label", help="give each pixel the colour of a stroke, learned from all strokes")
+    command.add_argument("image", type=Path, help="image file to read")
+    command.add_argument("strokes", type=Path, help="image file of equal size: strokes of any colours on black")
+    command.add_argument("result", type=Path, help="image file to write")
+    command.add_argument("--jobs", type=int, help="threads")
+    command.set_defaults(run=_label)
+    given = parser.parse_args(arguments)
     try:
         from skimage import io
     except ImportError:
         parser.error("image files need scikit-image: pip install sklearn_crf[images]")
     try:
-        image = io.imread(given.image)
-        mask = None if given.mask is None else _convert_to_grey(io.imread(given.mask)) > 0
-        kernel = None if given.kernel is None else _convert_to_grey(io.imread(given.kernel)).astype(np.float64)
-        noise = "auto" if given.noise is None else given.noise
-        options = {"noise": noise, "jpeg": given.jpeg or "auto", "mask": mask, "kernel": kernel, "scale": given.scale}
-        restored = restore(image, **options, quality=given.quality, n_jobs=given.jobs)
-        io.imsave(given.restored, restored, check_contrast=False)
+        io.imsave(given.result, given.run(io, given), check_contrast=False)
     except (OSError, ValueError) as error:
         parser.error(str(error))
+
+
+def _restore(io: Any, given: argparse.Namespace) -> np.ndarray:
+    """Return the restored image."""
+    mask = None if given.mask is None else _convert_to_grey(io.imread(given.mask)) > 0
+    kernel = None if given.kernel is None else _convert_to_grey(io.imread(given.kernel)).astype(np.float64)
+    noise = "auto" if given.noise is None else given.noise
+    options = {"noise": noise, "jpeg": given.jpeg or "auto", "mask": mask, "kernel": kernel, "scale": given.scale}
+    return restore(io.imread(given.image), **options, quality=given.quality, n_jobs=given.jobs)
+
+
+def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
+    """Return an image (H, W, 3) in which each pixel has the colour of its class."""
+    from sklearn_crf import DRFClassifier
+
+    photo, strokes = _read_colours(io, given.image), _read_colours(io, given.strokes)
+    if photo.shape != strokes.shape:
+        raise ValueError(f"{given.strokes} has shape {strokes.shape[:2]}, but {given.image} has {photo.shape[:2]}.")
+    colours, classes = np.unique(strokes.reshape(-1, 3), axis=0, return_inverse=True)
+    # Black sorts first, if there are pixels without a stroke.
+    is_drawn = colours.any(axis=1)
+    y = np.where(is_drawn, np.arange(len(colours)), -1)[classes].reshape(1, *strokes.shape[:2])
+    if not 2 <= is_drawn.sum() <= MOST_COLOURS:
+        raise ValueError(
+            f"{given.strokes} has strokes of {is_drawn.sum()} colours: draw in 2 to {MOST_COLOURS} colours without "
+            "soft edges, on a black or transparent background, and save as PNG."
+        )
+    field = DRFClassifier(missing_label=-1, n_jobs=given.jobs).fit(photo[np.newaxis], y)
+    return colours[field.predict(photo[np.newaxis], evidence=y, inference="map")[0]]
+
+
+def _read_colours(io: Any, path: Path) -> np.ndarray:
+    """Return an image file as red, green and blue, (H, W, 3), black where it is transparent."""
+    image = io.imread(path)
+    if image.ndim == 2:
+        return np.repeat(image[..., np.newaxis], 3, axis=2)
+    return image[..., :3] * (image[..., 3:] > 0) if image.shape[2] == 4 else image[..., :3]
 
 
 def _convert_to_grey(image: np.ndarray) -> np.ndarray:

@@ -41,3 +41,38 @@ def test_command_says_what_is_wrong(files):
     assert done.returncode == 2
     assert "nothing.png" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def draw_strokes(shape):
+    """Return strokes in red on the right half and in green on the left half, on a transparent background."""
+    strokes = np.zeros((*shape, 4), dtype=np.uint8)
+    strokes[8:12, 3:9], strokes[8:12, 20:26] = [0, 255, 0, 255], [255, 0, 0, 255]
+    return strokes
+
+
+def test_command_labels_by_strokes(tmp_path):
+    rng = np.random.default_rng(0)
+    halves = np.where(np.arange(30) < 15, 80, 160)[np.newaxis, :, np.newaxis] * np.ones((24, 1, 3))
+    photo = np.clip(halves + 30 * rng.normal(size=halves.shape), 0, 255).astype(np.uint8)
+    names = [str(tmp_path / name) for name in ("photo.png", "strokes.png", "labels.png")]
+    io.imsave(names[0], photo, check_contrast=False)
+    io.imsave(names[1], draw_strokes((24, 30)), check_contrast=False)
+    main(["label", *names])
+    found = io.imread(names[2])
+    expected = np.where((np.arange(30) < 15)[:, np.newaxis], [0, 255, 0], [255, 0, 0])
+    assert found.shape == photo.shape
+    assert np.mean((found == expected).all(axis=2)) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("strokes", "message"),
+    [
+        (np.zeros((24, 30, 3), dtype=np.uint8), "has strokes of 0 colours: draw in 2 to 32 colours"),
+        (draw_strokes((24, 31)), "has shape"),
+    ],
+)
+def test_strokes_that_cannot_be_used_are_named(files, strokes, message, capsys):
+    io.imsave(files / "strokes.png", strokes, check_contrast=False)
+    with pytest.raises(SystemExit):
+        main(["label", str(files / "photo.png"), str(files / "strokes.png"), str(files / "out.png")])
+    assert message in capsys.readouterr().err
