@@ -54,7 +54,8 @@ def _restore(io: Any, given: argparse.Namespace) -> np.ndarray:
 
 def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
     """Return an image (H, W, 3) in which each pixel has the colour of its class."""
-    from sklearn_crf import DRFClassifier
+    # Imported here, because restoration does not need it.
+    from sklearn_crf.estimators.drf import DRFClassifier
 
     photo, strokes = _read_colours(io, given.image), _read_colours(io, given.strokes)
     if photo.shape != strokes.shape:
