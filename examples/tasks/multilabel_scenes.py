@@ -14,8 +14,9 @@ X = Y @ rng.normal(size=(4, 6)) + rng.normal(scale=2, size=(400, 6))
 
 for structure in ([], "chow_liu", "full"):
     field = MultiLabelField(structure=structure).fit(X[:200], Y[:200])
-    score = f1_score(Y[200:], field.predict(X[200:]), average="micro")
-    print(f"{structure!r:12} F1 {score:.3f}")
+    f1 = f1_score(Y[200:], field.predict(X[200:], inference="mpm"), average="micro")
+    rows = field.score(X[200:], Y[200:])  # of the default, which suits this metric
+    print(f"{structure!r:10} all labels right {rows:.1%}, F1 of mpm {f1:.3f}")
 
 for (a, b), weight in zip(
     field.edges_, field.estimator_.edge_coef_.ravel(), strict=True
