@@ -26,12 +26,13 @@ SOURCES := $(BUILD_FILES) MANIFEST.in README.rst $(KERNELS) $(shell find sklearn
 test boundscheck sanitize coverage fuzz oldest: export OPENBLAS_NUM_THREADS = 1
 test boundscheck sanitize coverage fuzz oldest: export OMP_NUM_THREADS = 1
 
-.PHONY: help demo test docs lint format wheel boundscheck sanitize tsan coverage fuzz oldest bench bench-check clean
+.PHONY: help demo test docs linkcheck lint format wheel boundscheck sanitize tsan coverage fuzz oldest bench bench-check clean
 
 help:
 	@echo "make demo         learn to restore digits and to segment a photograph; pictures in demo_output"
 	@echo "make test         run the tests; PYTEST_ARGS='-k graphs' passes options on"
 	@echo "make docs         build the site into docs/_build/html"
+	@echo "make linkcheck    check that the addresses of all links in the docs answer (needs the network)"
 	@echo "make lint         check style and types; 'make format' corrects what it can"
 	@echo "make wheel        build sdist and wheel into dist"
 	@echo "make boundscheck  run the tests with indices of memory views and of C++ headers checked"
@@ -53,6 +54,9 @@ test: $(STAMPS)/dev $(STAMPS)/build
 docs: $(STAMPS)/docs $(STAMPS)/build
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "The site is in docs/_build/html/index.html"
+
+linkcheck: $(STAMPS)/docs $(STAMPS)/build
+	$(BIN)/python -m sphinx -q -b linkcheck -D plot_gallery=False docs docs/_build/linkcheck
 
 lint: $(STAMPS)/lint
 	$(BIN)/ruff check .
