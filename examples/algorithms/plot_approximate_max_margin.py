@@ -106,3 +106,4 @@ axes[1].set(
 )
 for axis in axes:
     axis.set_xticks(place, [name.replace(" ", "\n") for name in contenders])
+plt.show()

@@ -49,7 +49,9 @@ def show(**images):
         title = name.replace("_", " ")
         if name not in ("truth", "small", "seen"):
             error = np.mean((image - truth)[8:-8, 8:-8] ** 2)
-            title = f"{title}\n{10 * np.log10(255**2 / error):.2f} dB"
+            psnr = 10 * np.log10(255**2 / error)
+            print(f"{title}: {psnr:.1f} dB")
+            title = f"{title}\n{psnr:.2f} dB"
         ax.imshow(image, cmap="gray", vmin=0, vmax=255)
         ax.set_title(title, fontsize=10)
         ax.axis("off")

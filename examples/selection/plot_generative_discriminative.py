@@ -84,8 +84,9 @@ for ax, (name, options) in zip(axes, settings.items(), strict=True):
             )
     ax.set(xlim=(-6, 6), ylim=(-6, 6), aspect="equal", xticks=[], yticks=[])
     log_density = model.score_samples(X_test).mean()
+    accuracy = model.score(X_test, y_test)
+    print(f"{name}: accuracy {accuracy:.2f}, mean log p(x) {log_density:.1f}")
     ax.set_title(
-        f"{name}\naccuracy {model.score(X_test, y_test):.3f}, "
-        f"mean log p(x) {log_density:.2f}"
+        f"{name}\naccuracy {accuracy:.3f}, mean log p(x) {log_density:.2f}"
     )
 plt.show()
