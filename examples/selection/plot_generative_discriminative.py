@@ -86,7 +86,5 @@ for ax, (name, options) in zip(axes, settings.items(), strict=True):
     log_density = model.score_samples(X_test).mean()
     accuracy = model.score(X_test, y_test)
     print(f"{name}: accuracy {accuracy:.2f}, mean log p(x) {log_density:.1f}")
-    ax.set_title(
-        f"{name}\naccuracy {accuracy:.3f}, mean log p(x) {log_density:.2f}"
-    )
+    ax.set_title(f"{name}\naccuracy {accuracy:.3f}, mean log p(x) {log_density:.2f}")
 plt.show()
