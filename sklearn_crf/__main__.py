@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf.restoration import restore
-from sklearn_crf.restoration._tuning import MOST_COLOURS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -64,10 +63,11 @@ def _label(io: Any, given: argparse.Namespace) -> np.ndarray:
     # Black sorts first, if there are pixels without a stroke.
     is_drawn = colours.any(axis=1)
     y = np.where(is_drawn, np.arange(len(colours)), -1)[classes].reshape(1, *strokes.shape[:2])
-    if not 2 <= is_drawn.sum() <= MOST_COLOURS:
+    # Strokes with soft edges, or saved as JPEG, have many colours.
+    if not 2 <= is_drawn.sum() <= 32:
         raise ValueError(
-            f"{given.strokes} has strokes of {is_drawn.sum()} colours: draw in 2 to {MOST_COLOURS} colours without "
-            "soft edges, on a black or transparent background, and save as PNG."
+            f"{given.strokes} has strokes of {is_drawn.sum()} colours: draw in 2 to 32 colours without soft edges, on "
+            "a black or transparent background, and save as PNG."
         )
     field = DRFClassifier(missing_label=-1, n_jobs=given.jobs).fit(photo[np.newaxis], y)
     return colours[field.predict(photo[np.newaxis], evidence=y, inference="map")[0]]

@@ -57,7 +57,3 @@ LOOKS = 20
 # Smallest number of images of which some are held out, and largest number of images that determine the unit.
 LEAST_IMAGES = 5
 IMAGES_OF_UNIT = 16
-
-# Largest number of colours of strokes on the command line. Strokes with soft edges, or saved as JPEG, have many
-# colours.
-MOST_COLOURS = 32
