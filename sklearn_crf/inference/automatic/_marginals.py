@@ -137,10 +137,11 @@ class AutoMarginals(Automatic):
         """Warn of marginals that have not converged, or have a large estimated error."""
         if not found.converged:
             n_sweeps = found.n_iter - _tuning.N_AVERAGED_PARTS * _tuning.SWEEPS_OF_A_PART
+            error = "" if found.error is None else f", with an estimated average error of {found.error:.2g}"
             warn_unconverged(
                 f"Messages of belief propagation did not converge in {n_sweeps} sweeps, so marginals are averages over "
-                'further sweeps: use inference="trw" for marginals of a convex bound, "gibbs" for sampling, or '
-                f"AutoMarginals with a larger max_iter (now {self.max_iter})."
+                f"further sweeps{error}: increase budget (now {self.budget!r}) for exact marginals, or use sampling, "
+                'inference="gibbs", or a convex bound, inference="trw".'
             )
         elif found.error is not None and found.error > _tuning.MOST_ERROR:
             warn_unconverged(
