@@ -130,7 +130,7 @@ def test_fitted_models_without_new_parameters_predict_the_same(name, library, mo
     add_parameters(monkeypatch, *own)
     loaded = io.loads(saved, **options)
     assert_array_equal(loaded.predict(X), right)
-    assert str(clone(loaded)) == str(loaded)
+    assert str(loaded).partition("\n# fitted")[0] == str(clone(loaded))
     for key, value in loaded.get_params().items():
         if type(value).__module__.startswith("sklearn_crf.") and isinstance(value, BaseEstimator):
             assert value.get_params(deep=False)["new_option"] == "its default", key

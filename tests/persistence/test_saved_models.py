@@ -33,4 +33,4 @@ def test_saved_models_predict_what_they_did(path):
         assert_array_equal(predicted, arrays["labels"])
     if "probabilities" in arrays:
         assert_allclose(model.predict_proba(arrays["X"]), arrays["probabilities"], rtol=1e-6, atol=1e-6)
-    assert str(clone(model)) == str(model)
+    assert str(model).partition("\n# fitted")[0] == str(clone(model))
