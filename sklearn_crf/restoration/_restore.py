@@ -24,12 +24,7 @@ from sklearn_crf.restoration._filter_training import estimate_table_unit
 from sklearn_crf.restoration._learned_filters import LearnedFilters, restore_planes
 from sklearn_crf.restoration._noise import PhotoNoise
 from sklearn_crf.rtf import JPEG, Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
-from sklearn_crf.rtf.images._corruption import (
-    choose_noise_levels,
-    estimate_least_step,
-    estimate_noise,
-    is_compressed,
-)
+from sklearn_crf.rtf.images._corruption import choose_noise_levels, estimate_noise, find_least_step
 
 # Folder of the models that were trained on sample photographs, as a JSON file for each kind of damage.
 FOLDER = Path(__file__).with_name("fields")
@@ -319,7 +314,8 @@ class _Photo(NamedTuple):
     def is_compressed(self) -> bool:
         """Whether JPEG compressed the photo, whose noise is weaker than the smallest step of the tables."""
         values = self.bytes
-        return is_compressed(values) and estimate_noise(self.divide(values)[0]) < estimate_least_step(values)
+        step = find_least_step(values)
+        return step > 0 and estimate_noise(self.divide(values)[0]) < step
 
     @property
     def planes(self) -> list:

@@ -228,22 +228,24 @@ def estimate_table_factor(image: np.ndarray) -> float:
 
     The factor is about 0.2 for images that were not compressed, and 0 for images of a single colour.
     """
-    medians = [np.nanmedian(found) for found in _list_table_factors(image) if np.isfinite(found).any()]
-    return float(max(medians, default=0.0))
+    return _compute_largest_median(_list_table_factors(image))
 
 
-def is_compressed(image: np.ndarray) -> bool:
-    """Return whether JPEG compressed a grey or red-green-blue image, at a quality of at most about 85.
+def _compute_largest_median(factors: list[np.ndarray]) -> float:
+    return float(max((np.nanmedian(found) for found in factors if np.isfinite(found).any()), default=0.0))
 
-    Nearly all frequencies must have coarse steps. Pictures made of flat squares or of gradients have few frequencies.
+
+def find_least_step(image: np.ndarray) -> float:
+    """Return the smallest quantisation step of brightness in a grey or red-green-blue image of bytes.
+
+    The step is 0 unless JPEG compressed the image, at a quality of at most about 85. Then nearly all frequencies have
+    coarse steps. Pictures made of flat squares or of gradients have few frequencies.
     """
-    coarse = [np.count_nonzero(found >= tuned.LEAST_COARSE_FACTOR) for found in _list_table_factors(image)]
-    return bool(max(coarse, default=0) >= tuned.LEAST_COARSE_FREQUENCIES)
-
-
-def estimate_least_step(image: np.ndarray) -> float:
-    """Estimate the smallest quantisation step of brightness in an image (H, W) or (H, W, 3) of bytes."""
-    return estimate_table_factor(image) * _table(_LUMINANCE).min()
+    factors = _list_table_factors(image)
+    n_coarse = max(np.count_nonzero(found >= tuned.LEAST_COARSE_FACTOR) for found in factors)
+    if n_coarse < tuned.LEAST_COARSE_FREQUENCIES:
+        return 0.0
+    return _compute_largest_median(factors) * float(_table(_LUMINANCE).min())
 
 
 def _list_table_factors(image: np.ndarray) -> list[np.ndarray]:
