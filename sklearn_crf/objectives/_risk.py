@@ -22,55 +22,17 @@ from sklearn_crf.potentials import SparsePotentials
 
 
 class RiskValue(NamedTuple):
-    """Weighted loss of one batch, or of all batches in one pass.
+    """Weighted loss of one batch, or of all batches in one pass."""
 
-    Attributes
-    ----------
-    value : float or None
-        Weighted sum of losses; None for objectives without a loss.
-    gradient : ndarray of shape (n_coef,), float64, or None
-        Derivative by the weights, or the direction that replaces it; the caller may change the array. None before the
-        pullback.
-    n_errors : float or None
-        Weighted number of wrong labels predicted by the inference of the objective; None if it runs no inference.
-    converged : bool
-        Whether all runs of inference converged.
-    n_nonsubmodular : int
-        Number of edges on which a binary MAP inference was not exact.
-    gap : float
-        Bound on the error of ``value``, if inference could not prove its maxima; inf if unknown.
-    statistics : Statistics or None
-        Derivative by the scores of a batch, before the pullback.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import EmpiricalRisk, Likelihood
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
-    >>> found = risk.value_grad(np.zeros(potentials.n_coef))
-    >>> round(found.value, 3), found.gradient.shape, found.converged
-    (3.466, (2,), True)
-    """
-
-    value: float | None
+    value: float | None  # None for objectives without a loss
+    # (n_coef,), derivative by the weights or the direction that replaces it; None before the pullback.
+    # The caller may change the array.
     gradient: np.ndarray | None
-    n_errors: float | None
-    converged: bool
-    n_nonsubmodular: int
-    gap: float = 0.0
-    statistics: Statistics | None = None
+    n_errors: float | None  # weighted number of wrong predictions; None if the objective runs no inference
+    converged: bool  # whether all runs of inference converged
+    n_nonsubmodular: int  # number of edges on which a binary MAP inference was not exact
+    gap: float = 0.0  # bound on the error of ``value`` if maxima are not proven; inf if unknown
+    statistics: Statistics | None = None  # derivative by the scores of a batch, before the pullback
 
 
 def weighted_loss(batch, loss, by_weight=None):
@@ -112,39 +74,10 @@ class EmpiricalRisk:
 
     Batches are added in their order, whatever the number of threads. Warm starts of inference are stored for each
     batch.
-
-    Parameters
-    ----------
-    objective : Objective
-    potentials : LinearPotentials
-    batches : list of Batch
-        Batches with labels.
-    n_jobs : int or None, default=None
-        Number of threads, used over batches first and then inside a batch.
-    seed : int, default=0
-        Seed of objectives that draw samples. The seed of a call depends on the batch and the pass too.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import EmpiricalRisk, Likelihood
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
-    >>> found = risk.value_grad(np.zeros(potentials.n_coef))
-    >>> round(found.value, 3), found.gradient.round(3).tolist()
-    (3.466, [-1.25, -0.5])
     """
+
+    # batches: list of Batch with labels; n_jobs: threads, used over batches first and then inside a batch
+    # seed: for objectives that draw samples; the seed of a call depends on the batch and the pass too
 
     #: Name of the algorithm that evaluates the risk.
     path = "general"
@@ -226,68 +159,24 @@ class EmpiricalRisk:
         return float(counts.sum() - counts.max())
 
     def summed(self, function, *arguments, changes=False):
-        """Return a sum over examples that a function of the risk computes.
-
-        Parameters
-        ----------
-        function : callable(EmpiricalRisk, *arguments) -> float or ndarray
-        *arguments : object
-        changes : bool, default=False
-            Whether the function changes ``objective.grown``.
-
-        Returns
-        -------
-        float or ndarray
-        """
+        """Return the result of a function of the risk; the risks of shards add the results of all shards."""
+        # function: callable(EmpiricalRisk, *arguments) -> float or ndarray; changes: whether it changes
+        #     ``objective.grown``
         return function(self, *arguments)
 
     def derived(self, function):
-        """Return another risk that a function makes from this risk, such as the risk of the nodes without edges.
-
-        Parameters
-        ----------
-        function : callable(EmpiricalRisk) -> EmpiricalRisk
-
-        Returns
-        -------
-        EmpiricalRisk
-        """
+        """Return another risk that a function makes from this risk, such as the risk of the nodes without edges."""
         return function(self)
 
     def having(self, *, objective=None, potentials=None, batches=None):
-        """Return a risk with another objective, other potentials or other batches.
-
-        Parameters
-        ----------
-        objective : Objective, optional
-        potentials : LinearPotentials, optional
-        batches : list of Batch, optional
-
-        Returns
-        -------
-        EmpiricalRisk
-            Risk without the warm starts of this risk.
-        """
+        """Return a risk with another objective, other potentials or other batches, and without warm starts."""
         objective = self.objective if objective is None else objective
         potentials = self.potentials if potentials is None else potentials
         batches = self.batches if batches is None else batches
         return type(self)(objective, potentials, batches, n_jobs=self.n_jobs, seed=self.seed)
 
     def oracle(self, i, coef, *, n_threads=1, pulls_back=True):
-        """Return the weighted loss of batch i.
-
-        Parameters
-        ----------
-        i : int
-        coef : ndarray of shape (n_coef,)
-        n_threads : int, default=1
-        pulls_back : bool, default=True
-            Whether the result has the gradient by the weights. Otherwise it has the statistics before the pullback.
-
-        Returns
-        -------
-        RiskValue
-        """
+        """Return the RiskValue of batch i, with the statistics instead of the gradient if ``pulls_back`` is false."""
         batch = self.batches[i]
         (model, by_weight), objective = self.build_model_by_weight(i, coef), self.objective.of_batch(i)
         seed = 0
@@ -307,52 +196,23 @@ class EmpiricalRisk:
         return part._replace(gradient=self.potentials.pullback(batch.example, part.statistics), statistics=None)
 
     def edges_of(self, i):
-        """Return the layout of edges that all models of a batch share.
-
-        Parameters
-        ----------
-        i : int
-
-        Returns
-        -------
-        EdgeLayout or None
-        """
+        """Return the layout of edges that all models of batch i share, or None."""
         if i not in self._edges:
             self._edges[i] = self.potentials.prepare_edges(self.batches[i].example)
         return self._edges[i]
 
     def build_model_by_weight(self, i, coef):
-        """Return the model of a batch, with separate tables for each weight if its examples differ in weight.
-
-        Parameters
-        ----------
-        i : int
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        model : PairwiseModel or FactorGraph
-        by_weight : object or None
-            Object that sums statistics of the model over weights, for ``weighted_loss``; None if all weights are equal.
-        """
+        """Return the model of batch i, and its sums by weight, which are None if all weights are equal."""
+        # returns: model with separate tables for each weight; result of ``group_tables_by_weight``, for
+        #     ``weighted_loss``
         model = self.potentials.model(coef, self.batches[i].example, self.edges_of(i))
         if i not in self._by_weight:
             self._by_weight[i] = group_tables_by_weight(self.batches[i], model)
         return by_weights(model, self._by_weight[i]), self._by_weight[i]
 
     def value_grad(self, coef, members=None):
-        """Add the weighted losses of batches in their order, and return the sum with its gradient.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        members : sequence of int, optional
-            Indices of batches; None stands for all batches.
-
-        Returns
-        -------
-        RiskValue
-        """
+        """Add the weighted losses of batches in their order, and return the sum with its gradient."""
+        # members: indices of batches, None for all batches; returns: RiskValue
         found = self._evaluate(coef, members)
         self.n_passes += 1
         return found
@@ -363,16 +223,7 @@ class EmpiricalRisk:
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 
     def compute_labelled_share(self, members):
-        """Return the weight of the labelled nodes in the given batches, divided by the weight of all labelled nodes.
-
-        Parameters
-        ----------
-        members : sequence of int
-
-        Returns
-        -------
-        float
-        """
+        """Return the weight of the labelled nodes in the given batches, divided by the weight of all labelled nodes."""
         return float(self._labelled[list(members)].sum() / self.n_labelled)
 
     def forget(self):

@@ -18,50 +18,18 @@ class ShardedRisk:
 
     .. math:: R(w) = \sum_p R_p(w), \qquad \nabla R = \sum_p \nabla R_p
 
-    Here :math:`R_p` is the :class:`EmpiricalRisk` of shard p. Sums are computed by
-    :func:`~sklearn_crf.distributed.sum_in_tree_order`. For each evaluation the weights are sent to the workers, and
-    each worker returns the sum over its shards.
+    Here :math:`R_p` is the :class:`EmpiricalRisk` of shard p. For each evaluation the weights are sent to the workers,
+    and :func:`~sklearn_crf.distributed.sum_in_tree_order` adds what they return.
 
-    Warm starts of inference stay with the shard, and so does the data that an objective collects during training, such
-    as sets of labelings. This state is a function of all weights that the shard was evaluated at. If a worker is lost,
-    another worker repeats the passes and changes, so that results do not change.
-
-    Parameters
-    ----------
-    shards : Shards
-    make_risk : callable(Shard) -> EmpiricalRisk
-        Called on the worker that holds the shard, and called again if its result was dropped.
-    objective : Objective
-        Objective of the risks of all shards. If it holds data of examples, each shard makes its own objective.
-    potentials : LinearPotentials
-        Potentials of the risks of all shards.
-    seed : int, default=0
-        Seed from which the seeds of the risks of shards are made.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import Shards
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.objectives import EmpiricalRisk, Pseudolikelihood, ShardedRisk
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> def make_risk(shard):
-    ...     X, y, _ = shard.load()
-    ...     encoded = encode_X(X, edge_features="constant", edge_types="tied")
-    ...     labels = encode_y(y, encoded, classes=[0, 1]).labels
-    ...     return EmpiricalRisk(
-    ...         Pseudolikelihood(), potentials, make_batches(encoded, labels)
-    ...     )
-    >>> parts = [([[[0.0], [0.2], [0.9]]], [[0, 0, 1]]), ([[[1.0], [0.8]]], [[1, 1]])]
-    >>> risk = ShardedRisk(
-    ...     Shards.from_arrays(parts), make_risk, Pseudolikelihood(), potentials
-    ... )
-    >>> round(risk.value_grad(np.zeros(2)).value, 3), risk.n_labelled
-    (3.466, 5.0)
+    Warm starts of inference and data that an objective collects, such as sets of labelings, stay with the shard. This
+    state is a function of all weights that the shard was evaluated at. If a worker is lost, another worker repeats the
+    passes and changes, so that results do not change.
     """
+
+    # make_risk: callable(Shard) -> EmpiricalRisk; called on the worker that holds the shard, and again if its result
+    #     was dropped
+    # objective: objective of the risks of all shards; if it holds data of examples, each shard makes its own objective
+    # seed: seed from which the seeds of the risks of shards are made
 
     def __init__(
         self,
@@ -107,18 +75,8 @@ class ShardedRisk:
         )
 
     def value_grad(self, coef: np.ndarray, members: Sequence[int] | None = None) -> RiskValue:
-        """Return the weighted loss of all shards, with its gradient.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        members : None
-            Must be None, as batches cannot be chosen.
-
-        Returns
-        -------
-        RiskValue
-        """
+        """Return the weighted loss of all shards, with its gradient."""
+        # members: must be None, as batches cannot be chosen
         if members is not None:
             return self.batches
         changed = self._get_changed_objective()
@@ -149,36 +107,16 @@ class ShardedRisk:
         return self._sent_objective
 
     def summed(self, function: Callable, *arguments: Any, changes: bool = False) -> Any:
-        """Return a sum over examples that a function of the risks of shards computes after the last pass.
-
-        Parameters
-        ----------
-        function : callable(EmpiricalRisk, *arguments) -> float or ndarray
-            Function of a module that workers can import.
-        *arguments : object
-        changes : bool, default=False
-            Whether the function changes ``grown`` of the objectives. A worker that takes over a shard calls the
-            function again, so that it must only depend on the risk and the arguments.
-
-        Returns
-        -------
-        float or ndarray
-        """
+        """Return a sum over examples that a function of the risks of shards computes after the last pass."""
+        # function: callable(EmpiricalRisk, *arguments), of a module that workers can import
+        # changes: whether the function changes ``grown`` of the objectives. A worker that takes over a shard calls the
+        #     function again, so that it must only depend on the risk and the arguments.
         function_of_risk = _RiskOfShard.change if changes else _RiskOfShard.ask
         return self._kept.total(function_of_risk, function, *arguments, changes=changes)
 
     def derived(self, function: Callable[[EmpiricalRisk], EmpiricalRisk]) -> "ShardedRisk":
-        """Return another sharded risk, made by a function from the risk of each shard.
-
-        Parameters
-        ----------
-        function : callable(EmpiricalRisk) -> EmpiricalRisk
-            Function of a module that workers can import.
-
-        Returns
-        -------
-        ShardedRisk
-        """
+        """Return another sharded risk, made by a function from the risk of each shard."""
+        # function: callable(EmpiricalRisk) -> EmpiricalRisk, of a module that workers can import
         return ShardedRisk(
             self.shards, partial(_derive_risk, self.make_risk, function), None, self.potentials, self.seed
         )

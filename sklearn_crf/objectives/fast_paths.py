@@ -256,22 +256,10 @@ class FastRisk(EmpiricalRisk):
 
 
 def plane_oracle(risk, C, scale, n_threads=1, *, by_blocks=True, by_dual=False):
-    """Return an oracle for the cutting planes of a risk, from the first fast path that applies.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-    C, scale, n_threads
-        Parameters of :class:`PlaneOracle`.
-    by_blocks : bool, default=True
-        Whether the solver updates weights after each block. Otherwise it asks for all cutting planes at once.
-    by_dual : bool, default=False
-        Whether the solver uses the dual variables of fast paths that have them.
-
-    Returns
-    -------
-    PlaneOracle or object like it
-    """
+    """Return an oracle for the cutting planes of a risk, from the first fast path that applies."""
+    # C, scale, n_threads: parameters of PlaneOracle
+    # by_blocks: whether the solver updates weights after each block; otherwise it asks for all cutting planes at once
+    # by_dual: whether the solver uses the dual variables of fast paths that have them
     kinds = FORESTS + FOREST_DUALS if by_dual else FORESTS
     for kind in applying(kinds, risk.objective, risk.potentials, risk.batches):
         return kind(risk, C, scale, n_threads)

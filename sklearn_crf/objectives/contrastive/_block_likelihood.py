@@ -179,7 +179,7 @@ class BlockLikelihood(Objective):
         if not np.all(losses < np.inf):
             raise ValueError("the labels are forbidden by the scores of a factor.")
         first = np.array([block[0] for block in self._blocks], dtype=np.int64)
-        # The tables of the clamped nodes follow those of the model.
+        # The tables of the clamped nodes follow the tables of the model.
         own, correct = found.statistics, compute_labeling_statistics(blocks, truth)
         statistics = FactorStatistics(
             own.log_table[: len(correct.log_table)] - correct.log_table,

@@ -85,30 +85,7 @@ class MaximumMarginal(Objective):
     .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
 
     This is not the gradient of any loss, so ``Loss.terms`` is None. Unlabelled nodes are completed by the largest
-    marginals given the labelled nodes.
-
-    Source: Kumar et al. 2005, section 4.3.
-
-    Parameters
-    ----------
-    inference : Inference, optional
-        Inference with the task ``"marginals"``; None stands for the inference of prediction.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import MaximumMarginal
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> loss = MaximumMarginal(TreeInference()).loss_statistics(
-    ...     model, np.array([1, 0, 1], dtype=np.int32)
-    ... )
-    >>> loss.terms is None, loss.statistics.unary.tolist()
-    (True, [[0.0, 0.0], [-1.0, 1.0], [0.0, 0.0]])
+    marginals given the labelled nodes. Source: Kumar et al. 2005, section 4.3.
     """
 
     needs = frozenset({"marginals"})
@@ -139,29 +116,8 @@ class ContrastiveDivergence(Objective):
     .. math:: J(\theta) = \phi(y^*) - \phi(y^{(k)}), \qquad y^{(k)} \text{ after } k \text{ Gibbs sweeps from } y^*
 
     This is not the gradient of any loss, so ``Loss.terms`` is None. Unlabelled nodes are completed by a Gibbs chain in
-    which the labelled nodes stay fixed. The chain continues from call to call.
-
-    Source: Hinton 2002; Kumar et al. 2005, section 3.1.
-
-    Parameters
-    ----------
-    n_sweeps : int, default=1
-        Number k of Gibbs sweeps.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import ContrastiveDivergence
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> loss = ContrastiveDivergence(n_sweeps=2).loss_statistics(
-    ...     model, np.array([1, 1, 1], dtype=np.int32), seed=0
-    ... )
-    >>> loss.terms is None, loss.statistics.unary.shape
-    (True, (3, 2))
+    which the labelled nodes stay fixed. The chain continues from call to call. Source: Hinton 2002; Kumar et al. 2005,
+    section 3.1.
     """
 
     has_value = False

@@ -32,49 +32,15 @@ class DualBlock:
         w(\tau) = C \sum_i \omega_i B(x_i)^\top (\phi(y_i) - \tau_i)
 
     Marginals and their exponential parameters are vectors with one entry for each state of each node and one entry for
-    each entry of the tables. Edges that share a table share its entries, as parameters are sums
-    of scores.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Risk of a :class:`RelaxedLikelihood`, which may be wrapped in a :class:`SoftmaxMargin`.
-    i : int
-        Index of the batch. At unlabelled nodes, labels are replaced by the marginals given the labelled nodes, at
-        ``start``.
-    weight : float
-        Weight :math:`C \omega_i` of the batch.
-    start : ndarray of shape (n_coef,)
-        Point x whose marginals the first step starts from.
-    scale : ndarray of shape (n_coef,) or float, default=1.0
-        Scale of the weights: the penalty is on x, with weights :math:`w = \mathrm{scale} \cdot x`.
-
-    Notes
-    -----
+    each entry of the tables. Edges that share a table share its entries, as parameters are sums of scores.
     Source: Jancsary 2012, CRF recipe 5.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TRWMessagePassing
-    >>> from sklearn_crf.objectives import DualBlock, EmpiricalRisk, RelaxedLikelihood
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)
-    >>> block = DualBlock(risk, 0, 1.0, np.zeros(potentials.n_coef))
-    >>> marginals, entropy = block.forward(block.start())
-    >>> marginals.shape, bool(entropy >= 0)
-    ((14,), True)
     """
+
+    # risk: risk of a RelaxedLikelihood, which may be wrapped in a SoftmaxMargin; i: index of the batch
+    # weight: C times the weight of the batch
+    # start: (n_coef,), point x whose marginals the first step starts from. At unlabelled nodes, labels are replaced by
+    #     the marginals given the labelled nodes, at this point.
+    # scale: (n_coef,) or float; the penalty is on x, with weights w = scale * x
 
     def __init__(self, risk, i, weight, start, scale=1.0):
         batch, objective = risk.batches[i], risk.objective
@@ -95,19 +61,7 @@ class DualBlock:
 
     @classmethod
     def of_risk(cls, risk, C, start, scale):
-        """Return the blocks of all batches with positive weight, each of which holds one example.
-
-        Parameters
-        ----------
-        risk : EmpiricalRisk
-        C : float
-        start : ndarray of shape (n_coef,)
-        scale : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        list of DualBlock
-        """
+        """Return the blocks of all batches with positive weight, each of which holds one example."""
         weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
         return [cls(risk, i, C * weight, start, scale) for i, weight in enumerate(weights) if weight > 0]
 
@@ -125,12 +79,7 @@ class DualBlock:
             return self._likelihood.inference.marginals_for_learning(observed).statistics
 
     def start(self):
-        """Compute initial parameters from the initial weights or, if these weights are zero, from the labels.
-
-        Returns
-        -------
-        ndarray, float64
-        """
+        """Compute initial parameters from the initial weights or, if these weights are zero, from the labels."""
         if self._first.any():
             return self.scores(self._first) / self._temperature
         # Parameters computed from the labels correspond to weights near zero.
@@ -147,32 +96,12 @@ class DualBlock:
         return np.arange(len(self.truth)) < model.unary.size
 
     def scores(self, x):
-        """Return the scores at a point x, plus the costs of wrong states.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        ndarray, float64
-            Scores as a vector, with 0 for forbidden states.
-        """
+        """Return the vector of scores at a point x plus the costs of wrong states, with 0 for forbidden states."""
         scores = _flatten_parameters(self._build_augmented_model(x))
         return np.where(self._allowed, self._temperature * scores, 0.0)
 
     def forward(self, parameters):
-        """Compute the marginals that belong to parameters, and the entropy of the marginals.
-
-        Parameters
-        ----------
-        parameters : ndarray
-
-        Returns
-        -------
-        marginals : ndarray, float64
-        entropy : float
-        """
+        """Compute the marginals that belong to parameters, and the entropy of the marginals."""
         model = self._model_at(parameters)
         found = self._likelihood.inference.marginals_for_learning(model, init=self._state)
         self._state = found.state
@@ -182,16 +111,8 @@ class DualBlock:
     def feasible(self, parameters):
         """Return marginals that are close to the marginals of parameters and consistent at every edge.
 
-        Message passing reaches consistency only in the limit.
-
-        Parameters
-        ----------
-        parameters : ndarray
-
-        Returns
-        -------
-        ndarray, float64
-            Marginals, which are equal to the result of :meth:`forward` on graphs without cycles.
+        Message passing reaches consistency only in the limit. On graphs without cycles, the result is the result of
+        :meth:`forward`.
         """
         model = self._model_at(parameters)
         if isinstance(model, FactorGraph):
@@ -218,15 +139,6 @@ class DualBlock:
         """Return the dual value at temperature zero for feasible marginals.
 
         The dual value at inconsistent marginals may exceed the maximum.
-
-        Parameters
-        ----------
-        blocks : list of DualBlock
-        parameters : list of ndarray
-
-        Returns
-        -------
-        float
         """
         x, gain = np.zeros(blocks[0].n), 0.0
         for block, own in zip(blocks, parameters, strict=True):
@@ -238,14 +150,7 @@ class DualBlock:
     def bounded(self, parameters):
         """Return parameters that have nearly the same marginals, but differ by at most 300 within a factor.
 
-        Parameters
-        ----------
-        parameters : ndarray
-
-        Returns
-        -------
-        ndarray, float64
-            Parameters; the largest of each node and of each table is zero.
+        The largest parameter of each node and of each table is zero.
         """
         parameters = np.where(self._allowed, parameters, -np.inf)
         highest = self._find_highest(*self._parts(parameters))
@@ -267,27 +172,20 @@ class DualBlock:
         )
 
     def pullback(self, marginals):
-        """Return the scaled derivative by the weights on which the batch depends, given marginals.
-
-        Parameters
-        ----------
-        marginals : ndarray
-
-        Returns
-        -------
-        ndarray, float64
-        """
+        """Return the scaled derivative by the weights on which the batch depends, given marginals."""
         kind = FactorStatistics if isinstance(self._model, FactorGraph) else Statistics
         pulled = self._potentials.pullback(self._example, kind(*self._parts(marginals)))
         return (self._scale * pulled)[self.touched]
 
     def _model_at(self, parameters):
+        """Return the model whose scores are the given parameters."""
         parts = self._parts(np.where(self._allowed, parameters, -np.inf))
         if isinstance(self._model, FactorGraph):
             return replace_scores(self._model, *parts)
         return replace(self._model, unary=parts[0], tables=parts[1])
 
     def _parts(self, vector):
+        """Split a vector of parameters or marginals into arrays of the shapes of the scores of the model."""
         shapes = [part.shape for part in _list_fields(self._model)]
         n = int(np.prod(shapes[0]))
         return vector[:n].reshape(shapes[0]), vector[n:].reshape(shapes[1])

@@ -118,43 +118,11 @@ class JointRisk(RiskOfWeightsAndOthers):
     :class:`TightenBound`. For partly labelled examples, the log-partition given the known labels takes the place of the
     score. With the trivial entropy, the parts T are single edges of weight one; with the entropy of factors, the parts
     are single edges and single nodes. One flat vector holds the weights and then the shares of each batch.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Risk that gives objective, potentials, batches and number of threads.
-    entropy : {"trw", "trivial", "factors"}, default="trw"
-    trees : str, SpanningTrees or list, default="minimal"
-        Trees of the entropy "trw", as in :class:`TightenBound`, but not "optimal".
-    observed : EmpiricalRisk, optional
-        Risk of the log-partition given the known labels, see :func:`build_observed_risk`. None if all nodes are
-        labelled.
-
-    References
-    ----------
-    J. Jancsary. Approximate discriminative training of graphical models, 2012, CRF recipe 4.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import EmpiricalRisk, JointRisk, Likelihood
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
-    >>> joint = JointRisk(risk)
-    >>> round(joint.value_grad(np.zeros(joint.potentials.n_coef)).value, 3)
-    3.466
+    Source: Jancsary 2012, CRF recipe 4.
     """
+
+    # entropy: "trw", "trivial" or "factors"; trees: trees of "trw" as in TightenBound, but not "optimal"
+    # observed: risk of the log-partition given the known labels; None if all nodes are labelled
 
     def __init__(self, risk, entropy="trw", trees="minimal", observed=None):
         super().__init__(risk, observed)
@@ -215,54 +183,19 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         R(w, \rho) = \sum_i \omega_i \Bigl( \max_{\tau \in L} \langle \theta_i, \tau \rangle + \sum_s H(\tau_s)
             - \sum_e \nu_{ie} I(\tau_e) - \mathrm{score}(y_i) \Bigr), \qquad \nu_i = \sum_T \rho_i(T) \, [e \in T]
 
-    In a factor graph, sets of factors without cycles take the place of trees. The set with the most information is hard
-    to find, so sets are grown greedily from the factors with the most information.
-
     The risk is jointly convex in the weights and the distributions over trees, as the bound is a maximum of functions
     that are linear in both. The derivative of the bound by the probability of an edge is the negative mutual
     information I of its ends. Edge probabilities are means over trees, so they stay in the spanning tree polytope.
     :meth:`grown` adds the steepest tree. Projections are onto a simplex, not onto the polytope. One flat vector holds
     the weights and then the weights of the trees of each batch.
 
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Risk that gives objective, potentials, batches and number of threads.
-    max_iter : int, default=2000
-        Maximum number of sweeps of messages for a batch.
-    tol : float, default=1e-6
-        Change of messages at which sweeps stop.
-    observed : EmpiricalRisk, optional
-        See :class:`JointRisk`.
-
-    References
-    ----------
-    J. Jancsary. Approximate discriminative training of graphical models, 2012, CRF recipe 2, Eq. 160-163.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TRWMessagePassing
-    >>> from sklearn_crf.objectives import (
-    ...     EdgeProbabilityRisk,
-    ...     EmpiricalRisk,
-    ...     RelaxedLikelihood,
-    ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> X, y = np.zeros((1, 2, 2, 1)), np.array([[[0, 0], [0, 1]]])
-    >>> encoded = encode_X(X, edge_features="constant", edge_types="tied")
-    >>> batches = make_batches(encoded, encode_y(y, encoded).labels)
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)
-    >>> joint = EdgeProbabilityRisk(risk)
-    >>> coef = joint.start(np.array([0.0, 1.0]))
-    >>> found = joint.value_grad(coef)
-    >>> round(found.value, 2), joint.project(coef + 1.0).round(2).tolist()
-    (3.45, [1.0, 2.0, 0.5, 0.5])
+    In a factor graph, sets of factors without cycles take the place of trees. The set with the most information is hard
+    to find, so sets are grown greedily from the factors with the most information.
+    Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
     """
+
+    # max_iter: most sweeps of messages for a batch; tol: change of messages at which sweeps stop
+    # observed: as in JointRisk
 
     def __init__(self, risk, max_iter=2000, tol=1e-6, observed=None):
         super().__init__(risk, observed)
@@ -279,29 +212,11 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         self._lay_out(each.n_trees for each in trees)
 
     def start(self, weights):
-        """Return the flat vector with the given weights and equal probabilities of trees.
-
-        Parameters
-        ----------
-        weights : ndarray of shape (n_weights,)
-
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
+        """Return the flat vector with the given weights and equal probabilities of trees."""
         return np.concatenate([weights, *(each.even_weights() for each in self.trees)])
 
     def project(self, coef):
-        """Project a flat vector to the nearest flat vector with valid distributions over trees.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
+        """Project a flat vector to the nearest flat vector with valid distributions over trees."""
         projected = np.array(coef)
         for i in range(len(self.batches)):
             part = self._get_part_slice(i)
@@ -309,21 +224,10 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return projected
 
     def grown(self, coef):
-        """Return the risk with the steepest tree of each example added, and trees of zero weight dropped.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        risk : EdgeProbabilityRisk
-        coef : ndarray
-            Flat vector of the new risk, with the same weights and edge probabilities.
-        gap : float
-            Largest gain of a new tree over the current distribution. The gap is zero if the edge probabilities are
-            optimal for these weights.
-        """
+        """Return the risk with the steepest tree of each example added, and trees of zero weight dropped."""
+        # returns: risk; flat vector of the new risk, with the same weights and edge probabilities; largest gain of a
+        #     new tree over the current distribution, which is zero if the edge probabilities are optimal for these
+        #     weights
         found = map_tasks(lambda i, n_threads: self._grow(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
         trees, weights, gaps = zip(*found, strict=True)
         risk = copy.copy(self)

@@ -104,33 +104,12 @@ class RelaxedLikelihood(Objective):
     function of the scores that does not depend on the start of the inner problem. Therefore, each call starts from the
     previous result for the same batch. If the relaxation bounds the log-partition from above, the loss is an upper
     bound too. Unlabelled nodes are summed out by the same relaxation; the loss is then a difference of convex
-    functions.
-
-    Source: Jancsary 2012, CRF recipes 1 and 3.
-
-    Parameters
-    ----------
-    inference : Inference
-        Inference that solves the relaxation, with the task ``"marginals"``, and accepts its own ``state`` as ``init``.
-    final_tol : float, optional
-        Final tolerance of the inference, which is tightened as the gradient of the risk decreases; None keeps its
-        tolerance.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TRWMessagePassing
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import RelaxedLikelihood
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> labels = np.array([1, 1, 1], dtype=np.int32)
-    >>> loss = RelaxedLikelihood(TRWMessagePassing()).loss_statistics(model, labels)
-    >>> round(float(loss.terms.sum()), 3)
-    0.977
+    functions. Source: Jancsary 2012, CRF recipes 1 and 3.
     """
+
+    # inference: solves the relaxation, and accepts its own ``state`` as ``init``
+    # final_tol: final tolerance of the inference, which is tightened as the gradient of the risk decreases; None keeps
+    #     its tolerance
 
     needs = frozenset({"marginals"})
     missing = "marginalised"
@@ -327,17 +306,13 @@ class TruncatedLoss(Objective):
         \nabla \ell = \Bigl(\frac{\partial b^{(n)}}{\partial \theta}\Bigr)^{\!\top} \frac{\partial L}{\partial b}
 
     The gradient is exact for the computed marginals, even if the sweeps have not converged. Unlabelled nodes do not
-    contribute to the loss. "clique" of a factor graph is the negative log-probability of the labels of each factor of
-    two and more nodes, or of the labelled nodes of a larger factor, each alone, if some are unlabelled. ``state`` keeps
-    the structure of the graph.
-
-    Source: Domke 2013; Stoyanov, Ropson, Eisner 2011.
-
-    Parameters
-    ----------
-    inference : FixedSweeps
-    loss : {"clique", "univariate", "quadratic", "smooth_hamming"}, default="clique"
+    contribute to the loss. Source: Domke 2013; Stoyanov, Ropson, Eisner 2011.
     """
+
+    # inference: FixedSweeps; loss: "clique", "univariate", "quadratic" or "smooth_hamming"
+    # In a factor graph, "clique" is the negative log-probability of the labels of each factor of two or more nodes.
+    # If a node of a factor is unlabelled, its labelled nodes count separately. ``state`` keeps the structure of the
+    # graph.
 
     needs = frozenset({"marginals"})
     missing = "left out"

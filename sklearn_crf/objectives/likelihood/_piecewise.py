@@ -181,22 +181,7 @@ class Piecewise(Objective):
     between nodes and edges. The bound is never tighter than that relaxation, nor than :class:`SharedPieces`. In a
     factor graph every factor is a piece. Weights of nodes multiply the losses of the pieces of single nodes. Unlabelled
     nodes are summed out in each piece separately, as if each piece were a model with its own copies of the nodes.
-
     Source: Sutton and McCallum 2009; Jancsary 2012, Eq. 175.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import Piecewise
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> labels = np.array([1, 1, 1], dtype=np.int32)
-    >>> loss = Piecewise().loss_statistics(model, labels)
-    >>> round(float(loss.terms.sum()), 3)
-    3.759
     """
 
     weighs_nodes = True
@@ -230,32 +215,12 @@ class SharedPieces(Objective):
             \exp \Bigl( \theta_e(a, b) + \tfrac{u_s(a)}{d_s} + \tfrac{u_t(b)}{d_t} \Bigr) - \mathrm{score}(y; \theta)
 
     A node of degree d gives each of its edges an equal share of its scores, so that edges depend on the features of
-    their nodes. Nodes without edges are separate pieces. The loss is a convex upper bound on the exact loss and needs
-    no inference. The bound is the dual of the relaxation with the trivial entropy, before the shares are optimised, and
-    is never looser than :class:`Piecewise`. Jancsary 2012 only describes :class:`Piecewise` (Eq. 175); the shares are
-    the initial shares of his reparameterisation (recipe 4). Unlabelled nodes are summed out by the same bound; the loss
-    is then a difference of convex functions.
-
-    The ``state`` passed to ``loss_statistics`` may hold other shares, at which the bound is then computed.
-
-    See Also
-    --------
-    sklearn_crf.inference.edge_shared_bound : The same bound at any shares.
-    set_best_edge_shares : The risk at the shares that are best at some weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import SharedPieces
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> labels = np.array([1, 1, 1], dtype=np.int32)
-    >>> loss = SharedPieces().loss_statistics(model, labels)
-    >>> round(float(loss.terms.sum()), 3)
-    1.666
+    their nodes. The ``state`` passed to ``loss_statistics`` may hold other shares. Nodes without edges are separate
+    pieces. The loss is a convex upper bound on the exact loss and needs no inference. The bound is the dual of the
+    relaxation with the trivial entropy, before the shares are optimised, and is never looser than :class:`Piecewise`.
+    Jancsary 2012 only describes :class:`Piecewise` (Eq. 175); the shares are the initial shares of his
+    reparameterisation (recipe 4). Unlabelled nodes are summed out by the same bound; the loss is then a difference of
+    convex functions.
     """
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
@@ -285,33 +250,7 @@ def _compute_shared_factor_loss(model, labels):
 def set_best_edge_shares(risk, coef):
     """Return the risk of :class:`SharedPieces`, with node scores divided among edges as is best for some weights.
 
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-    coef : ndarray of shape (n_coef,)
-
-    Returns
-    -------
-    EmpiricalRisk
-        Risk as a function of the weights only. The shares stay fixed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.objectives import EmpiricalRisk, SharedPieces, set_best_edge_shares
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> form = make_pairwise_form("potts", 2)
-    >>> potentials = LinearPotentials(1, 2, form, n_edge_features=2)
-    >>> risk, coef = (
-    ...     EmpiricalRisk(SharedPieces(), potentials, batches),
-    ...     [2.0, -1.0, 0.5, 0.0],
-    ... )
-    >>> better = set_best_edge_shares(risk, np.array(coef))
-    >>> better.value_grad(np.array(coef)).value < risk.value_grad(np.array(coef)).value
-    True
+    The shares stay fixed, so the result is a function of the weights only.
     """
     found = risk.having()
     found.carried = map_tasks(partial(_compute_best_shares, found, coef), range(len(found.batches)), found.n_jobs)

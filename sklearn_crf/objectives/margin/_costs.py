@@ -13,40 +13,10 @@ def loss_augmented(model, labels, cost, node_weight=None):
 
     .. math:: u_s(a) + \omega_s \, c_{a y_s}
 
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-    labels : ndarray of shape (N,), int32
-        True state of each node. Nodes labelled -1 are unlabelled and have no costs.
-    cost : ndarray of shape (K, K)
-        Cost ``cost[a, b]`` of state a if b is the true state.
-    node_weight : ndarray of shape (N,), optional
-        Factors :math:`\omega` of costs; None stands for ones.
-
-    Returns
-    -------
-    PairwiseModel or FactorGraph
-        Model of the type of ``model``. Factors with costs come after all other factors.
-
-    Raises
-    ------
-    ValueError
-        If the shapes of labels, costs or weights do not fit the model, or a cost or weight is not finite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import loss_augmented
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> loss_augmented(
-    ...     model, np.array([1, 1, 1], dtype=np.int32), 1.0 - np.eye(2)
-    ... ).unary.tolist()
-    [[1.0, 1.0], [1.2, 0.0], [1.0, 1.0]]
+    Nodes labelled -1 have no costs. In a factor graph, factors with costs come after all other factors.
     """
+    # labels: (N,) int32; cost: (K, K), cost[a, b] of state a if b is the true state; node_weight: (N,), factors of
+    #     costs
     labels = check_labels(model, labels, may_miss=True)
     # In a factor graph, all nodes may have fewer states than ``cost`` has rows.
     least, shape = model.n_columns, np.shape(cost)
@@ -80,32 +50,7 @@ def complete_labels(model, labels, node_weight, inference, n_threads=1):
 
 
 def apply_temperature(model, temperature):
-    """Divide all scores by a temperature.
-
-    Temperatures below one make the distribution sharper, and temperatures above one make it flatter.
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-    temperature : float
-
-    Returns
-    -------
-    PairwiseModel or FactorGraph
-        Model of the type of ``model``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import apply_temperature
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> apply_temperature(model, 0.5).unary.tolist()
-    [[0.0, 2.0], [0.4, 0.0], [0.0, 2.0]]
-    """
+    """Divide all scores by a temperature; a temperature below one makes the distribution sharper."""
     if temperature == 1:
         return model
     scale = model.dtype.type(1 / temperature)
@@ -142,37 +87,11 @@ class SoftmaxMargin(Objective):
     to zero, the loss falls to the structured hinge. The difference is at most T times the largest entropy, because
     :math:`T \log Z(\cdot / T)` is the maximum of the expected score plus T times the entropy. The same bound holds if a
     relaxation takes the place of :math:`\log Z`. Unlabelled nodes have no costs.
-
     Source: Gimpel and Smith 2010; Jancsary 2012, section 5.2.
-
-    Parameters
-    ----------
-    likelihood : Objective
-        Loss at temperature one without costs, such as :class:`Likelihood` or :class:`RelaxedLikelihood`.
-    cost : array-like of shape (K, K), optional
-        Cost ``cost[a, b]`` of state a if b is the true state: not negative, zero on the diagonal. None stands for no
-        costs.
-    temperature : float, default=1.0
-        Positive temperature T.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import Likelihood, SoftmaxMargin
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> labels = np.array([1, 1, 1], dtype=np.int32)
-    >>> cost = 1.0 - np.eye(2)
-    >>> loss = SoftmaxMargin(Likelihood(TreeInference()), cost).loss_statistics(
-    ...     model, labels
-    ... )
-    >>> round(float(loss.terms.sum()), 3)
-    2.411
     """
+
+    # likelihood: loss at temperature one without costs, such as Likelihood or RelaxedLikelihood
+    # cost: (K, K), cost[a, b] of state a if b is the true state, not negative, zero on the diagonal; None for no costs
 
     def __init__(self, likelihood, cost=None, temperature=1.0):
         self.likelihood = likelihood

@@ -41,48 +41,17 @@ def _rescale(features, kind, unit):
 
 
 class ForestPlanes(PlaneOracle):
-    r"""Oracle for the highest cutting planes of a block of examples that are forests or have few labelings.
+    """Oracle for the highest cutting planes of a block of examples that are forests or have few labelings.
 
-    Results equal those of :class:`PlaneOracle`, but no model is made. One kernel call computes the scores, the best
-    labelings and the slopes of a block. Solvers use the weights in the order of the kernel, with all columns of a
+    Results equal the results of :class:`PlaneOracle`, but no model is made. One kernel call computes the scores, the
+    best labelings and the slopes of a block. Solvers use the weights in the order of the kernel, with all columns of a
     feature side by side.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Risk of a :class:`StructuredHinge` for which :meth:`applies` is true.
-    C : float
-    scale : ndarray of shape (n_coef,)
-        Solvers use weights divided by the scale. The scale must be equal for all columns of a node feature, and for all
-        table entries of an edge feature. The scale of intercepts is the value of the constant feature whose weights
-        they are.
-    n_threads : int, default=1
-    n_blocks : int, default=64
-        Least number of blocks of examples.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import EmpiricalRisk, ForestPlanes, StructuredHinge
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> risk = EmpiricalRisk(
-    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
-    ... )
-    >>> planes = ForestPlanes(risk, 1.0, np.ones(potentials.n_coef))
-    >>> round(float(planes.value_grad(np.zeros(potentials.n_coef))[0]), 3)
-    5.0
     """
+
+    # risk: risk of a StructuredHinge for which ``applies`` is true; n_blocks: least number of blocks of examples
+    # scale: (n_coef,); solvers use weights divided by the scale. The scale must be equal for all columns of a node
+    #     feature, and for all table entries of an edge feature. The scale of intercepts is the value of the constant
+    #     feature whose weights they are.
 
     path = name = "planes of forests"
     objectives = StructuredHinge, RelaxedHinge
@@ -129,32 +98,13 @@ class ForestPlanes(PlaneOracle):
         return ForestDual(self, bounded)
 
     def value_grad(self, x):
-        """Return the sum of all hinges, and a subgradient.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        value : float
-        slope : ndarray of shape (n_coef,)
-        """
+        """Return the sum of all hinges, and a subgradient."""
         self.n_inference_calls += sum(self.sizes)
         slopes, sums = self._sum(self._parts, x)
         return sum(sums[:, 0].tolist()), slopes.sum(axis=0)
 
     def value(self, x):
-        """Return the sum of all hinges.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        float
-        """
+        """Return the sum of all hinges."""
         self.n_inference_calls += sum(self.sizes)
         return sum(self._sum(self._parts, x, with_slopes=False)[1][:, 0].tolist())
 
@@ -224,7 +174,7 @@ _GROUPS, _LARGEST_GROUP = 64, 16
 
 
 class ForestDual:
-    r"""Dual variables of the hinges of forests and small graphs, as a convex combination of planes for each example.
+    """Dual variables of the hinges of forests and small graphs, as a convex combination of planes for each example.
 
     This is the dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with random groups of examples as blocks.
     Threads compute the worst labelings of a group at the same weights. Each example has its own step size, and the step
@@ -235,44 +185,10 @@ class ForestDual:
     With dense features, the combination is stored as its slope, with one row of all weights for each example. With
     sparse features, which have many weights, it is stored as the weight of each label at each node, and as the slope of
     table weights that the labels have touched so far.
-
-    Parameters
-    ----------
-    planes : ForestPlanes
-    bounded : ndarray of shape (n_coef,) of bool
-        Mask of weights that must not be negative, in the order of the kernel.
-    group : int, optional
-        Largest number of examples of a group. None stands for 1/64 of all examples, at least one and at most 16.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import (
-    ...     EmpiricalRisk,
-    ...     ForestDual,
-    ...     ForestPlanes,
-    ...     StructuredHinge,
-    ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> risk = EmpiricalRisk(
-    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
-    ... )
-    >>> planes = ForestPlanes(risk, 1.0, np.ones(potentials.n_coef))
-    >>> dual = ForestDual(planes, np.zeros(potentials.n_coef, dtype=bool))
-    >>> round(dual.pass_over(np.random.RandomState(0)), 3)
-    4.222
     """
+
+    # bounded: (n_coef,) bool, mask of weights that must not be negative, in the order of the kernel
+    # group: most examples of a group; None stands for 1/64 of all examples, at least one and at most 16
 
     def __init__(self, planes, bounded, group=None):
         n = len(bounded)
@@ -305,17 +221,8 @@ class ForestDual:
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def pass_over(self, rng):
-        """Make one step for each example, in random order.
-
-        Parameters
-        ----------
-        rng : RandomState
-
-        Returns
-        -------
-        float
-            Sum over examples of the value of the highest plane minus the value of the combination.
-        """
+        """Make one step for each example, in random order, and return the sum of the gaps of the examples."""
+        # The gap of an example is the value of its highest plane minus the value of the combination.
         members = rng.permutation(len(self._offsets)).astype(np.int32)
         self._rows.reserve()
         calls = range(0, len(members), _STEPS_OF_CALL)
@@ -324,6 +231,7 @@ class ForestDual:
         return slack
 
     def _step(self, members):
+        """Make steps for the given examples, and return the sum of their gaps."""
         gained, slack, self._group = frank_wolfe_steps(
             self._planes.for_kernel,
             self._planes.precision,
@@ -375,6 +283,7 @@ class _TableRows:
 
 
 def _encode_one_hot(labels, n_states):
+    """Return one row for each label, with 1 at the label and 0 elsewhere."""
     shares = np.zeros((len(labels), n_states))
     shares[np.arange(len(labels)), labels] = 1.0
     return shares

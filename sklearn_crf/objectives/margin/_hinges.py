@@ -19,32 +19,10 @@ class StructuredHinge(Objective):
     The cost is a sum over nodes. The maximisation is therefore MAP inference on a model with costs added to the unary
     scores, and the loss is the :class:`SaddlePoint` loss of this model. Without costs it is the loss of the perceptron.
     Unlabelled nodes have no costs, and get the best labels given the labelled nodes. The loss is then not convex.
-
     Source: Taskar, Guestrin, Koller 2003; Tsochantaridis et al. 2005; Jancsary 2012, section 5.3.
-
-    Parameters
-    ----------
-    inference : Inference
-        Inference with the task ``"map"``.
-    cost : array-like of shape (K, K)
-        Cost ``cost[a, b]`` of state a if b is the true state: not negative, zero on the diagonal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import StructuredHinge
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> labels = np.array([1, 1, 1], dtype=np.int32)
-    >>> cost = 1.0 - np.eye(2)
-    >>> loss = StructuredHinge(TreeInference(), cost).loss_statistics(model, labels)
-    >>> round(float(loss.terms.sum()), 3)
-    1.2
     """
+
+    # cost: (K, K), cost[a, b] of state a if b is the true state, not negative, zero on the diagonal
 
     needs = frozenset({"map"})
     smooth = False
@@ -61,52 +39,19 @@ class StructuredHinge(Objective):
         return loss_augmented(model, labels, self.cost, node_weight)
 
     def compute_node_cost(self, found, labels, node_weight=None):
-        """Return the cost of each node in a labeling.
-
-        Parameters
-        ----------
-        found : ndarray of shape (N,), int32
-        labels : ndarray of shape (N,), int32
-            True state of each node.
-        node_weight : ndarray of shape (N,), optional
-
-        Returns
-        -------
-        ndarray of shape (N,)
-        """
+        """Return the cost of each node in a labeling."""
+        # found, labels: (N,) int32, labels are the true states; node_weight: (N,) or None; returns: (N,)
         cost = self.cost[found, labels]
         return cost if node_weight is None else cost * node_weight
 
     def compute_slope_factor(self, cost):
-        """Return the number by which each example's difference in statistics is multiplied in the gradient.
-
-        Parameters
-        ----------
-        cost : ndarray of shape (m,)
-
-        Returns
-        -------
-        ndarray of shape (m,)
-        """
+        """Return the number by which each example's difference in statistics is multiplied in the gradient."""
+        # cost: (m,), cost of each example; returns: (m,)
         return np.ones(len(cost))
 
     def most_violated(self, model, labels, *, node_weight=None, state=None, n_threads=1):
-        """Find the labeling with the highest sum of score and cost.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        labels : ndarray of shape (N,), int32
-            True state of each node.
-        node_weight : ndarray of shape (N,), optional
-        state : object, optional
-            ``Labeling.state`` of the previous call for the same example.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        Labeling
-        """
+        """Find the labeling with the highest sum of score and cost."""
+        # state: ``Labeling.state`` of the previous call for the same example; returns: Labeling
         return self.inference.map(self.augmented(model, labels, node_weight), init=state, n_threads=n_threads)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
@@ -131,55 +76,15 @@ class RelaxedHinge(StructuredHinge):
     The loss is convex, and equals :class:`StructuredHinge` on forests. Training also separates the labels from
     fractional labelings (overgenerating training), so the relaxation tends to be tight on the training examples. Any
     feasible :math:`\tau` that inference returns gives a cutting plane below the loss; ``Loss.gap`` is its distance to
-    the bound of the inference.
-
-    Source: Jancsary 2012, M3N recipe 2.
-
-    Parameters
-    ----------
-    inference : Inference
-        Inference whose labelings have the attribute ``fractional``: AD3 or LinearProgram.
-    cost : array-like of shape (K, K)
-        Cost ``cost[a, b]`` of state a if b is the true state: not negative, zero on the diagonal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import LinearProgram
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import RelaxedHinge
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> labels = np.array([1, 1, 1], dtype=np.int32)
-    >>> cost = 1.0 - np.eye(2)
-    >>> loss = RelaxedHinge(LinearProgram(), cost).loss_statistics(model, labels)
-    >>> round(float(loss.terms.sum()), 3)
-    1.2
+    the bound of the inference. The labelings of the inference must have the attribute ``fractional`` (AD3,
+    LinearProgram). Source: Jancsary 2012, M3N recipe 2.
     """
 
     def worst_statistics(self, model, labels, *, node_weight=None, state=None, n_threads=1):
-        """Compute the statistics of the point of the local polytope with the highest cost plus score.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        labels : ndarray of shape (N,), int32
-            True state of each node.
-        node_weight : ndarray of shape (N,), optional
-        state : object, optional
-            State of the previous result of the inference.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        statistics : Statistics
-        cost_terms, compute_score_terms : ndarray of shape (N,), float64
-            Contribution of each node to the cost, and to the score without costs. The score of an edge is added to its
-            first node.
-        found : Labeling
-        """
+        """Compute the statistics of the point of the local polytope with the highest cost plus score."""
+        # state: state of the previous result of the inference
+        # returns: statistics; (N,) cost of each node; (N,) score of each node without costs; Labeling. The score of an
+        #     edge is added to its first node.
         labels = check_labels(model, labels)
         augmented = self.augmented(model, labels, node_weight)
         found = self.inference.map(augmented, init=state, n_threads=n_threads)

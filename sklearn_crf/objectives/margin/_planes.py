@@ -26,47 +26,11 @@ class PlaneOracle:
     .. math::
         C \omega_i \, \ell_i(w) = \max_y \bigl( o_{iy} + s_{iy}^\top w \bigr), \qquad
         o_{iy} = C \omega_i \, \Delta(y, y_i), \qquad s_{iy} = C \omega_i \, B(x_i)^\top (\phi(y) - \phi(y_i))
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Risk of a :class:`StructuredHinge` or a :class:`RelaxedHinge`.
-    C : float
-    scale : ndarray of shape (n_coef,)
-        Scale of the weights: solvers use x, with weights w = scale x.
-    blocks : list of list of int
-        Indices of the batches of each block. Blocks must not depend on the number of threads.
-    n_threads : int, default=1
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import (
-    ...     EmpiricalRisk,
-    ...     PlaneOracle,
-    ...     StructuredHinge,
-    ...     make_blocks,
-    ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> risk = EmpiricalRisk(
-    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
-    ... )
-    >>> oracle = PlaneOracle(risk, 1.0, np.ones(potentials.n_coef), make_blocks(batches))
-    >>> slopes, offsets = oracle(0, np.zeros(potentials.n_coef))
-    >>> slopes.round(3).tolist(), offsets.tolist()
-    ([[-0.7, 0.0], [-1.8, 0.0]], [3.0, 2.0])
     """
+
+    # risk: risk of a StructuredHinge or a RelaxedHinge
+    # scale: (n_coef,), scale of the weights: solvers use x, with weights w = scale * x
+    # blocks: indices of the batches of each block, which must not depend on the number of threads
 
     #: Index of each solver weight in the flat weight vector.
     places: slice | np.ndarray = slice(None)
@@ -92,18 +56,8 @@ class PlaneOracle:
         """Return None, because solvers store the dual variables of this oracle."""
 
     def value_grad(self, x):
-        r"""Return C times the sum of all losses, and a subgradient.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        value : tuple of float
-            Value for the labelings found, and the upper bound proven by inference.
-        slope : ndarray of shape (n_coef,)
-        """
+        """Return C times the sum of all losses, and a subgradient."""
+        # returns: pair of the value for the labelings found and the upper bound proven by inference; (n_coef,)
         found = self.risk.value_grad(self.weights_of(x))
         self.n_inference_calls += self.risk.n_examples
         value = self._C * found.value
@@ -114,16 +68,7 @@ class PlaneOracle:
         return self.value_grad(x)[0]
 
     def weights_of(self, x):
-        """Return the flat weight vector for the point x of a solver.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
+        """Return the flat weight vector for the point x of a solver."""
         coef = np.empty(len(x))
         coef[self.places] = self._scale * x
         return coef
@@ -142,6 +87,7 @@ class PlaneOracle:
         return list(self._map(lambda i: self._planes(i, coef), batches))
 
     def _planes(self, i, coef):
+        """Return the highest planes of batch i."""
         batch, objective = self.risk.batches[i], self.risk.objective
         model = self.risk.potentials.model(coef, batch.example, self.risk.edges_of(i))
         with convergence_left_to_caller(), batch.named_in_errors():
@@ -248,43 +194,6 @@ class ShardPlanes(PlaneOracle):
 
     Here R is the sum of all structured hinges, which is linear in w as long as the worst labelings do not change. The
     oracle has one block with one plane.
-
-    Parameters
-    ----------
-    risk : ShardedRisk
-        Risk of a :class:`StructuredHinge` or a similar loss.
-    C : float
-    scale : ndarray of shape (n_coef,)
-            Scale of the weights: solvers use x, with weights w = scale x.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import Shards
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import (
-    ...     EmpiricalRisk,
-    ...     ShardedRisk,
-    ...     ShardPlanes,
-    ...     StructuredHinge,
-    ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> hinge = StructuredHinge(TreeInference(), 1 - np.eye(2))
-    >>> def make_risk(shard):
-    ...     X, y, _ = shard.load()
-    ...     encoded = encode_X(X, edge_features="constant", edge_types="tied")
-    ...     labels = encode_y(y, encoded, classes=[0, 1]).labels
-    ...     return EmpiricalRisk(hinge, potentials, make_batches(encoded, labels))
-    >>> parts = [([[[0.0], [0.2], [0.9]]], [[0, 0, 1]]), ([[[1.0], [0.8]]], [[1, 1]])]
-    >>> risk = ShardedRisk(Shards.from_arrays(parts), make_risk, hinge, potentials)
-    >>> planes = ShardPlanes(risk, 1.0, np.ones(potentials.n_coef))
-    >>> slopes, offsets = planes(0, np.zeros(potentials.n_coef))
-    >>> slopes.round(3).tolist(), offsets.tolist()
-    ([[-2.5, 0.0]], [5.0])
     """
 
     is_of_forests = False
@@ -302,27 +211,7 @@ class ShardPlanes(PlaneOracle):
 
 
 def make_blocks(batches, n_blocks=64, largest=4):
-    """Divide consecutive batches into at least ``n_blocks`` blocks of equal size with at most ``largest`` batches.
-
-    Parameters
-    ----------
-    batches : list of Batch
-    n_blocks, largest : int
-
-    Returns
-    -------
-    list of list of int
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X, make_batches
-    >>> from sklearn_crf.objectives import make_blocks
-    >>> batches = make_batches(
-    ...     encode_X([[[0.0], [0.2]], [[1.0], [0.8]], [[0.5], [0.1]]]), max_nodes=2
-    ... )
-    >>> make_blocks(batches, n_blocks=2)
-    [[0], [1], [2]]
-    """
+    """Divide consecutive batches into at least ``n_blocks`` blocks of equal size with at most ``largest`` batches."""
     size = min(max(len(batches) // n_blocks, 1), largest)
     return [list(range(start, min(start + size, len(batches)))) for start in range(0, len(batches), size)]
 
@@ -333,44 +222,8 @@ def split_risk_into_blocks(risk):
     Inference on a small example takes longer to start than to run, and the interpreter's lock delays threads meanwhile.
     The small examples of a block are therefore joined into two batches, for two threads. Examples whose labelings are
     enumerated are not joined, and neither are the examples of losses that are not sums over joined examples.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-        Risk of a :class:`StructuredHinge` or a similar loss.
-
-    Returns
-    -------
-    risk : EmpiricalRisk
-    blocks : list of list of int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import (
-    ...     EmpiricalRisk,
-    ...     StructuredHinge,
-    ...     split_risk_into_blocks,
-    ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, make_pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(
-    ...     1, 2, make_pairwise_form("potts", 2), fit_intercept=False
-    ... )
-    >>> risk = EmpiricalRisk(
-    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
-    ... )
-    >>> joined, blocks = split_risk_into_blocks(risk)
-    >>> blocks
-    [[0]]
     """
+    # returns: risk; list of lists of indices of batches
     objective, potentials = risk.objective, risk.potentials
     if type(objective) is not StructuredHinge or isinstance(potentials, SparsePotentials | FactorPotentials):
         return risk, make_blocks(risk.batches)

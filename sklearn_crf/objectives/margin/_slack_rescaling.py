@@ -219,34 +219,11 @@ class SlackRescaledHinge(StructuredHinge):
     finds the maximum up to ``Loss.gap``, which is zero if the maximum is proven, and infinite if the inference has no
     bound. If the maximum is not proven, graphs are forests and costs are integers, dynamic programming finds the best
     score for each total cost, and so the maximum. Dynamic programming and enumeration are exact for any inference.
-
     Source: Tsochantaridis et al. 2005; Sarawagi and Gupta 2008.
-
-    Parameters
-    ----------
-    inference : Inference
-        Inference with the task ``"map"``.
-    cost : array-like of shape (K, K)
-        Cost ``cost[a, b]`` of state a if b is the true state: not negative, zero on the diagonal.
-    single_nodes : bool, default=False
-        Whether each node is an example, in models without edges. Otherwise a model is one example.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> from sklearn_crf.objectives import SlackRescaledHinge
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> labels = np.array([1, 1, 1], dtype=np.int32)
-    >>> cost = 1.0 - np.eye(2)
-    >>> loss = SlackRescaledHinge(TreeInference(), cost).loss_statistics(model, labels)
-    >>> round(float(loss.terms.sum()), 3)
-    0.2
     """
+
+    # cost: (K, K), cost[a, b] of state a if b is the true state, not negative, zero on the diagonal
+    # single_nodes: whether each node is an example, in models without edges; otherwise a model is one example
 
     def __init__(self, inference, cost, single_nodes=False):
         super().__init__(inference, cost)
@@ -255,36 +232,12 @@ class SlackRescaledHinge(StructuredHinge):
         self.single_nodes = single_nodes
 
     def compute_slope_factor(self, cost):
-        """Return the number by which each example's difference in statistics is multiplied in the gradient.
-
-        Parameters
-        ----------
-        cost : ndarray of shape (m,)
-
-        Returns
-        -------
-        ndarray of shape (m,)
-        """
+        """Return the cost of each example, which multiplies its difference in statistics in the gradient."""
         return cost
 
     def most_violated(self, model, labels, *, node_weight=None, state=None, n_threads=1):
-        """Find the labeling with the highest product of cost and slack, where ``slack = 1 + score - true score``.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        labels : ndarray of shape (N,), int32
-            True state of each node.
-        node_weight : ndarray of shape (N,), optional
-        state : object, optional
-            ``Labeling.state`` of the previous call for the same example.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        Labeling
-            Labeling with the product as score, and a bound on the product as bound.
-        """
+        """Find the labeling with the highest product of cost and slack, where ``slack = 1 + score - true score``."""
+        # returns: Labeling, with the product as score and a bound on the product as bound
         if isinstance(model, FactorGraph):
             raise ValueError("rescaling='slack' supports only nodes and edges, not factors: use rescaling='margin'.")
         labels = check_labels(model, labels)
