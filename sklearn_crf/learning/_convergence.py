@@ -31,7 +31,7 @@ SLOW = "STOP: steps are too short, but the objective can still decrease"
 
 
 def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray | None = None) -> np.ndarray:
-    r"""Return the weights along which the objective may still decrease by more than the tolerance.
+    """Return a mask of the weights along which the objective may still decrease by more than the tolerance.
 
     If a feature has outliers, they determine its scale. Once their nodes are labelled with certainty, all other nodes
     contribute too little to the gradient to be noticed. The gradient is therefore measured for features that are scaled
@@ -40,21 +40,9 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
     the end of the step, the minimum along the weight is closer and the decrease smaller. The gradient along weights of
     features without outliers exceeds the tolerance only if rounding has stopped a solver. These weights are tried
     together: all are returned if the objective falls by at least half of ``tol``.
-
-    Parameters
-    ----------
-    problem : PenalisedRisk
-    x : ndarray of shape (n_coef,)
-    tol : float
-        Largest entry of the gradient, as in the solvers, and accepted remaining decrease of the objective per node
-        along each weight.
-    among : ndarray of shape (n_coef,), bool, optional
-        Weights to test. None tests all weights.
-
-    Returns
-    -------
-    ndarray of shape (n_coef,), bool
     """
+    # tol: largest entry of the gradient, and accepted remaining decrease of the objective per node along each weight
+    # among: (n_coef,) bool, weights to test; None for all
     tails = problem.risk.potentials.tails
     slope = problem.compute_least_subgradient(x)
     steep = np.abs(slope) * tails > tol
@@ -108,29 +96,11 @@ def minimize_in_bulk(
     """Continue from the result of a solver until the objective no longer decreases along any weight.
 
     Weights along which it decreases are rescaled to the spread of the bulk of their features. Other weights are not
-    rescaled.
-
-    Parameters
-    ----------
-    minimize : callable
-        Solver from :mod:`sklearn_crf.optimize`.
-    problem : PenalisedRisk
-    found : OptimizeResult
-        Result of the solver.
-    n_left : callable
-        Returns the number of remaining iterations; negative if the callback has asked to stop.
-    tol : float
-        Largest entry of the gradient, as in the solver.
-    callback : callable
-        Callback of the solver.
-    **options : object
-        Further options of the solver.
-
-    Returns
-    -------
-    OptimizeResult
-        ``success`` is True only if the objective no longer decreases along any weight.
+    rescaled. ``success`` of the result is True only if the objective no longer decreases along any weight.
     """
+    # minimize: solver from sklearn_crf.optimize, with its ``callback`` and further ``options``; found: result of the
+    #     solver
+    # n_left: function that returns the number of remaining iterations; negative if the callback has asked to stop
     # Even with a loose tolerance, the remaining decrease must be small relative to the objective.
     tol = min(tol, SHARE_LEFT * abs(found.fun))
     tails, units, reached, n_in_vain = problem.risk.potentials.tails, None, np.inf, 0

@@ -191,7 +191,7 @@ class PlannedSets(Objective):
 
 
 def _is_unique_on_forests(generator: Generator) -> bool:
-    """Whether the labelings that a generator finds on forests do not depend on random numbers."""
+    """Return whether the labelings that a generator finds on forests do not depend on random numbers."""
     if isinstance(generator, MostViolated):
         return _is_unique_on_forests(generator.generator)
     return isinstance(generator, MapGenerator) and not isinstance(generator.inference, ICM)

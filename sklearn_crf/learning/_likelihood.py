@@ -144,7 +144,7 @@ class PseudoMarginalTraining(SmoothLearning):
     .. math:: \nabla \ell = \mu(\theta) - \phi(y^*)
 
     With exact inference this is maximum likelihood. With inference by a convex bound (``"trw"``) the problem is convex
-    if all nodes are labelled. Messages then continue from those of the previous step, and become more accurate as the
+    if all nodes are labelled. Messages then continue from the previous step, and become more accurate as the
     gradient decreases. Belief propagation restarts at every step, because it may have several fixed points.
     ``inference="auto"`` is exact if this is affordable on all examples, and otherwise such a convex bound. Source:
     Kumar et al. 2005, section 4.1.

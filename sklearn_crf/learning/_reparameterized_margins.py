@@ -70,13 +70,13 @@ class JointMargin(SmoothedMargin):
         \tfrac12 \lVert w \rVert^2 + \tfrac{C \gamma}{2} \lVert \lambda \rVert^2 + C \sum_i \Bigl(
             \sum_P c_P \max_y \bigl[ \theta_i(P) + \Delta_{y_i} \bigr](y) - \mathrm{score}(y_i) \Bigr)
 
-    with a small penalty on the shares (Eq. 186). The duality gap is that of this problem.
+    with a small penalty on the shares (Eq. 186). The duality gap refers to this problem.
 
     Parameters
     ----------
     share_penalty : float, default=0.001
         Penalty :math:`\gamma` of squared shares if the temperature is zero. With a smaller penalty, the result is
-        nearer to that of :class:`RelaxedMargin`, and takes more iterations.
+        nearer to the result of :class:`RelaxedMargin`, and takes more iterations.
 
     Examples
     --------

@@ -152,7 +152,7 @@ def _bound_entropy(risk, entropy, coef):
 def _read_node_statistics(example, statistics, n_classes):
     """Return the statistics of the states of nodes, (N, K) float64."""
     if isinstance(statistics, FactorStatistics):
-        # The first factors of a factor graph are those of single nodes.
+        # The first factors of a factor graph belong to single nodes.
         n_states = states_of(example, n_classes)
         found = np.zeros((example.n_nodes, n_classes))
         found[np.arange(n_classes) < n_states[:, None]] = statistics.log_table[: n_states.sum()]

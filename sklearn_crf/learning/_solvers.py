@@ -113,7 +113,7 @@ class LBFGS(Solver):
         Fraction of the penalty that is L1, in [0, 1], as in scikit-learn's LogisticRegression.
     select : {"best", "last", "averaged", "voted"}, default="best"
         Choice of the final weights if L-BFGS does not converge because the marginals of an approximate inference break
-        down: those with the fewest training errors, the last, the mean, or several that vote.
+        down: the weights with the fewest training errors, the last, the mean, or several that vote.
 
     Examples
     --------
@@ -210,8 +210,8 @@ class GradientSteps(Solver):
         With "adaptive" steps each weight has its own step size, as in AdaGrad, and training ends after ``5 n_cycles``
         steps without fewer errors.
     select : {"best", "last", "averaged", "voted"}, default="best"
-        Choice of the final weights if the steps do not converge: those with the fewest training errors of the training
-        inference (Kumar et al. 2005, section 7.2), the last, the mean of all, or several that vote.
+        Choice of the final weights if the steps do not converge: the weights with the fewest training errors of the
+        training inference (Kumar et al. 2005, section 7.2), the last, the mean of all, or several that vote.
     n_cycles : int, default=3
         Learning methods without a smooth loss stop after this number of cycles of their errors.
 
@@ -375,21 +375,11 @@ class SGD(Solver):
     def minimize_by_epochs(self, problem, start, run, gradient, callback):
         """Make stochastic steps along gradients of mini-batches, and warn if the steps do not converge.
 
-        Parameters
-        ----------
-        problem : PenalisedRisk
-        start : ndarray of shape (n_coef,)
-        run : FitPlan
-        gradient : callable(members, coef) -> (value, gradient)
-        callback : callable(OptimizeResult) -> bool
-            Called after every epoch, to record the iterate. If it returns True, training stops.
-
-        Returns
-        -------
-        OptimizeResult
-            ``success`` says whether the loss fell by at most ``run.tol`` per node in the last tenth of the epochs, and
-            can hardly decrease further.
+        The steps have converged if the loss fell by at most ``run.tol`` per node in the last tenth of the epochs, and
+        can hardly decrease further.
         """
+        # gradient: callable(members, coef) -> (value, gradient)
+        # callback: called with the iterate after every epoch; if it returns True, training stops
         result = minimize_sgd(
             gradient,
             start,

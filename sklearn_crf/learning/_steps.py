@@ -32,8 +32,8 @@ class SteppedLearning(DescentLearning):
     batch_size : int or None, default=None
         Number of examples in a mini-batch. None uses all examples for each step.
     select : {"best", "last", "averaged", "voted"}, default="best"
-        Choice of the final weights: those with the fewest training errors of the training inference (Kumar et al. 2005,
-        section 7.2), the last, the mean of all, or several that vote at prediction.
+        Choice of the final weights: the weights with the fewest training errors of the training inference (Kumar et al.
+        2005, section 7.2), the last, the mean of all, or several that vote at prediction.
     n_cycles : int, default=3
         Training stops after this number of cycles of the errors.
     """

@@ -57,48 +57,12 @@ def subgradient(
 
     for B blocks, with the step sizes of Pegasos. Each epoch visits every block once, so that after whole epochs the
     weights of every term's planes sum to one. The iterate is then a dual point, and its value bounds P from below.
-
-    Parameters
-    ----------
-    oracle, sizes, risk, n
-        See :func:`frank_wolfe`.
-    lower_bounded : array-like of shape (n,) of bool, optional
-        Entries of x that must not be negative.
-    max_iter : int, default=100
-        Maximum number of epochs.
-    tol : float, default=1e-3
-        Duality gap, relative to the primal value, at which to stop.
-    average : bool, default=True
-        Whether the average of the iterates, which gives late iterates more weight, is a candidate too.
-    check_every : int, default=10
-        Number of epochs between two computations of the duality gap.
-    random_state : int, RandomState instance or None, default=None
-        Determines the order of the blocks.
-    callback : callable, optional
-        See :func:`frank_wolfe`.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        See :func:`frank_wolfe`.
-
-    References
-    ----------
-    S. Shalev-Shwartz, Y. Singer, N. Srebro and A. Cotter. Pegasos: Primal Estimated sub-GrAdient SOlver for SVM.
-    Mathematical Programming 127, 2011, :doi:`10.1007/s10107-010-0420-4`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import subgradient
-    >>> a = np.array([[2.0, 0.0], [0.0, 4.0]])  # two terms, max(0, 1 - a_i x), a block each
-    >>> def oracle(block, x):
-    ...     violated = float(1 - a[block] @ x > 0)
-    ...     return -violated * a[[block]], np.array([violated])
-    >>> risk = lambda x: np.maximum(0, 1 - a @ x).sum()
-    >>> subgradient(oracle, [1, 1], risk, 2, tol=1e-6, random_state=0).x.round(3)
-    array([0.5 , 0.25])
+    Source: Shalev-Shwartz, Singer, Srebro and Cotter 2011 (Pegasos).
     """
+    # oracle, sizes, risk, n, lower_bounded, callback: as in ``frank_wolfe``; tol: duality gap relative to the primal
+    #     value
+    # average: whether the average of the iterates, which gives late iterates more weight, is a candidate too
+    # check_every: number of epochs between two computations of the duality gap
     rng = make_random_state(random_state)
     state = _PegasosIterate(mask_of_bounds(lower_bounded, n))
     found = Checks(risk, state, tol, callback)
