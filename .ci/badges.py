@@ -1,4 +1,7 @@
-"""Draw the badges of README.rst from pyproject.toml into docs/_static/badges: python .ci/badges.py"""
+"""Draw the badges of README.rst from pyproject.toml into docs/_static/badges.
+
+python .ci/badges.py
+"""
 
 import re
 import tomllib

@@ -17,7 +17,7 @@ _TWO_CLASSES = ("#f4f1de", "#1d3557")
 
 @options(kw_only=False)
 class FieldDisplay:
-    """Image, true labels, marginals, predicted labels and errors of one example, side by side.
+    r"""Image, true labels, marginals, predicted labels and errors of one example, side by side.
 
     Create displays with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores its arguments.
 
@@ -27,7 +27,7 @@ class FieldDisplay:
         Predicted labels.
     y_true : ndarray, optional
         True labels, of the same shape as ``y_pred``.
-    proba : ndarray of shape (\\*y_pred.shape, n_classes), optional
+    proba : ndarray of shape (\*y_pred.shape, n_classes), optional
         Marginal probabilities.
     image : ndarray, optional
         Picture of the input: per node a grey value, or three or four colour values in [0, 1] (0 to 255 for uint8).

@@ -86,9 +86,9 @@ def edge_feature_function(edge_features):
 
 @dataclass(frozen=True)
 class SpacedEdges:
-    """Edge features that depend on the distances between neighbours of a lattice.
+    r"""Edge features that depend on the distances between neighbours of a lattice.
 
-    .. math:: [1, 1 / d] \\text{ for } "constant", \\qquad [1, 1 / d, |x_i - x_j| / d] \\text{ for } "difference"
+    .. math:: [1, 1 / d] \text{ for } "constant", \qquad [1, 1 / d, |x_i - x_j| / d] \text{ for } "difference"
     """
 
     function: Callable

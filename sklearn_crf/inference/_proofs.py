@@ -99,9 +99,7 @@ class Proof:
         return float(step) if 2 * error <= self.rounding else 0.0
 
     def _iterate_differences(self):
-        """Yield the differences of scores from the largest score of their factor, grouped as in :meth:`groups`; 0 for
-        -inf.
-        """
+        """Yield each factor's largest score minus its scores (0 for -inf), grouped as in :meth:`groups`."""
         for scores, starts, counts in self.groups():
             lengths = np.diff(np.append(starts, len(scores)))
             highest = np.repeat(np.maximum.reduceat(scores, starts), lengths)

@@ -279,7 +279,6 @@ class FieldRisk:
 
     def value_grad(self, coef):
         """Return the mean loss over images and its derivative with respect to the parameters."""
-
         parameters = self._parameters(coef)
 
         def group(members, n_threads):

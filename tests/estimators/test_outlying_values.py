@@ -46,8 +46,9 @@ def fitted(field, X, y):
 
 
 def least_loss(field, X, y, side):
-    """Return the least objective; outliers of 30 on the right side stand for larger outliers, which do not change it
-    further.
+    """Return the least objective.
+
+    Outliers of 30 on the right side stand for larger outliers, which do not change the objective further.
     """
     reference = field.set_params(tol=1e-6, max_iter=2000)
     found = fitted(reference, with_outliers(X, y, 30.0, side) if side == "right" else X, y)[0]

@@ -253,9 +253,7 @@ def test_joint_risks_are_differentiated_by_weights_and_the_other_unknowns(learni
 
 
 def test_edge_probabilities_where_messages_diverge_and_after_ctrl_c():
-    """Messages that always converge are used instead; an interrupted fit with warm starts continues to the same
-    optimum.
-    """
+    """Use messages that always converge, and continue an interrupted fit to the same optimum."""
     X, y = graphs(n=3)
     fit = trw_crf(learning="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y)
     with pytest.MonkeyPatch.context() as patch:

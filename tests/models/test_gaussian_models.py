@@ -97,9 +97,7 @@ def test_bad_vectors_are_named():
 
 
 def test_memory_is_given_back_at_once():
-    """Tiles of a large image are models of tens of megabytes each, which must not wait for Python's garbage
-    collector.
-    """
+    """Free the models of tiles of large images, tens of megabytes each, without Python's garbage collector."""
     gc.disable()
     try:
         for name in ("plane", "volume"):

@@ -24,8 +24,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 @options(kw_only=False)
 class LargeNeighborhoodSearch(Inference):
-    r"""Search for labelings with high scores on hard models, by annealing, exact solution of subgraphs, and
-    recombination.
+    r"""Search for high-scoring labelings by annealing, exact solution of subgraphs, and recombination.
 
     A move draws a random set of nodes :math:`A` whose induced subgraph has low tree width, and maximises over all
     labels of these nodes at once, given the labels of the other nodes :math:`B`,

@@ -1,0 +1,1 @@
+"""Kernels of chains: marginals, labels, samples and likelihoods."""

@@ -1,0 +1,1 @@
+"""Thread pool, matrix products and containers that all kernels share."""

@@ -1,0 +1,1 @@
+"""Kernels of minimum cuts and of moves by cuts."""

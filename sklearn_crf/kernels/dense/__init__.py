@@ -1,0 +1,1 @@
+"""Kernels of fields that join all pairs of points."""

@@ -1,0 +1,1 @@
+"""Kernels of elimination: junction trees, best labelings and samples."""

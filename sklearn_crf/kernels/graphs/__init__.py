@@ -1,0 +1,1 @@
+"""Kernels of graphs: neighbours, traversals and elimination orders."""

@@ -1,0 +1,1 @@
+"""Kernels of objectives: features, scores, statistics and gradients."""

@@ -1,0 +1,1 @@
+"""Kernels of local methods: pseudolikelihood, mean field, sampling and search."""

@@ -1,0 +1,1 @@
+"""Kernel of learned filters."""

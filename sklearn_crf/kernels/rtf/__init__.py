@@ -1,0 +1,1 @@
+"""Kernels of regression trees and of the models in their leaves."""

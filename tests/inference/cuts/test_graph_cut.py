@@ -95,9 +95,7 @@ def test_ties_and_integers(seed, name):
 
 
 def test_lattice_agrees_with_general_graph():
-    """The implicit lattice and the slots of the incidence give the same minimal cut, on lattices large enough for
-    blocks.
-    """
+    """Find the same minimal cut by the implicit lattice and by stored neighbours, on lattices with several blocks."""
     rng = np.random.default_rng(1)
     for shape, connectivity in [((300, 290), 1), ((280, 270), 2), ((50, 45, 44), 1), ((300, 270), [[0, 1], [3, -2]])]:
         graph = lattice(shape, connectivity)
@@ -115,9 +113,7 @@ def test_lattice_agrees_with_general_graph():
 
 @pytest.mark.parametrize("coupling", [0.3, 0.75, 1.5])
 def test_lattice_whatever_flow_along_lines_leaves(coupling):
-    """Weak couplings leave excess at most nodes, strong couplings at few: with or without boxes, and with excess spread
-    before.
-    """
+    """Find the same cut with and without boxes, for weak couplings (excess at most nodes) and strong couplings."""
     graph = lattice((300, 290))
     values = {
         "unary": np.random.default_rng(3).normal(size=(graph.n_nodes, 2)),
@@ -167,9 +163,7 @@ def test_exact_by_heights(name, dtype, by_heights):
 )
 @pytest.mark.parametrize("seeds", [False, True])
 def test_heights_find_the_same_cut(shape, connectivity, seeds, by_heights):
-    """Both searches find the same one of all minimal cuts, for couplings so strong that flow travels far, and infinite
-    ones.
-    """
+    """Find the same minimal cut by both searches for strong and infinite couplings, where flow travels far."""
     rng = np.random.default_rng(6)
     graph = lattice(shape, connectivity)
     unary = rng.normal(size=(graph.n_nodes, 2))
