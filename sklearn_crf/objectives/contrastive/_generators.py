@@ -146,9 +146,28 @@ class GibbsGenerator(Generator):
 
 @options(kw_only=False)
 class MostViolated(Generator):
-    r"""Generator that runs another generator on scores plus costs, :math:`\mathrm{score}(y) + \Delta(y, y^*)`."""
+    r"""Generator that runs another generator on scores plus costs, :math:`\mathrm{score}(y) + \Delta(y, y^*)`.
 
-    # cost: (K, K) float64, cost[a, b] of state a if b is the true state
+    Parameters
+    ----------
+    generator : Generator
+    cost : ndarray of shape (K, K), float64
+        Cost ``cost[a, b]`` of state a if b is the true state.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import MapGenerator, MostViolated
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> worst = MostViolated(MapGenerator(TreeInference()), 2.0 * (1 - np.eye(2)))
+    >>> worst(model, np.array([1, 1, 1], dtype=np.int32), np.random.RandomState(0)).tolist()
+    [0, 0, 0]
+    """
 
     generator: Generator
     cost: Any

@@ -19,10 +19,32 @@ class StructuredHinge(Objective):
     The cost is a sum over nodes. The maximisation is therefore MAP inference on a model with costs added to the unary
     scores, and the loss is the :class:`SaddlePoint` loss of this model. Without costs it is the loss of the perceptron.
     Unlabelled nodes have no costs, and get the best labels given the labelled nodes. The loss is then not convex.
-    Source: Taskar, Guestrin, Koller 2003; Tsochantaridis et al. 2005; Jancsary 2012, section 5.3.
-    """
 
-    # cost: (K, K), cost[a, b] of state a if b is the true state, not negative, zero on the diagonal
+    Source: Taskar, Guestrin, Koller 2003; Tsochantaridis et al. 2005; Jancsary 2012, section 5.3.
+
+    Parameters
+    ----------
+    inference : Inference
+        Inference with the task ``"map"``.
+    cost : array-like of shape (K, K)
+        Cost ``cost[a, b]`` of state a if b is the true state: not negative, zero on the diagonal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> from sklearn_crf.objectives import StructuredHinge
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> labels = np.array([1, 1, 1], dtype=np.int32)
+    >>> cost = 1.0 - np.eye(2)
+    >>> loss = StructuredHinge(TreeInference(), cost).loss_statistics(model, labels)
+    >>> round(float(loss.terms.sum()), 3)
+    1.2
+    """
 
     needs = frozenset({"map"})
     smooth = False
@@ -39,19 +61,52 @@ class StructuredHinge(Objective):
         return loss_augmented(model, labels, self.cost, node_weight)
 
     def compute_node_cost(self, found, labels, node_weight=None):
-        """Return the cost of each node in a labeling."""
-        # found, labels: (N,) int32, labels are the true states; node_weight: (N,) or None; returns: (N,)
+        """Return the cost of each node in a labeling.
+
+        Parameters
+        ----------
+        found : ndarray of shape (N,), int32
+        labels : ndarray of shape (N,), int32
+            True state of each node.
+        node_weight : ndarray of shape (N,), optional
+
+        Returns
+        -------
+        ndarray of shape (N,)
+        """
         cost = self.cost[found, labels]
         return cost if node_weight is None else cost * node_weight
 
     def compute_slope_factor(self, cost):
-        """Return the number by which each example's difference in statistics is multiplied in the gradient."""
-        # cost: (m,), cost of each example; returns: (m,)
+        """Return the number by which each example's difference in statistics is multiplied in the gradient.
+
+        Parameters
+        ----------
+        cost : ndarray of shape (m,)
+
+        Returns
+        -------
+        ndarray of shape (m,)
+        """
         return np.ones(len(cost))
 
     def most_violated(self, model, labels, *, node_weight=None, state=None, n_threads=1):
-        """Find the labeling with the highest sum of score and cost."""
-        # state: ``Labeling.state`` of the previous call for the same example; returns: Labeling
+        """Find the labeling with the highest sum of score and cost.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        labels : ndarray of shape (N,), int32
+            True state of each node.
+        node_weight : ndarray of shape (N,), optional
+        state : object, optional
+            ``Labeling.state`` of the previous call for the same example.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        Labeling
+        """
         return self.inference.map(self.augmented(model, labels, node_weight), init=state, n_threads=n_threads)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
