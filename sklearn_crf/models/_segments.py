@@ -83,39 +83,19 @@ class SegmentModel(ChecksPickles):
     A run is a maximal sequence of consecutive nodes with one label :math:`k_r`; it has :math:`d_r` nodes from
     :math:`b_r` to :math:`e_r`. Labels thus determine the runs. All runs of at least D nodes have the last score of
     durations, and no score :math:`s`.
-
-    Parameters
-    ----------
-    pairwise : PairwiseModel
-        Scores of nodes and edges. Each edge leads to the next node.
-    durations : array-like of shape (K, D) or (S, K, D)
-        Scores of runs of 1, 2, ..., D nodes; stored as (S, K, D) in the precision of ``pairwise``. -inf forbids runs of
-        a duration.
-    duration_type : array-like of shape (n_chains,), optional
-        Table of durations of each chain; None stands for the first.
-    min_duration : int, default=1
-        Runs of fewer nodes are forbidden, except at the first and the last node of a chain, where a run may be cut off.
-        At most D.
-    ends : array-like of shape (2, N, K), optional
-        Scores :math:`f` of the first node and :math:`l` of the last node of a run; stored as (0, N, K) if None.
-    spans : array-like of shape (N, D - 1, K), optional
-        Scores :math:`s` of the runs of 1, 2, ..., D - 1 nodes that begin at each node; stored as (N, 0, K) if None.
-    means : array-like of shape (N, K), optional
-        Finite scores :math:`m` of nodes, whose mean over a run is a score of the run; stored as (0, K) if None.
-
-    Raises
-    ------
-    ValueError
-        If the graph is not made of chains, or shapes do not fit, or a score is NaN, +inf, or too large.
     """
 
-    pairwise: PairwiseModel
+    pairwise: PairwiseModel  # scores of nodes and edges; each edge leads to the next node
+    # (K, D), stored as (S, K, D): scores of runs of 1, 2, ..., D nodes; -inf forbids a duration
     durations: np.ndarray
-    duration_type: np.ndarray = None  # type: ignore[assignment]  # None is replaced by zeros
+    # (n_chains,), table of durations of each chain; None is replaced by zeros
+    duration_type: np.ndarray = None  # type: ignore[assignment]
+    # Shorter runs are forbidden, except at both ends of a chain, where a run may be cut off. At most D.
     min_duration: int = 1
-    ends: Any = None  # None is replaced by an empty array
-    spans: Any = None  # None is replaced by an empty array
-    means: Any = None  # None is replaced by an empty array
+    ends: Any = None  # (2, N, K), scores f of the first and l of the last node of a run; None is stored as (0, N, K)
+    # (N, D - 1, K), scores s of the runs of 1, 2, ..., D - 1 nodes from each node; None is stored as (N, 0, K)
+    spans: Any = None
+    means: Any = None  # (N, K), finite scores m of nodes, whose mean over a run counts; None is stored as (0, K)
 
     def __post_init__(self) -> None:
         if self.graph.chain_ptr is None and self.n_nodes:

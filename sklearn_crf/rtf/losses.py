@@ -322,31 +322,9 @@ _WITH_RANGE = ("psnr", "ssim", "iw_ssim")
 
 
 def loss_function(loss: Any, data_range: float = 1.0) -> Any:
-    """Return the function of a named loss.
-
-    Parameters
-    ----------
-    loss : str or callable
-        A key of ``LOSSES``, or a function of prediction and target that returns value and gradient.
-    data_range : float, default=1.0
-        Range of the values, for losses with this parameter. The smoothing of ``"mae"`` is a thousandth of it.
-
-    Returns
-    -------
-    callable
-
-    Raises
-    ------
-    ValueError
-        If ``loss`` is neither.
-
-    Examples
-    --------
-    >>> from sklearn_crf.rtf.losses import loss_function
-    >>> loss = loss_function("mse")
-    >>> round(float(loss([0.0, 1.0], [0.0, 0.5])[0]), 3)
-    0.125
-    """
+    """Return the function of a named loss, or a callable loss itself; raise ValueError for anything else."""
+    # data_range: range of the values, for losses with this parameter; the smoothing of "mae" is a thousandth of it
+    # returns: function of prediction and target that returns value and gradient
     if callable(loss):
         return loss
     if loss not in LOSSES:

@@ -95,6 +95,7 @@ class FixedSweeps(Inference):
         return self._collect(unary, statistics)
 
     def _collect(self, unary: np.ndarray, statistics: Any) -> Marginals:
+        """Return the marginals, which never count as converged."""
         return Marginals(
             unary, statistics, log_z=None, log_z_terms=None, bound=None, n_iter=self.n_sweeps, converged=False
         )
@@ -108,35 +109,21 @@ class FixedSweeps(Inference):
         node_weight: np.ndarray | None = None,
         n_threads: int = 1,
     ) -> SweepArguments:
-        """Return the loss of the marginals for given labels, and its gradient through the sweeps.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-        labels : ndarray of shape (N,), int32
-            Labels of the nodes, negative for unlabelled nodes.
-        loss : {"clique", "univariate", "quadratic", "smooth_hamming"}
-        node_weight : ndarray of shape (N,), optional
-            Weights of the nodes in the loss. For "clique", 1 for nodes whose own log-probability counts in place of the
-            pairs with their neighbours, else 0.
-        n_threads : int, default=1
-
-        Returns
-        -------
-        SweepArguments
-            The losses of nodes (``terms``), the gradient (``unary`` and ``tables``) and the marginals (``beliefs``).
-        """
+        """Return the loss of the marginals for given labels, and its gradient through the sweeps."""
+        # labels: (N,) int32, negative for unlabelled nodes; loss: a name in SWEEP_LOSSES
+        # node_weight: (N,), weights of the nodes in the loss. For "clique", 1 for nodes whose own log-probability
+        #     counts in place of the pairs with their neighbours, else 0.
+        # returns: SweepArguments, with losses in ``terms``, gradient in ``unary`` and ``tables``, marginals in
+        #     ``beliefs``
         self._require("marginals", model, n_threads=n_threads)
         return self._run_sweeps(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads)
 
     def mean_field_loss_of_factors(
         self, model: FactorGraph, labels: np.ndarray, loss: str, node_weight: np.ndarray | None
     ) -> tuple[np.ndarray, FactorStatistics, np.ndarray]:
-        """Return the losses of nodes, their gradient by the scores of all tables, and the marginals of nodes.
-
-        "clique" is the negative log-probability of the labels of each factor of two and more nodes, a sum over its
-        nodes.
-        """
+        """Return the losses of nodes, their gradient by the scores of all tables, and the marginals of nodes."""
+        # "clique" is the negative log-probability of the labels of each factor of two or more nodes, a sum over its
+        # nodes.
         self._require("marginals", model)
         field = FactorMeanField(model)
         kept, log_q = field.run(self.n_sweeps)
@@ -162,6 +149,7 @@ class FixedSweeps(Inference):
     def _run_sweeps(
         self, model: Any, loss: int, labels: np.ndarray | None, node_weight: np.ndarray | None, n_threads: int
     ) -> SweepArguments:
+        """Run the kernel of the method, and return its arguments with filled output arrays."""
         n_nodes, n_kept = model.n_nodes, 1 if labels is None else self.n_sweeps + 1
         nodes, rank, ranges = model.graph.keep("components in sweeps", partial(_sort_by_component, model.graph))
         tables = allocate_table_buffers(model, n_nodes)
