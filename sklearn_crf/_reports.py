@@ -35,7 +35,7 @@ def get_warning_state() -> WarningState:
 
 
 def set_warning_state(state: WarningState) -> None:
-    """Set the warning settings of this thread to those of another thread."""
+    """Use the warning settings of another thread in this thread."""
     _thread.state = state
 
 

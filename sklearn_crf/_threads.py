@@ -295,7 +295,7 @@ def _report_after(function, ended):
 
 
 def count_external_workers(n_jobs: int | None) -> int:
-    """Return the number of workers of the joblib backend of the user, or 0 if they are threads of this process."""
+    """Return the number of workers of the user's joblib backend, or 0 if they are threads of this process."""
     if getattr(_current, "is_in_fit", False):
         return 0
     # Prefer threads if no backend is set, because the default of joblib is processes.

@@ -1,4 +1,4 @@
-"""Features appended to those of X: indicators of missing values, which are filled, and of the ends of sequences."""
+"""Features appended to the features of X: indicators of filled missing values, and of the ends of sequences."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

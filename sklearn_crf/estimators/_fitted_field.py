@@ -149,7 +149,7 @@ class FieldParameters:
     def fitted(self, encoded: Any = None, attributes: dict[str, Any] | None = None) -> "FittedField":
         """Return a fitted field with these parameters and the given fitted attributes.
 
-        By default, the fitted attributes are those of the estimator.
+        By default, the estimator's own fitted attributes are used.
         """
         # encoded: training examples that the given attributes belong to
         given = self.given

@@ -32,7 +32,7 @@ class ContrastiveCRF(FieldClassifier):
         :class:`~sklearn_crf.learning.ContrastiveTraining` can choose other initial sets (``init``), the method that
         finds further labelings (``generator``: max-product by default; iterated conditional modes, Gibbs sampling,
         labelings of most violated constraints, or None), and their number and times. ``learning`` has nested parameters
-        such as ``learning__generator`` and ``learning__max_rounds``. The other names are those of :class:`TRWCRF`.
+        such as ``learning__generator`` and ``learning__max_rounds``. All other names are as in :class:`TRWCRF`.
     inference : str or Inference, default="auto"
         Inference that predicts, as in :class:`DRFClassifier`. "auto" predicts each node's most probable state, by exact
         marginals or by tree-reweighted belief propagation. With more than 20,000 training nodes and a penalty of edges

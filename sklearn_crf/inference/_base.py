@@ -289,8 +289,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     def joined_nodes(self) -> int:
         """Maximum number of nodes up to which :meth:`node_marginals` processes several graphs with cycles jointly.
 
-        Joint processing is faster. Each graph converges separately, and results are bitwise equal to those of single
-        graphs. 1 means that the algorithm does not support it.
+        Joint processing is faster. Each graph converges separately, and results are bitwise equal to the results of
+        single graphs. 1 means that the algorithm does not support it.
         """
         return 1
 

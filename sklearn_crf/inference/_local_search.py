@@ -281,7 +281,7 @@ class Climber(Sweeps):
 
 @dataclass(eq=False)
 class RowsClimber(Sweeps):
-    """Sweeps over a large lattice that list neighbours a few rows at a time; results equal those of ``Climber``."""
+    """Sweeps over a large lattice that list neighbours a few rows at a time, with the results of ``Climber``."""
 
     rows: Any  # RowModels
 

@@ -148,8 +148,8 @@ _LEAST_MEAN = 1e-300
 def compute_reweighted_bound_terms(model, messages, probabilities, *, along_chains=False):
     r"""Return each node's contribution to an upper bound on the best score.
 
-    The bound is that of :func:`compute_bound_rise` with maxima instead of sums. Constants are subtracted so that
-    :math:`\max_a \beta_s(a) = 0`. The bound is the average over trees of the largest contributions of their edges.
+    The bound is computed as in :func:`compute_bound_rise`, with maxima instead of sums. Constants are subtracted so
+    that :math:`\max_a \beta_s(a) = 0`. The bound is the average over trees of the largest contributions of their edges.
     """
     # probabilities: (E,)
     # messages: (2E, K), scores by the slot of the receiving node, raised to the power of the edge probability

@@ -55,8 +55,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         Criterion that training maximises.
     alpha : float or "auto", default="auto"
         Weight of ``log P(x | c)`` in the multi-conditional likelihood. "auto" chooses among 1, 0.03 and 0.001.
-        ``"joint"`` does not use it. The means, loadings and noise of ``"joint"`` are the limits of those of
-        ``"multi_conditional"`` for large ``alpha``.
+        ``"joint"`` does not use it. For large ``alpha``, the means, loadings and noise of ``"multi_conditional"``
+        approach the means, loadings and noise of ``"joint"``.
     noise : {"auto", "tied", "class", "component"}, default="auto"
         Which components share ``Psi``: all (as in the paper), the components of a class, or none. "auto" chooses
         "tied" or "class".

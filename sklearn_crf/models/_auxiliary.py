@@ -131,7 +131,7 @@ def _list_cells(graph: FactorGraph, factors: np.ndarray, scope: np.ndarray) -> _
 
 
 class _Edges:
-    """Edges of the pairwise model: pairs of nodes with a table each, then those that join a factor with its nodes."""
+    """Edges of the pairwise model: pairs of nodes with a table each, then edges that join a factor with its nodes."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -175,7 +175,7 @@ class _Edges:
 
 
 def rescore(expanded: ExpandedFactors, graph: FactorGraph) -> ExpandedFactors:
-    """Return the pairwise model of a factor graph that differs from the expanded one in its scores only."""
+    """Return the pairwise model of a factor graph that differs from the expanded factor graph only in its scores."""
     model = expanded.model
     n_unary = model.unary.size
     entries = np.concatenate((np.zeros(n_unary), model.tables.ravel().astype(np.float64)))

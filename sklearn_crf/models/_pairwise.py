@@ -482,7 +482,7 @@ def clamped(model: Any, labels: ArrayLike) -> Any:
 
 @singledispatch
 def compute_labeling_difference(model: Any, labels: ArrayLike, others: ArrayLike) -> tuple[np.ndarray, Any]:
-    """Compare two labelings: return the score terms and statistics of ``labels`` minus those of ``others``."""
+    """Return the score terms and statistics of ``labels``, minus the score terms and statistics of ``others``."""
     # labels: (N,) of int; others: (N,) of int; returns: terms: (N,), float64, and statistics
     statistics = compute_labeling_statistics(model, labels).minus(compute_labeling_statistics(model, others))
     return compute_score_terms(model, labels) - compute_score_terms(model, others), statistics

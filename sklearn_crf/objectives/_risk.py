@@ -159,7 +159,7 @@ class EmpiricalRisk:
         return float(counts.sum() - counts.max())
 
     def summed(self, function, *arguments, changes=False):
-        """Return the result of a function of the risk; the risks of shards add the results of all shards."""
+        """Return a sum over examples that a function of the risk computes."""
         # function: callable(EmpiricalRisk, *arguments) -> float or ndarray; changes: whether it changes
         #     ``objective.grown``
         return function(self, *arguments)

@@ -321,7 +321,7 @@ class FeatureScaling:
         if moments is None:
             return cls()
         nodes, edges = moments
-        # Approximate ratio of the curvature of the penalty to that of the loss, for a feature of variance 1.
+        # Approximate curvature of the penalty divided by the curvature of the loss, for a feature of variance 1.
         # The factor 4 is the inverse of the largest variance of a binary label.
         penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
         is_far = fit_intercept & (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))

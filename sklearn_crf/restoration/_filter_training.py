@@ -227,11 +227,11 @@ def train(
 ) -> tuple[Stages, list, list]:
     """Minimise the squared error of new crops that are drawn in each step.
 
-    Returns the best stages, the mean squared error of the crops of each step, and that of held-out crops at the start
-    and at regular intervals. The best stages have the least error on crops of held-out images. Without held-out images
-    the last stages are returned.
+    The best stages have the least error on crops of held-out images. Without held-out images the last stages are best.
     """
     # after: function of the stages and the loss that is called after each step; training ends if it returns True
+    # returns: best stages; mean squared error of the crops of each step; mean squared error of held-out crops at the
+    #     start and at regular intervals
     theta, adam = parameters.start(), Adam(len(parameters.start()), max_iter)
     checked = [] if held_out is None else held_out.drawn(tuned.HELD_OUT_CROPS, rng)
     losses: list[float] = []

@@ -12,7 +12,8 @@ LEAST_SQUARES = 40
 SMOOTH_SHARE = 0.1
 LOSS_OF_GROWTH = 0.8
 
-# Fraction of the frequencies from which the noise of a blurred image is estimated: those that the blur reduces most.
+# Fraction of the frequencies from which the noise of a blurred image is estimated: the frequencies that the blur
+# reduces most.
 # A larger fraction includes detail of the image (benchmarks/quality/restore.py).
 # A smaller fraction makes the estimate inaccurate.
 BLURRED_AWAY = 0.1

@@ -60,7 +60,7 @@ class ImagesHere(NamedTuple):
         return keys, np.array(largest, dtype=np.float64), np.array([len(target) for target in self.targets])
 
     def _compute_row_keys(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, for each table row, the bytes of its inputs and targets, its weight, and its pixel count, one."""
+        """Return, for each table row, the bytes of its inputs and targets, its weight, and 1 as its pixel count."""
         n = len(self.targets[0])
         values = self.inputs[0].reshape(n, -1), self.targets[0]
         rows = np.concatenate([np.ascontiguousarray(each).view(np.uint8) for each in values], axis=1)

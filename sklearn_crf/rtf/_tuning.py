@@ -44,7 +44,7 @@ LEAST_NOISE = 0.02
 SMOOTH_SQUARE, SHARE_OF_SQUARES, BIAS_OF_SQUARES, LEAST_SQUARES_OF_NOISE = 32, 0.1, 0.945, 20
 
 # If values are clipped, noise is estimated from squares in which at most a fraction LEAST_CLIPPED of the values is
-# clipped, and at least from the fraction SHARE_OF_UNCLIPPED of all squares, those with the fewest clipped values.
+# clipped, and always from the squares with the fewest clipped values, a fraction SHARE_OF_UNCLIPPED of all squares.
 # LARGEST_CLIPPED: largest fraction of clipped values of these squares that is attributed to noise.
 LEAST_CLIPPED, SHARE_OF_UNCLIPPED, LARGEST_CLIPPED = 0.01, 0.3, 0.25
 
@@ -138,7 +138,8 @@ VALUES_IN_MEMORY = 2**24
 PIXELS_IN_DOUBLES = 2**18
 
 # Precision of a known value, for values of variance one.
-# This precision is well above those of fields with eigenvalues within the bounds, and far from the limits of float32.
+# This precision is far above the precisions of fields with eigenvalues within the bounds, and far from the limits of
+# float32.
 PRECISION_OF_KNOWN = 1e4
 
 # GAP_SCALES: standard deviation of the first Gaussian that fills gaps, and ratio of successive standard deviations.

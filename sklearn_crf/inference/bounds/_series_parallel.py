@@ -26,7 +26,7 @@ class SeriesParallel(SpanningTrees):
 
     @classmethod
     def covering(cls, graph: Graph) -> "SeriesParallel":
-        """Return few subgraphs that together contain all edges, the same for a component whatever the other ones."""
+        """Return few subgraphs that together contain all edges, chosen for each component separately."""
 
         def make() -> tuple[np.ndarray, np.ndarray]:
             parts = [(edges, SpanningTrees.trusted(part, _cover(part))) for edges, part in list_connected_parts(graph)]

@@ -41,7 +41,7 @@ SUMMED_NODES = 4096
 # Parallel tempering: number of ladders, of temperatures in each, and of rounds that adapt the temperatures.
 # Each round that adapts temperatures has twice as many sweeps as the previous round.
 # More temperatures suit larger models, but labels take longer to pass all temperatures.
-# With fewer sweeps, results are worse than those of belief propagation (benchmarks/quality/auto_limits.py).
+# With fewer sweeps, results are worse than with belief propagation (benchmarks/quality/auto_limits.py).
 N_LADDERS, N_TEMPERATURES, N_ADAPTATIONS, FEWEST_TEMPERED_SWEEPS = 2, 24, 5, 300
 
 # Number added to each rejection rate of exchanges when temperatures are adapted, so that no two temperatures coincide.

@@ -37,8 +37,8 @@ def label_between_extremes(
 
     If edges prefer equal states, the messages that a node sends increase with the messages it receives. Start with the
     smallest messages that edges can send, and fix all nodes that receive unknown messages to the first state. Messages
-    then never exceed those of any fixed point of the whole graph. The opposite holds for the other extreme. Nodes with
-    equal labels in both cases have this label at every fixed point.
+    then never exceed the messages of any fixed point of the whole graph. The opposite holds for the other extreme.
+    Nodes with equal labels in both cases have this label at every fixed point.
     """
     # outside: (N,) bool, nodes that receive unknown messages
     low, high = (

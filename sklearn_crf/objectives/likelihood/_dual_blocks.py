@@ -185,7 +185,7 @@ class DualBlock:
         return replace(self._model, unary=parts[0], tables=parts[1])
 
     def _parts(self, vector):
-        """Split a vector of parameters or marginals into arrays of the shapes of the scores of the model."""
+        """Split a vector of parameters or marginals into arrays that have the shapes of the model's scores."""
         shapes = [part.shape for part in _list_fields(self._model)]
         n = int(np.prod(shapes[0]))
         return vector[:n].reshape(shapes[0]), vector[n:].reshape(shapes[1])

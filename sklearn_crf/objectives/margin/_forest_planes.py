@@ -117,7 +117,7 @@ class ForestPlanes(PlaneOracle):
         return slopes, sums[:, 1]
 
     def _sum(self, parts, x, with_slopes=True):
-        """Return the slopes of the sums of planes of parts, and the sums of values and offsets."""
+        """Add the planes of each part; return the slopes, (n_parts, n), and the values and offsets, (n_parts, 2)."""
         slopes, sums = np.zeros((len(parts), len(x) if with_slopes else 0)), np.empty((len(parts), 2))
         sum_planes(self.for_kernel, self.precision, parts, x, slopes, sums, self.n_threads)
         return slopes, sums
