@@ -71,7 +71,7 @@ def generated(generator, init="pl", sweeps=10):
     return contrastive(generator, init, sweeps, kind=RecordedCCG)
 
 
-#: The most informative learners come first, in case a run is cut off.
+#: The most informative learners come first, in case a run is interrupted.
 LEARNERS = {
     "Independent": WithChosenC(independent),
     "PL": WithChosenC(pseudolikelihood),
@@ -358,8 +358,8 @@ def show(headings, rows):
 def no_majority(n_chains, rng, length=10):
     """Return chains of nodes with one of three symbols; symbol k has label k with probability 0.4, others with 0.3.
 
-    No label has a majority, and labels are independent given the symbols. The least error rate is 0.6. The hinge loss
-    of a margin of errors is least where all labels score alike.
+    No label has a majority, and labels are independent given the symbols. The lowest possible error rate is 0.6. The
+    hinge loss whose margin is the number of errors is minimal if all labels have equal scores.
     """
     symbol = rng.integers(3, size=(n_chains, length))
     shift = rng.choice(3, p=[0.4, 0.3, 0.3], size=symbol.shape)

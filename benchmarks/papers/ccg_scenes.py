@@ -32,7 +32,7 @@ from support.record import read_record, write_record
 from support.scene_learners import LEARNERS, ORDER, PAPER, RECORDED, REGIONS, SUPERPIXELS, WithChosenC, make_learner
 from support.scene_regions import N_FOLDS, Fold, Scenes, parts_of_fold
 
-# Rounds that end (nearly) by themselves, and a stronger penalty for ten times as many features.
+# Number of rounds that most runs do not need; a stronger penalty, for ten times as many features.
 UNREDUCED = {
     "n_components": None, "n_rounds": 40, "n_rounds_tried": 20, "n_planes": 60, "n_planes_tried": 30,
     "strengths": (1e-5, 1e-4, 1e-3, 1e-2),
@@ -118,7 +118,7 @@ def mean_and_spread(errors):
 
 
 def print_differences(results, pairs, field="error"):
-    """Print a field of the first learner minus the error of the second, over the folds that both have."""
+    """Print ``field`` of the first learner minus the error of the second learner, over the folds that both have."""
     rows = []
     for a, b in pairs:
         of_a, of_b = errors_of(results, a, field), errors_of(results, b)
@@ -141,7 +141,7 @@ def holm(p):
 
 GENERATED = ("CCG(ICM+PL)", "CCG(MP+PL)", "CCG(ICM-MV+PL)", "CCG(MP-MV+PL)")
 SAMPLED = ("CCG(Gibbs-1+PL)", "CCG(Gibbs-10+PL)", "CCG(Gibbs-100+PL)")
-#: The paper finds that the first learner errs less by 0.01 or more than the second, and calls this significant.
+#: Pairs of learners. In the paper, the first has an error that is lower by at least 0.01, called significant.
 CLAIMED = [
     ("Independent", "PL"),
     *[(name, "Independent") for name in GENERATED],

@@ -2,13 +2,13 @@
 
 The protocol follows the paper: binary images of 64 x 64 pixels, features [1, I] of pixels and [1, |I_i - I_j|] of
 pairs, ten noisy copies of one shape for training, 50 copies of each of four shapes for testing, and two models of
-noise. Every learning rule is combined with every inference. Rules that do not converge are run from several random
-starts. The paper's images are not available, and the shapes of this benchmark differ, so only compare the order of the
-entries. In addition to the paper's five rules with the paper's step size, the benchmark has steps of a chosen size, SPA
-from the weights of single pixels, SPA as a convex problem, PMA by tree-reweighted marginals, and pseudolikelihood with
-a penalty on edges. Nothing is chosen on test images: the step size is the size with which the first start of a rule has
-the fewest errors on training images, and the penalty is chosen by the errors of MPM on training images. Times are CPU
-seconds on one thread.
+noise. Every learning rule is combined with every inference algorithm. Rules that do not converge are run from several
+random starts. The paper's images are not available, and the shapes of this benchmark differ, so only compare the
+order of the entries. In addition to the paper's five rules with the paper's step size, the benchmark has steps of a
+chosen size, SPA from the weights of single pixels, SPA as a convex problem, PMA by tree-reweighted marginals, and
+pseudolikelihood with a penalty on edges. Nothing is chosen on test images: the step size is the size with which the
+first start of a rule has the fewest errors on training images, and the penalty is chosen by the errors of MPM on
+training images. Times are CPU seconds on one thread.
 
     python benchmarks/papers/drf_table1.py                  # all parts
     python benchmarks/papers/drf_table1.py --parts table    # without times, scales and starts
@@ -41,7 +41,7 @@ from sklearn_crf.potentials import PairwiseTables
 NOISES = ("gaussian", "bimodal")
 # The paper's 1e-5 times the sum over 10 * 64 * 64 pixels, as a step along their mean.
 PAPER_STEP = 0.41
-# Without a loss, only the length of steps relative to the start matters. The paper's starts are unknown.
+# Without a loss, only the ratio of steps to initial weights matters. The paper's initial weights are unknown.
 STEPS = (0.1, PAPER_STEP, 2.0)
 INFERENCES = ("map", "mpm", "icm")
 PARTS = ("table", "times", "scales", "starts")
@@ -49,7 +49,7 @@ PARTS = ("table", "times", "scales", "starts")
 MAX_ITER = 400
 # Inverse strengths of a penalty on edges to choose from.
 EDGE_CS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-# Inference of each learning rule; pl and cd need no inference. MMA only needs the most probable labels, which settle
+# Inference of each learning rule; pl and cd need no inference. MMA only needs the most probable labels, which converge
 # long before the marginals (section 6 of the paper), so few sweeps are enough.
 LEARNS_WITH = {"pma": "mpm", "spa": "map", "mma": LoopyBP(max_iter=20), "pl": "mpm", "cd": "mpm"}
 

@@ -72,7 +72,7 @@ def run(learning, strength, task, options):
 def predictions(model, task, X, n_certified):
     """Return error rates and, for some words, the gaps between bounds and scores, absolute and relative to the bounds.
 
-    Weights, and scores with them, have a scale of their own under every estimator: shares alone can be compared.
+    The scale of weights and scores differs between estimators, so only relative gaps can be compared.
     """
     certificates = model.certify(X[:n_certified], inference=model.inference)
     shares = certificates.gaps / np.maximum(np.abs(certificates.bounds), 1)

@@ -225,7 +225,10 @@ def fit(model, X, y, strength, edge_strength):
 
 
 def scores_per_pixel(model, X, y):
-    """Return the mean scores of the truth and of constant labelings; weights for which a constant wins are wrong."""
+    """Return the mean scores of the true labeling and of constant labelings, per pixel.
+
+    If a constant labeling has a higher score than the true labeling, the weights are wrong.
+    """
     labelings = {
         "truth": y,
         "background": [np.zeros_like(part) for part in y],

@@ -2,9 +2,9 @@
 
     SKLEARN_CRF_DATA=folder python benchmarks/papers/letters.py            # folder holds ocr_letters/
 
-Features are the 128 pixels of a letter. C is chosen by cross-validation on the training words. Without edges the field
-is logistic regression; "potts" has one weight for equal letters and one for all other pairs; "full" has a weight for
-every pair.
+Features are the 128 pixels of a letter. C is chosen by cross-validation on the training words. Without edges, the
+field is logistic regression. "potts" has one weight for equal letters and one for all other pairs; "full" has a
+weight for every pair.
 """
 
 import argparse

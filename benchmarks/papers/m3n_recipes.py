@@ -146,7 +146,7 @@ def draw(path, output):
         for k, (contender, marker) in enumerate(zip(CONTENDERS, "os>D^Pvx*hp1<", strict=True))
     }
     for column, (name, contenders) in zip(axes.T, results.items(), strict=True):
-        # Cutting planes of labelings also lie below the relaxed hinges, so any of their dual values is a bound.
+        # Cutting planes of labelings also lie below the relaxed hinge losses, so any of their dual values is a bound.
         bound = max(row["dual"] for rows in contenders.values() for row in rows)
         for contender in [known for known in CONTENDERS if known in contenders]:
             rows = contenders[contender]
@@ -270,7 +270,7 @@ def chunks(only):
 
 
 def seconds_of_passes(X, y, options, n_repeats=3):
-    """Return the least time of three passes minus that of one pass, on one thread and on two, alternately."""
+    """Return the shortest times of three passes minus the times of one pass, on one thread and on two alternately."""
     least = {}
     for _ in range(n_repeats):
         for n_jobs in (1, 2):

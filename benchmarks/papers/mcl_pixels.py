@@ -1,22 +1,23 @@
 """Pixel classification with multi-conditional mixtures of factor analysers (Kelm et al. 2006, Figures 3 and 4).
 
-For every image, background, number of training pixels N and number of components K: fit the conditional likelihood
-(CL), the multi-conditional likelihood with several alpha, and the joint likelihood (JL) by expectation-maximisation and
-by L-BFGS from the same k-means starts, keep the restart with the best criterion, and measure accuracy and log-loss on
-the N training pixels and on the inference region.
+For every image, background, number of training pixels N and number of components K, the script fits three criteria
+from the same k-means starts: the conditional likelihood (CL), the multi-conditional likelihood with several alpha,
+and the joint likelihood (JL), by expectation-maximisation and by L-BFGS. Of several starts, the result with the best
+criterion is kept. Accuracy and log-loss are measured on the N training pixels and on the inference region.
 
 The paper's lasso trimaps are not public. They are imitated from the ground truth: the inference region is the band of
-pixels within a distance w of the object's boundary (a tenth of the square root of the object's area, at least 8
-pixels); half of the N training pixels are drawn from the object outside the band, half from the background outside it,
-either all of it (``image``) or the part within 3 w of the boundary (``strip``), as a lasso drawn around the object
-leaves it.
+pixels within a distance w of the object's boundary, where w is a tenth of the square root of the object's area, and
+at least 8 pixels. Half of the N training pixels are drawn from the object outside the band, and half from the
+background outside the band. The background is the rest of the image (``image``), or the part within 3 w of the
+boundary (``strip``), as if a lasso were drawn around the object.
 
     SKLEARN_CRF_DATA=/path/to/data python benchmarks/papers/mcl_pixels.py --images 50 --jobs 2
     python benchmarks/papers/mcl_pixels.py --report --figure docs/_static/mcl_pixels.png
 
-``--cells figures`` runs what the paper's figures show (K = 5 for all N, all K for N = 1000), ``--cells all`` every
-pair. All records of an image and pair go into a JSON file under ``benchmarks/results/mcl_pixels``: an interrupted run
-resumes, and the report covers the images with all cells.
+``--cells figures`` runs the pairs of N and K in the paper's figures (K = 5 for all N, all K for N = 1000), and
+``--cells all`` runs all pairs. All records of an image and pair are stored in a JSON file under
+``benchmarks/results/mcl_pixels``. An interrupted run continues, and the report covers the images for which all pairs
+are stored.
 """
 
 import argparse

@@ -70,7 +70,7 @@ class Learned:
     def _denoised(self, name, noisy, sigma, strength):
         path = self.args.folder / f"{name.replace(' ', '_')}_model_{self.args.images}.joblib"
         if not path.exists():
-            # Not the fields' training images: experts know these, and fields would trust the experts too much.
+            # Train experts on other images than fields, which would otherwise rely on the experts too much.
             every = N_OF_PART // self.args.images
             images = clean_images("train", N_OF_PART)
             others = [image for k, image in enumerate(images) if k % every or k >= every * self.args.images]

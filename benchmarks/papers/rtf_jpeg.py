@@ -60,7 +60,7 @@ def with_borders(image, responses):
 
 
 class Compression:
-    """Knowledge of images of one quality: their quantization table, and filters for each place in a block."""
+    """Properties of images of one quality: their quantization table, and filters for each position in a block."""
 
     # Number of the channels after the channels of filters.
     names = (

@@ -121,7 +121,7 @@ def draw_solvers(folder, n_iter, rules, record):
             found = recorded(record, key, functools.partial(curves, model, trees, n_iter))
             for name, (iterations, apart, seconds) in found.items():
                 style = {"color": COLORS[name], "lw": 1.2, "label": name}
-                # Iteration 0 must have a place on a logarithmic axis too.
+                # Iteration 0 must also have a position on a logarithmic axis.
                 panel.loglog(1e3 * seconds * np.maximum(iterations, 0.5), apart, **style)
                 if rule == "minimal":
                     first.semilogy(iterations, apart, **style)
@@ -181,7 +181,7 @@ def reached(algorithm, model, trees, best, n_iter):
 
 
 def reached_after_sweeps(model, trees, best):
-    """Return the line of text for a start by messages, at the loosest tolerance that reaches the accuracy."""
+    """Return the line of text for a start by messages, at the largest tolerance that reaches the accuracy."""
     for tol in 10.0 ** np.arange(-1, -6, -0.5):
         algorithm = TightenBound(trees, start_sweeps=1000, tol=tol)
         found = algorithm.marginals(model)

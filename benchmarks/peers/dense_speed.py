@@ -101,7 +101,7 @@ def work(side, path, n_iter, n_jobs):
     image, probabilities = case["image"], case["probabilities"]
     prepare = {"ours": ours, "theirs": theirs}[side]
     if side == "ours":
-        import sklearn_crf.dense  # noqa: F401  imports are no part of either
+        import sklearn_crf.dense  # noqa: F401  the time of imports is not measured
     else:
         import pydensecrf.densecrf  # noqa: F401
     before = peak_megabytes()

@@ -43,14 +43,14 @@ def work(task, side, size, n_jobs):
     """Run one side of a task in this process."""
     ours, _, peers = TASKS[task]
     seconds, quality = (ours if side == "ours" else peers[side])(size, n_jobs)
-    # Peers that work in their own process have not started here, and their memory is not measured.
+    # Peers that run in their own process have not started yet, and their memory is not measured.
     return {"seconds": seconds, "quality": quality, "megabytes": peak_megabytes() - before[0] if before else None}
 
 
 def run(task, side, size, n_jobs):
     """Run a task in its own process, with linear algebra on one thread."""
     command = [sys.executable, str(Path(__file__).resolve()), "--worker", task, side, str(size), str(n_jobs)]
-    # OpenMP threads that spin while they wait for a busy core would be charged for it.
+    # The processor time would include OpenMP threads that spin while they wait for a busy core.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     # Code that the first process compiles is kept for later ones, as with installed packages.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)

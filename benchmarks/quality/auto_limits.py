@@ -72,7 +72,7 @@ def error_of(model, found):
 
 
 def labeled(name, model, limits):
-    """Print one line of labelings; return whether it is proven, and worse than toulbar2 after ten times as long."""
+    """Print one labeling; return whether it is proven best, and whether toulbar2 is better in ten times the time."""
     found, seconds = timed(lambda: AutoMap().map(model))
     line = f"{name:<26}{found.score:12.6g} <={found.bound:12.6g}{seconds:7.2f} s"
     rivals = []

@@ -131,7 +131,7 @@ class Known:
         self.entries = read_record(path, {})
 
     def of(self, key, model, reached):
-        """Return what is known of a model, and find out what is missing; ``reached`` is the score to be beaten."""
+        """Return the known results of a model, after computing missing results; ``reached`` is the score to exceed."""
         entry = self.entries.setdefault(key, {})
         if "bound" not in entry:
             tightening = ClusterTightening(TIGHTENING_WORK)
@@ -158,7 +158,7 @@ def is_optimal(reached, entry):
 
 
 def summed(model):
-    """Return the errors of the marginals of one model, None where the exact marginals are not known."""
+    """Return the errors of the marginals of one model, or None if the exact marginals are not known."""
     try:
         exact = JunctionTree(max_memory=4e9).marginals(model).unary
     except ValueError:

@@ -1,4 +1,4 @@
-"""Compare results with a single thread's bit by bit: passed and executed tests by estimator and way of working.
+"""Compare results bit by bit with those of one thread: passed and all tests, by estimator and kind of parallelism.
 
     python benchmarks/quality/bit_identity.py [--only ESTIMATOR]
 

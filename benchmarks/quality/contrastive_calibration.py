@@ -2,9 +2,10 @@
 
     python benchmarks/quality/contrastive_calibration.py       # a minute
 
-Noisy digits (20 images to learn from, 20 to test) and chains of two labels that change in a tenth of the steps (30 and
-30 chains of 30 nodes). The error is the mean distance between the probability of the likeliest label of a node and the
-share of right ones, over ten bins of that probability, by the number of nodes in each.
+The data are noisy digits (20 training and 20 test images), and chains of two labels that change in a tenth of the
+steps (30 training and 30 test chains of 30 nodes). Nodes are divided into ten bins by the probability of their
+likeliest label. The error is the mean difference between this probability and the fraction of correct labels in a
+bin, weighted by the number of nodes in the bin.
 """
 
 import warnings

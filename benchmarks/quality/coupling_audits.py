@@ -1,13 +1,13 @@
-"""Which learning goes with which inference on two real sets, by ``coupling_audit``: Weizmann horses and CamVid streets.
+"""Compare pairs of learning and inference on two real data sets by ``coupling_audit``: Weizmann horses, CamVid streets.
 
     SKLEARN_CRF_DATA=folder python benchmarks/quality/coupling_audits.py                    # both sets
     SKLEARN_CRF_DATA=folder python benchmarks/quality/coupling_audits.py --sets camvid \
         --save docs/results/coupling_audit
 
-Horses: 30 photographs with the eight features of a pixel of ``defaults.py``, of which every second row and column of
-64 x 80 are taken. Streets: every ninth training frame of CamVid as a graph of some sixty superpixels of eleven classes,
-with the features of ``support/street_regions.py``; frames follow each other in time, and so do the folds. Every
-example is left out once in three folds. ``--save`` writes the results, which ``docs/pictures/coupling_audit.py`` draws.
+Horses are 30 photographs of 64 x 80 pixels, of which every second row and column is used, with the eight features of
+a pixel in ``defaults.py``. Streets are every ninth training frame of CamVid, as a graph of about sixty superpixels of
+eleven classes, with the features of ``support/street_regions.py``. Each of the three folds of streets consists of
+consecutive frames. ``--save`` writes the results, which ``docs/pictures/coupling_audit.py`` draws.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def main():
         print(f"{name}: {len(X)} examples, {sum(np.size(labels) for labels in y)} labelled nodes", flush=True)
         start = time.process_time()
         with warnings.catch_warnings():
-            # Weights are also used with inferences that they were not learned for, which may not converge.
+            # Inference other than the inference of training may not converge.
             warnings.simplefilter("ignore", ConvergenceWarning)
             audit = coupling_audit(ESTIMATORS, X, y, inference=INFERENCE, cv=KFold(N_FOLDS), random_state=0)
         report(name, audit.results)

@@ -46,14 +46,14 @@ NODES = {
     "logistic, windows": lambda: NodesAlone(_logistic(), windows=True),
     "boosting, windows": lambda: NodesAlone(HistGradientBoostingClassifier(random_state=0), windows=True),
 }
-#: Tasks with several labels a row; no default may be worse than the first baseline.
+#: Tasks with several labels for each row; no default may be worse than the first baseline.
 LABEL_FIELDS = {"MultiLabelField": MultiLabelField}
 LABELS = {
     "logistic": lambda: MultiOutputClassifier(_logistic()),
     "chain of logistic": lambda: ClassifierChain(_logistic(), random_state=0),
     "forest": lambda: RandomForestClassifier(random_state=0),
 }
-DENSE_ALONE = ("boosting", "boosting, windows")  # these take no sparse features
+DENSE_ALONE = ("boosting", "boosting, windows")  # these methods do not support sparse features
 
 
 def methods_of(kind):

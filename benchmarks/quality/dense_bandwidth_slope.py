@@ -1,10 +1,11 @@
-"""Roughness of the loss of a dense field in its bandwidths: slopes over small steps, and their mean.
+"""Noise of the loss of a dense field as a function of its bandwidths: slopes over small steps, and their mean.
 
     python benchmarks/quality/dense_bandwidth_slope.py
 
-The log-loss of a field with fixed weights, on synthetic images, is computed at bandwidths within 10 % of given ones, in
-steps of 0.5 %. Printed are the mean of the slopes over these steps by the logarithm of the bandwidth, their standard
-deviation, and the part of them whose sign is not that of the mean; then the loss at half and at twice the bandwidth.
+The log-loss of a field with fixed weights is computed on synthetic images, for bandwidths within 10 % of the given
+bandwidths, in steps of 0.5 %. Slopes are differences of the loss over these steps, divided by the differences of the
+logarithm of the bandwidth. Prints the mean of the slopes, their standard deviation, the fraction of slopes whose sign
+differs from the sign of the mean, and the loss at half and at twice the bandwidth.
 """
 
 import argparse

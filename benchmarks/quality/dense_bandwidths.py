@@ -4,10 +4,11 @@
     # or camvid; folder holds weizmann_horses/
     SKLEARN_CRF_DATA=folder python benchmarks/quality/dense_bandwidths.py horses
 
-Synthetic labels are drawn from the marginals of a field with known bandwidths, which the other fields start away from.
-Scores of real images are those of dense_quality.py, out of fold; fields start from the published bandwidths. All rows
-have weights learned in the same way. Printed are the bandwidths found, the log-loss per labelled pixel of the training
-and the test images, mean IoU and accuracy of the test images in per cent, and processor seconds of the fit.
+Synthetic labels are drawn from the marginals of a field with known bandwidths; the fields that are trained start from
+other bandwidths. Scores of real images are the out-of-fold scores of dense_quality.py, and fields start from the
+published bandwidths. Weights are learned in the same way for all rows. Prints the final bandwidths, the log-loss per
+labelled pixel of training and test images, the mean IoU and accuracy of test images in per cent, and the processor
+seconds of the fit.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/quality/dense_filter_error.py
 
-First part: points spread evenly over a cube of that many bandwidths on a side. Second part: the kernels of a dense
-field on an image of coloured regions under noise. Printed are mean absolute errors in per cent of the mean of the exact
-sums, for one random channel, without and with symmetric normalisation, for both kinds of blur.
+In the first part, points are spread evenly over a cube whose side is a multiple of the bandwidth. The second part
+uses the kernels of a dense field on a noisy image of coloured regions. Prints mean absolute errors in per cent of the
+mean of the exact sums, for one random channel, without and with symmetric normalisation, for both kinds of blur.
 """
 
 import argparse

@@ -28,7 +28,7 @@ FAULTS = {
 class Matrix:
     """Outcomes of tests as pytest reports them, by estimator and column."""
 
-    # column: function that maps a test and its parameters to a column or None; columns: their order
+    # column: function that maps a test and its parameters to a column or None; columns: all columns in order
 
     def __init__(self, column, columns):
         self.column, self.columns = column, columns

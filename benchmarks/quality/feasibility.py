@@ -4,9 +4,10 @@
     python benchmarks/quality/feasibility.py --inference graph_cut --kinds 2-SAT "contradictory clauses"
     python benchmarks/quality/feasibility.py --planted 700 --impossible 50 --first-seed 1000
 
-By default 300 planted models and 100 without labelings go to ``AutoMap``, which takes ten minutes. A planted model is
-*found* if its labels have a finite score, *given up* if they score -inf with a warning, and *refuted* if an error says
-that there are no labels. Planted models must never be refuted, and models without labels should be.
+By default, ``AutoMap`` labels 300 models with planted labelings and 100 models without an allowed labeling, which
+takes ten minutes. A model is *found* if its labels have a finite score, *given up* if its labels have a score of -inf
+and a warning was issued, and *refuted* if an error says that all labelings are forbidden. Models with planted
+labelings must never be refuted; all other models should be refuted.
 """
 
 import argparse

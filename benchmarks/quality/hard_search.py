@@ -160,7 +160,7 @@ def annealed(model, seconds):
     ptr, neighbor, half_edge, _ = graph.incidence
     nodes, colour_ptr = graph.colouring
     colours = [nodes[a:b] for a, b in pairwise(colour_ptr)]
-    # Slots of a colour's nodes, and the places of the slots' sums.
+    # Edge slots of the nodes of each colour, and the node of each slot.
     slots = [np.concatenate([np.arange(ptr[s], ptr[s + 1]) for s in colour]) for colour in colours]
     owners = [np.repeat(np.arange(len(colour)), np.diff(ptr)[colour]) for colour in colours]
     turned = np.where(

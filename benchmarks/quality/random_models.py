@@ -113,7 +113,7 @@ def some_pairwise_model(rng):
         # The protected joint state might have states that were removed.
         counts = None
     if rng.random() < 0.15:
-        # Bounds are rounded down to steps.
+        # Bounds are rounded down to multiples of a step.
         unary, tables = np.rint(unary), np.rint(tables)
     if rng.random() < 0.1:
         unary[0] += 10.0 ** rng.uniform(3, 9)
@@ -158,7 +158,7 @@ def random_segment_model(rng):
     for scores in (unary, tables, durations):
         if rng.random() < 0.3:
             scores[rng.random(scores.shape) < 0.2] = -np.inf
-    # One label throughout stays allowed.
+    # The labeling in which all nodes have this label stays allowed.
     unary[:, 0] = tables[0, 0, 0] = durations[0] = 0.0
     if rng.random() < 0.15:
         unary, tables, durations = (np.rint(scores) for scores in (unary, tables, durations))
@@ -212,7 +212,7 @@ def enumerated(model):
 def configured(cls, seed):
     """Return the algorithm with a small budget; bounds must hold after any number of iterations."""
     algorithm = cls()
-    # One node's change may improve a run that stopped early, except for algorithms that end with such changes.
+    # After an early stop, changing one node may raise the score, unless the algorithm ends with a local search.
     max_iter = 50 if cls.__name__ == "ICM" else (1, 3, 50, 500)[seed // 10 % 4]
     wanted = {"random_state": 0, "max_iter": max_iter, "n_sweeps": 20, "max_work": 1e4, "burn_in": 5}
     return algorithm.set_params(**{name: value for name, value in wanted.items() if name in algorithm.get_params()})

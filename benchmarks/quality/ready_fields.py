@@ -26,7 +26,7 @@ from sklearn_crf.rtf import Blur, Downsampling
 SAMPLES = ("astronaut", "brick", "camera", "chelsea", "coffee", "gravel", "rocket")
 LUMA = np.array([0.299, 0.587, 0.114])
 STEPS = {"noise_high": 6000, "jpeg_high": 3000}  # steps of training of the large models
-MULTIPLE = 12  # sides are multiples of this number, so that every scale divides them
+MULTIPLE = 12  # sides are multiples of this number, so that they are divisible by every scale
 
 
 def photographs():
@@ -89,7 +89,7 @@ def training(name):
 
 
 def shortened(filters):
-    """Return learned filters in numbers of 16 bits, for images of any range."""
+    """Return learned filters with 16-bit numbers, for images of any range."""
     for name in ("filters_", "weights_", "pull_", "unit_"):
         setattr(filters, name, np.float64(np.float16(getattr(filters, name))))
     del filters.channel_range_, filters.input_dtype_

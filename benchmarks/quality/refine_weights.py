@@ -19,7 +19,7 @@ from sklearn_crf import Bilateral, DenseExample, Spatial, refine
 from sklearn_crf.preprocessing import LocalImageFeatures
 
 WEIGHTS = ((3, 10), (2, 6), (1, 3), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (2, 0.5), (0.5, 0.5))
-STEPS = {"horses": 10, "camvid": 30, "grabcut": 2}  # every so many images
+STEPS = {"horses": 10, "camvid": 30, "grabcut": 2}  # every n-th image is used
 SIDE = 96
 
 

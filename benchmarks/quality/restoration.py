@@ -1,4 +1,4 @@
-"""Restoration of photographs with another noise than in training: one field for a level, and fields for each level.
+"""Restoration of photographs with other noise levels than in training: one field for all levels, or one field each.
 
 Images are grey images of BSDS500 at half scale, with Gaussian noise that is not clipped. Four predictions are compared:
 a field trained for one level that rescales images by their noise (``predict(X, noise="auto")``), the same field without

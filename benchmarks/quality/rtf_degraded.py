@@ -22,7 +22,7 @@ from support.restoration import clean_images, measures
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.rtf import Blur, Downsampling, MissingPixels
 
-# Pixels near the border do not count: no method knows what lies beyond.
+# Pixels near the border do not count, since no method knows the pixels beyond the border.
 BORDER = 8
 NOISE = 2.55
 BALANCES = (0.01, 0.03, 0.1, 0.3, 1.0)

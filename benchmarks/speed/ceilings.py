@@ -157,7 +157,7 @@ CASES = {
 
 
 def measured(name, scale):
-    """Return the seconds of one case in this process, and the megabytes beyond those held before."""
+    """Return the seconds of one case in this process, and the additional megabytes."""
     warnings.simplefilter("ignore")
     before = peak_megabytes()
     start = time.process_time()

@@ -1,4 +1,4 @@
-"""What each fast path gains: time of an evaluation of the objective with it and without it, on one thread.
+"""Gain of each fast path: time of an evaluation of the objective with and without the path, on one thread.
 
     python benchmarks/speed/fast_paths.py [--repetitions 7]      # a minute
 
@@ -46,7 +46,7 @@ from sklearn_crf.potentials import (
 
 
 def sparse_chains(objective, n_sentences=800, n_features=20_000, n_classes=9):
-    """Risk of sentences with 15 sparse features a word."""
+    """Return the risk of sentences with 15 sparse features for each word."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(5, 40, n_sentences)
     X = [rows(rng, n, n_features) for n in lengths]
@@ -61,7 +61,7 @@ def sparse_chains(objective, n_sentences=800, n_features=20_000, n_classes=9):
 
 
 def chains(objective, n_sentences=400, n_features=10, n_classes=2):
-    """Risk of sequences with dense features."""
+    """Return the risk of sequences with dense features."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(5, 40, n_sentences)
     X = [rng.normal(size=(n, n_features)) for n in lengths]
@@ -78,7 +78,7 @@ def rows(rng, n, n_features, n_of_node=15):
 
 
 def pictures(make_objective, n_classes, n_images=40, side=32):
-    """Risk of images with six features a pixel."""
+    """Return the risk of images with six features for each pixel."""
     rng = np.random.default_rng(0)
     y = rng.integers(n_classes, size=(n_images, side, side))
     X = y[..., np.newaxis] + rng.normal(size=(*y.shape, 6))
@@ -93,7 +93,7 @@ def pictures(make_objective, n_classes, n_images=40, side=32):
 
 
 def plain_rows(n_rows=50_000, n_features=20, n_classes=3):
-    """Risk of rows of a table."""
+    """Return the risk of rows of a table."""
     rng = np.random.default_rng(0)
     encoded = encode_X(rng.normal(size=(n_rows, n_features)), lattice_ndim=0)
     labels = encode_y(rng.integers(n_classes, size=n_rows), encoded).labels
@@ -110,7 +110,7 @@ def relaxed(*_):
 
 
 def with_sets(encoded, labels, batches, potentials):
-    """Pseudolikelihood and a set of twelve labelings of each image."""
+    """Return the risk of the pseudolikelihood and a set of twelve labelings of each image."""
     planned = PlannedSets(ContrastiveTraining(), encoded.n_examples, labels)
     objective, rng, zeros = planned.objective(encoded, batches, potentials), np.random.default_rng(1), np.zeros
     for batch, sets in zip(batches, objective.sets, strict=True):
@@ -141,7 +141,7 @@ PLANES_OF = {
 
 
 def weights_of(risk):
-    """Small random weights under which edges prefer equal labels."""
+    """Return small random weights under which edges prefer equal labels."""
     coef = 0.1 * np.random.default_rng(2).normal(size=risk.potentials.n_coef)
     edge_coef = risk.potentials.unpack(coef).edge_coef
     edge_coef[...] = np.abs(edge_coef)

@@ -6,8 +6,8 @@
     python benchmarks/speed/large_images.py --field values        # RegressionTreeField
 
 The image is a memory map of four channels of bytes: noisy blocks of four classes. The field is trained on a small image
-of the same kind. For two classes (--n-classes 2), the labels are proven to equal the labels of the whole image. The
-values of ``--field values`` are the first channel without noise.
+of the same kind. For two classes (--n-classes 2), tiles prove that their labels equal the labels of the whole image.
+The values of ``--field values`` are the first channel without noise.
 """
 
 import argparse

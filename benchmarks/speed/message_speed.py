@@ -53,7 +53,7 @@ def nanoseconds(models, maximum, repetitions=15):
     least = [np.inf] * len(timed)
     for _ in range(repetitions):
         for k, (sweep, n_messages) in enumerate(timed):
-            sweep()  # after this call, whatever fits into a cache is cached
+            sweep()  # after this call, all data that fit into a cache are cached
             start = time.process_time()
             sweep()
             least[k] = min(least[k], 1e9 * (time.process_time() - start) / n_messages)

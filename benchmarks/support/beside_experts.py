@@ -7,8 +7,8 @@ from scipy.ndimage import gaussian_filter
 from sklearn_crf.preprocessing import AdaptiveFilters, FilterBank, PatchGroups
 from support.restoration import TURNS, default_filters, mean_of_mirrors, mirrored
 
-# Shares of an expert's image in the mixtures with the noisy image that adaptive filters read. From a mixture with noise
-# they can restore detail that the expert has removed.
+# Shares of an expert's image in its mixtures with the noisy image, which adaptive filters read. From a mixture that
+# contains noise, filters can restore detail that the expert has removed.
 SHARES = (0.8, 1.0)
 
 # Widths of the Gaussians that smooth squares of the differences between a noisy image and an expert's image
@@ -21,7 +21,7 @@ class BesideExperts:
     Channels are the default filters of the noisy image, Gaussian derivatives of experts' images, and mixtures of both
     restored by adaptive filters. The filters for a training image were learned from the other half of the training
     images. They are kept in a folder. With ``has_rests``, trees also read the local strength of the noise that the
-    first expert removed.
+    first expert has removed.
     """
 
     # noisy, clean: training images, lists of (H, W); experts: lists of (H, W) by name
