@@ -55,16 +55,16 @@ def check_model_type(found, model, *arguments, **options):
 
 
 class Loss(NamedTuple):
-    """Loss of one model, with its derivative by the scores of the model.
+    """Loss of one model, and the derivative of the loss with respect to the scores of the model.
 
-    ``terms`` are per node; the terms of a connected component sum to the loss of the component. Some rules follow an
-    approximate gradient that is not the gradient of any function (Kumar et al. 2005, section 7.2). Such rules have no
-    terms.
+    ``terms`` has one term for each node; the terms of a connected component sum to the loss of the component. Some
+    rules follow an approximate gradient that is not the gradient of any function (Kumar et al. 2005, section 7.2). Such
+    rules have no terms.
 
     Attributes
     ----------
     statistics : Statistics
-        Derivative of the loss by unary scores and tables.
+        Derivative of the loss with respect to unary scores and tables.
     terms : ndarray of shape (N,), float64, or None
         Contribution of each node to the loss.
     predicted : ndarray of shape (N,), int32, or None
@@ -76,7 +76,8 @@ class Loss(NamedTuple):
     n_nonsubmodular : int
         Number of edges on which a binary MAP inference was not exact.
     gap : float
-        Bound on the error of the loss, summed over nodes, if inference could not prove its maximum; inf if unknown.
+        Upper bound on the error of the loss, summed over nodes: 0 if inference proved its maximum, inf if the error is
+        unknown.
 
     Examples
     --------
@@ -154,7 +155,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     _returns: ClassVar[dict] = {"loss_statistics": check_loss, "augmented": check_model_type}
 
     def is_exact_for(self, model: Any) -> bool:
-        """Return whether the gradient is exactly the gradient of the value, for models with the graph of ``model``.
+        """Return whether the gradient is the exact gradient of the value, for models with the graph of ``model``.
 
         Parameters
         ----------
@@ -178,7 +179,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
 
     @property
     def noise(self) -> float:
-        """Relative error of loss values that is due to the tolerance of an inner problem."""
+        """Relative error of loss values caused by the tolerance of an inner problem."""
         return 0.0
 
     def settle(self, gradient: float | None = None) -> bool:
@@ -187,7 +188,8 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         Parameters
         ----------
         gradient : float, optional
-            Largest entry of the gradient of the risk, per labelled node; None asks for ten times the accuracy.
+            Largest absolute gradient entry of the risk, divided by the number of labelled nodes. None divides the
+            tolerance by ten.
 
         Returns
         -------
@@ -225,7 +227,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         labels : ndarray of shape (N,), int32
             True state of each node.
         node_weight : ndarray of shape (N,), optional
-            Factors of the costs of nodes; None stands for ones.
+            Factor by which the cost of each node is multiplied; None stands for ones.
 
         Returns
         -------

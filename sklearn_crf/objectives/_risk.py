@@ -1,4 +1,4 @@
-"""The empirical risk: the sum of weighted losses of batches, with its gradient by the weights."""
+"""The empirical risk: the sum of weighted losses of batches, with its gradient with respect to the weights."""
 
 from dataclasses import replace
 from functools import partial
@@ -25,18 +25,18 @@ class RiskValue(NamedTuple):
     """Weighted loss of one batch, or of all batches in one pass."""
 
     value: float | None  # None for objectives without a loss
-    # (n_coef,), derivative by the weights or the direction that replaces it; None before the pullback.
+    # (n_coef,), derivative with respect to the weights, or the direction used in its place; None before the pullback.
     # The caller may change the array.
     gradient: np.ndarray | None
     n_errors: float | None  # weighted number of wrong predictions; None if the objective runs no inference
     converged: bool  # whether all runs of inference converged
     n_nonsubmodular: int  # number of edges on which a binary MAP inference was not exact
-    gap: float = 0.0  # bound on the error of ``value`` if maxima are not proven; inf if unknown
-    statistics: Statistics | None = None  # derivative by the scores of a batch, before the pullback
+    gap: float = 0.0  # upper bound on the error of ``value``: 0 if all maxima are proven, inf if the error is unknown
+    statistics: Statistics | None = None  # derivative with respect to the scores of a batch, before the pullback
 
 
 def weighted_loss(batch, loss, by_weight=None):
-    """Return the RiskValue of a batch from its unweighted loss; the gradient is None, as the pullback comes later."""
+    """Return the RiskValue of a batch from its unweighted loss; the gradient is None until the pullback."""
     # by_weight: result of ``group_tables_by_weight`` for the model of the batch
     wrong = None if loss.predicted is None else (loss.predicted != batch.labels) & (batch.labels >= 0)
     if batch.weight is None:
@@ -76,7 +76,8 @@ class EmpiricalRisk:
     batch.
     """
 
-    # batches: list of Batch with labels; n_jobs: threads, used over batches first and then inside a batch
+    # batches: list of Batch with labels; n_jobs: number of threads, which process several batches, or parts of one
+    # batch
     # seed: for objectives that draw samples; the seed of a call depends on the batch and the pass too
 
     #: Name of the algorithm that evaluates the risk.
@@ -176,7 +177,7 @@ class EmpiricalRisk:
         return type(self)(objective, potentials, batches, n_jobs=self.n_jobs, seed=self.seed)
 
     def oracle(self, i, coef, *, n_threads=1, pulls_back=True):
-        """Return the RiskValue of batch i, with the statistics instead of the gradient if ``pulls_back`` is false."""
+        """Return the RiskValue of batch i; without ``pulls_back``, it contains statistics instead of the gradient."""
         batch = self.batches[i]
         (model, by_weight), objective = self.build_model_by_weight(i, coef), self.objective.of_batch(i)
         seed = 0
@@ -202,9 +203,8 @@ class EmpiricalRisk:
         return self._edges[i]
 
     def build_model_by_weight(self, i, coef):
-        """Return the model of batch i, and its sums by weight, which are None if all weights are equal."""
-        # returns: model with separate tables for each weight; result of ``group_tables_by_weight``, for
-        #     ``weighted_loss``
+        """Return the model of batch i, and the result of ``group_tables_by_weight``, None if weights are equal."""
+        # returns: model with separate tables for each weight; second result, which ``weighted_loss`` needs
         model = self.potentials.model(coef, self.batches[i].example, self.edges_of(i))
         if i not in self._by_weight:
             self._by_weight[i] = group_tables_by_weight(self.batches[i], model)

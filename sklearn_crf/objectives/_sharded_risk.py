@@ -26,8 +26,9 @@ class ShardedRisk:
     passes and changes, so that results do not change.
     """
 
-    # make_risk: callable(Shard) -> EmpiricalRisk; called on the worker that holds the shard, and again if its result
-    #     was dropped
+    # make_risk: callable(Shard) -> EmpiricalRisk; called on the worker that holds the shard, and called again if the
+    # risk
+    # was dropped
     # objective: objective of the risks of all shards; if it holds data of examples, each shard makes its own objective
     # seed: seed from which the seeds of the risks of shards are made
 
@@ -43,7 +44,8 @@ class ShardedRisk:
         self.make_risk = make_risk
         self.potentials = potentials
         self.seed = seed
-        # Workers store one risk at a time. The training problems of one fit share the examples, but not the risk.
+        # A worker stores one risk at a time. The training problems of one fit use the same examples, but different
+        # risks.
         self._kept = KeptObjects(shards, partial(_RiskOfShard, make_risk), slot="risk")
         self._starts_cold = False
         self._state_of_objective: bytes | None = None
@@ -70,7 +72,7 @@ class ShardedRisk:
     def batches(self):
         """Batches in memory; access raises ValueError, because a sharded risk has no batches in memory."""
         raise ValueError(
-            "Examples in Shards are on disk or on workers, and this way of training goes through single examples in "
+            "Examples in Shards are on disk or on workers, but this way of training needs single examples in "
             "memory: use a solver that only needs sums over all examples, such as 'lbfgs'."
         )
 
@@ -107,10 +109,10 @@ class ShardedRisk:
         return self._sent_objective
 
     def summed(self, function: Callable, *arguments: Any, changes: bool = False) -> Any:
-        """Return a sum over examples that a function of the risks of shards computes after the last pass."""
+        """Apply a function to the risk of each shard after the last pass, and return the sum of the results."""
         # function: callable(EmpiricalRisk, *arguments), of a module that workers can import
         # changes: whether the function changes ``grown`` of the objectives. A worker that takes over a shard calls the
-        #     function again, so that it must only depend on the risk and the arguments.
+        # function again, so the result may only depend on the risk and the arguments.
         function_of_risk = _RiskOfShard.change if changes else _RiskOfShard.ask
         return self._kept.total(function_of_risk, function, *arguments, changes=changes)
 
@@ -147,8 +149,10 @@ class _RiskOfShard:
         return found | {"objective": None if self.risk.objective.of_examples else self.risk.objective}
 
     def evaluate(self, number, coef, starts_cold, objective):
-        """Return the RiskValue at some weights, and 1 if inference stores warm starts, else 0."""
-        # objective: new objective, for example with another tolerance; None if it is unchanged or shards have their own
+        """Return the RiskValue at the given weights, and 1 if inference stores warm starts, else 0."""
+        # objective: new objective, for example with another tolerance; None if the objective is unchanged or shards
+        # have
+        # their own objectives
         if starts_cold:
             self.risk.forget()
         if objective is not None:
@@ -157,13 +161,13 @@ class _RiskOfShard:
         return self.risk.value_grad(coef), int(self._states is not None)
 
     def change(self, function, *arguments):
-        """Call a function that may change ``objective.grown`` on the risk and arguments, and return its result."""
+        """Call a function that may change ``objective.grown`` with the risk and arguments; return its result."""
         found = self.ask(function, *arguments)
         self._grown = self.risk.objective.grown
         return found
 
     def ask(self, function, *arguments):
-        """Call a function on the risk and further arguments, and return its result."""
+        """Call a function with the risk and the arguments, and return its result."""
         return function(self.risk, *arguments)
 
     @property

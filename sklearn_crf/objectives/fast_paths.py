@@ -67,7 +67,7 @@ class PooledPullback:
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether features are sparse."""
+        """Return whether node features are sparse."""
         return potentials.by_columns
 
     def value_grad(self, risk, coef, members):
@@ -85,7 +85,7 @@ class PooledPullback:
 
 
 class PassOfSets:
-    r"""Sum of a pseudolikelihood, computed for all batches in one pass, and a risk over contrastive sets.
+    r"""Sum of a pseudolikelihood, computed for all batches in one pass, and of a risk over contrastive sets.
 
     .. math:: \mathrm{score}(y) - \mathrm{score}(y^*) = w^\top (\phi(y) - \phi(y^*))
 
@@ -103,7 +103,7 @@ class PassOfSets:
         self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
         zeros = np.zeros(risk.potentials.n_coef)
         self._by_weight = [group_tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
-        # Weights of nodes are only factors of the costs in generators, and do not enter losses.
+        # Weights of nodes only multiply the costs in generators, and do not enter losses.
         unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
         self._nodes = NodePass(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
 
@@ -138,7 +138,7 @@ class PassOfSets:
     def _evaluate_sets(self, i, coef, n_threads):
         """Return the loss, an error count of zero, and the gradient of the sets of a batch."""
         batch = self._batches[i]
-        # Sets need no edges, and the pass over nodes has checked that scores are finite.
+        # Sets need no edges. The pass over nodes has already checked that scores are finite.
         unary, tables = self._potentials.compute_scores_and_tables(coef, batch.example)
         by_weight = self._by_weight[i]
         tables = tables.astype(unary.dtype, copy=False)
@@ -148,7 +148,7 @@ class PassOfSets:
         return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
 
     def _evaluate_differences(self, members, coef, n_threads):
-        """Compute loss, error count and gradient of the sets of several batches from differences of feature vectors."""
+        """Compute the loss, error count and gradient of several batches from differences of feature vectors."""
         value, gradient = 0.0, np.zeros(len(coef))
         for i in members:
             sets, weight = self._get_sets(i), self._batches[i].weight
@@ -258,14 +258,15 @@ class FastRisk(EmpiricalRisk):
 def plane_oracle(risk, C, scale, n_threads=1, *, by_blocks=True, by_dual=False):
     """Return an oracle for the cutting planes of a risk, from the first fast path that applies."""
     # C, scale, n_threads: parameters of PlaneOracle
-    # by_blocks: whether the solver updates weights after each block; otherwise it asks for all cutting planes at once
+    # by_blocks: whether the solver updates the weights after each block; otherwise it requests all cutting planes at
+    # once
     # by_dual: whether the solver uses the dual variables of fast paths that have them
     kinds = FORESTS + FOREST_DUALS if by_dual else FORESTS
     for kind in applying(kinds, risk.objective, risk.potentials, risk.batches):
         return kind(risk, C, scale, n_threads)
     risk, blocks = split_risk_into_blocks(risk)
     if not by_blocks:
-        # Weights do not change between blocks, so threads share all examples as one block.
+        # Weights do not change between blocks, so all examples form one block, which threads share.
         blocks = [[i for block in blocks for i in block]]
     kind = next(iter(applying(PLANES, risk.objective, risk.potentials, risk.batches)), PlaneOracle)
     return kind(risk, C, scale, blocks, n_threads)

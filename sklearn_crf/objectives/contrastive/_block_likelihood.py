@@ -23,7 +23,7 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import Loss, Objective
 
-# Largest number of joint states of a block for which enumeration is fastest, and table entries of one step
+# Largest number of joint states of a block for which enumeration is fastest; number of table entries of one step
 _MOST_STATES = 2**12
 _STEP = 2**20
 
@@ -35,7 +35,8 @@ def takes_enumeration(size, n_columns):
 
 def enumerate_marginals(model, start, size):
     """Return the statistics and log-partitions of unconnected blocks of nodes, computed by enumeration."""
-    # start: (n_blocks,), first node of each block; size: (n_blocks,), number of consecutive nodes of each block
+    # start: (n_blocks,), first node of each block; size: (n_blocks,), number of nodes of each block, which are
+    # consecutive
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
     terms = np.zeros(len(unary))
     for n_nodes, first, edges in _group_equal_blocks(model.graph, start, size):
@@ -49,7 +50,7 @@ def enumerate_marginals(model, start, size):
 
 
 def _group_equal_blocks(graph, start, size):
-    """Yield, for each group of equal graphs, the nodes per block, first nodes, and ends and indices of edges."""
+    """Yield, for each group of blocks with equal graphs, their size, first nodes, and ends and indices of edges."""
     owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(len(start) + 1))
@@ -85,7 +86,7 @@ def _add_marginals(model, n_nodes, first, edges, unary, tables, terms):
 
 
 def _spread(values, positions, n_nodes):
-    """Reshape the values of some nodes of each block, for broadcasting over the joint states of the block."""
+    """Reshape values that belong to some nodes of each block, for broadcasting over the joint states of the block."""
     shape = [1] * n_nodes
     for position in positions:
         shape[position] = values.shape[1]

@@ -10,20 +10,20 @@ from sklearn_crf.models import PairwiseModel, check_labels, score
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 
-# Largest number of labelings for which one set per labeling is affordable
+# Largest number of labelings for which a separate set for each labeling is affordable
 _MOST_LABELINGS = 2**16
 
 
 def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
-    r"""Return a set for each pair of the true and another labeling, tangent to the likelihood at a model (Lemma 3).
+    r"""Return sets of the true and one other labeling each, tangent to the likelihood at a model (Lemma 3).
 
     .. math::
         w_{jk} = |Y| \sum_{y \in \{y_j, y_k\}} \tfrac1{|Y|} \, p(y; \theta_0), \qquad
         \left. \frac{\partial \ell}{\partial \theta} \right|_{\theta_0} =
         \left. -\frac{\partial \log p(y^*; \theta)}{\partial \theta} \right|_{\theta_0}
 
-    Alternating gradient steps and new tangent sets is an algorithm like expectation-maximisation for the likelihood.
-    The algorithm is only feasible for a handful of nodes, because there is a set for each labeling.
+    An algorithm that alternates gradient steps with new tangent sets resembles expectation-maximisation for the
+    likelihood. The algorithm is only feasible for a handful of nodes, because there is a set for each labeling.
 
     Parameters
     ----------
@@ -86,9 +86,9 @@ class ContrastiveSets(Objective):
         \qquad y^* \in S_j
 
     The loss is convex and smooth, and needs no partition function. With one set of all labelings it is the likelihood.
-    With a set for each node, of labelings that differ from the truth at that node only, it is the pseudolikelihood.
-    Only ratios of probabilities of assignments that are connected by a chain of sets are learned. Labels must be the
-    labels that the sets were made for.
+    If each node has a set of the labelings that differ from the truth at most at that node, the loss is the
+    pseudolikelihood. Ratios of probabilities are only learned for assignments that a chain of overlapping sets
+    connects. Labels must be the labels for which the sets were made.
 
     Sets of draws from a proposal q (``log_proposal`` of :meth:`AssignmentSets.add_set`) use
     :math:`\mathrm{score}(y) - \log q(y)` in place of the score. One set of the truth and k draws gives the ranking loss
@@ -143,7 +143,7 @@ class ContrastiveSets(Objective):
 
 
 class SetsOfBatches(Objective):
-    """Objective with separate contrastive sets for each batch of an :class:`EmpiricalRisk`."""
+    """Objective that has separate contrastive sets for each batch of an :class:`EmpiricalRisk`."""
 
     # objectives: list of ContrastiveSets, in the order of the batches
 

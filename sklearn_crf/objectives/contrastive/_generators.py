@@ -36,7 +36,7 @@ class Generator(ChecksOwnMethods, HoldsOptions):
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
         """Generate one assignment.
 
-        A persistent generator is also given ``start``, the previous labeling of the example, or None in the first call.
+        A persistent generator also gets ``start``: the previous labeling of the example, or None in the first call.
 
         Parameters
         ----------
@@ -46,7 +46,7 @@ class Generator(ChecksOwnMethods, HoldsOptions):
             True labels.
         rng : numpy.random.RandomState
         node_weight : ndarray of shape (N,), optional
-            Factors of the costs of nodes, for generators that search for violated constraints.
+            Factor by which the cost of each node is multiplied, for generators that search for violated constraints.
         n_threads : int, default=1
 
         Returns
@@ -89,7 +89,7 @@ class MapGenerator(Generator):
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
         inference = self.inference
         if isinstance(model, FactorGraph) and isinstance(inference, MessagePassing):
-            # Messages of factors have one order.
+            # In factor graphs, messages have only one order.
             inference = clone(inference).set_params(schedule="auto")
         return inference.map(model, init=self._start(model, rng), n_threads=n_threads).labels
 
@@ -108,7 +108,7 @@ class GibbsGenerator(Generator):
     """Generator of assignments by a few Gibbs sweeps from the true labeling, or from the previous assignment.
 
     Sweeps from the true labeling are used as in contrastive divergence. Persistent chains move away from the true
-    labeling and become samples of the model; labelings after a few sweeps from the true labeling do not.
+    labeling, and their labelings become samples of the model. A few sweeps from the true labeling give no such samples.
 
     Parameters
     ----------

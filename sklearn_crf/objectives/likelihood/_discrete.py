@@ -12,7 +12,7 @@ from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 
 @options(kw_only=False)
 class SaddlePoint(Objective):
-    r"""Saddle point approximation (SPA): log Z is replaced by the best score.
+    r"""Saddle point approximation (SPA), which replaces log Z by the best score.
 
     .. math::
         \ell(\theta) = \max_y \mathrm{score}(y) - \mathrm{score}(y^*), \qquad
@@ -72,7 +72,7 @@ class SaddlePoint(Objective):
             predicted=best.labels,
             state=(best.state, fixed) if self.warm_start else None,
             converged=best.converged,
-            # The state of minimum cuts holds the number of edges that were not submodular.
+            # The state of minimum cuts contains the number of edges that are not submodular.
             n_nonsubmodular=int(getattr(best.state, "n_nonsubmodular", 0)),
             gap=best.gap,
         )
@@ -80,7 +80,7 @@ class SaddlePoint(Objective):
 
 @options(kw_only=False)
 class MaximumMarginal(Objective):
-    r"""Maximum marginal approximation (MMA): all probability mass is on the labeling with the largest marginals.
+    r"""Maximum marginal approximation (MMA), which gives each node's most probable label the probability one.
 
     .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
 
@@ -111,7 +111,7 @@ class MaximumMarginal(Objective):
 
 @options(kw_only=False)
 class ContrastiveDivergence(Objective):
-    r"""Contrastive divergence CD-k, with labels after k Gibbs sweeps.
+    r"""Contrastive divergence (CD-k), which replaces expectations by labels after k Gibbs sweeps.
 
     .. math:: J(\theta) = \phi(y^*) - \phi(y^{(k)}), \qquad y^{(k)} \text{ after } k \text{ Gibbs sweeps from } y^*
 

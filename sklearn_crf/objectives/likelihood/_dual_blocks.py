@@ -16,11 +16,11 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import clamp_known_labels
 
-# Initial score of the label of each node, relative to the other states of the node
+# Initial score of the label of each node; all other states of the node have score 0
 _FIRST_SCORE = 10.0
 
 # Lowest parameter relative to the largest parameter of the same factor.
-# A state with the lowest parameter has a probability far below rounding errors, but above zero.
+# The probability of a state with the lowest parameter is far below rounding errors, but above zero.
 _LOWEST_SCORE = -300.0
 
 
@@ -38,8 +38,8 @@ class DualBlock:
 
     # risk: risk of a RelaxedLikelihood, which may be wrapped in a SoftmaxMargin; i: index of the batch
     # weight: C times the weight of the batch
-    # start: (n_coef,), point x whose marginals the first step starts from. At unlabelled nodes, labels are replaced by
-    #     the marginals given the labelled nodes, at this point.
+    # start: (n_coef,), point x with whose marginals the first step begins. At unlabelled nodes, the marginals given the
+    # labelled nodes, computed at this point, replace labels.
     # scale: (n_coef,) or float; the penalty is on x, with weights w = scale * x
 
     def __init__(self, risk, i, weight, start, scale=1.0):
@@ -52,7 +52,7 @@ class DualBlock:
         self.touched = self._potentials.find_touched_weights(batch.example)
         self._scale = np.broadcast_to(scale, self.n)
         self._batch, self._objective = batch, objective
-        # With zero weights, scores are costs, scores of fixed factors, or -inf for forbidden states.
+        # With zero weights, the only scores are costs, scores of fixed factors, and -inf for forbidden states.
         self._model = self._build_augmented_model(np.zeros(self.n))
         self._allowed = np.isfinite(_flatten_parameters(self._model))
         self.truth = _flatten_parameters(self._compute_true_statistics(batch))[: len(self._allowed)]
@@ -79,7 +79,7 @@ class DualBlock:
             return self._likelihood.inference.marginals_for_learning(observed).statistics
 
     def start(self):
-        """Compute initial parameters from the initial weights or, if these weights are zero, from the labels."""
+        """Compute initial parameters from the initial weights, or from the labels if the initial weights are zero."""
         if self._first.any():
             return self.scores(self._first) / self._temperature
         # Parameters computed from the labels correspond to weights near zero.
@@ -109,9 +109,9 @@ class DualBlock:
         return marginals, found.log_z - float(parameters @ marginals)
 
     def feasible(self, parameters):
-        """Return marginals that are close to the marginals of parameters and consistent at every edge.
+        """Return marginals that are consistent at every edge and close to the marginals of the given parameters.
 
-        Message passing reaches consistency only in the limit. On graphs without cycles, the result is the result of
+        Message passing reaches consistency only in the limit. On graphs without cycles, the result equals the result of
         :meth:`forward`.
         """
         model = self._model_at(parameters)
@@ -128,7 +128,8 @@ class DualBlock:
         nodes /= nodes.sum(axis=1, keepdims=True)
         pairs = fit_pairs(found.tables[:, 0], *(nodes[ends] for ends in model.graph.edges.T))
         if pairs[np.isneginf(untied.tables[:, 0])].any():
-            # If the missing probability mass only fits forbidden pairs, the labels are used, which are always feasible.
+            # If the missing probability mass would only fit forbidden pairs, the labels are used, which are always
+            # feasible.
             return self.truth
         sums = np.zeros(model.tables.shape)
         np.add.at(sums, model.edge_type, weight[:, :, None, None] * pairs[:, None])
@@ -136,7 +137,7 @@ class DualBlock:
 
     @staticmethod
     def compute_feasible_dual(blocks, parameters):
-        """Return the dual value at temperature zero for feasible marginals.
+        """Return the dual value at temperature zero for feasible marginals near the marginals of parameters.
 
         The dual value at inconsistent marginals may exceed the maximum.
         """
@@ -148,7 +149,7 @@ class DualBlock:
         return gain - 0.5 * float(x @ x)
 
     def bounded(self, parameters):
-        """Return parameters that have nearly the same marginals, but differ by at most 300 within a factor.
+        """Return parameters that have nearly the same marginals, but differ by at most 300 within each factor.
 
         The largest parameter of each node and of each table is zero.
         """
@@ -172,7 +173,7 @@ class DualBlock:
         )
 
     def pullback(self, marginals):
-        """Return the scaled derivative by the weights on which the batch depends, given marginals."""
+        """Return the scaled derivative with respect to the weights on which the batch depends, given marginals."""
         kind = FactorStatistics if isinstance(self._model, FactorGraph) else Statistics
         pulled = self._potentials.pullback(self._example, kind(*self._parts(marginals)))
         return (self._scale * pulled)[self.touched]
@@ -192,10 +193,10 @@ class DualBlock:
 
 
 def fit_pairs(pairs, first, second):
-    """Return joint probabilities near ``pairs`` whose row and column sums are the given marginals of both ends.
+    """Return joint probabilities near ``pairs`` whose row and column sums are the given marginals of the ends.
 
-    First rows and then columns whose sums are too large are scaled down. The missing mass of rows and columns is then
-    added as a product (Altschuler, Weed, Rigollet 2017).
+    First, rows and then columns with too large sums are scaled down. Then the missing mass of rows and columns is added
+    as the product of the row part and the column part (Altschuler, Weed, Rigollet 2017).
     """
     # pairs: (E, K, K), probabilities; first, second: (E, K), marginals whose rows sum to one; returns: (E, K, K)
     pairs = np.maximum(pairs, 0.0)
@@ -204,7 +205,7 @@ def fit_pairs(pairs, first, second):
         share = np.divide(ends, total, out=np.ones_like(total), where=total > ends)
         pairs = pairs * np.expand_dims(share, axis)
     lacks = np.maximum(first - pairs.sum(axis=2), 0.0), np.maximum(second - pairs.sum(axis=1), 0.0)
-    # A smaller missing mass is a rounding error.
+    # A missing mass below the machine precision is a rounding error.
     missing = np.maximum(lacks[0].sum(axis=1), np.finfo(np.float64).eps)[:, None, None]
     return pairs + lacks[0][:, :, None] * (lacks[1][:, None, :] / missing)
 

@@ -48,7 +48,8 @@ def make_tangent(value_grad: Callable[[np.ndarray], RiskValue], at: np.ndarray) 
 class RiskLessObserved(EmpiricalRisk):
     """Difference of a risk and the log-partition given the known labels, or the tangent of this log-partition."""
 
-    # observed: function that evaluates the log-partition given known labels, or its tangent; None if all are labelled
+    # observed: function that evaluates the log-partition given known labels, or its tangent; None if all nodes are
+    # labelled
 
     def __init__(self, risk: EmpiricalRisk, observed: Callable[[np.ndarray], RiskValue] | None = None):
         super().__init__(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
@@ -103,18 +104,18 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         return [self.build_model(i, zeros)[0] for i in range(len(self.batches))]
 
     def _compute_loss(self, i: int, coef: np.ndarray, n_threads: int) -> tuple[RiskValue, np.ndarray]:
-        """Return the weighted loss of batch i and its derivative by the unknowns of the batch."""
+        """Return the weighted loss of batch i and its derivative with respect to the unknowns of the batch."""
         raise NotImplementedError(type(self).__name__)
 
 
 class JointRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of an upper bound on the log-partition for given splits of scores, minus scores of labels.
+    r"""Sum over examples of an upper bound on the log-partition for given splits of scores, minus the labels' score.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
 
     The unknowns :math:`\lambda`, called shares, divide the scores of an example among the trees T. The risk is jointly
-    convex in the weights and the shares, smooth, and has no inner problem. The minimum over the shares is the risk by
+    convex in the weights and the shares, smooth, and has no inner problem. The minimum over the shares is the risk with
     :class:`TightenBound`. For partly labelled examples, the log-partition given the known labels takes the place of the
     score. With the trivial entropy, the parts T are single edges of weight one; with the entropy of factors, the parts
     are single edges and single nodes. One flat vector holds the weights and then the shares of each batch.
@@ -140,7 +141,7 @@ class JointRisk(RiskOfWeightsAndOthers):
 
 
 class JointHingeRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of the best scores of all parts for given splits of scores, minus the score of the labels.
+    r"""Sum over examples of the maximum scores of all parts for given splits of scores, minus the score of the labels.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_P c_P \max_y \bigl[ \theta_i(P) + \Delta_{y_i} \bigr](y)
@@ -184,17 +185,17 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
             - \sum_e \nu_{ie} I(\tau_e) - \mathrm{score}(y_i) \Bigr), \qquad \nu_i = \sum_T \rho_i(T) \, [e \in T]
 
     The risk is jointly convex in the weights and the distributions over trees, as the bound is a maximum of functions
-    that are linear in both. The derivative of the bound by the probability of an edge is the negative mutual
-    information I of its ends. Edge probabilities are means over trees, so they stay in the spanning tree polytope.
-    :meth:`grown` adds the steepest tree. Projections are onto a simplex, not onto the polytope. One flat vector holds
-    the weights and then the weights of the trees of each batch.
+    linear in both. The derivative of the bound with respect to the probability of an edge is the negative mutual
+    information I of its ends. Edge probabilities are means over trees, so they stay in the spanning tree polytope. The
+    method :meth:`grown` adds the steepest tree. Projections are onto a simplex, not onto the polytope. One flat vector
+    holds the weights of the field, followed by the weights of the trees of each batch.
 
     In a factor graph, sets of factors without cycles take the place of trees. The set with the most information is hard
     to find, so sets are grown greedily from the factors with the most information.
     Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
     """
 
-    # max_iter: most sweeps of messages for a batch; tol: change of messages at which sweeps stop
+    # max_iter: maximum number of message sweeps for a batch; tol: change of messages at which sweeps stop
     # observed: as in JointRisk
 
     def __init__(self, risk, max_iter=2000, tol=1e-6, observed=None):
@@ -224,10 +225,9 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return projected
 
     def grown(self, coef):
-        """Return the risk with the steepest tree of each example added, and trees of zero weight dropped."""
+        """Add the steepest tree of each example, drop trees of zero weight, and return the new risk."""
         # returns: risk; flat vector of the new risk, with the same weights and edge probabilities; largest gain of a
-        #     new tree over the current distribution, which is zero if the edge probabilities are optimal for these
-        #     weights
+        # new tree over the current distribution, which is zero if the edge probabilities are optimal for these weights
         found = map_tasks(lambda i, n_threads: self._grow(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
         trees, weights, gaps = zip(*found, strict=True)
         risk = copy.copy(self)
@@ -247,7 +247,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return weighted_loss(batch, loss, by_weight), -temperature * of_trees
 
     def _solve(self, i, coef, n_threads=1):
-        """Return the marginals, the information of edges or factors, and the model of a batch at the given weights."""
+        """Return the marginals, mutual information of edges or factors, and model of a batch at given weights."""
         batch = self.batches[i]
         model, by_weight = self.build_model(i, coef)
         weights = coef[self._get_part_slice(i)]
@@ -264,7 +264,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
                 self.carried[i] = free.state
                 pairs = inference.edge_marginals(model, init=free.state, n_threads=n_threads)
             else:
-                # These messages always converge.
+                # The messages of this algorithm always converge.
                 inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
                 free = inference.marginals(model)
                 pairs = inference.marginals(expand_edge_tables(model)).tables[:, 0]
@@ -272,7 +272,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
 
 
 class WeightsAndOthers(ExtendedPotentials):
-    """Potentials for a flat vector that holds weights and then other unknowns, which have no penalty."""
+    """Potentials for a flat vector that contains the weights, followed by other unknowns, which have no penalty."""
 
     def model(self, coef, example, edges=None):
         return self.pairwise.model(coef[: self.pairwise.n_coef], example, edges)

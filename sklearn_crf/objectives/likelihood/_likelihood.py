@@ -1,4 +1,4 @@
-"""Likelihoods whose derivatives are marginals: exact, approximate, relaxed, or after a fixed number of sweeps."""
+"""Likelihoods with exact, approximate, relaxed or truncated marginals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import Loss, Objective, clamp_known_labels
 
-# Models that users may pass
+# Types of models that users may pass
 _MODELS = PairwiseModel, FactorGraph, SegmentModel
 
 # Ratio of the tolerance of messages to the gradient.
@@ -83,10 +83,10 @@ class Likelihood(Objective):
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: Any = None, n_threads: int = 1, **unused: Any
     ) -> Loss:
-        # Approximate inference has no warm start, as in prediction.
-        # The reason is that loopy belief propagation may have several fixed points.
+        # As in prediction, approximate inference has no warm start, because loopy belief propagation may have several
+        # fixed points.
         # With warm starts, it could follow a branch of fixed points that prediction never finds.
-        # A line search that returns to a point could then find another value at the point.
+        # A line search that returns to a point could then find a different value at this point.
         # Exact inference gives the same result from any start; its state holds the order of computations on the graph.
         exact = self.is_exact_for(model)
         found = _compute_loss_by_marginals(self.inference, model, labels, state if exact else None, n_threads)
@@ -108,8 +108,9 @@ class RelaxedLikelihood(Objective):
     """
 
     # inference: solves the relaxation, and accepts its own ``state`` as ``init``
-    # final_tol: final tolerance of the inference, which is tightened as the gradient of the risk decreases; None keeps
-    #     its tolerance
+    # final_tol: final tolerance of the inference, which is tightened as the gradient of the risk decreases; with None,
+    # the
+    # tolerance of the inference does not change
 
     needs = frozenset({"marginals"})
     missing = "marginalised"
@@ -172,7 +173,7 @@ class FreeLikelihood(RelaxedLikelihood):
 
 
 def _compute_loss_by_marginals(inference, model, labels, state, n_threads):
-    """Compute the loss from a model's marginals and, if labels are missing, the marginals given the known labels."""
+    """Compute the loss from the marginals and, if labels are missing, the marginals given the known labels."""
     labels = check_labels(model, labels, may_miss=True)
     of_free, of_fixed = (None, None) if state is None else state
     free = inference.marginals_for_learning(model, init=of_free, n_threads=n_threads)
@@ -203,7 +204,7 @@ def compute_marginal_loss(model: Any, labels: np.ndarray, free: Any, fixed: Any 
 
 
 def compute_bound_loss(model: Any, labels: np.ndarray, free: Any, temperature: float = 1.0) -> Loss:
-    """Return a bound on the log-partition minus the score of the labels, or only the bound if labels are missing."""
+    """Return a bound on the log-partition minus the score of the labels, or the bound alone if labels are missing."""
     # free: Marginals whose log-partition is the bound
     if np.all(labels >= 0):
         loss = compute_marginal_loss(model, labels, free)
@@ -253,7 +254,7 @@ def loss_and_gradient(
     -------
     loss : float
     gradient : Statistics
-        Derivative of the loss by each score: ``gradient.unary`` and ``gradient.tables`` have the shapes of
+        Derivative of the loss with respect to each score: ``gradient.unary`` and ``gradient.tables`` have the shapes of
         ``model.unary`` and ``model.tables``. For a FactorGraph, ``log_table`` and ``table_default`` replace ``tables``.
 
     Raises
@@ -316,7 +317,8 @@ class TruncatedLoss(Objective):
 
     needs = frozenset({"marginals"})
     missing = "left out"
-    # Without scaling, correlated edge features need three times as many passes, each through all sweeps.
+    # Without scaling, training with correlated edge features needs three times as many passes, each of which
+    # computes all sweeps.
     gains_from_scaling = True
 
     inference: FixedSweeps
@@ -360,12 +362,12 @@ class TruncatedLoss(Objective):
         state = expand_factors(model) if state is None else rescore(state, model)
         known, weight = state.expand_labels(labels), np.zeros(state.model.n_nodes)
         if self.weighs_nodes:
-            # Only the nodes of the factor graph count.
+            # Only nodes of the factor graph count; the auxiliary nodes that represent factors do not.
             known = np.full(len(known), -1, dtype=np.int32)
             known[state.place] = labels
             weight[state.place] = 1.0 if node_weight is None else node_weight
         else:
-            # A labelled factor counts once, in place of the edges that join it with its nodes.
+            # A labelled factor is counted once: its auxiliary node counts, and the edges to its nodes do not.
             weight[np.diff(state.model.graph.incidence.ptr) == 0] = 1.0
             for nodes, _, _ in state.factors:
                 weight[nodes] = known[nodes] >= 0

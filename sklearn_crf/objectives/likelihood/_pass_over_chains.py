@@ -1,4 +1,4 @@
-"""Likelihood of labelled chains that share one table, evaluated by one kernel call without models of batches."""
+"""Likelihood of labelled chains that share one table, evaluated by one kernel call without a model of each batch."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -15,27 +15,28 @@ from sklearn_crf.objectives._risk import RiskValue, expand_weights_to_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.potentials import LinearPotentials, SegmentPotentials, SparsePotentials
 
-# Number of blocks for any number of threads, and least and largest number of scores of a block.
+# Number of blocks, which does not depend on the number of threads; minimum and maximum number of scores of a block.
 # With 128 blocks, each of sixteen threads has eight blocks.
-# A block with the least number of scores is worth a separate task; a block with the largest number fits in a cache.
+# A block with the minimum number of scores is worth a separate task; a block with the maximum number fits in a cache.
 _N_BLOCKS, _LEAST_OF_A_BLOCK, _MOST_OF_A_BLOCK = 128, 2**11, 2**14
 
-# Least number of nodes of a block, divided by the number of classes.
+# Minimum number of nodes of a block, divided by the number of classes.
 # A block has sums over pairs of classes and over dense features.
-# For enough nodes, these sums take little memory and time compared with the nodes of the block.
+# With enough nodes in a block, these sums take little memory and time compared with the nodes.
 _NODES_FOR_A_CLASS = 4
 
-# Largest number of node derivatives (32 MB) that are stored until threads pull them back by ranges of features
+# Maximum number of node derivatives (32 MB) that are stored before threads pull them back by ranges of features
 _MOST_KEPT = 2**22
 
-# Features with weights for more than a third of the columns are stored as whole rows of weights, which is faster.
+# If a feature has weights for more than a third of the columns, whole rows of weights are stored, which is faster.
 _COLUMNS_OF_A_PAIR = 3
 
-# Number of panels of sparse features, and number of ranges of features, for each thread.
+# Number of panels of sparse features for each thread; number of ranges of features for each thread.
 # With more panels than threads, other threads process the panels of a delayed thread.
 _PANELS_OF_A_THREAD, _RANGES_OF_A_THREAD = 4, 2
 
-# Fields of the kernel's ChainPanel: first and last block, number of sparse columns, and four addresses of features
+# Fields of the kernel's ChainPanel: first and last block, number of sparse columns, and four addresses of feature
+# arrays
 _FIELDS_OF_A_PANEL = 7
 
 
@@ -62,15 +63,18 @@ class PassOverChains:
         ends = potentials.forbidden_ends
         self._ends = np.zeros((0, potentials.n_classes)) if ends is None else np.where(ends, -np.inf, 0.0)
         starts = np.cumsum([0, *(len(ptr) - 1 for ptr in pointers)])
-        # First chain of each block, and the chain after its last chain
+        # First chain of each block, and the end of the last block
         self._blocks = np.array(
             [ends for own, start in zip(cuts, starts, strict=False) for ends in pairwise(own + start)]
         )
         first_nodes = [ptr[own] for ptr, own in zip(pointers, cuts, strict=True)]
         kind = _Columns if isinstance(potentials, SparsePotentials) else _Rows
         self._features = kind(potentials, [batch.example for batch in batches], first_nodes)
-        # Ends of the six parts in the array of sums of a block, in this order: loss and errors; derivatives by
-        # intercepts; derivatives by tables; counts of label pairs; derivatives by durations; feature derivatives
+        # Ends of the six parts in the array of sums of a block, in this order: loss and errors; derivatives with
+        # respect
+        # to intercepts; derivatives with respect to tables; counts of label pairs; derivatives with respect to
+        # durations;
+        # feature derivatives
         n_classes, width = potentials.n_classes, padded(potentials.n_classes)
         of_runs = (1 + n_durations) * width
         sizes = 2, potentials.n_columns, n_classes * width, n_classes**2, of_runs, self._features.n_sums
@@ -88,7 +92,7 @@ class PassOverChains:
         if type(potentials) not in (LinearPotentials, SparsePotentials):
             return False
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
-        # The kernel only supports labels that are forbidden at ends if pairs of labels are forbidden too.
+        # The kernel supports labels that are forbidden at ends only if pairs of labels are forbidden, too.
         ends_alone = potentials.forbidden_ends is not None and potentials.forbidden is None
         if types != (1, 1, 1) or ends_alone or not potentials.n_features:
             return False
@@ -200,7 +204,7 @@ class _Columns(_InPlace):
         return dense, pairs.ptr, pairs.column, weights, self._row_of, self._rows
 
     def shared(self, n_threads):
-        """Return panels, workspace for node derivatives, number of nodes in the workspace, and feature range ends."""
+        """Return the panels, the workspace for node derivatives, its number of nodes, and the range ends."""
         if n_threads not in self._shared:
             self._shared[n_threads] = self._build_thread_arrays(n_threads)
         return self._shared[n_threads][1]
@@ -237,7 +241,7 @@ class _Columns(_InPlace):
 
 
 def _are_labelled_chains(batch, by_columns):
-    """Return whether a batch holds chains with supported node features, and without edge features except a constant."""
+    """Return whether a batch holds chains with supported node features and with no edge features except a constant."""
     example = batch.example
     if example.has_factors or example.n_states is not None:
         return False
@@ -247,7 +251,7 @@ def _are_labelled_chains(batch, by_columns):
 
 
 def _split_durations(potentials: Any) -> tuple[Any, int]:
-    """Return the potentials of nodes and edges, and the number of durations if durations alone have other weights."""
+    """Return the potentials of nodes and edges, and the number of durations if these have no features."""
     has_durations = isinstance(potentials, SegmentPotentials) and potentials.segments is not None
     if not has_durations or potentials.segments.features:
         return potentials, 0
@@ -280,7 +284,7 @@ def _address(array):
 
 
 def _build_panels(columns, starts, blocks):
-    """Return panels that each hold the columns from one start to the next, with the indices of their blocks."""
+    """Build panels, each of which holds the columns between two starts and the indices of its blocks."""
     first, last = np.array(starts[:-1]), np.array(starts[1:])
     own = np.empty((len(first), _FIELDS_OF_A_PANEL), dtype=np.int64)
     own[:, 0], own[:, 1], own[:, 2] = blocks[:-1], blocks[1:], last - first

@@ -16,7 +16,7 @@ from sklearn_crf.potentials import LinearPotentials
 
 
 def get_message_passing(inference: Any) -> Any:
-    """Return the message-passing algorithm of an inference with a fallback, or an inference without fallback itself."""
+    """Return the message-passing algorithm inside an inference with a fallback, or the given inference itself."""
     return inference.messages if type(inference) is MarginalsWithFallback else inference
 
 
@@ -72,13 +72,13 @@ class PassOverGraphs:
         others = [i for i in members if i not in set(chosen)]
         parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
         for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
-            # The kernel does not retry a batch that has not converged. The general implementation has no warm start.
+            # If a batch has not converged, the kernel does not retry it. The general implementation has no warm start.
             risk.carried[i] = _Start(is_damped=True), None
         return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
 
 
 class _Start(NamedTuple):
-    """Messages from which inference of a batch starts, which may come from the previous evaluation of the batch."""
+    """Messages with which inference on a batch starts, which may come from the previous evaluation of the batch."""
 
     messages: Messages | None = None
     fallback: Any = None  # state of the fallback algorithm
@@ -87,13 +87,13 @@ class _Start(NamedTuple):
     @classmethod
     def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
         """Return the start that a risk stores for a batch."""
-        # A risk stores two states for each batch. The second, given the known labels, is not used if all labels are
-        # known.
+        # A risk stores two states for each batch. The second state, given the known labels, is not used if all labels
+        # are known.
         free = (risk.carried[i] or (None, None))[0]
         return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
 
     def kept(self, objective: Any, messages: Messages) -> tuple | None:
-        """Return the state that the risk stores for the next evaluation, after messages have converged."""
+        """Return the state that the risk stores for the next evaluation, given the converged messages."""
         if type(objective) is Likelihood:
             return None
         has_fallback = type(objective.inference) is MarginalsWithFallback
@@ -101,7 +101,7 @@ class _Start(NamedTuple):
 
 
 def _pull_back_sums(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
-    """Convert the sums of the kernel into a RiskValue without gradient, and the gradient by the weights."""
+    """Convert the sums of the kernel into a RiskValue without gradient, and a gradient of the weights."""
     gradient = np.zeros(potentials.n_coef)
     own, n_columns = potentials.unpack(gradient), potentials.n_columns
     ends = np.cumsum([2, n_columns, n_columns * potentials.n_features])

@@ -12,7 +12,7 @@ from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials
 
-# Number of parts with separate sums, eight for each of sixteen threads, and fewest products of a part.
+# Number of parts with separate sums, which is eight for each of sixteen threads; minimum number of products in a part.
 # A part with fewer products of features and weights takes less than about 50 microseconds, too little for a task.
 _PARTS, _FEWEST_PRODUCTS = 128, 2**17
 # Largest number of nodes for which kernels store scores
@@ -37,15 +37,15 @@ class _Nodes(NamedTuple):
 
 
 class NodePass:
-    r"""Risk of labelled nodes with dense features, without edges or given the neighbours' labels, in one pass.
+    r"""Risk of labelled nodes with dense features, either without edges or given the neighbours' labels, in one pass.
 
     .. math::
         f_s(k) = u_{s k} + \sum_{t, r, l} c_{s t r l} \, \theta_{t r k l} + c'_{s t r l} \, \theta_{t r l k}
 
-    Here c and c' are sums of edge features, over edges of which node s is the first or the second end, respectively,
-    and whose other end has label l. As labels do not change, the sums are computed once. With two classes, the
-    score of a node is the difference between the scores of its states. The sums are then multiplied by the form of the
-    tables, which leaves one column for each weight.
+    Here c and c' are sums of edge features over the edges whose other end has label l. The sum c is over edges whose
+    first end is node s, and c' is over edges whose second end is node s. As labels do not change, the sums are computed
+    once. With two classes, the score of a node is the difference between the scores of its states. The sums are then
+    multiplied by the form of the tables, which leaves one column for each weight.
     """
 
     def __init__(self, potentials, batches, n_jobs, sees_neighbours):
@@ -145,7 +145,7 @@ class NodesWithoutEdges(NodesGivenNeighbours):
 
 
 def sum_risks(found, counts_errors):
-    """Add parts (loss, number of errors, gradient) to a risk; return None if the risk is not finite."""
+    """Return the RiskValue of several parts (loss, number of errors, gradient), or None if their sum is not finite."""
     value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
     if not np.isfinite(value):
         return None
@@ -191,7 +191,7 @@ def _count_neighbour_labels(example, labels, potentials):
     n_classes, n_features = potentials.n_classes, potentials.n_edge_features
     counts = np.zeros((example.n_nodes, potentials.n_edge_types, n_features, 2, n_classes))
     features, edge_type = example.edge_features, example.edge_type
-    # Edge features are read only once, because some are computed whenever they are read.
+    # Edge features are read only once, because some features are computed anew whenever they are read.
     features = np.empty((0, n_features)) if features is None else np.ascontiguousarray(features)
     edge_type = np.empty(0) if edge_type is None else edge_type
     count_neighbours(example.graph.edges, edge_type.astype(np.int32, copy=False), labels, features, counts)
@@ -199,7 +199,7 @@ def _count_neighbour_labels(example, labels, potentials):
 
 
 def _build_difference_factors(form):
-    """Return the factors (2 K, P) of weights in the score of state 1 minus state 0, by end and other label."""
+    """Return the factors (2 K, P) of weights in the score difference of states 1 and 0, by end and other label."""
     by_weight = form.sign[..., np.newaxis] * (form.index[..., np.newaxis] == np.arange(form.n_weights))
     return np.concatenate((by_weight[1] - by_weight[0], by_weight[:, 1] - by_weight[:, 0]))
 
@@ -213,8 +213,8 @@ def _build_table_columns(potentials, edge_coef):
 
 
 def _pull_back_columns(potentials, columns):
-    """Return the derivative by the edge weights, which is the adjoint of :func:`_build_table_columns`."""
-    # columns: (n_columns, M), derivative by the factors of the sums over neighbours
+    """Return the derivative with respect to the edge weights, which is the adjoint of :func:`_build_table_columns`."""
+    # columns: (n_columns, M), derivative with respect to the factors of the sums over neighbours
     shape = potentials.n_edge_types, potentials.n_edge_features
     if potentials.n_classes == 2:
         return columns.reshape(*shape, -1)

@@ -141,7 +141,7 @@ def _compute_listed_partitions(model, factors, scope, labels, weight, statistics
 
 
 def _compute_log_numbers(model, table, shape, known):
-    """Count the joint states that have each stored score, and the default score; return logarithms of the counts."""
+    """Return the logarithm of the number of joint states with each stored score, and with the default score."""
     # known: (arity,), known labels of the nodes, -1 for unknown labels
     cells = slice(*model.table_ptr[table : table + 2])
     if model.table_kind[table] == COUNT:
@@ -170,7 +170,7 @@ def _compute_count_log_numbers(n_listed, state, shape, known):
 
 
 class Piecewise(Objective):
-    r"""Negative log-likelihood with separate log-partitions of each node and each edge.
+    r"""Negative log-likelihood with a separate log-partition for each node and each edge.
 
     .. math::
         \ell(\theta) = \sum_s \log \sum_a e^{u_s(a)} + \sum_e \log \sum_{a, b} e^{\theta_e(a, b)}
@@ -208,7 +208,7 @@ class Piecewise(Objective):
 
 
 class SharedPieces(Objective):
-    r"""Negative log-likelihood with separate log-partitions of edges, which share the scores of their nodes.
+    r"""Negative log-likelihood with a separate log-partition for each edge; edges share the scores of their nodes.
 
     .. math::
         \ell(\theta) = \sum_{e = (s, t)} \log \sum_{a, b}
@@ -248,7 +248,7 @@ def _compute_shared_factor_loss(model, labels):
 
 
 def set_best_edge_shares(risk, coef):
-    """Return the risk of :class:`SharedPieces`, with node scores divided among edges as is best for some weights.
+    """Return the risk of :class:`SharedPieces` with node scores divided among edges optimally for given weights.
 
     The shares stay fixed, so the result is a function of the weights only.
     """
@@ -271,7 +271,7 @@ def _compute_factor_loss(model: FactorGraph, labels: np.ndarray, node_weight: np
     """Return the piecewise loss of a factor graph; ``node_weight`` weights the factors of single nodes."""
     is_single = model.arity == 1
     first = np.zeros(model.n_factors, dtype=np.int64)
-    # A factor contributes to the term of its first node, and a factor without nodes to the term of node 0.
+    # A factor contributes to the term of its first node; a factor without nodes contributes to the term of node 0.
     first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
     weight = np.ones(model.n_factors)
     if node_weight is not None:
@@ -283,7 +283,7 @@ def _compute_factor_loss(model: FactorGraph, labels: np.ndarray, node_weight: np
 
 
 def _compute_node_edge_partitions(model, labels=None):
-    """Return the log-partitions of nodes and edges, added by node, and the derivative of their total."""
+    """Return the log-partitions of nodes and edges, summed for each node, and the derivative of their total."""
     # labels: (N,), known labels, -1 for unknown labels; None if all labels are unknown
     unary = (model if labels is None else clamped(model, labels)).unary.astype(np.float64, copy=False)
     log_z = _compute_log_sums(unary)
@@ -295,7 +295,7 @@ def _compute_node_edge_partitions(model, labels=None):
 
 
 def _compute_log_sums(scores):
-    """Return ``logsumexp(scores, axis=1, keepdims=True)`` in a third of the time, with the same accuracy."""
+    """Return ``logsumexp(scores, axis=1, keepdims=True)``, as accurately as SciPy but in a third of the time."""
     n_nodes, n_columns = scores.shape
     shares, best = np.empty((n_nodes, n_columns + n_columns % 2)), np.empty(n_nodes)
     rows_below_best(scores, shares, best)
@@ -310,7 +310,7 @@ def _compute_log_sums(scores):
 
 
 def _compute_edge_partitions(model):
-    """Return the log-partition of each edge on its own, and the gradient of their sum with respect to the tables."""
+    """Return the separate log-partition of each edge, and the gradient of their sum with respect to the tables."""
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
     if model.edge_weight is not None:
         return _normalise(model, model.edge_type, edges, np.zeros((len(edges), 2, model.n_columns)))
@@ -331,9 +331,9 @@ def _compute_observed_edge_partitions(model: PairwiseModel, labels: np.ndarray) 
 
 
 def _normalise(model, types, places, at_ends):
-    """Return the log-partitions of edges from their tables, and the sum of the derivatives by each table."""
+    """Return the log-partitions of edges from their tables, and the summed derivatives of each table."""
     # types, places: (n,) int32, table and output position of each edge
-    # at_ends: (n, 2, K), scores that are added for the states of both ends
+    # at_ends: (n, 2, K), scores that are added to the states of both ends
     log_z, statistics = np.zeros(int(places.max(initial=-1)) + 1), np.zeros(model.tables.shape)
     weights = np.zeros((0, 0)) if model.edge_weight is None else model.edge_weight
     failed = normalise_edges(

@@ -20,7 +20,7 @@ from sklearn_crf.objectives._base import Loss, Objective
 
 
 def compute_factor_conditionals(model, labels, node_weight=None):
-    r"""Compute the negative log-probability of each label given all others, and the derivative of the weighted sum.
+    r"""Compute each label's negative log-probability given all other labels, and the derivative of a weighted sum.
 
     .. math::
         \ell_s = \log \sum_k e^{f_s(k)} - f_s(y_s), \qquad
@@ -63,7 +63,8 @@ def compute_pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1)
     # node_weight: (N,) or None, weights :math:`w_s`, not negative; None stands for ones
     # n_threads: number of threads for this model; results do not depend on the number of threads
     # returns terms: (N,) float64, :math:`\ell_s` without weights; gradient: derivatives of the weighted sum
-    # The gradient is by ``model.unary``, in its precision, and by ``model.tables``, in float64.
+    # The gradient contains the derivatives with respect to ``model.unary``, in its precision, and with respect to
+    # ``model.tables``, in float64.
     labels = check_labels(model, labels)
     n_nodes = len(labels)
     weight = np.empty(0) if node_weight is None else check_node_weight(node_weight, n_nodes)

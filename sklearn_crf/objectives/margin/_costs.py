@@ -15,10 +15,10 @@ def loss_augmented(model, labels, cost, node_weight=None):
 
     Nodes labelled -1 have no costs. In a factor graph, factors with costs come after all other factors.
     """
-    # labels: (N,) int32; cost: (K, K), cost[a, b] of state a if b is the true state; node_weight: (N,), factors of
-    #     costs
+    # labels: (N,) int32; cost: (K, K), cost[a, b] of state a if b is the true state; node_weight: (N,), factor by which
+    # the cost of each node is multiplied
     labels = check_labels(model, labels, may_miss=True)
-    # In a factor graph, all nodes may have fewer states than ``cost`` has rows.
+    # In a factor graph, ``cost`` may have more rows than any node has states.
     least, shape = model.n_columns, np.shape(cost)
     if shape != (len(cost),) * 2 or len(cost) < least or (len(cost) > least and not isinstance(model, FactorGraph)):
         raise ValueError(f"cost must have shape {(least, least)}, got {shape}.")
@@ -39,7 +39,7 @@ def loss_augmented(model, labels, cost, node_weight=None):
 
 
 def complete_labels(model, labels, node_weight, inference, n_threads=1):
-    """Complete labels by MAP inference given the known labels; return labels, and weights with 0 at completed nodes."""
+    """Complete labels by MAP inference given the known labels; also return weights that are 0 at completed nodes."""
     # labels: (N,) int32, -1 for missing labels; node_weight: (N,) or None
     # returns labels: (N,) int32; node_weight: (N,), or the given node_weight if no label is missing
     known = labels >= 0
@@ -77,7 +77,7 @@ def _build_node_factors(n_states, scores):
 
 
 class SoftmaxMargin(Objective):
-    r"""Likelihood, exact or approximate, of a model with costs added to the scores and with a temperature.
+    r"""Likelihood, exact or approximate, of a model with a temperature and with costs added to the scores.
 
     .. math::
         \ell(\theta) = T \log Z\bigl((\theta + \Delta_{y^*}) / T\bigr) - \mathrm{score}(y^*; \theta), \qquad
@@ -124,7 +124,7 @@ class SoftmaxMargin(Objective):
         loss = self.likelihood.loss_statistics(
             self.augmented(model, labels, node_weight), labels, state=state, seed=seed, n_threads=n_threads, **options
         )
-        # In the derivative of the loss, the factor T and the division of scores by T cancel.
+        # The factor T of the loss and the division of scores by T cancel in the derivative.
         terms = None if loss.terms is None else self.temperature * loss.terms
         return loss._replace(terms=terms, gap=self.temperature * loss.gap)
 

@@ -19,18 +19,18 @@ class ForestExamples(NamedTuple):
     earlier: np.ndarray  # (E,) int32, half-edges from each node to neighbours with lower numbers
     edges: np.ndarray  # (E, 2) int32, nodes of each edge
     edge_type: np.ndarray  # (E,) int32, type of each edge
-    feature_ptr: np.ndarray  # (N + 1,) int64, first sparse feature of each node, or empty for dense features
+    feature_ptr: np.ndarray  # (N + 1,) int64, first sparse feature of each node, or empty if features are dense
     feature_index: np.ndarray  # (nnz,) int32, node type times n_features, plus index of the feature
-    edge_weight: np.ndarray  # (E, n_edge_features), features of each edge, or empty for ones
+    edge_weight: np.ndarray  # (E, n_edge_features), features of each edge, or empty if all features are one
     node_type: np.ndarray  # (N,) int32, type of each node, or empty
     barred: np.ndarray  # (N, K) uint8, whether a state of a node is forbidden, or empty
     node_ptr: np.ndarray  # (m + 1,) int64, first node of each example
     edge_ptr: np.ndarray  # (m + 1,) int64, first edge of each example
     cost: np.ndarray  # (K, K), cost by true state, then other state
-    node_weight: np.ndarray  # (N,), multiplies the costs of each node, or empty
-    weight: np.ndarray  # (m,), multiplies the hinge of each example
+    node_weight: np.ndarray  # (N,), factor by which the costs of each node are multiplied, or empty
+    weight: np.ndarray  # (m,), factor by which the hinge of each example is multiplied
     index: np.ndarray  # type: ignore[assignment]  # (K, K) int32, index of the weight of each table entry
-    sign: np.ndarray  # (K, K), multiplies the weight of each table entry
+    sign: np.ndarray  # (K, K), factor by which the weight of each table entry is multiplied
     forbidden: np.ndarray  # (K, K) uint8, whether a pair of states is forbidden, or empty
     constant: np.ndarray  # (1,), value of the feature whose weights are the intercepts; 0 without intercepts
     features: np.ndarray  # (N / n_sharing, n_features), or (nnz,) sparse features
@@ -50,7 +50,7 @@ class ForestExamples(NamedTuple):
         return int(np.diff(self.feature_ptr[self.node_ptr]).max()) if len(self.feature_ptr) else 0
 
     def for_kernel(self):
-        """Return the address of each array, or 0 if it is empty, and the numbers."""
+        """Return the address of each array, or 0 if the array is empty, followed by the numbers."""
         return [x if isinstance(x, int) else x.ctypes.data if x.size else 0 for x in self]
 
 
@@ -58,7 +58,7 @@ def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
     """Build the :class:`ForestExamples` of a batch of forests or small graphs."""
     # sparse: CSR matrix of sparse node features with separate columns for each node type, or None
     # cost: (K, K), cost by predicted state, then true state
-    # C: multiplies the hinge of an example of weight one
+    # C: factor by which the hinge of an example of weight one is multiplied
     # constant: value of the feature whose weights are the intercepts
     example, form = batch.example, potentials.form
     graph, features = example.graph, example.node_features
@@ -71,7 +71,7 @@ def build_forest_examples(batch, potentials, cost, C, constant, sparse=None):
         rows, n_sharing = features.rows, features.n_sharing
     else:
         rows = features
-    # Each array with its type. Kernels read arrays by their addresses.
+    # Arrays with their types. Kernels read arrays by their addresses.
     arrays = {
         "labels": (batch.labels, np.int32),
         "order": (graph.forest.order, np.int32),
@@ -140,7 +140,7 @@ def count_member_cycles(batch):
 
 
 def _find_earlier_edges(graph):
-    """Return the start of each node in a list of half-edges to neighbours with lower numbers, and the list."""
+    """Return the start of each node in a list of half-edges to neighbours with lower numbers, and this list."""
     tail, head = graph.edges.T
     half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
     later = np.maximum(tail, head)

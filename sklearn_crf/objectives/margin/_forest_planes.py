@@ -36,7 +36,7 @@ def _build_sparse_rows(features, potentials, scale):
 
 def _rescale(features, kind, unit):
     """Multiply the features of nodes or edges by the factors ``unit`` of their types, in the features' precision."""
-    # unit: (n_types, n_features), factors of the features of each type
+    # unit: (n_types, n_features), factor for each feature of each type
     return features * unit.astype(features.dtype)[0 if kind is None else kind]
 
 
@@ -44,14 +44,14 @@ class ForestPlanes(PlaneOracle):
     """Oracle for the highest cutting planes of a block of examples that are forests or have few labelings.
 
     Results equal the results of :class:`PlaneOracle`, but no model is made. One kernel call computes the scores, the
-    best labelings and the slopes of a block. Solvers use the weights in the order of the kernel, with all columns of a
-    feature side by side.
+    best labelings and the slopes of a block. Solvers use the weights in the order of the kernel, in which all columns
+    of a feature are adjacent.
     """
 
-    # risk: risk of a StructuredHinge for which ``applies`` is true; n_blocks: least number of blocks of examples
+    # risk: risk of a StructuredHinge for which ``applies`` is true; n_blocks: minimum number of blocks of examples
     # scale: (n_coef,); solvers use weights divided by the scale. The scale must be equal for all columns of a node
-    #     feature, and for all table entries of an edge feature. The scale of intercepts is the value of the constant
-    #     feature whose weights they are.
+    # feature, and for all table entries of an edge feature. The scale of intercepts is the value of the constant
+    # feature, whose weights are the intercepts.
 
     path = name = "planes of forests"
     objectives = StructuredHinge, RelaxedHinge
@@ -73,7 +73,7 @@ class ForestPlanes(PlaneOracle):
             build_forest_examples(batch, potentials, cost, C, constant, matrix)
             for batch, matrix in zip(batches, rows, strict=True)
         ]
-        #: Addresses of the examples of all batches, and an array in the precision of features, for kernels.
+        #: Addresses of the examples of all batches, and an empty array in the precision of features, for kernels.
         self.for_kernel = np.array([examples.for_kernel() for examples in self.examples], dtype=np.int64)
         self.precision = np.empty(0, self.examples[0].features.dtype)
         coef = places.coef if self.are_sparse else places.coef.transpose(0, 2, 1)
@@ -94,7 +94,7 @@ class ForestPlanes(PlaneOracle):
     is_of_forests = True
 
     def dual(self, bounded):
-        """Return the dual variables, including multipliers that keep some weights from being negative."""
+        """Return the dual variables, including multipliers that keep ``bounded`` weights non-negative."""
         return ForestDual(self, bounded)
 
     def value_grad(self, x):
@@ -123,7 +123,7 @@ class ForestPlanes(PlaneOracle):
         return slopes, sums
 
     def _cut(self, n_nodes):
-        """Divide each batch into parts of about ``n_nodes`` nodes; return their batches, starts and stops."""
+        """Divide each batch into parts of about ``n_nodes`` nodes; return the batch, start and stop of each part."""
         parts = []
         for batch, examples in enumerate(self.examples):
             first = np.unique(examples.node_ptr[:-1] // n_nodes, return_index=True)[1]
@@ -134,13 +134,13 @@ class ForestPlanes(PlaneOracle):
 
 
 class SparseForestPlanes(ForestPlanes):
-    """:class:`ForestPlanes` of sparse features, which only support the dual, because slopes would be too large."""
+    """Version of :class:`ForestPlanes` for sparse features, with the dual only, because slopes would be too large."""
 
     path = name = "duals of sparse forests"
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether features are sparse and have weights for all states, and exact inference is fast."""
+        """Return whether features are sparse, weights exist for all states, and exact inference is fast."""
         is_read = type(potentials) is SparsePotentials and potentials.pairs.are_all
         return is_read and _are_quick(objective, potentials, batches)
 
@@ -162,14 +162,14 @@ def _are_quick(objective, potentials, batches):
     )
 
 
-# Largest number of nodes of a joined batch, block or part, and least number of parts in a pass over all examples
+# Maximum number of nodes of a joined batch, block or part; minimum number of parts in a pass over all examples
 _LARGEST = 4096
 _PARTS = 16
 
 # Number of steps in one kernel call. Training can be interrupted between kernel calls.
 _STEPS_OF_CALL = 4096
 
-# Least number of groups in a pass, and largest number of examples of a group
+# Minimum number of groups in a pass; maximum number of examples of a group
 _GROUPS, _LARGEST_GROUP = 64, 16
 
 
@@ -178,17 +178,17 @@ class ForestDual:
 
     This is the dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with random groups of examples as blocks.
     Threads compute the worst labelings of a group at the same weights. Each example has its own step size, and the step
-    sizes of a group are optimised jointly, so the dual never decreases. The first group is one example. Groups double
-    while their joint steps gain nearly as much as the steps would alone, and are halved if the steps hinder each other,
-    as with features that nearly all examples share.
+    sizes of a group are optimised jointly, so the dual never decreases. The first group is one example. The group size
+    is doubled while the joint steps of a group gain nearly as much as separate steps would, and halved if the steps
+    hinder each other, for example because nearly all examples share their features.
 
-    With dense features, the combination is stored as its slope, with one row of all weights for each example. With
-    sparse features, which have many weights, it is stored as the weight of each label at each node, and as the slope of
-    table weights that the labels have touched so far.
+    With dense features, the combination is stored as its slope, with one row of all weights for each example. Sparse
+    features have many weights, so the combination is stored as the weight of each label at each node, and as the slopes
+    of the table weights that the labels have touched so far.
     """
 
     # bounded: (n_coef,) bool, mask of weights that must not be negative, in the order of the kernel
-    # group: most examples of a group; None stands for 1/64 of all examples, at least one and at most 16
+    # group: maximum number of examples of a group; None stands for 1/64 of all examples, at least one and at most 16
 
     def __init__(self, planes, bounded, group=None):
         n = len(bounded)
@@ -196,14 +196,14 @@ class ForestDual:
         self.offset = 0.0
         self._planes = planes
         self._bounded = np.flatnonzero(bounded).astype(np.int32)
-        self._free = np.zeros(len(self._bounded))  # bounded entries of x before the projection
+        self._free = np.zeros(len(self._bounded))  # bounded entries of x, before projection
         self._n_steps = 0
         sizes = [(examples.n_members, len(examples.labels)) for examples in planes.examples]
         self._first = np.cumsum([(0, 0), *sizes], axis=0).T.copy()  # first example and first node of each batch
         n_members = self._first[0, -1]
         self._shares, self._rows = np.zeros((0, 0)), _TableRows(np.zeros(0, dtype=np.int64))
         if planes.are_sparse:
-            # Shares are set without an identity matrix, which would take much memory for many labels.
+            # Shares are set without an identity matrix, which would take much memory if there are many labels.
             self._shares = np.concatenate([_encode_one_hot(each.labels, len(each.cost)) for each in planes.examples])
             # A plane has entries for the table weights of the worst and of the true labeling.
             touched = [2 * np.diff(each.edge_ptr) * each.n_edge_features for each in planes.examples]

@@ -116,13 +116,13 @@ class StructuredHinge(Objective):
         )
 
     def _complete(self, model, labels, node_weight, n_threads):
-        """Return completed labels and weights of costs, computed by :func:`complete_labels`."""
+        """Return the labels and cost weights completed by :func:`complete_labels`."""
         labels = check_labels(model, labels, may_miss=True)
         return complete_labels(model, labels, node_weight, self.inference, n_threads)
 
 
 class RelaxedHinge(StructuredHinge):
-    r"""Structured hinge loss over the local polytope, whose fractional labelings may violate the margin too.
+    r"""Structured hinge loss over the local polytope, in which fractional labelings may violate the margin, too.
 
     .. math::
         \ell(\theta) = \max_{\tau \in L} \langle \theta + \Delta_{y^*}, \tau \rangle - \mathrm{score}(y^*; \theta)
@@ -130,16 +130,17 @@ class RelaxedHinge(StructuredHinge):
 
     The loss is convex, and equals :class:`StructuredHinge` on forests. Training also separates the labels from
     fractional labelings (overgenerating training), so the relaxation tends to be tight on the training examples. Any
-    feasible :math:`\tau` that inference returns gives a cutting plane below the loss; ``Loss.gap`` is its distance to
-    the bound of the inference. The labelings of the inference must have the attribute ``fractional`` (AD3,
+    feasible :math:`\tau` that inference returns gives a cutting plane below the loss; ``Loss.gap`` is the difference
+    between the bound of the inference and this plane. The labelings of the inference must have the attribute
+    ``fractional`` (AD3,
     LinearProgram). Source: Jancsary 2012, M3N recipe 2.
     """
 
     def worst_statistics(self, model, labels, *, node_weight=None, state=None, n_threads=1):
         """Compute the statistics of the point of the local polytope with the highest cost plus score."""
         # state: state of the previous result of the inference
-        # returns: statistics; (N,) cost of each node; (N,) score of each node without costs; Labeling. The score of an
-        #     edge is added to its first node.
+        # returns: statistics; cost of each node, (N,); score of each node without costs, (N,); Labeling
+        # The score of an edge is added to the score of its first node.
         labels = check_labels(model, labels)
         augmented = self.augmented(model, labels, node_weight)
         found = self.inference.map(augmented, init=state, n_threads=n_threads)
@@ -172,7 +173,7 @@ class RelaxedHinge(StructuredHinge):
 
 
 def is_whole(found):
-    """Return whether the solution of the relaxation is a labeling."""
+    """Return whether the solution of the relaxation is a labeling, without fractional values."""
     return bool(found.fractional.max(axis=1).min(initial=1.0) > 1 - _WHOLE)
 
 

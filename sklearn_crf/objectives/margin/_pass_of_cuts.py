@@ -1,4 +1,4 @@
-"""Losses with MAP labelings of small lattices with two states, whose minimum cuts one kernel call computes."""
+"""Losses of MAP labelings of small lattices with two states, for which one kernel call computes all minimum cuts."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def cut_scores(potentials: LinearPotentials, coef: np.ndarray, dtype: np.dtype) 
 
 
 class PassOfCuts:
-    r"""Risk of losses with MAP labelings that are minimum cuts of small lattices.
+    r"""Risk of losses of MAP labelings, which are minimum cuts of small lattices.
 
     .. math::
         \ell = \max_y \mathrm{score}(y) - \mathrm{score}(y^*), \qquad
@@ -97,7 +97,7 @@ class PassOfCuts:
             return self._lattices.solve(chosen, cut_scores(self._potentials, coef, self._dtype), count_threads(n_jobs))
 
     def _compute_gradient(self, nodes, pairs):
-        """Compute the derivative by the weights from sums of statistics of nodes and pairs."""
+        """Return the derivative with respect to the weights from sums of statistics of nodes and pairs."""
         gradient = np.zeros(self._potentials.n_coef)
         own = self._potentials.unpack(gradient)
         own.coef[0, 0] = nodes[:-1]

@@ -57,7 +57,7 @@ class PlaneOracle:
 
     def value_grad(self, x):
         """Return C times the sum of all losses, and a subgradient."""
-        # returns: pair of the value for the labelings found and the upper bound proven by inference; (n_coef,)
+        # returns: value for the labelings found, and upper bound proven by inference; subgradient, (n_coef,)
         found = self.risk.value_grad(self.weights_of(x))
         self.n_inference_calls += self.risk.n_examples
         value = self._C * found.value
@@ -163,7 +163,7 @@ class PlaneOracle:
 
 
 class PlanesOfCuts(PlaneOracle):
-    """:class:`PlaneOracle` for small lattices with two states; one kernel call computes the minimum cuts of a block."""
+    """Version of :class:`PlaneOracle` for small lattices with two states, with one kernel call for each block."""
 
     name, objectives = PassOfCuts.name, PassOfCuts.objectives
     applies = PassOfCuts.applies
@@ -192,7 +192,7 @@ class ShardPlanes(PlaneOracle):
         C R(w) = \max_y \bigl( o_y + s_y^\top w \bigr), \qquad s_y = C \nabla R(w), \qquad
         o_y = C R(w) - s_y^\top w
 
-    Here R is the sum of all structured hinges, which is linear in w as long as the worst labelings do not change. The
+    Here R is the sum of all structured hinges. R is linear in w as long as the worst labelings do not change. The
     oracle has one block with one plane.
     """
 
@@ -211,7 +211,7 @@ class ShardPlanes(PlaneOracle):
 
 
 def make_blocks(batches, n_blocks=64, largest=4):
-    """Divide consecutive batches into at least ``n_blocks`` blocks of equal size with at most ``largest`` batches."""
+    """Divide consecutive batches into at least ``n_blocks`` equal blocks of at most ``largest`` batches each."""
     size = min(max(len(batches) // n_blocks, 1), largest)
     return [list(range(start, min(start + size, len(batches)))) for start in range(0, len(batches), size)]
 
@@ -219,9 +219,9 @@ def make_blocks(batches, n_blocks=64, largest=4):
 def split_risk_into_blocks(risk):
     """Join the small examples of a risk into batches, and divide the batches into blocks.
 
-    Inference on a small example takes longer to start than to run, and the interpreter's lock delays threads meanwhile.
-    The small examples of a block are therefore joined into two batches, for two threads. Examples whose labelings are
-    enumerated are not joined, and neither are the examples of losses that are not sums over joined examples.
+    Inference on a small example takes longer to start than to run, and the interpreter's lock delays other threads
+    meanwhile. The small examples of a block are therefore joined into two batches, for two threads. Examples are not
+    joined if their labelings are enumerated, or if the loss is not a sum over joined examples.
     """
     # returns: risk; list of lists of indices of batches
     objective, potentials = risk.objective, risk.potentials
@@ -229,7 +229,7 @@ def split_risk_into_blocks(risk):
         return risk, make_blocks(risk.batches)
 
     def may_join(batch):
-        # Joining edge features that are computed when read would require storing them.
+        # Some edge features are computed when they are read. Joining them would require storing them.
         few = n_labelings(batch.example.n_nodes, potentials.n_classes) <= objective.inference.enumerates
         return type(batch.example) is Example and not few
 
@@ -245,8 +245,8 @@ def split_risk_into_blocks(risk):
     return risk.having(batches=joined), blocks
 
 
-# _MOST_JOINED: largest number of batches of a block.
-# _FEW_NODES, _MANY_NODES: smallest and largest limit of the number of nodes up to which batches are joined.
+# _MOST_JOINED: maximum number of batches of a block
+# _FEW_NODES, _MANY_NODES: smallest and largest value of the limit on the number of nodes of a joined batch
 _MOST_JOINED = 16
 _FEW_NODES = 512
 _MANY_NODES = 8192

@@ -11,7 +11,7 @@ from sklearn_crf.objectives.margin._hinges import StructuredHinge
 
 
 def find_best_by_cost(model, cost):
-    r"""Compute the best score of all labelings of a forest for each total cost.
+    r"""Return the best score of all labelings of a forest for each total cost.
 
     .. math::
         m(c) = \max \{ \mathrm{score}(y) : \textstyle\sum_s c_s(y_s) = c \}
@@ -20,8 +20,8 @@ def find_best_by_cost(model, cost):
     subtree for each state of the node and each total cost of the subtree.
     """
     # cost: (N, K), cost of each state of each node, not negative
-    # returns profile: (most + 1,) float64, best score for each total cost, -inf if no labeling has the total cost
-    # returns labels_at: function from a total cost to the best labeling, (N,) int32
+    # returns profile: (most + 1,) float64, best score for each total cost, or -inf if no labeling has this total cost
+    # returns labels_at: function that returns the best labeling, (N,) int32, for a total cost
     graph, (order, slot, _) = model.graph, model.graph.forest
     _, neighbor, half_edge, _ = graph.incidence
     has_parent = slot >= 0
@@ -49,7 +49,7 @@ def find_best_by_cost(model, cost):
         labels = np.zeros(graph.n_nodes + 1, dtype=np.int32)
         left = np.zeros(graph.n_nodes + 1, dtype=np.int64)
         left[-1] = total
-        # Costs of children are subtracted in reverse order, so the child that was joined last is the first.
+        # Costs of children are subtracted in reverse order: the child that was joined last comes first.
         for s in order.tolist():
             own = child_cost[s][left[parent[s]], labels[parent[s]]]
             left[parent[s]] -= own
@@ -67,7 +67,7 @@ def _arrange_scores_by_cost(unary, cost):
 
 
 def _join_child(own, message):
-    """Join one more child to a node; return the best scores by cost, and the cost of the child in each best score."""
+    """Join one more child to a node; return the best score for each cost, and the child's cost in each best score."""
     longer, shorter = (own, message) if len(own) >= len(message) else (message, own)
     joined = np.full((len(own) + len(message) - 1, own.shape[1]), -np.inf)
     taken = np.zeros(joined.shape, dtype=np.int64)
@@ -82,7 +82,7 @@ def _join_child(own, message):
 
 
 class Priced(NamedTuple):
-    """Labeling with the highest score plus price times cost, for some price."""
+    """Labeling with the highest slack plus price times cost, for a given price."""
 
     labels: np.ndarray  # (N,) int32, states of the labeling
     cost: float
@@ -99,18 +99,18 @@ class Product(NamedTuple):
 
 
 def find_largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
-    r"""Find the labeling with the largest product of cost and slack, given an oracle for best labelings at a price.
+    r"""Find the labeling with the largest product of cost and slack, with an oracle for the best labeling at a price.
 
     .. math::
         \max_y \; c(y) \, g(y) \;\le\; \max_c \; c \min_\lambda \Bigl( \max_y \bigl[ g(y) + \lambda c(y) \bigr]
             - \lambda c \Bigr), \qquad c \ge 0
 
     Labelings are points (c, g) in a plane. Labelings that are best at some price are the corners of the upper hull of
-    these points. Each step of the search chooses the interval between two corners with the highest bound, and asks for
-    the best labeling at the price given by the line between the corners. The search ends if the hull is known in this
-    interval or if the bound is attained. The largest product may belong to a labeling below the hull, which is not best
-    at any price. The value found is then less than the bound. If costs are integers, the bound only considers integer
-    costs.
+    these points. Each step of the search chooses the interval between two corners with the highest bound. The oracle
+    then returns the best labeling at the price given by the line between these corners. The search ends if the hull is
+    known in this interval, or if the value found equals the bound. The largest product may belong to a labeling below
+    the hull, which is not best at any price. The value found is then less than the bound. If costs are integers, the
+    bound only considers integer costs.
 
     Source: Sarawagi and Gupta 2008; Choi, Meshi and Srebro 2016.
     """
@@ -141,7 +141,7 @@ def find_largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9
 
 
 class _Span(NamedTuple):
-    """Interval of costs between two corners with slacks; open if the hull may rise above the line between corners."""
+    """Interval of costs between two corners; open if the hull may rise above the line between the corners."""
 
     left: float
     left_slack: float
@@ -161,7 +161,7 @@ class _Span(NamedTuple):
 
     @property
     def level(self):
-        """Sum of the slack and of price times cost, which is equal for both corners."""
+        """Sum of the slack and price times cost, which is equal for both corners."""
         return self.left_slack + self.price * self.left
 
     def split(self, cost, slack):
@@ -181,7 +181,7 @@ class _Hull:
         self._offer(costliest)
 
     def add(self, price, found):
-        """Add a labeling and the line that bounds the slacks of all labelings, and return the labeling."""
+        """Add a labeling, and the line that bounds the slacks of all labelings; return the labeling."""
         self._offer(found)
         self._prices, self._levels = np.append(self._prices, price), np.append(self._levels, found.bound)
         return found
@@ -232,7 +232,7 @@ class SlackRescaledHinge(StructuredHinge):
         self.single_nodes = single_nodes
 
     def compute_slope_factor(self, cost):
-        """Return the cost of each example, which multiplies its difference in statistics in the gradient."""
+        """Return the cost of each example, the factor of its difference in statistics in the gradient."""
         return cost
 
     def most_violated(self, model, labels, *, node_weight=None, state=None, n_threads=1):
@@ -262,7 +262,7 @@ class SlackRescaledHinge(StructuredHinge):
         factor = cost if self.single_nodes else np.full(len(cost), cost.sum())
         difference = compute_labeling_statistics(model, found.labels).minus(compute_labeling_statistics(model, labels))
         return Loss(
-            # If every example is one node, there are no edges, and the factor of tables does not matter.
+            # Every example is one node, so there are no edges, and the factor of the tables does not matter.
             statistics=difference.scaled(factor[:, None], factor[:1].sum()),
             terms=cost + factor * (compute_score_terms(model, found.labels) - compute_score_terms(model, labels)),
             predicted=found.labels,
@@ -294,13 +294,13 @@ class SlackRescaledHinge(StructuredHinge):
         return Labeling(chosen, found.value, found.bound, converged=converged, state=state)
 
 
-# Rounding errors of the product, relative to the product
+# Relative rounding error of the product
 _ROUNDING = 1e-9
 
 #: Largest number of labelings of an example that are enumerated.
 ENUMERABLE = 4096
 
-#: Largest product of total cost, number of nodes and number of state pairs for which dynamic programming is used.
+#: : Maximum product of total cost, number of nodes and number of state pairs for dynamic programming.
 PROFILED = 20_000_000
 
 
@@ -319,7 +319,7 @@ def _maximise_by_enumeration(model, labels, cost):
     costs = cost[np.arange(len(labels)), labelings].sum(axis=1)
     product = np.where(costs > 0, costs, 0.0) * np.where(costs > 0, 1.0 + scores - score(model, labels), 0.0)
     best = int(np.argmax(product))
-    # The true labeling is chosen unless a product is positive, because other labelings of zero cost give no gradient.
+    # The true labeling is chosen if no product is positive, because labelings with zero cost have no gradient.
     chosen = labelings[best] if product[best] > 0 else labels
     return Labeling(chosen, float(product[best]), float(product[best]))
 
