@@ -36,11 +36,11 @@ from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, TrainingRecord, cost_matrix
 from sklearn_crf.objectives import EmpiricalRisk, Generator, GibbsGenerator, MapGenerator, MostViolated, Objective
 
-# Number of rounds without a better training accuracy after which the stop reason mentions the lack of progress.
+# Number of rounds without a better training accuracy after which the stop reason mentions this lack of progress.
 # Number of training nodes that are labelled to measure the training accuracy.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
 
-# Maximum number of training nodes for a second training, in which edge weights are penalised like node weights.
+# Maximum number of training nodes for a second training, in which edge weights have the same penalty as node weights.
 _NODES_TO_TRAIN_TWICE = 20_000
 
 # Allowed values of ``init``, which chooses the initial sub-objectives.
@@ -59,7 +59,7 @@ class ContrastiveTraining(Learning):
     ----------
     init : {"pl", "gpl", "observed", "empty"}, default="pl"
         Initial sub-objectives: "pl", the pseudolikelihood; "gpl", the generalised pseudolikelihood of ``blocks``;
-        "observed", the pseudolikelihood and one set of all labelings seen in training, for examples of one lattice
+        "observed", the pseudolikelihood and a set of all labelings in the training data, for examples of one lattice
         ("Contrastive" in the paper); "empty", none.
     generator : str, Generator, list or None, default="map"
         Generator of further labelings: "map", max-product from random messages; "icm", iterated conditional modes from
@@ -71,7 +71,7 @@ class ContrastiveTraining(Learning):
         Blocks for ``init="gpl"``: the rows or columns of a lattice, windows with this number of nodes per side, or a
         list of arrays of nodes for each example. Nodes are numbered in the order of the labels.
     given : list of array-like of shape (m, \\*lattice), optional
-        Additional sets of labelings ("Simple Contrastive"). A set is used for the examples that have its lattice shape
+        Additional sets of labelings ("Simple Contrastive"). A set is used for the examples whose lattice has its shape
         and whose true labeling it contains.
     given_weight : array-like of shape (n_sets,) or (n_sets, n_examples), optional
         Weights :math:`w_j(x_i)` of the sets in ``given``. None is one. If a set is chosen with probability
@@ -82,7 +82,7 @@ class ContrastiveTraining(Learning):
         weighted by the inverse of this probability. See
         :meth:`AssignmentSets.add_set <sklearn_crf.objectives.AssignmentSets.add_set>`.
     generated_weight : float or "n_nodes", default=1.0
-        Weight :math:`w_j` of the set of generated labelings of an example; one in the paper. "n_nodes" is the
+        Weight :math:`w_j` of the set of generated labelings of an example. The paper uses 1. "n_nodes" stands for the
         number of nodes of the example, because the pseudolikelihood has one term for each node.
     are_drawn : bool, default=False
         Whether generated labelings are weighted by the inverse of their probability under the model that generated
@@ -91,11 +91,12 @@ class ContrastiveTraining(Learning):
     n_new : int, default=1
         Number of labelings generated for each example by each generator in each round.
     max_rounds : int, default=10
-        Maximum number of rounds of generation; with stochastic gradient descent, of epochs with generation.
+        Maximum number of rounds of generation. With stochastic gradient descent, maximum number of epochs with
+        generation.
     max_round_iter : int or None, default=10
-        Maximum number of L-BFGS iterations in a round that is followed by generation. The limit is ``max_iter`` of the
-        estimator in the last round, and in a round after which a shortened round generated nothing new. With None it
-        is ``max_iter`` in all rounds.
+        Maximum number of L-BFGS iterations in a round that is followed by generation. Two kinds of rounds have the
+        limit ``max_iter`` of the estimator instead: the last round, and a round that follows a shortened round in which
+        nothing new was generated. With None, all rounds have this limit.
 
     Examples
     --------
@@ -164,7 +165,7 @@ class ContrastiveTraining(Learning):
         return found
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
-        # Graphs can be packed into one batch, because the generators of labelings run on each example separately.
+        # Graphs can be packed into one batch, because the generators of labelings process each example separately.
         n_nodes = 1 if plan.solver.is_stochastic else 4096
         return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes}
 
@@ -176,12 +177,15 @@ class ContrastiveTraining(Learning):
     def check_labels(self, labels: Any) -> None:
         self.generators(labels)
         if self.given_weight is not None and not self.given:
-            raise ValueError("given_weight needs the parameter 'given': there are no sets of labelings to weight.")
+            raise ValueError(
+                "given_weight needs the parameter 'given': without it there are no sets to which the weights could "
+                "belong."
+            )
         n_given = len(self.given or [])
         if self.given_log_proposal is not None and len(self.given_log_proposal) != n_given:
             raise ValueError(
-                f"given_log_proposal must hold as many arrays as given has sets, {n_given}, got "
-                f"{len(self.given_log_proposal)}."
+                f"given_log_proposal must hold one array for each of the {n_given} sets in given, got "
+                f"{len(self.given_log_proposal)} arrays."
             )
 
     def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
@@ -190,11 +194,11 @@ class ContrastiveTraining(Learning):
 
     def check_shards(self, solver: Any) -> None:
         if isinstance(solver, SGD) or solver == "sgd":
-            raise ValueError("solver='sgd' visits examples one by one, which Shards do not support: use 'lbfgs'.")
+            raise ValueError("solver='sgd' processes examples one by one, which Shards do not support: use 'lbfgs'.")
         if any(isinstance(item.cost, str) and item.cost == "weighted" for item in self._iterate_violated_generators()):
             raise ValueError(
-                "MostViolated(cost='weighted') is only supported for X and y in memory: with Shards, pass the matrix "
-                "of costs."
+                "MostViolated(cost='weighted') is only supported for X and y in memory: with Shards, pass the "
+                "matrix of costs."
             )
 
     def _list_generators(self):
@@ -202,7 +206,7 @@ class ContrastiveTraining(Learning):
         return [item for item in several if item is not None]
 
     def _iterate_violated_generators(self) -> Iterator[MostViolated]:
-        """Yield all generators of violated constraints, including nested generators."""
+        """Yield all generators of violated constraints, including generators nested in other generators."""
         for item in self._list_generators():
             while isinstance(item, MostViolated):
                 yield item
@@ -210,7 +214,7 @@ class ContrastiveTraining(Learning):
 
     @property
     def weighs_nodes(self) -> bool:
-        # Generators of violated constraints add the cost of errors at each node.
+        # Generators of violated constraints add an error cost to each node.
         return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._list_generators())
 
     def generators(self, labels: Any) -> list[Generator]:
@@ -245,7 +249,7 @@ class ContrastiveTraining(Learning):
             extend_sets(risk, coef, members)
 
     def _train_under_penalty(self, risk, plan, data, start, run):
-        """Train with one or two edge penalties, and return the record of the training with the higher accuracy."""
+        """Train with one or two edge penalties, and return the training record with the higher accuracy."""
         solver, facts = plan.solver, plan.facts
         score = _score_of_training(risk, plan.labeler())
         overrates_edges = facts.have_cycles and self.init != "empty" and not solver.is_stochastic
@@ -268,7 +272,7 @@ class ContrastiveTraining(Learning):
         first.inference = inference
         if is_large or first.stopped or first.interrupted is not None:
             return first
-        # Train again with the usual penalty on the edges.
+        # Train again with the penalty on edges that ``edge_C`` sets.
         # Generated labelings can correct edge weights that are too large; the initial sets cannot.
         again = data.risk(plan, self.objective(plan, data))
         run = replace(run, on_iteration=lambda coef: False, verbose=0)
@@ -277,7 +281,7 @@ class ContrastiveTraining(Learning):
 
 
 def _score_of_training(risk, labeler):
-    """Return a function from flat weights to the accuracy on the first nodes of each training shard."""
+    """Return a function that maps flat weights to the accuracy on the first nodes of each training shard."""
 
     def score(coef):
         right, total = risk.summed(_sum_correct_weight, labeler, coef, risk.n_nodes)
@@ -287,7 +291,7 @@ def _score_of_training(risk, labeler):
 
 
 def _sum_correct_weight(risk, labeler, coef, n_nodes):
-    """Return the total weight of the correctly labelled nodes, and of all nodes, among the first nodes of a risk."""
+    """Return the total weight of the correctly labelled nodes and of all nodes, among the first nodes of a risk."""
     # n_nodes: total number of nodes in all shards; every shard labels the same fraction of its nodes
     most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
     taken = before[:-1] * most < risk.n_nodes * _NODES_TO_LABEL
@@ -314,7 +318,9 @@ def _generator(item, labels):
     if isinstance(item, Generator):
         return item
     if item not in _GENERATORS:
-        raise ValueError(f"generator must hold names among {', '.join(_GENERATORS)} or generators, got {item!r}.")
+        raise ValueError(
+            f"generator must be one of {', '.join(_GENERATORS)}, a Generator, or a list of these, got {item!r}."
+        )
     kind, _, violated = item.partition("_")
     generator = GibbsGenerator(10) if kind == "gibbs" else MapGenerator(ICM() if kind == "icm" else "auto")
     return _generator(MostViolated(generator, "hamming") if violated else generator, labels)

@@ -10,18 +10,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.optimize import AT_LIMIT, SHARE_LEFT, minimize_lbfgs
 
-# Smallest relative decrease of the objective that is distinguished from rounding errors.
+# Smallest relative decrease of the objective that can be distinguished from rounding errors.
 _ROUNDING = 1e-10
 
-# Maximum number of trial steps. If there are more weights than trial steps, the weights are tried in groups.
+# Maximum number of trial steps. If there are more weights than this, groups of weights are tried together.
 _MOST_TRIALS = 64
 
-# A curvature above _MOST_CURVED, relative to the bulk of features, is caused by outliers.
-# _COUPLED is the least ratio of two curvatures at which one weight can be traded against another.
-# With a smaller ratio, the second weight would have to move too far.
+# A curvature above _MOST_CURVED, relative to the curvature of the bulk of features, is caused by outliers.
+# _COUPLED is the minimum ratio of two curvatures at which an increase of one weight can offset a decrease of another.
+# With a smaller ratio, the second weight would have to change too much.
 _MOST_CURVED, _COUPLED = 10.0, 0.1
 
-# Number of attempts without progress, at the same scales, after which minimisation ends.
+# Maximum number of successive attempts without progress at the same scales.
 # Each attempt builds a new approximate Hessian.
 _MOST_IN_VAIN = 2
 
@@ -33,15 +33,16 @@ SLOW = "STOP: steps are too short, but the objective can still decrease"
 def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray | None = None) -> np.ndarray:
     """Return a mask of the weights along which the objective may still decrease by more than the tolerance.
 
-    If a feature has outliers, they determine its scale. Once their nodes are labelled with certainty, all other nodes
-    contribute too little to the gradient to be noticed. The gradient is therefore measured for features that are scaled
-    so that the bulk of each has a spread of one. If it exceeds the tolerance along a weight, a trial step is made down
-    the slope, as long as would lower the objective by ``tol`` on a constant slope. If the slope has changed its sign at
-    the end of the step, the minimum along the weight is closer and the decrease smaller. The gradient along weights of
-    features without outliers exceeds the tolerance only if rounding has stopped a solver. These weights are tried
-    together: all are returned if the objective falls by at least half of ``tol``.
+    If a feature has outliers, they determine its scale. Once the nodes with outliers are labelled with certainty, all
+    other nodes contribute too little to the gradient to be noticed. The gradient is therefore measured for features
+    that are scaled so that the bulk of each feature has a spread of one. If this gradient exceeds the tolerance along a
+    weight, a trial step is made down the slope. The step would lower the objective by ``tol`` if the slope were
+    constant. If the slope has changed its sign at the end of the step, the minimum along the weight is closer and the
+    decrease is smaller. For features without outliers, the gradient exceeds the tolerance only if rounding errors have
+    stopped a solver. The weights of these features are tried together: all are returned if the objective decreases by
+    at least half of ``tol``.
     """
-    # tol: largest entry of the gradient, and accepted remaining decrease of the objective per node along each weight
+    # tol: maximum absolute gradient entry, and maximum decrease per node that changing a single weight may still give
     # among: (n_coef,) bool, weights to test; None for all
     tails = problem.risk.potentials.tails
     slope = problem.compute_least_subgradient(x)
@@ -66,7 +67,8 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
             left[group] = True
             continue
         left[group] |= (there[group] * slope[group] > 0) & (np.abs(there[group]) * tail > tol)
-        # Change of the gradient, scaled to a bulk with a spread of one. Only outliers can cause a larger change.
+        # Change of the gradient, for features scaled so that their bulk has a spread of one. Only outliers cause a
+        # larger change.
         change = np.abs(there - slope) * tails
         is_turned_by_outliers = change[group] > _MOST_CURVED * np.abs(step) / tail
         if is_turned_by_outliers.any():
@@ -79,7 +81,7 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
 
 
 def _divide_into_groups(weights, n_most):
-    """Divide the weights into groups: one group for each weight, or `n_most` groups if there are more weights."""
+    """Divide weights into groups: one group for each weight, or ``n_most`` groups if there are more weights."""
     return np.array_split(weights, min(len(weights), n_most)) if len(weights) else []
 
 
@@ -95,12 +97,14 @@ def minimize_in_bulk(
 ) -> OptimizeResult:
     """Continue from the result of a solver until the objective no longer decreases along any weight.
 
-    Weights along which it decreases are rescaled to the spread of the bulk of their features. Other weights are not
-    rescaled. ``success`` of the result is True only if the objective no longer decreases along any weight.
+    If the objective can decrease along a weight, the weight is rescaled to the spread of the bulk of its feature. Other
+    weights are not rescaled. ``success`` of the result is True only if the objective no longer decreases along any
+    weight.
     """
-    # minimize: solver from sklearn_crf.optimize, with its ``callback`` and further ``options``; found: result of the
-    #     solver
-    # n_left: function that returns the number of remaining iterations; negative if the callback has asked to stop
+    # minimize: solver from sklearn_crf.optimize, with its ``callback`` and further ``options``
+    # found: result of the solver
+    # n_left: function that returns the number of remaining iterations, or a negative number if the callback has asked
+    # to stop
     # Even with a loose tolerance, the remaining decrease must be small relative to the objective.
     tol = min(tol, SHARE_LEFT * abs(found.fun))
     tails, units, reached, n_in_vain = problem.risk.potentials.tails, None, np.inf, 0
@@ -117,7 +121,7 @@ def minimize_in_bulk(
         # Scales are powers of two, because multiplying by a power of two causes no rounding error.
         new_units = np.where(left, np.exp2(np.round(np.log2(tails))), 1.0)
         # The first attempt with new scales does not count as an attempt without progress.
-        # This attempt may have only reached the point from which outliers no longer dominate the gradient.
+        # This attempt may only have reached a point beyond which outliers no longer dominate the gradient.
         in_vain = units is not None and np.array_equal(units, new_units) and reached - found.fun <= tol
         n_in_vain = n_in_vain + 1 if in_vain else 0
         is_stuck = n_in_vain == _MOST_IN_VAIN
@@ -152,15 +156,15 @@ def _restore_weights(point, units):
 
 
 def warn_unconverged(message, problem):
-    """Warn that the weights are not optimal. The message says what happened and what to change."""
+    """Warn that the weights are not optimal; ``message`` says what happened and what to change."""
     norm = problem.record.gradient_norm[-1]
     warn_caller(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning)
 
 
 def check_remaining_slope(problem, coef, tol, n_most):
-    """Check by a descent from the final weights whether gradient steps have converged.
+    """Check, by a descent from the final weights, whether gradient steps have converged.
 
-    Return None if the steps have converged. Otherwise return the stop reason, and also warn if there is a loss.
+    Return None if the steps have converged, otherwise the reason why they stopped. If there is a loss, also warn.
     """
     # n_most: maximum number of iterations of the descent
     objective = problem.risk.objective
@@ -197,14 +201,14 @@ _TOO_SLOW = (
 )
 
 _OUTLIERS = (
-    "Some features have outlying values, which hide from training where the objective still decreases: clip the "
-    "values, or transform X, for example with NodeTransformer(QuantileTransformer())"
+    "Some features have outlying values, which dominate the gradient although the objective can still decrease: clip "
+    "the values, or transform X, for example with NodeTransformer(QuantileTransformer())"
 )
 
 
 def warn_of_lbfgs(result, problem, max_iter):
-    """Warn that L-BFGS ended before it had converged."""
-    # max_iter: limit that the estimator was given
+    """Warn that L-BFGS ended before convergence."""
+    # max_iter: the estimator's parameter, which the message quotes
     if result.message == STUCK:
         warn_unconverged(_OUTLIERS, problem)
         return

@@ -14,25 +14,26 @@ from sklearn_crf.objectives import EmpiricalRisk
 # Default maximum number of nodes of an example that training uses.
 MAX_NODES = 10_000
 
-# Minimum reach. Training uses all nodes at most this many edges from a labelled node, whatever the size of the graph.
+# Minimum reach. Whatever the size of the graph, training uses all nodes within this number of edges of a labelled node.
 _LEAST_REACH = 4
 
-# Edge features between blocks are divided by the block length to this power.
+# The edge features between two blocks are divided by the block length to this power.
 # The reason is that the border between two blocks consists of many pixel edges.
-# The power was chosen on ten photographs with scribbles: labels are too rough with 0, and too smooth with 1.
+# The power was chosen on ten photographs with scribbles. Labels are too rough with power 0, and too smooth with power
+# 1.
 _EDGE_POWER = 0.5
 
 
 def reduce_risk_to_labels(
     risk: EmpiricalRisk, reach: int | None = None, max_nodes: int | None = MAX_NODES
 ) -> EmpiricalRisk:
-    """Return a risk of coarser lattices, restricted to the nodes near labels, if few nodes are labelled.
+    """Return a risk of coarser lattices that is restricted to the nodes near labels, if few nodes are labelled.
 
-    Close to a label all neighbours have equal labels, and nothing limits the weights of edges. The weights are limited
-    by the nodes farther away, because labels have to change somewhere between two strokes.
+    Close to a label, all neighbours have equal labels, which does not limit the weights of edges. The nodes farther
+    away limit these weights, because labels have to change somewhere between two strokes.
     """
     # reach: maximum number of edges between a node and the nearest labelled node
-    # With ``reach=None``, the reach extends until an example has max_nodes nodes.
+    # With ``reach=None``, the reach is increased until an example has max_nodes nodes.
     # max_nodes: maximum number of nodes of an example; None for no limit
     if max_nodes is not None:
         risk = risk.derived(partial(coarsen_risk, max_nodes=max_nodes))
@@ -54,8 +55,8 @@ def coarsen_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     ]
     potentials, power = risk.potentials, _EDGE_POWER
     if not potentials.form.prefers_no_state:
-        # Dividing edge features would also divide the scores that tables give to single states.
-        # Scores of single states belong to the nodes and must not be divided.
+        # Tables also give scores to single states. These scores belong to nodes, so edge features must not be divided
+        # then.
         power = 0.0
         if len(set(lengths)) == 1:
             potentials = copy.copy(potentials)
@@ -96,7 +97,7 @@ def _count_blocks(shape, length):
 
 
 def _coarsen_batch(batch, length, power):
-    """Reduce a lattice to blocks of nodes, with the mean features and the most common label of each block."""
+    """Reduce a lattice to blocks of nodes, with the mean features and the most common label in each block."""
     graph = batch.example.graph
     shape = _count_blocks(graph.shape, length)
     places = np.meshgrid(*(np.arange(n) // length for n in graph.shape), indexing="ij")
@@ -114,11 +115,11 @@ def _coarsen_batch(batch, length, power):
 def _coarsen_edges(example, block, blocks, divisor):
     """Return the features and types of edges between blocks.
 
-    Features are means over all original edges that join the two blocks along one offset.
+    Features are means over all original edges that join the two blocks and have the same offset.
     """
     tail, head = block[example.graph.edges].T
     offset = example.graph.lattice_edge_type
-    # number: index of each edge between blocks, by its first block and its offset
+    # number: index of each edge between blocks, by the first block and the offset of the edge
     number = np.full((blocks.n_nodes, len(blocks.offsets)), -1)
     number[blocks.edges[:, 0], blocks.lattice_edge_type] = np.arange(blocks.n_edges)
     joined = number[tail, offset]
@@ -193,7 +194,7 @@ def _keep_labelled_components(batch: Batch) -> Batch | None:
 
 
 def _mask_near_labels(batch, reach, max_nodes):
-    """Return a mask of the nodes near labels, or of all nodes connected to a label if there are not too many."""
+    """Return a mask of the nodes near labels. With ``reach=None``, nodes are near if a path joins them to a label."""
     # returns (N,) bool, mask of the nodes near labels
     near = batch.labels >= 0
     if reach is None:

@@ -40,10 +40,10 @@ from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs, scaling_by_differen
 
 
 class Member(NamedTuple):
-    """Part of a batch that one call of a generator processes: one example, or a whole batch of forests."""
+    """Part of a batch that is passed to one call of a generator: one example, or a whole batch of forests."""
 
     # nodes, edges: ranges of the nodes and edges of the batch that belong to this part
-    # key: number that is equal for equal examples
+    # key: number that identical examples share
 
     graph: Graph
     nodes: slice
@@ -53,7 +53,7 @@ class Member(NamedTuple):
     def part_of(self, model):
         """Return views of the part of a batch's model that belongs to this member."""
         # model: model of the whole batch
-        # A batch of a factor graph holds one example.
+        # A batch of a factor graph contains a single example.
         if isinstance(model, FactorGraph) or self.graph is model.graph:
             return model
         return PairwiseModel(
@@ -86,7 +86,7 @@ def split_into_members(batch, encoded, joins_forests=False):
 
 
 def _hash_example(features: Any, labels: np.ndarray) -> int:
-    """Return a hash of the labels of an example and of its node features, except for features given by operators."""
+    """Return a hash of an example's labels and node features; features given as operators are left out."""
     parts, found = [labels], blake2b(digest_size=8)
     if not isinstance(features, OperatorFeatures):
         parts += [features.data, features.indices] if sp.issparse(features) else [features]
@@ -96,21 +96,21 @@ def _hash_example(features: Any, labels: np.ndarray) -> int:
 
 
 class ContrastiveObjective(SetsOfBatches):
-    """Contrastive objective, which has tractable sub-objectives and growing sets of assignments for each batch."""
+    """Contrastive objective with tractable sub-objectives and a growing set of assignments for each batch."""
 
     # families: list of list of Objective, the sub-objectives of each batch
     # sets: list of AssignmentSets, the sets of each batch
     # members: list of list of Member, the parts of each batch on which generators run
     # plan: PlannedSets, whose generators extend the sets
-    # node_costs: for each batch (N,), the costs of its nodes for generators of violated constraints; or None
-    # grows: for each batch (N,) of bool, a mask of the nodes in examples whose sets may grow
+    # node_costs: list of (N,), the costs of the nodes of each batch for generators of violated constraints; or None
+    # grows: list of (N,) bool, for each batch a mask of the nodes in examples whose sets may grow
 
     def __init__(self, families, sets, members, plan, node_costs, grows):
         self.members, self.node_costs, self.grows = members, node_costs, grows
         self.generators, self.n_new, self.are_drawn = plan.generators, plan.options.n_new, plan.options.are_drawn
         super().__init__(list(map(ContrastiveSets, sets, families)))
         self.weighs_nodes = any(isinstance(generator, MostViolated) for generator in self.generators)
-        # Sets, last labelings of each persistent generator and repetition, and number of visits to each batch.
+        # Sets; last labelings, one for each persistent generator and repetition; number of visits to each batch.
         self.grown = sets, [{} for _ in sets], np.zeros(len(sets), dtype=np.int64)
 
     @property
@@ -132,7 +132,8 @@ class PlannedSets(Objective):
     # generators: list of Generator, which generate labelings in training
     # n_examples: total number of examples in all shards
     # first: number of the first example of each shard
-    # observed: (m, *lattice) int32, labelings of all shards if init is "observed" and there are several shards, or None
+    # observed: (m, *lattice) int32, labelings of all shards, if init is "observed" and there are several shards; else
+    # None
 
     of_examples = True
 
@@ -154,7 +155,8 @@ class PlannedSets(Objective):
         sets = [
             AssignmentSets(
                 model,
-                # All assignments of a set agree near unlabelled nodes, so unlabelled nodes can have any allowed state.
+                # Near unlabelled nodes, all assignments of a set agree. Unlabelled nodes can therefore have any allowed
+                # state.
                 np.where(batch.labels < 0, label_nodes_independently(model), batch.labels),
                 batch.node_ptr,
                 np.diff(batch.node_ptr) if options.generated_weight == "n_nodes" else options.generated_weight,
@@ -213,8 +215,8 @@ def _mask_growing_nodes(batch, init):
 
 
 def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_proposal=None):
-    """Add each set of assignments to the examples with the same lattice shape whose labels are in the set."""
-    # kept: for each batch (N,) of bool, a mask of the nodes at which assignments may differ
+    """Add each set of assignments to the examples that have its lattice shape and whose true labeling it contains."""
+    # kept: list of (N,) bool, for each batch a mask of the nodes at which assignments may differ
     # given: list of (m, *lattice) int32, labelings as columns; weight: (n_sets, 1) or (n_sets, n_examples), set weights
     # log_proposal: list of (m,), log-probability with which each labeling was drawn; or None
     log_proposal = [None] * len(given) if log_proposal is None else log_proposal
@@ -240,7 +242,7 @@ def _check_sets(sets, set_weight, classes, n_examples):
         found = np.searchsorted(classes, labelings).clip(max=len(classes) - 1)
         wrong = labelings[classes[found] != labelings]
         if wrong.size:
-            raise ValueError(f"given[{j}] holds the label {wrong.flat[0]}, which is not among the classes.")
+            raise ValueError(f"given[{j}] contains the label {wrong.flat[0]}, which is not one of the classes.")
         columns.append(found.astype(np.int32))
     weight = np.ones(len(columns)) if set_weight is None else np.asarray(set_weight, dtype=np.float64)
     if weight.shape not in ((len(columns),), (len(columns), n_examples)):
@@ -248,7 +250,9 @@ def _check_sets(sets, set_weight, classes, n_examples):
             f"given_weight must have shape ({len(columns)},) or ({len(columns)}, {n_examples}), got {weight.shape}."
         )
     if not np.all(np.isfinite(weight) & (weight >= 0)):
-        raise ValueError(f"given_weight must be finite and not negative, got {weight.min()} to {weight.max()}.")
+        raise ValueError(
+            f"given_weight must be finite and not negative, got values from {weight.min()} to {weight.max()}."
+        )
     return columns, weight
 
 
@@ -273,7 +277,7 @@ def join_labelings(parts):
 def _require_one_lattice(shapes):
     if len(shapes) > 1:
         a, b = sorted(shapes)[:2]
-        raise ValueError(f"init='observed' needs examples of one lattice shape, found labels of shapes {a} and {b}.")
+        raise ValueError(f"init='observed' needs examples with one lattice shape, found labels of shapes {a} and {b}.")
 
 
 def _build_batch_blocks(blocks, encoded, batch, first_example):
@@ -284,7 +288,7 @@ def _build_batch_blocks(blocks, encoded, batch, first_example):
         given = isinstance(blocks, list)
         number = first_example + i
         of_example = blocks[number] if given else _build_lattice_blocks(blocks, encoded.label_shape(i), i)
-        # Node numbers have to be checked, because a number that is too large would denote a node of the next example.
+        # Node numbers have to be checked: a number that is too large would belong to the next example of the batch.
         found.extend(
             check_block(part, stop - first, f"blocks[{number}][{k}]") + first for k, part in enumerate(of_example)
         )
@@ -305,14 +309,14 @@ def _build_lattice_blocks(blocks, shape, i):
 
 @dataclass(eq=False)
 class RoundsRecord(TrainingRecord):
-    """Record of a training in rounds, with its iterates and the growth of the sets."""
+    """Record of training in rounds, with its iterates and the growth of the sets."""
 
     # n_generated: list of int, number of new assignments of each round
     # round_starts: list of int, index of the record entry at which each round begins
     # converged: whether the last round generated no new assignments and its weights converged
     # n_assignments: number of assignments in all sets at the end
-    # inference: name of the inference for prediction, if training has chosen one, else None
-    # warn: function that warns if the last round did not converge; callers that prefer other weights do not call it
+    # inference: name of the inference for prediction, if training has chosen one; else None
+    # warn: function that warns if the last round did not converge; not called if the caller uses other weights
 
     n_generated: list = field(default_factory=list)
     round_starts: list = field(default_factory=list)
@@ -332,7 +336,7 @@ class RoundsRecord(TrainingRecord):
 
 
 def extend_sets(risk, coef, members=None):
-    """Add labelings generated under the given weights to the sets of some batches; return the number of new labelings.
+    """Generate labelings under the given weights, and add them to the sets of some batches; return how many are new.
 
     The random seed of an example depends on its labels and features. The result therefore depends neither on the number
     of threads nor on the order of the examples, and copies of an example get the same labelings.
@@ -355,7 +359,7 @@ def _extend(risk, i, coef, n_threads):
         # Examples of weight zero must have no effect.
         counts = grows & np.repeat(batch.weight > 0, np.diff(batch.node_ptr))
     if not known.all():
-        # The nodes that may change have only labelled neighbours, so unlabelled nodes need not be clamped.
+        # The nodes that may change have only labelled neighbours. Unlabelled nodes therefore need not be clamped.
         model = clamped(model, np.where(grows | ~known, -1, truth))
     parts = [(member, member.part_of(model)) for member in objective.members[i]]
     n_new = 0
@@ -374,7 +378,7 @@ def _extend(risk, i, coef, n_threads):
 
 def _generate(generator, truth, cost, parts, key, n_threads, latest):
     """Return one generated labeling of all members of a batch."""
-    # key: numbers that, together with the key of a member, are the seed of its random numbers
+    # key: numbers that, together with the key of a member, form the seed of the member's random numbers
 
     def start_of(member):
         return {"start": None if latest is None else latest[member.nodes]} if generator.persistent else {}
@@ -403,7 +407,7 @@ def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: FitPlan)
     # risk: EmpiricalRisk of a ContrastiveObjective, or ShardedRisk whose shards have one objective each
     # start: (n_coef,), initial weights; sets: ContrastiveTraining, the learning method
     # run: options; ``on_iteration`` is called after every round or, if the solver is SGD, after every epoch
-    # run.held_out: object that chooses among the rounds if training did not converge, or None
+    # run.held_out: object that chooses the best round if training did not converge, or None
     # returns RoundsRecord, which contains the exception after Ctrl-C with ``run.keeps_interrupted``
     by_epochs = isinstance(solver, SGD)
     n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
@@ -429,14 +433,14 @@ def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: FitPlan)
     return record
 
 
-# Candidate ratios of edge_C to C, and the number of iterations for each ratio.
-# Noisy squares and street scenes are labelled best with the largest ratio, photographs of horses with the smallest.
+# Candidate ratios of edge_C to C; number of iterations for each ratio.
+# The largest ratio gives the best labels for noisy squares and street scenes, the smallest for photographs of horses.
 # The ratio with the best accuracy on training examples is chosen.
 _EDGE_SHARES, _N_ITER_OF_SHARE = (1e-6, 1e-5, 1e-4, 1e-3), 30
 
 
 def choose_edge_penalty(risk, start: np.ndarray, run: FitPlan, score) -> tuple[float, np.ndarray, float]:
-    """Choose the inverse penalty strength of edges by training accuracy; return strength, weights and accuracy."""
+    """Choose the edges' inverse penalty strength by training accuracy; return the strength, weights and accuracy."""
     # score: function of weights that returns the fraction of correctly labelled nodes
     chosen = run.C, start, -np.inf
     for share in _EDGE_SHARES:
@@ -449,9 +453,10 @@ def choose_edge_penalty(risk, start: np.ndarray, run: FitPlan, score) -> tuple[f
     return chosen
 
 
-# Maximum number of weights for which curvatures are estimated by finite differences, one evaluation for each weight.
-# Smallest curvature, relative to the largest, that is distinguished: edges are penalised up to 1e6 times as strongly as
-# nodes, so that without scaling hundreds of iterations end far from the minimum.
+# Maximum number of weights for which curvatures are estimated by finite differences, with one evaluation per weight.
+# Minimum curvature, relative to the largest curvature; smaller curvatures are replaced by it.
+# Edges are penalised up to 1e6 times as strongly as nodes.
+# Without scaling, L-BFGS is therefore still far from the minimum after hundreds of iterations.
 _MOST_DIFFERENCES, _LEAST_CURVATURE = 64, 1e-6
 
 
@@ -462,7 +467,7 @@ def _choose_scaling(problem: PenalisedRisk, coef: np.ndarray) -> np.ndarray | No
     return scaling_by_differences(problem.evaluate, coef, floor=_LEAST_CURVATURE)
 
 
-_STILL_NEW = "STOP: max_rounds reached while the sets still grew"
+_STILL_NEW = "STOP: max_rounds reached while the sets were still growing"
 
 
 def _train_in_rounds(problem, generate, sets, solver, run, report):
@@ -478,7 +483,7 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         max_iter = run.max_iter if is_last else n_short
         options = {"tol": run.tol, "most_left": SHARE_LEFT, "callback": lambda point: problem.visit(point.x)}
         n_left = partial(_n_left, record, record.n_iter + max_iter)
-        # Short rounds end before they converge, so that they generate more labelings.
+        # Short rounds end before convergence, so that more rounds generate labelings.
         scaling = _choose_scaling(problem, record.coef) if max_iter == run.max_iter else None
         found = minimize_lbfgs(problem.evaluate, record.coef, max_iter=max_iter, scaling=scaling, **options)
         found = minimize_in_bulk(minimize_lbfgs, problem, found, n_left, **options)

@@ -46,17 +46,18 @@ class Labeler:
     cost: np.ndarray | None = None  # (K, K), cost[a, b] of predicting class a if the true class is b
     class_weight: np.ndarray | None = None  # (K,) multipliers of the marginals
     n_jobs: int | None = None
-    fallback: Inference | None = None  # Inference for marginals and samples if ``decoding`` supports neither
+    fallback: Inference | None = None  # Inference for tasks that ``decoding`` does not support
 
     @property
     def by_marginals(self) -> bool:
-        """Whether each node is labelled by its marginals, with the label of the largest gain."""
-        # Max-margin learning defines no probabilities, so marginals are only used if inference computes nothing else.
+        """Whether each node is labelled by its marginals, with the label that has the largest gain."""
+        # Max-margin learning defines no probabilities, so marginals are only used if the inference supports nothing
+        # else.
         has_marginals_alone = "map" not in self.decoding.inference.tasks
         return self.decoding.rule == "mpm" and (self.has_distribution or has_marginals_alone)
 
     def able(self, task: str) -> Inference:
-        """Return the requested inference if it supports a task, else an automatic choice for marginals and samples."""
+        """Return the requested inference if it supports a task, else the fallback or an automatic inference."""
         asked = self.decoding.inference
         if task in asked.tasks:
             return asked
@@ -73,11 +74,11 @@ class Labeler:
         return given(self.scores(potentials, weights, batch), batch.labels)
 
     def joined_by(self, *, labels: bool = True) -> Inference | None:
-        """Return the inference that may process several graphs jointly, or None if labels do not use marginals."""
+        """Return the inference that may process several graphs jointly; None if labels do not use marginals."""
         return None if labels and not self.by_marginals else self.able("marginals")
 
     def columns(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
-        """Return the class indices of the nodes of each batch, by a vote of one or several weight vectors."""
+        """Return the class indices of the nodes of each batch, by a vote if there are several weight vectors."""
         if self.by_marginals:
             return self._label_by_marginals(batches, potentials, voters)
 
@@ -88,7 +89,8 @@ class Labeler:
             for voter in voters:
                 labels = self._best_labels(potentials, voter, batch, n_threads)
                 votes[np.arange(len(labels)), labels] += 1
-            # The majority labels of nodes may be forbidden together even if the labeling of every voter is allowed.
+            # The majority label of every node may give a labeling that is forbidden, even if the labeling of every
+            # voter is allowed.
             may_forbid = potentials.forbids or batch.example.has_factors
             model = self.model(potentials, voters[0], batch) if may_forbid else None
             return labels_of_most_gain(model, votes, n_threads)
@@ -140,7 +142,8 @@ class Labeler:
         if self.n_classes == 2 and isinstance(chosen, _CUTS_OF_TWO):
             may_truncate = getattr(chosen, "nonsubmodular", None) != "error"
             return LatticeRows(rows).labels(n_threads, may_truncate=may_truncate)
-        # Expansion and swap moves compute the edge scores about thirty times, which only pays for cheap edge features.
+        # Expansion and swap moves compute the edge scores about thirty times. This is only fast if edge features are
+        # cheap.
         if self.n_classes > 2 and is_quick and isinstance(chosen, AlphaExpansion | AlphaBetaSwap):
             return chosen._labels_by_rows(rows, n_threads)
         return None
@@ -156,7 +159,7 @@ class Labeler:
         return model, unary.astype(np.float64, copy=False)
 
     def _find_by_fast_path(self, batches, potentials, voters, inference, rule):
-        """Return the result of a fast path for each batch, or None for a batch that no fast path supports."""
+        """Return the result of a fast path for each batch, or None for each batch that no fast path supports."""
         found = [None] * len(batches)
         is_plain = len(voters) == 1 and self.temperature == 1 and batches and batches[0].labels is None
         for path in applying(PREDICTION_PATHS, self, batches, potentials, rule) if is_plain else ():
@@ -184,7 +187,7 @@ class Labeler:
         return self.cost is not None or self.class_weight is not None
 
     def gain(self, probability, node_ptr):
-        """Return the gain of each label of a node: its weighted probability, or its negative expected cost."""
+        """Return the gain of each label of each node: its weighted probability, or its negative expected cost."""
         probability = weigh_marginals(probability, self.class_weight, np.diff(node_ptr))
         return probability if self.cost is None else -(probability @ self.cost.T)
 
@@ -205,7 +208,7 @@ def weigh_correct_nodes(columns: list, batches: list, weight: np.ndarray | None 
     return right, total
 
 
-# For two states whose edges prefer equal labels, each of these algorithms finds a minimum cut.
+# For two states and edges that prefer equal labels, each of these algorithms finds a minimum cut.
 _CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
 
 
@@ -249,7 +252,7 @@ def labels_of_most_gain(model, gain, n_threads=1):
     if not is_broken.any():
         return labels
     constraints = _replace_scores_by_gains(model, gain)
-    # Components with cycles are solved one by one, so that the result of AutoMap does not depend on other components.
+    # Components with cycles are solved one by one, so that the result of AutoMap for one does not depend on the others.
     lots = [is_broken] if is_forest else np.eye(n_components, dtype=bool)[is_broken]
     for lot in lots:
         part, nodes = (constraints, slice(None)) if lot.all() else extract_components(constraints, lot)

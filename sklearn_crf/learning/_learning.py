@@ -94,13 +94,13 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     #: Temperature of the learned distribution, by which scores are divided.
     learned_temperature: float = 1.0
     # Maximum number of nodes of a batch of examples with cycles.
-    # Larger batches only pay for tree-reweighted messages, which skip examples that have converged.
+    # Larger batches only save time with tree-reweighted messages, which skip examples that have converged.
     # If one example of a batch does not converge, the whole batch is solved again.
     # In a larger batch, all junction trees, or all edge tables of the joint problem, would be in memory at once.
     cyclic_nodes = 1
     # Maximum number of nodes of a batch of examples with factors.
-    # Large batches save time: preparing tables of many listed states takes longer than solving one small example.
-    # However, junction trees keep the tables of all examples of a batch in memory.
+    # Large batches would save time: preparing tables of many listed states takes longer than solving one small example.
+    # However, junction trees would keep the tables of all examples of a batch in memory.
     # Moreover, covering trees are chosen for each graph separately.
     factor_nodes = 1
 
@@ -124,7 +124,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return self
 
     def depends_on_width(self, inference: str | Inference) -> bool:
-        """Return whether any automatic choice depends on whether exact inference is affordable on all examples.
+        """Return whether an automatic choice depends on whether exact inference is affordable on all examples.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return resolve_inference(inference)
 
     def fallback(self, facts: Facts) -> Inference | None:
-        """Return the inference for marginals and samples if the automatic inference has neither, or None for a default.
+        """Return the inference for tasks that the automatic inference does not support, or None for the default.
 
         Parameters
         ----------
@@ -221,8 +221,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
             return SOLVERS[solver]()
         if not isinstance(solver, Solver):
             raise ValueError(
-                f"solver={solver!r} is a cutting-plane solver, but learning={self.name!r} has no cutting planes: use "
-                "'lbfgs'."
+                f"solver={solver!r} needs cutting planes, which learning={self.name!r} does not have: use 'lbfgs'."
             )
         found = clone(solver)
         found._validate_params()
@@ -252,8 +251,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         """
         if plan.is_associative and not self.takes_bounds:
             raise ValueError(
-                "pairwise='associative' needs a learning method that can keep weights nonnegative, which "
-                f"learning={self.name!r} cannot: use a max-margin method, such as learning='max_margin'."
+                "pairwise='associative' needs a learning method that can keep weights non-negative, which "
+                f"learning={self.name!r} cannot do: use a max-margin method, such as learning='max_margin'."
             )
         if plan.layout.segments is not None and not plan.asked.takes_segments:
             raise ValueError(
@@ -306,8 +305,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     def weighs_nodes(self) -> bool:
         """Whether ``class_weight`` applies to each node, as in losses that are sums over nodes or have node costs.
 
-        A joint likelihood is neither. With it, examples are weighted by the mean class weight of their nodes, and the
-        marginals by which nodes are labelled are multiplied by the class weights.
+        A joint likelihood is neither of these. With a joint likelihood, examples are weighted by the mean class weight
+        of their nodes, and the marginals by which nodes are labelled are multiplied by the class weights.
         """
         return False
 
@@ -347,7 +346,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         }
 
     def objective(self, plan: FitPlan, data: Any) -> Objective:
-        """Return the objective to minimise.
+        """Return the objective that training minimises.
 
         Parameters
         ----------
@@ -403,7 +402,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         TrainingRecord
         """
         risk = self.restricted(risk)
-        # Training a field without edges is quick, and saves passes with inference in the training with edges.
+        # Training a field without edges is quick, and reduces the number of passes with inference in the training with
+        # edges.
         nodes_first = isinstance(self.init, str) and self.init == "auto" and not plan.facts.have_factors
         is_hard = self.fixed_nodes or not (risk.is_forest and risk.objective.smooth)
         start = make_start(self.start_with_cycles if nodes_first and is_hard else self.init)
@@ -455,7 +455,7 @@ class DescentLearning(Learning):
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Start of training: "zeros", normal random numbers ("random"), or the weights of the field without edges
         ("independent"). "auto" is zero on examples without cycles if the loss is smooth. Otherwise it depends on the
-        loss and mostly is "independent", because training with approximate marginals may fail from zero.
+        loss and mostly to "independent", because training with approximate marginals may fail from zero.
     early_stopping : bool or "auto", default="auto"
         Whether to hold out examples and keep the iterate that labels most of their nodes correctly (Kumar et al. 2005,
         footnote 3), by the inference for prediction. True and False override the choice of the solver. "auto" stops
@@ -493,13 +493,13 @@ class SmoothLearning(DescentLearning):
     reach : int or None, default=None
         If few nodes are labelled, learn only from nodes at most this many edges away from a labelled node, provided
         that this excludes at least half of the nodes. None uses all nodes that are connected to a labelled node, up to
-        about ``max_nodes`` nodes of an example. A short reach overrates edges, because close to strokes all neighbours
-        have equal labels.
+        about ``max_nodes`` nodes of an example. A short reach gives edge weights that are too large, because close to
+        strokes all neighbours have equal labels.
     max_nodes : int or None, default=None
-        Images and volumes with more nodes than this, fewer than half of them labelled, are reduced to a coarser scale
-        for training. Each has at most this many blocks of pixels, with the mean features and the most common label of
-        each block. ``reach`` then counts edges between blocks, and the training curves refer to blocks. Prediction is
-        at full size. With None, training is at full size too.
+        Images and volumes with more nodes than this, of which fewer than half are labelled, are reduced to a coarser
+        scale for training. Each reduced lattice has at most this many blocks of pixels, with the mean features and the
+        most common label of each block. ``reach`` then counts edges between blocks, and the training curves refer to
+        blocks. Prediction uses the full size. With None, training also uses the full size.
     """
 
     _parameter_constraints: ClassVar[dict] = {

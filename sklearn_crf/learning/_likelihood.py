@@ -46,7 +46,7 @@ from sklearn_crf.objectives import (
 )
 
 # Changes of messages at which tree-reweighted inference stops. The line search of training needs a small tolerance.
-# In prediction, ten times the tolerance needs a third of the sweeps on photographs and changes 1 label in 1000.
+# In prediction, a tenfold tolerance reduces the sweeps on photographs to a third and changes 1 label in 1000.
 _TRAINING_TOL, _PREDICTION_TOL = 1e-3, 1e-2
 
 
@@ -94,7 +94,7 @@ class MaximumLikelihood(SmoothLearning):
     """Maximum likelihood, exact if affordable on all examples and otherwise by a convex relaxation.
 
     Exact inference is affordable on forests and narrow graphs (:func:`~sklearn_crf.inference.exact_inference` with
-    ``budget="step"``). Training is then by :class:`Exact`, and otherwise by :class:`Relaxation`.
+    ``budget="step"``). On other graphs, training uses :class:`Relaxation`, otherwise :class:`Exact`.
 
     Parameters
     ----------
@@ -132,7 +132,8 @@ class MaximumLikelihood(SmoothLearning):
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         if facts.exact_is_affordable and not in_training:
-            # Exact inference that is affordable in training may be too expensive for the examples to predict.
+            # Exact inference that is affordable for the training examples may be too expensive for the examples to
+            # predict.
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
         return self.on(facts).automatic_inference(facts, in_training)
 
@@ -152,10 +153,10 @@ class PseudoMarginalTraining(SmoothLearning):
     Parameters
     ----------
     max_nodes : int or None, default=10000
-        Images and volumes with more nodes than this, fewer than half of them labelled, are reduced to a coarser scale
-        for training. Each has at most this many blocks of pixels, with the mean features and the most common label of
-        each block. ``reach`` then counts edges between blocks, and the training curves refer to blocks. Prediction is
-        at full size. With None, training is at full size too.
+        Images and volumes with more nodes than this, of which fewer than half are labelled, are reduced to a coarser
+        scale for training. Each reduced lattice has at most this many blocks of pixels, with the mean features and the
+        most common label of each block. ``reach`` then counts edges between blocks, and the training curves refer to
+        blocks. Prediction uses the full size. With None, training also uses the full size.
 
     Examples
     --------
@@ -232,7 +233,7 @@ class PiecewiseTraining(SmoothLearning):
 
 @options
 class SharedPiecesTraining(PiecewiseTraining):
-    """Piecewise training on edges that share the scores of their nodes, by a quick and less loose bound.
+    """Piecewise training on edges that share the scores of their nodes, with a quick bound that is less loose.
 
     Parameters
     ----------
@@ -266,7 +267,7 @@ class SharedPiecesTraining(PiecewiseTraining):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         record = super().minimize(problem, start, plan, run)
-        # Training that was stopped or interrupted, or that has no iterations left, is not continued.
+        # If training was stopped or interrupted, or has no iterations left, it is not continued.
         if self.shares == "even" or not record.converged or record.n_iter > run.max_iter:
             return record
         assert record.coef is not None, "training has ended"
@@ -321,8 +322,8 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         record = super().train(risk, plan, data, make_start, run)
         if isinstance(risk, EmpiricalRisk) and _is_worse_than_constant(risk, record.coef, plan.decoding):
             warn_caller(
-                "Pseudolikelihood overestimated the edge weights: they label the training examples worse than a "
-                "single class for all nodes would. Learn only edge weights with "
+                "Pseudolikelihood overestimated the edge weights: predictions on the training examples are worse "
+                "than one class for all nodes. Learn only edge weights with "
                 "learning=PseudolikelihoodTraining(fixed_nodes=True), penalise edges with "
                 "pairwise=PairwiseTables(C=0.001), or train with the inference used for prediction, learning='pma'."
             )
@@ -342,12 +343,12 @@ def require_known_surroundings(batches, name):
         )
 
 
-# Number of nodes that are predicted to check whether weights learned without inference are good for prediction.
+# Number of nodes that are predicted to check whether weights learned without inference are suitable for prediction.
 _NODES_TO_CHECK = 10_000
 
 
 def _is_worse_than_constant(risk, coef, decoding):
-    """Return whether predictions on the first examples are worse than the most common label for all nodes."""
+    """Return whether predictions on the first examples are worse than predicting the most common label everywhere."""
     wrong, weight_of_label, n_nodes = 0.0, np.zeros(risk.potentials.n_classes), 0
     for batch in risk.batches:
         if n_nodes >= _NODES_TO_CHECK or not len(batch.example.graph.edges):
@@ -429,7 +430,7 @@ class MeanFieldTraining(LoopyTraining):
 class OwnLearning(SmoothLearning):
     """Learning method for a user-defined objective."""
 
-    # own: Objective; ``inference=None`` in the objective is replaced by the inference for prediction
+    # own: Objective. If its parameter ``inference`` is None, it uses the inference for prediction.
 
     takes_factors = True
     remedy = REMEDY
@@ -451,7 +452,7 @@ class OwnLearning(SmoothLearning):
 
 @options
 class TruncatedInference(DescentLearning):
-    r"""Learning by a loss of the marginals after a fixed number of sweeps, with gradients through the sweeps.
+    r"""Learning by a loss of the marginals after a fixed number of sweeps, with gradients computed through the sweeps.
 
     .. math:: \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i L\bigl(b^{(n)}(B(x_i) w), y_i\bigr)
 

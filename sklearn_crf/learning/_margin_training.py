@@ -87,7 +87,7 @@ def maximize_dual(risk, value_grad, setting, run, callback):
 
 
 class PlaneSolver(HoldsOptions):
-    """Base of the solvers for max-margin losses, which are maxima of planes.
+    """Base of the solvers for max-margin losses, which are maxima of linear functions (planes).
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class PlaneSolver(HoldsOptions):
     _optimizer: ClassVar[Any] = None
 
     def _solve(self, oracle, start, setting, run, limits):
-        """Return the result of the optimizer on a risk whose cutting planes an oracle computes."""
+        """Return the result of the optimizer, for a risk whose cutting planes an oracle computes."""
         bounded = setting.lower_bounded[oracle.places]
         if self.by_dual:
             limits = limits | {"dual": oracle.dual(bounded)}
@@ -124,7 +124,7 @@ class PlaneSolver(HoldsOptions):
 
 
 class CuttingPlane(PlaneSolver):
-    """Cutting planes by mini-batches, which store the worst labelings of each example (the n-slack method).
+    """Cutting-plane solver that updates after each mini-batch and stores the worst labelings of each example (n-slack).
 
     Examples
     --------
@@ -145,7 +145,7 @@ class CuttingPlane(PlaneSolver):
 
 
 class OneSlack(PlaneSolver):
-    """Bundle method that reuses the planes of earlier labelings of each example while they make progress.
+    """Bundle method that reuses the planes of earlier labelings of each example as long as they make progress.
 
     On forests and small graphs, computing new labelings is quicker than reusing planes. There, the solver is the plain
     bundle method.
@@ -169,7 +169,7 @@ class OneSlack(PlaneSolver):
     _optimizer = staticmethod(one_slack)
 
     def _solve(self, oracle, start, setting, run, limits):
-        # On forests, computing new labelings takes less time than comparing the planes of earlier labelings.
+        # On forests, computing new labelings takes less time than evaluating the planes of earlier labelings.
         solve = BundleMethod()._solve if oracle.is_of_forests else super()._solve
         return solve(oracle, start, setting, run, limits)
 
@@ -177,8 +177,8 @@ class OneSlack(PlaneSolver):
 class FrankWolfe(PlaneSolver):
     """Block-coordinate Frank-Wolfe, which stores one combination of the worst labelings of each example.
 
-    Frank-Wolfe needs less memory than cutting planes, and reaches a rough solution sooner but an accurate solution
-    later. Source: Lacoste-Julien et al. 2013.
+    Frank-Wolfe needs less memory than cutting planes. It reaches a rough solution sooner than cutting planes, but an
+    accurate solution later. Source: Lacoste-Julien et al. 2013.
 
     Examples
     --------
@@ -258,21 +258,21 @@ class MarginSetting(NamedTuple):
     entropy: str | CountingNumbers  # Entropy of smooth problems
     trees: Any  # Trees of this entropy, as in TightenBound
     inference: Inference  # Inference for training
-    solver: PlaneSolver | LBFGS | None  # Solver, or None for the problem "dual", which has its own steps
+    solver: PlaneSolver | LBFGS | None  # Solver, or None for the problem "dual", which has its own kind of steps
     scale: np.ndarray  # (n_coef,): solvers use and penalise the weights divided by this scale
     lower_bounded: np.ndarray  # (n_coef,) bool: weights that must not be negative
-    share_penalty: float = 0.0  # Penalty of squared shares per C, for the problem "joint_planes"
+    share_penalty: float = 0.0  # Penalty of squared shares, divided by C, for the problem "joint_planes"
 
 
 @dataclass(eq=False)
 class MarginRecord(TrainingRecord):
     """Iterates and result of max-margin training."""
 
-    calls: list = field(default_factory=list)  # Number of single-example inference calls until each iterate
+    calls: list = field(default_factory=list)  # Number of inference calls on single examples up to each iterate
     dual: float = 0.0  # The latest dual value
     found: Any = None  # OptimizeResult of the optimizer
     gap: float = np.inf  # Duality gap of the objective at ``coef``, including the gaps of inference
-    calls_curve: np.ndarray | None = None  # Number of calls (``calls``) at each point of the optimizer's curves
+    calls_curve: np.ndarray | None = None  # Number of calls (``calls``) up to each point of the optimizer's curves
     n_inference_calls: int = 0
     n_rounds: int | None = None  # Number of rounds of completing labels, if labels were missing
     rough_end: str | None = None  # Stop reason if training ended far from the optimum
@@ -283,7 +283,7 @@ class MarginRecord(TrainingRecord):
 
     @property
     def is_over(self) -> bool:
-        """Whether training ended by convergence and not by a limit or the callback."""
+        """Whether training ended by convergence, not by a limit or the callback."""
         return bool(self.found.success and self.found.message.startswith("CONVERGENCE"))
 
     @property
@@ -333,7 +333,7 @@ def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
     """Warn if training did not converge, or if all weights are zero."""
     found = record.found
     gap = found.gap / max(abs(found.fun), np.finfo(np.float64).tiny)
-    # A small gap is no reason for a warning if AutoMap cannot prove that its labelings are optimal.
+    # If AutoMap cannot prove that its labelings are optimal, a small gap is no reason for a warning.
     is_small = found.message == UNPROVEN and isinstance(setting.inference, AutoMap) and gap <= _MOST_UNPROVEN
     if not found.success and not is_small:
         remedy = "increase max_iter or tol, decrease C, or scale the features"
@@ -347,9 +347,9 @@ def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
         )
     elif not np.any(record.coef) and found.fun > 0:
         warn_caller(
-            "Training ended with all weights zero, because hardly any other weights have a lower objective. Max-margin "
-            "training has this result if no label is more likely than all other labels together: use TRWCRF or "
-            "DRFClassifier, which learn probabilities.",
+            "Training ended with all weights zero, because hardly any other weights have a lower objective. "
+            "Max-margin training has this result if no label is more likely than all other labels together: use "
+            "TRWCRF or DRFClassifier, which learn probabilities.",
             UserWarning,
         )
 
@@ -391,7 +391,7 @@ def _train_by_planes(risk, start, setting, run, show):
 
 
 def _train_joint_planes(risk, start, setting, run, show):
-    """Learn the weights, and how to divide scores among the parts of each model, by the bundle method."""
+    """Learn the weights and the division of scores among the parts of each model by the bundle method."""
     # The unknowns after the weights are the divisions of scores, which have a small penalty.
     joint = JointHingeRisk(risk, setting.entropy, setting.trees)
     n_weights, n_others = len(start), joint.potentials.n_coef - len(start)
@@ -432,14 +432,14 @@ def _build_oracle(risk, setting, run):
     return plane_oracle(risk, run.C, setting.scale, count_threads(run.n_jobs), **asks)
 
 
-# Maximum unproven gap, as a fraction of the objective, for which there is no warning.
+# Maximum gap due to unproven labelings, as a fraction of the objective, for which there is no warning.
 # Images of several classes have gaps of 2 to 10 percent, and better proofs hardly change the labelling accuracy.
 _MOST_UNPROVEN = 0.25
 
 
 # Partly labelled examples -------------------------------------------------------------------------------------------
 
-STILL_FALLING = "STOP: max_rounds reached while completed labels still lowered the objective"
+STILL_FALLING = "STOP: max_rounds reached while completing labels still lowered the objective"
 
 
 def train_by_alternation(
@@ -450,7 +450,7 @@ def train_by_alternation(
     max_rounds: int,
     tol: float,
 ) -> MarginRecord:
-    r"""Minimise max-margin losses of partly labelled examples, alternating with completion of the missing labels h.
+    r"""Minimise max-margin losses of partly labelled examples by alternating with completion of the missing labels h.
 
     .. math::
         \ell_i(w) = \max_{y} \bigl[ \Delta(y, y_i) + \mathrm{score}(y) \bigr] - \max_h \mathrm{score}(y_i, h)
@@ -462,7 +462,7 @@ def train_by_alternation(
     """
     # first: (n_coef,), weights that predict the missing labels for the first round
     # train(risk, start): function that trains with complete labels, from the weights of the previous round
-    # tol: relative decrease of the objective; another round follows a round that decreases the objective by more
+    # tol: relative decrease of the objective at which the rounds end
     risk = risk.derived(keep_labelled_components)
 
     def learned(coef, start):

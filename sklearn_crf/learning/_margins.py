@@ -1,4 +1,4 @@
-"""Max-margin learning methods, which correspond to the likelihoods with an error cost instead of the entropy."""
+"""Max-margin learning methods, which correspond to the likelihoods but have an error cost in place of the entropy."""
 
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -34,25 +34,26 @@ from sklearn_crf.learning._training import compute_penalty_factors, require_asso
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
 # Maximum number of iterations, and tolerance of the bound, for tree-reweighted max-product in training, which starts
-# from the messages of the previous pass. More iterations, or a smaller tolerance, give no better weights.
+# with the messages of the previous pass. More iterations, or a smaller tolerance, give no better weights.
 _ITERATIONS, _STEP_OF_BOUND = 10, 1e-5
 
-# Relative duality gaps at which training ends: of Frank-Wolfe, and of other solvers, whose first weights are poor.
-# The accuracy of Frank-Wolfe was measured on training sets of letters, squares and street scenes.
-# At a gap of 0.5, Frank-Wolfe labels 77.1, 98.1 and 81.2 % of the nodes correctly.
+# Relative duality gaps at which training ends: for Frank-Wolfe, and for other solvers, whose early weights are poor.
+# The accuracy of Frank-Wolfe was measured on letters, squares and street scenes.
+# At a gap of 0.5, Frank-Wolfe labels 77.1, 98.1 and 81.2 % of the nodes correctly, respectively.
 # At a gap of 0.3, Frank-Wolfe takes twice the epochs and labels 76.6, 98.2 and 81.9 % of the nodes correctly.
 # The 1-slack method labels 78.5 % of the nodes of street scenes correctly.
 _ROUGH_TOL, _TOL = 0.5, 1e-2
 
-# Minimum penalty of a weight per node and C, for a feature whose bulk has a spread of one.
-# At a hundredth of this penalty, cutting planes are indistinguishable because of rounding in scalar products.
+# Minimum penalty of a weight, divided by C and the number of nodes, for a feature whose bulk has a spread of one.
+# At a hundredth of this penalty, rounding errors in scalar products make cutting planes indistinguishable.
 _LEAST_PENALTY = 1e-10
 
-# Minimum penalty per node of an example, for solvers that process single examples.
+# Minimum penalty, divided by C and the number of nodes per example, for solvers that process single examples.
 # The smallest penalty determines how slowly these solvers converge.
-# The minimum penalty is at most the penalty of a feature with a spread of one.
+# The minimum is not larger than the penalty of a feature with a spread of one.
 # Frank-Wolfe was tested on images of 256 nodes with features in units of 1e6 and in units of one.
-# In units of 1e6, Frank-Wolfe takes 1.2 to 1.5 times the epochs, or over 6 times with a minimum penalty of 1e-4.
+# With units of 1e6, Frank-Wolfe takes 1.2 to 1.5 times as many epochs as with units of one.
+# With a minimum penalty of 1e-4, it takes over 6 times as many.
 _LEAST_PENALTY_OF_EXAMPLES = 1e-3
 
 # Solvers that change the weights after each mini-batch, which Shards do not support.
@@ -64,7 +65,7 @@ _MOST_WEIGHTS_FOR_PLANES = 1000
 
 @options
 class MarginLearning(Learning):
-    """Base of max-margin learning, where the true labeling should outscore every other labeling by the cost of errors.
+    """Base of max-margin learning: the true labeling should outscore any other labeling by the cost of its errors.
 
     Parameters
     ----------
@@ -75,7 +76,7 @@ class MarginLearning(Learning):
         superpixels, are the ``node_weight`` of ``fit``. If the estimator has a ``cost``, it replaces "hamming".
     intercept_scaling : float, default=1.0
         Value of a constant feature whose weights are the intercepts, as in LinearSVC. Intercepts are penalised, because
-        the dual has no block structure otherwise. The larger the value, the weaker their penalty.
+        Without this penalty, the dual would have no block structure. The larger the value, the weaker the penalty.
     max_rounds : int, default=10
         Maximum number of rounds of training if labels are missing. Each round learns from the labels completed by the
         weights of the previous round. Training ends when a round lowers the objective by less than ``tol`` relative to
@@ -138,7 +139,8 @@ class MarginLearning(Learning):
         return AD3()
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
-        # Training repeatedly computes bounds on nearly identical models. Prediction computes the best labels once.
+        # In training, bounds are computed repeatedly for nearly identical models. In prediction, the best labels are
+        # computed once.
         return NamedInference(self.own_inference() if in_training else AutoMap(), "map")
 
     def decoding(self, inference: str | Inference, facts: Facts, in_training: bool = False) -> NamedInference:
@@ -172,7 +174,7 @@ class MarginLearning(Learning):
         return found
 
     def _choose_solver(self, plan, encoded, potentials):
-        """Return the solver for ``solver="auto"``, or None for a learning method with its own steps."""
+        """Return the solver for ``solver="auto"``, or None for a learning method with its own kind of steps."""
         if not self.by_planes:
             return LBFGS() if self.is_smooth else None
         if not encoded.n_edges or encoded.has_operators:
@@ -185,11 +187,11 @@ class MarginLearning(Learning):
             return BundleMethod()
         if potentials is None or potentials.n_coef > _MOST_WEIGHTS_FOR_PLANES:
             return FrankWolfe()
-        # On chains, finding best labelings takes less time than comparing the planes of earlier labelings.
+        # On chains, finding best labelings takes less time than evaluating the planes of earlier labelings.
         return BundleMethod() if by_chains else OneSlack()
 
     def _goes_through_forests(self, plan, encoded, solver):
-        """Return whether a kernel computes the worst labeling of each forest separately, even in a batch of forests."""
+        """Return whether a kernel computes the worst labeling of each forest separately, also in joined batches."""
         if self.by_slack or encoded.has_operators or encoded.has_sparse_edges:
             return False
         is_read = not encoded.is_sparse or isinstance(solver, FrankWolfe)
@@ -199,7 +201,7 @@ class MarginLearning(Learning):
         return _ROUGH_TOL if isinstance(solver, FrankWolfe) else _TOL
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
-        # Slack rescaling multiplies the cost by the score of each example, so examples cannot be packed into one batch.
+        # Slack rescaling multiplies the cost of each example by its score. Examples therefore cannot share a batch.
         if self.by_slack and encoded.layout != "nodes":
             return {"max_nodes": 1}
         by_blocks = self.by_planes and plan.solver.by_blocks
@@ -212,7 +214,7 @@ class MarginLearning(Learning):
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
-        # Reading the property raises errors about the inference before any work is done.
+        # Reading the property raises errors about the inference before training starts.
         plan.training_inference  # noqa: B018
 
     def check_shards(self, solver: Any) -> None:
@@ -222,13 +224,13 @@ class MarginLearning(Learning):
             )
         if (solver if isinstance(solver, str) else getattr(solver, "name", "")) in _SEQUENTIAL:
             raise ValueError(
-                f"solver={solver!r} visits examples one by one, which Shards do not support: use 'bmrm', 'one_slack', "
-                "'subgradient' or 'auto'."
+                f"solver={solver!r} processes examples one by one, which Shards do not support: use 'bmrm', "
+                "'one_slack', 'subgradient' or 'auto'."
             )
         if self.visits_examples:
             raise ValueError(
-                f"learning={self.name!r} visits examples one by one, which Shards do not support: use 'max_margin', "
-                "'relaxed_margin', 'smoothed_margin' or 'reparameterized_margin'."
+                f"learning={self.name!r} processes examples one by one, which Shards do not support: use "
+                "'max_margin', 'relaxed_margin', 'smoothed_margin' or 'reparameterized_margin'."
             )
 
     def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
@@ -281,14 +283,15 @@ class MarginLearning(Learning):
             def train(completed, coef):
                 return train_by_margins(completed, start if coef is None else coef, setting, run)
 
-            # Completing labels needs weights that distinguish labels, such as the weights of the field without edges.
+            # Completing labels needs weights that favour some labels over others, such as the weights of the field
+            # without edges.
             first = make_start("independent")
             record = train_by_alternation(risk, first, train, plan.decoding.inference, self.max_rounds, tol)
             warn_of_rounds(record)
         else:
             record = train_by_margins(risk, start, setting, run)
         warn_of_margins(record, setting)
-        # At the automatic tolerance, predicted labels are good, but the weights may be far from the optimum.
+        # At the automatic tolerance, predicted labels are good although the weights may be far from the optimum.
         is_rough = isinstance(plan.asked_tol, str) and record.is_over
         if is_rough and record.gap > _TOL * abs(np.min(record.found.loss_curve)):
             record.rough_end = f"STOP: duality gap within {_ROUGH_TOL:.0%} of the objective"
@@ -299,7 +302,7 @@ class MarginLearning(Learning):
         return "planes" if self.by_planes else self.problem
 
     def _scale(self, risk, run, by_examples):
-        """Return the scales of the weights that turn the uniform penalty of solvers into the penalty of each weight."""
+        """Return the scales of the weights that make the solver's uniform penalty equal the penalty of each weight."""
         # by_examples: whether the solver processes examples one by one
         potentials, penalty = risk.potentials, risk.potentials.penalty
         is_penalised = penalty > 0
@@ -309,7 +312,7 @@ class MarginLearning(Learning):
             units = np.where(is_penalised, penalty, 1.0)
             factors *= np.maximum(1.0, least / (units * potentials.tails**2))
         scale = np.where(is_penalised, 1.0 / np.sqrt(factors), self.intercept_scaling)
-        # Penalties below the minimum would be lost in rounding errors of the losses.
+        # Rounding errors of the losses would hide penalties below the minimum.
         return np.minimum(scale, potentials.tails / np.sqrt(_LEAST_PENALTY * run.C * max(risk.n_labelled, 1.0)))
 
 
@@ -358,7 +361,7 @@ class MaxMargin(MarginLearning):
 
 @options
 class RelaxedMargin(MarginLearning):
-    """Max-margin learning with the maximum over the local polytope, including its fractional solutions.
+    """Max-margin learning with the maximum over the local polytope, which includes fractional solutions.
 
     Source: Jancsary 2012, M3N recipe 2.
 
@@ -445,7 +448,7 @@ class DualMargin(SoftMargin):
 
 @options
 class SmoothedMargin(SoftMargin):
-    r"""Smoothed max-margin learning, by the relaxed maximum plus ``temperature`` times a concave entropy.
+    r"""Smoothed max-margin learning, in which the loss is the relaxed maximum of the score plus an entropy.
 
     .. math:: \max_{\tau \in L} \langle \theta + \mathrm{cost}, \tau \rangle + T \, \tilde H(\tau)
 

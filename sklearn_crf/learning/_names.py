@@ -55,7 +55,7 @@ LEARNING_CONSTRAINTS = [str, Learning, HasMethods(["loss_statistics", "coupled"]
 
 def resolve_learning(learning: str | Learning | Objective, inference: str | Inference) -> Learning:
     """Return a new object of the learning method that an estimator's parameter stands for."""
-    # learning: the estimator's parameter; "coupled" means saddle point for MAP inference, and pseudo-marginals for MPM
+    # learning: the estimator's parameter; "coupled" means saddle point for MAP inference, or pseudo-marginals for MPM
     # inference: the estimator's parameter ``inference``
     kind: Any = find_learning_class(learning, inference)
     if isinstance(kind, type):
@@ -69,7 +69,7 @@ def resolve_learning(learning: str | Learning | Objective, inference: str | Infe
 def find_learning_class(learning: str | Learning | Objective, inference: str | Inference) -> type[Learning] | Learning:
     """Return the class of a named learning method, or the given learning method itself.
 
-    The class and the object have the same class attributes.
+    A class and its objects have the same class attributes.
     """
     if isinstance(learning, Learning):
         return learning

@@ -21,7 +21,7 @@ class Facts(NamedTuple):
 
     have_cycles: bool = True  # Whether some example has a cycle
     have_factors: bool = False  # Whether some example has factors besides nodes and edges
-    # Whether exact inference is affordable on all examples; False if no choice depends on exact inference
+    # Whether exact inference is affordable on all examples; not computed, and False, if no choice depends on it
     exact_is_affordable: bool = False
     lattice_ndim: int | None = None  # Number of lattice axes of the examples; None for a list of Example
     chosen: str | None = None  # Name of the inference for prediction, if training has chosen one
@@ -29,7 +29,8 @@ class Facts(NamedTuple):
     @property
     def trees(self) -> str:
         """Rule for edge probabilities that suits the layout of the examples."""
-        # On lattices, uniform trees give nearly the same edge probabilities as chains, but are slow to compute.
+        # On lattices, uniform trees and chains have nearly the same edge probabilities, but uniform trees are slow to
+        # compute.
         return "auto" if self.lattice_ndim is None else "chains"
 
     @classmethod
@@ -53,7 +54,7 @@ class Facts(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, bool]:
-        """Fitted attributes that store the facts, except ``lattice_ndim_`` and ``inference_``."""
+        """Fitted attributes that store the facts; ``lattice_ndim_`` and ``inference_`` are stored elsewhere."""
         return {
             "has_cycles_": self.have_cycles,
             "has_factors_": self.have_factors,
@@ -73,16 +74,17 @@ class FitPlan(FitLimits):
     edge_C: float | None  # Inverse penalty strength for weights of edges and factors; None to use C
     asked_tol: float | str
     rng: RandomState
-    seed: int  # Seed of the random numbers that the examples need
+    seed: int  # Seed of the random numbers for the examples
     keeps_interrupted: bool
     is_associative: bool  # Whether weights of edges must not be negative
     learning: Any  # Learning method chosen for the examples
     solver: Any
     facts: Facts
     n_classes: int
-    # Options of one training: function called with every accepted iterate, which returns True to stop;
-    # function that converts the gradient from the scaled features of training to the features of X;
-    # and HeldOutScores, which choose the iterate by held-out examples
+    # Options of one training.
+    # ``on_iteration``: function called with every accepted iterate; it returns True to stop.
+    # ``outer_gradient``: function that converts a gradient for scaled features to a gradient for the features of X.
+    # ``held_out``: HeldOutScores, which choose the iterate by its score on held-out examples.
     on_iteration: Any = None
     outer_gradient: Callable[[np.ndarray], np.ndarray] | None = None
     held_out: Any = None
@@ -115,7 +117,7 @@ class FitPlan(FitLimits):
 
     @property
     def inference_name(self) -> str:
-        """Name of the inference for prediction; the class name if the inference was passed as an object."""
+        """Name of the inference for prediction, or its class name if the inference was passed as an object."""
         if not isinstance(self.inference, str):
             return type(self.inference).__name__
         if self.inference != "auto":
@@ -166,7 +168,7 @@ _NAMES: dict[type[Inference], str] = {
 
 
 def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:
-    """Return whether :func:`~sklearn_crf.inference.exact_inference` has an affordable algorithm for all examples."""
+    """Return whether :func:`~sklearn_crf.inference.exact_inference` has an affordable algorithm for every example."""
     zeros = np.zeros(potentials.n_coef)
     for example in (batch.example for batch in batches if not batch.example.is_forest):
         if example.has_factors:
@@ -181,7 +183,7 @@ def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:
 #: Number of examples for one step of online training.
 ONLINE_BATCH_SIZE = 8
 
-# Length of the first step of each weight.
+# Length of the first step along each weight.
 _STEP_SIZE = 0.3
 
 
@@ -196,9 +198,9 @@ def make_online_pass(risk: Any, plan: FitPlan, former: dict | None, start: np.nd
     # risk: EmpiricalRisk of the new examples
     # former: result of the previous pass, or None before the first pass
     # start: (n_coef,), weights before the first step
-    # n_together: number of batches that are combined for one step
+    # n_together: number of batches that one step combines
     # returns dict of arrays and numbers; ``average`` holds the weights for prediction
-    # The state for the next pass is in ``x``, ``squares``, ``n_steps`` and ``n_nodes``.
+    # The entries ``x``, ``squares``, ``n_steps`` and ``n_nodes`` are the state for the next pass.
     if former is None:
         former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0}
     learning, bounded = plan.learning, plan.bounded(risk.potentials)

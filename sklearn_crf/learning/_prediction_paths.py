@@ -1,9 +1,8 @@
 """Fast paths of prediction: one kernel call from features to labels or marginals for many batches.
 
-``PREDICTION_PATHS`` lists the fast paths, in the form of ``FAST_PATHS`` of
-:mod:`~sklearn_crf.objectives.fast_paths`. There are fast paths for chains that share a transition table and for single
-nodes, for graphs with cycles by message passing, and for small lattices by minimum cuts. A fast path returns None for
-a batch that it declines.
+``PREDICTION_PATHS`` lists the fast paths, in the form of ``FAST_PATHS`` of :mod:`~sklearn_crf.objectives.fast_paths`.
+There are fast paths for chains that share a transition table, for single nodes, for graphs with cycles (by message
+passing), and for small lattices (by minimum cuts). If a fast path declines a batch, it returns None for this batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -87,7 +86,7 @@ class ChainLabels:
         return found
 
     def _split_into_lots(self) -> Iterator[slice]:
-        """Yield ranges of batches to predict together, so that the marginals of a range fit in memory."""
+        """Yield ranges of batches to predict together, each small enough for its marginals to fit in memory."""
         if self._choose is None:
             yield slice(0, len(self._batches))
             return
@@ -97,7 +96,7 @@ class ChainLabels:
         yield from (slice(*ends) for ends in pairwise(ends))
 
     def _predict(self, lot, n_threads):
-        """Return the labels and the marginals of each batch in a range, or None if not requested or not found."""
+        """Return the labels and marginals of each batch in a range, or None if not requested or not found."""
         batches, features, potentials = self._batches[lot], self._features[lot], self._potentials
         chosen, n_classes = self._transitions, potentials.n_classes
         pointers = [batch.node_ptr for batch in batches]
@@ -132,7 +131,7 @@ class ChainLabels:
         return of_nodes, [None if part is None else wide[part] for part in parts]
 
     def _gather_feature_weights(self, dtype):
-        """Return the weights of dense features, and (feature, class) pairs of sparse features with their weights."""
+        """Return the weights of dense features, or the (feature, class) pairs of sparse features and their weights."""
         coef, potentials = self._weights.coef, self._potentials
         if potentials.by_columns:
             return np.empty((0, 0), dtype), potentials.pairs.ptr, potentials.pairs.column, coef
@@ -154,7 +153,7 @@ def _are_alike(features):
 
 
 def _list_blocks(pointers, starts, n_classes):
-    """Return each block's batch, range of chains and first node; threads process one block at a time."""
+    """Return the batch, range of chains and first node of each block; threads process one block at a time."""
     blocks = []
     for batch, (ptr, cuts) in enumerate(zip(pointers, compute_block_starts(pointers, n_classes), strict=True)):
         own = np.empty((len(cuts) - 1, 4), dtype=np.int64)
@@ -220,7 +219,7 @@ class GraphLabels(_PredictionPath):
             return map_tasks(self._completed, parts, n_jobs)
 
     def _completed(self, part: tuple, n_threads: int) -> np.ndarray:
-        """Return the labels or marginals of a batch, in which failed examples are predicted from their model."""
+        """Return the labels or marginals of a batch; examples that failed are predicted from their models."""
         batch, marginals, failed = part
         marginals = marginals.astype(np.float64, copy=False)
         if failed.any():
@@ -277,7 +276,7 @@ def _has_cut(batch: Any, inference: Any) -> bool:
 def _predict_in_lots(batches: list, chosen: list[int], predict: Callable) -> list[np.ndarray | None]:
     """Return the predictions of the chosen batches, and None for the others.
 
-    Batches are predicted in lots with few nodes each, to limit the memory for computed edge features.
+    Batches are predicted in lots with few nodes each, to limit the memory that computed edge features need.
     """
     found: list[np.ndarray | None] = [None] * len(batches)
     sizes = np.cumsum([0, *(batches[i].example.n_nodes for i in chosen)])

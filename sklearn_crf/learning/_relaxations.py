@@ -51,7 +51,7 @@ _TOL = [Interval(Real, 0, None, closed="neither")]
 #: Allowed values of ``trees`` in methods that need the trees themselves.
 TREES_CONSTRAINTS = [StrOptions({"covering", "uniform", "snakes"}), SpanningTrees, list]
 
-# Least and largest final tolerance of the inner problem, and ratio of this tolerance to the estimator's ``tol``.
+# Minimum and maximum final tolerance of the inner problem; ratio of this tolerance to the estimator's ``tol``.
 _LEAST_TOL, _LARGEST_TOL, _TOL_OF_ESTIMATOR = 1e-6, 1e-3, 10.0
 
 # Tolerance of the inner problem at the start of training.
@@ -59,7 +59,7 @@ _FIRST_TOL = 3e-2
 
 
 def name_covering_trees(trees: Any) -> Any:
-    """Return the option ``trees`` of :class:`TightenBound` for an option ``trees`` of learning."""
+    """Convert the option ``trees`` of learning methods to the option ``trees`` of :class:`TightenBound`."""
     return "minimal" if isinstance(trees, str) and trees in ("auto", "covering") else trees
 
 
@@ -82,13 +82,14 @@ class Relaxation(SmoothLearning):
         by counting numbers for all nodes and for all factors, such as ``CountingNumbers(0.5, 1.0)``.
     trees : str, SpanningTrees or list, default="auto"
         Trees of the tree-reweighted entropy. "auto" is "chains" on images and volumes and "covering" otherwise.
-        "chains" are the lines along the axes, all with equal probability; sweeps then never raise the bound.
-        "covering" are few trees that cover the edges. "uniform" gives all edges equal probabilities, which no
-        distribution over trees of a graph with a bridge does. "snakes" are four paths that run back and forth through
-        a lattice. "series_parallel" are subgraphs with cliques of three nodes, in place of trees, for a tighter bound
-        in more time; examples must not have factors. "optimal" are the trees of the tightest bound of each example,
-        found for every evaluation anew. Your own trees, as in :class:`TightenBound`, need examples with equal graphs.
-        In examples with factors, sets of factors without cycles take the place of trees.
+        "chains" are the lines along the axes, all with equal probability; with these trees, sweeps never raise the
+        bound. "covering" is a small set of trees that together cover all edges. "uniform" gives all edges equal
+        probabilities, although no distribution over trees does so if the graph has a bridge. "snakes" are four paths
+        that run back and forth through a lattice. "series_parallel" uses subgraphs with cliques of three nodes in place
+        of trees, for a tighter bound that takes more time; examples must not have factors. "optimal" are the trees of
+        the tightest bound of each example, found anew for every evaluation. Your own trees, as in
+        :class:`TightenBound`, need examples with equal graphs. In examples with factors, sets of factors without cycles
+        take the place of trees.
     max_iter : int, default=2000
         Maximum number of iterations of the inner problem of one example, in training and if its marginals are used for
         prediction.
@@ -134,10 +135,10 @@ class Relaxation(SmoothLearning):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
     def _tighten(self, run: Any) -> Any:
-        """Return training options with a tolerance no larger than the tolerance of ``tol="auto"``.
+        """Return training options whose tolerance is at most the tolerance of ``tol="auto"``.
 
-        There are many shares of scores and trees, and each changes the objective very little. The last decreases of the
-        objective therefore do not show how much decrease remains.
+        There are many shares of scores and trees, and each share changes the objective very little. A small last
+        decrease of the objective therefore does not show that little decrease remains.
         """
         return replace(run, asked_tol=min(run.tol, self.tolerance()))
 
@@ -188,10 +189,10 @@ class Relaxation(SmoothLearning):
             return NormProductBP("trw", edge_probabilities=trees, **self._limits)
         messages = TRWMessagePassing(trees, **self._limits)
         if trees == "chains":
-            # Sweeps in the order of these chains never raise the bound, so they need no fallback.
+            # With sweeps in the order of these chains, the bound never rises, so no fallback is needed.
             return messages
         if trees == "uniform":
-            # No trees have exactly these probabilities.
+            # No distribution over trees has exactly these probabilities.
             return MarginalsWithFallback(messages, NormProductBP("trw", edge_probabilities=trees, **self._limits))
         return MarginalsWithFallback(messages, self._make_tightening())
 
@@ -255,7 +256,7 @@ class Reparameterization(Relaxation):
 
 @options
 class SpanningTreesTraining(Reparameterization):
-    """Learning by the mean of the likelihoods of spanning trees, among which scores are divided evenly.
+    """Learning by the mean of the likelihoods of spanning trees, with scores divided evenly among the trees.
 
     This is the bound of :class:`Reparameterization` before it is minimised over divisions of the scores. Training
     therefore has no inner problem, and the bound is looser.
@@ -291,8 +292,8 @@ class OneProblem(Relaxation):
 
     def check_shards(self, solver: Any) -> None:
         raise ValueError(
-            f"learning={self.name!r} visits single examples in memory, which Shards do not support: use 'relaxation' "
-            "or 'reparameterization'."
+            f"learning={self.name!r} processes single examples in memory, which Shards do not support: use "
+            "'relaxation' or 'reparameterization'."
         )
 
     def check(self, plan: FitPlan) -> None:
@@ -329,13 +330,14 @@ class OptimalEdgeProbabilities(OneProblem):
     .. math::
         \min_{w, \nu} \; P(w) + C \sum_i \bigl( \tilde A(\theta_i(w), \nu_i) - \mathrm{score}(y_i) \bigr)
 
-    This is one problem over the weights and the edge probabilities of all examples, jointly convex, and solved by
+    This is one problem over the weights and the edge probabilities of all examples. It is jointly convex and solved by
     projected quasi-Newton steps. At the optimum, the bound equals the bound of :class:`TightenBound` with
     ``trees="optimal"``. Edge probabilities stay in the spanning tree polytope because they are means of trees. The
-    steepest tree of every example is added to them repeatedly, until no tree is much steeper. The bound is tighter than
-    in :class:`Relaxation` and training is slower. Large lattices gain little. Predictions use marginals of covering
-    trees. If labels are missing, the bound given the known labels also uses covering trees,
-    because trees that minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
+    steepest tree of every example is added to these means repeatedly, until no tree is much steeper. The bound is
+    tighter than the bound of :class:`Relaxation`, but training is slower. The gain on large lattices is small.
+    Predictions use marginals of covering trees. If labels are missing, the bound given the known labels also uses
+    covering trees, because trees that minimise this bound would raise the objective. Source: Jancsary 2012, CRF recipe
+    2, Eq. 160-163.
 
     Parameters
     ----------
@@ -369,13 +371,15 @@ class OptimalEdgeProbabilities(OneProblem):
             )
         if not isinstance(self.trees, str) or self.trees != "covering":
             raise ValueError(
-                f"learning='edge_probabilities' learns its trees: trees must have its default, got {self.trees!r}."
+                f"learning='edge_probabilities' learns its trees: leave trees at its default, got {self.trees!r}."
             )
         if plan.solver.l1_ratio:
-            raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
+            raise ValueError(
+                "learning='edge_probabilities' needs l1_ratio=0, because its solver does not support an L1 penalty."
+            )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        """Minimise over field weights and tree weights by a projected solver, and repeatedly add the steepest trees."""
+        """Minimise over field weights and tree weights by a projected solver, adding the steepest trees repeatedly."""
         run, record, n_weights = self._tighten(run), problem.record, len(start)
         observed = self._build_observed(problem.risk, self._make_precise_inference(plan.facts))
         risk = EdgeProbabilityRisk(problem.risk, **self._limits, observed=observed)
@@ -423,24 +427,24 @@ class OptimalEdgeProbabilities(OneProblem):
             if not record.converged and not is_stopped:
                 what = "Training" if record.inference_converged else "The inner problem"
                 warn_unconverged(
-                    f"{what} of learning='edge_probabilities' did not converge: increase max_iter, or take "
+                    f"{what} of learning='edge_probabilities' did not converge: increase max_iter, or use "
                     "learning='relaxation', which is quicker",
                     problem,
                 )
         return record
 
 
-# Number of steps between additions of a tree.
-# Smallest gain for which a tree is added, relative to the estimator's tolerance.
+# Number of steps before a tree is added.
+# Minimum gain for which a tree is added, divided by the estimator's tolerance.
 # Trees with smaller gains would change the bound by less than a thousandth, but take most of the steps.
 _STEPS_OF_A_TREE, _LEAST_GAIN = 10, 3.0
 
 
 @options
 class JointRelaxation(OneProblem):
-    """Learning by the relaxation as one problem over weights and divisions of scores, without an inner problem.
+    """Learning by the relaxation as one problem over the weights and the divisions of scores, without inner problem.
 
-    Source: Jancsary 2012, CRF recipe 4. ``max_iter`` and ``tol`` are limits of the marginals at prediction.
+    Source: Jancsary 2012, CRF recipe 4. ``max_iter`` and ``tol`` only limit the computation of marginals in prediction.
 
     Examples
     --------
@@ -521,9 +525,10 @@ class DualRelaxation(OneProblem):
             return _ascend_dual(problem, start, run, self.remedy)
         free = copy.copy(problem.risk)
         free.objective = replace_likelihood(free.objective, FreeLikelihood(precise))
-        # The log-partition given the known labels is convex, so its tangent is a lower bound.
-        # With the tangent, the objective has an upper bound that is exact at the point of contact.
-        # A round that ends at its start has found a stationary point.
+        # The log-partition given the known labels is convex, so its tangent is a lower bound on it.
+        # With the tangent, the objective is replaced by an upper bound that equals the objective at the point of
+        # contact.
+        # If a round ends where it started, this point is stationary.
         record, n_before = problem.record, -1
         while record.n_iter < run.max_iter:
             is_first, n_before, record.converged = n_before < 0, record.n_iter, False
@@ -534,7 +539,10 @@ class DualRelaxation(OneProblem):
             start = _ascend_dual(again, start, left, self.remedy).coef
             if not record.converged or (record.n_iter == n_before + 1 and not is_first):
                 return record
-        record.converged, record.stop_reason = False, "STOP: max_iter reached while completed labels moved the weights"
+        record.converged, record.stop_reason = (
+            False,
+            ("STOP: max_iter reached while completed labels still changed the weights"),
+        )
         warn_unconverged("Completing missing labels still changed the weights: increase max_iter", again)
         return record
 
@@ -570,6 +578,8 @@ def _ascend_dual(problem, start, run, remedy):
         if not record.inference_converged:
             warn_of_inner_problem(problem)
         elif not found.success:
-            warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
+            warn_unconverged(
+                "Exponentiated gradient steps in the dual did not converge: increase max_iter, or decrease C", problem
+            )
         record.coef = scale * found.x
     return problem.record

@@ -1,4 +1,4 @@
-"""Max-margin learning with scores divided among parts, by an inner problem or together with the weights."""
+"""Max-margin learning with scores divided among parts, either in an inner problem or jointly with the weights."""
 
 from numbers import Real
 from typing import Any, ClassVar
@@ -61,10 +61,10 @@ class ReparameterizedMargin(SmoothedMargin):
 
 @options
 class JointMargin(SmoothedMargin):
-    r"""Max-margin learning as one problem over weights and divisions of scores among parts, without an inner problem.
+    r"""Max-margin learning as one problem over the weights and the divisions of scores, without an inner problem.
 
-    Source: Jancsary 2012, M3N recipe 4. With ``temperature=0`` the losses are maxima and not smooth. The bundle method
-    then minimises
+    Source: Jancsary 2012, M3N recipe 4. With ``temperature=0`` the losses are maxima and therefore not
+    smooth. The bundle method then minimises
 
     .. math::
         \tfrac12 \lVert w \rVert^2 + \tfrac{C \gamma}{2} \lVert \lambda \rVert^2 + C \sum_i \Bigl(
@@ -76,7 +76,7 @@ class JointMargin(SmoothedMargin):
     ----------
     share_penalty : float, default=0.001
         Penalty :math:`\gamma` of squared shares if the temperature is zero. With a smaller penalty, the result is
-        nearer to the result of :class:`RelaxedMargin`, and takes more iterations.
+        closer to the result of :class:`RelaxedMargin`, but takes more iterations.
 
     Examples
     --------

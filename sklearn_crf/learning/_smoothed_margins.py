@@ -87,7 +87,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
         for temperature in _build_temperature_schedule(last):
             x[problem.n_weights :] *= objective.temperature / temperature
             objective.temperature = temperature
-            # Messages of the previous temperature are a poor start.
+            # The messages of the previous temperature are a poor start for the next temperature.
             risk.forget()
             found = minimize_lbfgs(problem.value_grad, x, **limits)
             x = problem.project(found.x)
@@ -97,7 +97,7 @@ def minimize_smoothed(risk, start, setting, run, callback):
         objective.temperature = last
     own = x[: problem.n_weights]
     # Evaluate the weights without shares at the last temperature.
-    # Training may have stopped at a higher temperature, and joint gradients include shares.
+    # Training may have stopped at a higher temperature, and the gradients of the joint problem include shares.
     value, gradient = plain.value_grad(own)
     entropy = run.C * risk.summed(_bound_entropy, setting.entropy, setting.scale * own)
     best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
@@ -134,7 +134,7 @@ _FACTOR = 10.0
 
 
 def _bound_entropy(risk, entropy, coef):
-    """Return an upper bound on the total entropy of the relaxation, from the node marginals of training."""
+    """Return an upper bound on the total entropy of the relaxation, computed from the node marginals of training."""
     unweighted = [replace(batch, weight=None) for batch in risk.batches]
     plain = risk.having(batches=unweighted)
     plain.carried = risk.carried
@@ -152,7 +152,7 @@ def _bound_entropy(risk, entropy, coef):
 def _read_node_statistics(example, statistics, n_classes):
     """Return the statistics of the states of nodes, (N, K) float64."""
     if isinstance(statistics, FactorStatistics):
-        # The first factors of a factor graph belong to single nodes.
+        # In a factor graph, the first factors belong to single nodes.
         n_states = states_of(example, n_classes)
         found = np.zeros((example.n_nodes, n_classes))
         found[np.arange(n_classes) < n_states[:, None]] = statistics.log_table[: n_states.sum()]
@@ -161,7 +161,7 @@ def _read_node_statistics(example, statistics, n_classes):
 
 
 def _compute_largest_entropy(risk, entropy):
-    """Return the largest possible total entropy, which is a weighted sum of the log-number of states of each node."""
+    """Return the largest possible total entropy: a weighted sum of the logarithms of the nodes' numbers of states."""
     total = 0.0
     for batch in risk.batches:
         counts = states_of(batch.example, risk.potentials.n_classes)

@@ -26,16 +26,17 @@ from sklearn_crf.optimize import (
 
 SELECTIONS = ("best", "last", "averaged", "voted")
 
-# Number of weights from which L-BFGS-B needs as much memory for bounds and copies as for its corrections.
+# With this many weights, L-BFGS-B needs as much memory for bounds and copies as for its corrections.
 _MANY_WEIGHTS = 100_000
 
-# Number of weights from which scaling by the frequency of sparse features saves passes over the examples.
+# With this many weights, scaling by the frequency of sparse features saves passes over the examples.
 _SOME_WEIGHTS = 2000
 
-# History sizes of L-BFGS. The long history halves the passes that weights of correlated edge features need.
+# Maximum number of weights for the long history of L-BFGS, which halves the passes needed for correlated edge
+# features; length of the long history; length of the short history.
 _FEW_WEIGHTS, _LONG_HISTORY, _SHORT_HISTORY = 1000, 60, 10
 
-#: Default advice in the warning that an approximate inference has no consistent gradient.
+#: : Default advice in the warning that an approximate inference gives no consistent gradient.
 REMEDY = (
     "pass an inference with a larger max_iter or damping, such as inference=LoopyBP(damping=0.5), decrease C, or use "
     "inference='map'"
@@ -72,14 +73,15 @@ class Solver(HoldsOptions):
         Returns
         -------
         TrainingRecord
-            After Ctrl-C with ``run.keeps_interrupted`` it contains the exception, to be raised once weights are stored.
+            After Ctrl-C with ``run.keeps_interrupted`` it contains the exception, which must be raised after the
+            weights are stored.
         """
         raise NotImplementedError(type(self).__name__)
 
 
 @contextmanager
 def open_training(problem, run, remedy, name, l1_ratio=0.0) -> Iterator[Callable[[np.ndarray], bool]]:
-    """Yield a function that reports an iterate; Ctrl-C ends the block and keeps the latest weights."""
+    """Yield a function that reports an iterate; Ctrl-C ends the context, and the latest weights are kept."""
     # name: name of the solver for the progress bar
     record = problem.record
     problem.remedy = remedy
@@ -113,7 +115,8 @@ class LBFGS(Solver):
         Fraction of the penalty that is L1, in [0, 1], as in scikit-learn's LogisticRegression.
     select : {"best", "last", "averaged", "voted"}, default="best"
         Choice of the final weights if L-BFGS does not converge because the marginals of an approximate inference break
-        down: the weights with the fewest training errors, the last, the mean, or several that vote.
+        down: "best" is the iterate with the fewest training errors, "last" the last, "averaged" the mean, and "voted"
+        several that vote.
 
     Examples
     --------
@@ -168,7 +171,7 @@ class LBFGS(Solver):
                 and objective.settle(0.0 if result.success else None)
             ):
                 # Weights have only converged if the inner problem has its final accuracy.
-                # If the line search fails, the inner problem was solved too roughly.
+                # If the line search fails, the accuracy of the inner problem was too low.
                 result = minimize(problem.evaluate, result.x, max_iter=run.max_iter + 1 - record.n_iter, **options)
             options.pop("scaling", None)
             left = lambda: -1 if record.stopped else run.max_iter + 1 - record.n_iter  # noqa: E731
@@ -185,7 +188,7 @@ class LBFGS(Solver):
         return problem.record
 
     def _keep_selected(self, problem, selection):
-        # Once the inference has no unique result, its free energy continues to fall, but its labels get worse.
+        # Once the inference has no unique result, its free energy continues to decrease, but its labels get worse.
         # The number of errors is a better criterion than the free energy (Kumar et al. 2005, section 7.2).
         chosen = "with the fewest errors" if self.select == "best" else f"chosen by select={self.select!r}"
         warn_unconverged(
@@ -203,8 +206,8 @@ class GradientSteps(Solver):
     Parameters
     ----------
     step_size : float, default=0.1
-        Step size. The gradient is the mean over labelled nodes. Pairwise weights have four times this step size on
-        lattices with four neighbours, as in Kumar et al., and smaller steps on denser graphs.
+        Step size. The gradient is divided by the number of labelled nodes. On lattices with four neighbours, pairwise
+        weights have four times this step size, as in Kumar et al.; on denser graphs, their step size is smaller.
     step_schedule : {"constant", "annealed", "adaptive"}, default="constant"
         Whether steps shrink. With "annealed" steps, learning methods without a smooth loss converge, but are biased.
         With "adaptive" steps each weight has its own step size, as in AdaGrad, and training ends after ``5 n_cycles``
@@ -244,16 +247,17 @@ class GradientSteps(Solver):
     def train(self, problem, start, run, remedy=REMEDY):
         with open_training(problem, run, remedy, "GradientSteps") as report:
             smooth, record = problem.risk.objective.smooth, problem.record
-            # With an approximate inference, labels may get worse while the loss falls (see LBFGS._keep_selected).
+            # With an approximate inference, labels may get worse while the loss decreases (see LBFGS._keep_selected).
             selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
-            # Shrinking steps do not leave the zone of few errors, so adaptive steps do not wait for cycles.
+            # Shrinking steps do not leave the region of few errors, so adaptive steps do not wait for departures from
+            # it.
             patience: dict[str, Any] = {"departure": np.inf, "patience": 5, "min_iter": 5 * self.n_cycles}
             cycles = CycleDetector(self.n_cycles, **(patience if self.step_schedule == "adaptive" else {}))
             n_constant_errors = problem.risk.n_constant_errors
 
             def has_cycled(n_errors):
-                # From a bad start, steps may alternate between one label for all nodes and another label for all nodes.
-                # Then the number of errors recurs, although training is not stuck in a cycle.
+                # From a bad start, every step may give all nodes one label, alternately one label and another.
+                # The number of errors then recurs, although training is not stuck in a cycle.
                 # Contrastive divergence counts no errors and has no cycles: sampling noise dominates its gradient.
                 return n_errors is not None and n_errors < n_constant_errors and cycles.update(n_errors)
 
@@ -284,7 +288,7 @@ class GradientSteps(Solver):
                 left = check_remaining_slope(problem, result.x, run.tol, record.n_iter)
                 record.converged, record.stop_reason = left is None, left or result.message
             if is_fixed and draws:
-                record.stop_reason = "STOP: the gradient by the labelings drawn is zero"
+                record.stop_reason = "STOP: the gradient for the labelings drawn is zero"
             if not smooth and cycles.n_completed >= self.n_cycles:
                 n_steps = cycles.n_iter - 1 - cycles.best_iter
                 told = f"no fewer errors in the last {n_steps} steps"
@@ -294,10 +298,13 @@ class GradientSteps(Solver):
                 warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
             elif not smooth and not result.success and record.n_iter >= run.max_iter and None not in record.errors:
                 if min(record.errors) >= n_constant_errors:
-                    told = "No step was better than one class for all nodes: use init='independent', or raise max_iter"
+                    told = (
+                        "No step gave better labels than one class for all nodes: use init='independent', or "
+                        "increase max_iter"
+                    )
                     warn_unconverged(told, problem)
                 elif _gets_better(record.errors):
-                    told = "The number of errors was still falling at the last steps: increase max_iter or step_size"
+                    told = "The number of errors was still decreasing in the last steps: increase max_iter or step_size"
                     warn_unconverged(told, problem)
             if record.converged:
                 record.coef, record.best_iter = result.x, record.n_iter - 1
@@ -375,8 +382,8 @@ class SGD(Solver):
     def minimize_by_epochs(self, problem, start, run, gradient, callback):
         """Make stochastic steps along gradients of mini-batches, and warn if the steps do not converge.
 
-        The steps have converged if the loss fell by at most ``run.tol`` per node in the last tenth of the epochs, and
-        can hardly decrease further.
+        The steps have converged if the loss decreased by at most ``run.tol`` per node in the last tenth of the epochs,
+        and can hardly decrease further.
         """
         # gradient: callable(members, coef) -> (value, gradient)
         # callback: called with the iterate after every epoch; if it returns True, training stops
@@ -399,12 +406,16 @@ class SGD(Solver):
         elif _falls(record.loss, run.tol * problem.scale):
             result.success = False
             warn_unconverged(
-                "The loss was still falling in the last epochs: increase max_iter or step_size, or decrease batch_size",
+                "The loss was still decreasing in the last epochs: increase max_iter or step_size, or decrease "
+                "batch_size",
                 problem,
             )
         else:
             left = check_remaining_slope(problem, result.x, run.tol, record.n_iter)
-            result.success, result.message = left is None, left or "CONVERGENCE: little of the objective is left"
+            result.success, result.message = (
+                left is None,
+                left or ("CONVERGENCE: the objective can hardly decrease further"),
+            )
         return result
 
 
@@ -417,9 +428,9 @@ class AnchoredBundle(Solver):
             \mathrm{score}_w(y_i) \bigr)
         \quad \text{subject to} \quad w_0^\top (w - w_0) = 0
 
-    The loss is proportional to the scale of the weights and is smallest if all weights are zero. The scale is therefore
-    fixed by the start :math:`w_0`, the weights of the field without edges. If the inference is exact, the gap is an
-    upper bound on the suboptimality of the objective.
+    The loss is proportional to the scale of the weights, and would be smallest if all weights were zero. The scale is
+    therefore fixed by the start :math:`w_0`, the weights of the field without edges. If the inference is exact, the gap
+    is an upper bound on the suboptimality of the objective.
 
     Parameters
     ----------
@@ -447,8 +458,8 @@ class AnchoredBundle(Solver):
             norm = float(np.linalg.norm(start))
             if not problem.has_value(start) or not norm:
                 raise ValueError(
-                    "solver='bundle' needs a loss and non-zero initial weights, because training keeps the scale of "
-                    "the weights: use learning='spa' with init='independent', or solver='steps'."
+                    "solver='bundle' needs a loss and non-zero initial weights, because training keeps the scale of"
+                    " the weights: use learning='spa' with init='independent', or solver='steps'."
                 )
             anchor = start / norm
 
@@ -494,7 +505,8 @@ class AutoSolver(Solver):
 #: Solvers by name.
 SOLVERS: dict[str, type[Solver]] = {"lbfgs": LBFGS, "gradient": GradientSteps, "sgd": SGD}
 
-# Training stops after this number of successive iterations whose errors exceed the fewest errors times the margin.
+# Training stops after this number of successive iterations in which the errors exceed the minimum errors times the
+# margin.
 _PATIENCE = 6
 _MARGIN = 1.05
 
@@ -505,10 +517,10 @@ def _diverges(errors):
     return len(latest) == _PATIENCE and None not in latest and min(latest) > _MARGIN * min(errors)
 
 
-# Fraction of the iterations that count as the last iterations, in which finished training no longer improves.
+# Fraction of the iterations that count as the last iterations. Completed training no longer improves in them.
 _LAST = 0.1
 
-# The number of errors is still falling, not just fluctuating, if it is below this fraction of the earlier minimum.
+# The number of errors is still decreasing, not just fluctuating, if it is below this fraction of the earlier minimum.
 _CLEARLY = 0.99
 
 
@@ -519,7 +531,7 @@ def _gets_better(errors):
 
 
 def _falls(losses, most):
-    """Return whether the minimum of the losses fell by more than a limit in the last iterations."""
+    """Return whether the minimum of the losses decreased by more than ``most`` in the last iterations."""
     if None in losses:
         return False
     before, last = _find_recent_minima(losses)
@@ -533,6 +545,6 @@ def _find_recent_minima(values):
 
 def warn_of_inner_problem(problem):
     warn_unconverged(
-        f"The marginals of training did not converge, so the loss is not quite convex: {problem.remedy}",
+        f"The marginals of training did not converge, so the loss is not exactly convex: {problem.remedy}",
         problem,
     )

@@ -23,8 +23,8 @@ class SteppedLearning(DescentLearning):
     Parameters
     ----------
     step_size : float, default=0.1
-        Step size. The gradient is the mean over labelled nodes. See :class:`GradientSteps`. This option and the next
-        four configure the steps of ``solver="auto"``.
+        Step size. The gradient is divided by the number of labelled nodes. See :class:`GradientSteps`. This option and
+        the next four options configure the steps of ``solver="auto"``.
     step_schedule : {"constant", "annealed", "adaptive"}, default="constant"
         Whether steps shrink. With "annealed" steps the weights converge, but are biased. With "adaptive" steps each
         weight has its own step size, and training ends after ``5 n_cycles`` steps without fewer errors; mini-batches
@@ -79,8 +79,9 @@ class SteppedLearning(DescentLearning):
         # Starts other than "zeros" and "random" have the scale of the field without edges.
         if isinstance(self.init, str) and self.init in ("zeros", "random"):
             warn_caller(
-                f"With learning={self.name!r} and init={self.init!r}, the scale of the weights, and so the confidence "
-                "of probabilities, depends on step_size: use init='auto', or fit the scale with TemperatureScaling."
+                f"With learning={self.name!r} and init={self.init!r}, the scale of the weights depends on step_size,"
+                " and so does the confidence of probabilities: use init='auto', or fit the scale with "
+                "TemperatureScaling."
             )
 
 
@@ -92,8 +93,8 @@ class SaddlePointTraining(SteppedLearning):
 
     This is the perceptron rule. Source: Kumar et al. 2005, section 4.2. The loss of the perceptron is convex, and
     ``solver="bundle"`` minimises it with a duality gap by :class:`AnchoredBundle`, which uses ``C`` and ``max_iter``.
-    The gradient steps of the paper do not converge. Weights are chosen by the number of errors, which need not be
-    smallest where the loss is. A step only needs a direction: if :class:`~sklearn_crf.inference.AutoMap` is
+    The gradient steps of the paper do not converge. Weights are chosen by the number of errors, whose minimum need not
+    be the minimum of the loss. A step only needs a direction: if :class:`~sklearn_crf.inference.AutoMap` is
     approximate, each step performs one iteration of messages, starting from the messages of the previous step.
 
     Parameters

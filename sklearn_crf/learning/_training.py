@@ -19,13 +19,13 @@ from sklearn_crf.potentials import FeatureScaling, SegmentPotentials
 
 
 def check_node_weights(node_weight, encoded, most):
-    """Check node weights and return a float64 array for each example, or None without node weights."""
+    """Check node weights and return one float64 array for each example, or None if there are no node weights."""
     # node_weight: list of arrays with the shapes of the labels, or None; most: the largest allowed weight
     if node_weight is None:
         return None
     n_examples = count_examples(node_weight, "node_weight")
     if n_examples != encoded.n_examples:
-        raise ValueError(f"node_weight holds arrays for {n_examples} examples, but X has {encoded.n_examples}.")
+        raise ValueError(f"node_weight holds {n_examples} arrays, but X has {encoded.n_examples} examples.")
     weights = [as_reals(part, f"node_weight[{i}]", np.float64) for i, part in enumerate(node_weight)]
     for i, part in enumerate(weights):
         shape = encoded.label_shape(i)
@@ -34,7 +34,7 @@ def check_node_weights(node_weight, encoded, most):
         if not np.all((part >= 0) & (part <= most)):
             raise ValueError(f"node_weight[{i}] must hold numbers from 0 to {most:g}.")
     if not any(part.any() for part in weights):
-        raise ValueError("node_weight is 0 for every node: at least one needs a positive weight.")
+        raise ValueError("node_weight is 0 for every node: at least one node needs a positive weight.")
     return [np.ravel(part) for part in weights]
 
 
@@ -77,24 +77,24 @@ def require_associative(batches):
             edge, feature = np.argwhere(edge_features < 0)[0]
             i = batch.members[np.searchsorted(batch.node_ptr, batch.example.edges[edge, 0], side="right") - 1]
             raise ValueError(
-                "pairwise='associative' needs edge features that are not negative, found "
-                f"{edge_features[edge, feature]:g} in feature {feature} of an edge of X[{i}]."
+                f"pairwise='associative' needs edge features that are not negative, but X[{i}] has an edge with "
+                f"feature {feature} = {edge_features[edge, feature]:g}."
             )
 
 
-# The weights of all iterations are recorded if the record then has at most this many numbers.
+# If the record has at most this many numbers, it stores the weights of all iterations.
 _RECORD_LIMIT = 20_000
 
 
 @dataclass(eq=False)
 class TrainingRecord:
-    """Record of a training, with lists that have an entry for each iterate, and with the result."""
+    """Record of a training, with lists that have one entry for each iterate, and with the result."""
 
     path: str  # Name of the algorithm that evaluates the risk
     loss: list = field(default_factory=list)  # Values of the penalised objective
     errors: list = field(default_factory=list)  # Weighted numbers of wrong labels
-    gradient_norm: list = field(default_factory=list)  # Norms of the gradient per node
-    n_nonsubmodular: list = field(default_factory=list)  # Numbers of edges that no cut represents
+    gradient_norm: list = field(default_factory=list)  # Norms of the gradient divided by the number of nodes
+    n_nonsubmodular: list = field(default_factory=list)  # Numbers of non-submodular edges, which no cut represents
     coef_path: list = field(default_factory=list)  # Weights (n_coef,) of each iterate, if they are few
     gradient_path: list = field(default_factory=list)  # Gradient (n_coef,) of each iterate, if weights are few
     validation_scores: list = field(default_factory=list)  # Scores on held-out examples, if there are any
@@ -102,7 +102,7 @@ class TrainingRecord:
     latest: np.ndarray | None = None  # (n_coef,) or None: the latest weights
     coef: np.ndarray | None = None  # (n_coef,) or None: the chosen weights
     voters: np.ndarray | None = None  # (n_voters, n_coef) or None: weight vectors that vote at prediction
-    stopped: bool = False  # Whether a callback or held-out examples asked to stop
+    stopped: bool = False  # Whether a callback or the score on held-out examples asked to stop
     interrupted: BaseException | None = None  # Exception to raise after the weights are stored
     converged: bool = False  # Whether training and its inference converged
     stop_reason: str = ""  # Reason why training ended
@@ -163,7 +163,7 @@ def restore_units(record: Any, scaling: FeatureScaling, potentials: Any) -> None
 
 
 def compute_penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
-    """Return the penalty coefficient of each weight: 0 for intercepts, 1 for nodes, C / edge_C for other weights."""
+    """Return the penalty factor of each weight: 0 for intercepts, 1 for nodes, C / edge_C for other weights."""
     # returns (n_coef,) float64
     factors = potentials.penalty
     if edge_C is not None:
@@ -220,7 +220,7 @@ class PenalisedRisk:
 
     @property
     def scale(self):
-        """Ratio of the objective P to the objective f per node."""
+        """Ratio of the objective P to the objective f."""
         return self.n_nodes if self.C is None else self.C * self.n_nodes
 
     @property
@@ -248,7 +248,7 @@ class PenalisedRisk:
             return None
         total = at_zero / self.n_nodes + (1 - self.l1_ratio) * self._strength * self.penalty
         # As labels become certain, the curvature of frequent features decreases most.
-        # As a model of this, the square root halves the range of curvatures in orders of magnitude.
+        # Square roots model this decrease: they halve the range of curvatures on a logarithmic scale.
         roots = np.sqrt(np.where(total > 0, total, 1.0))
         return np.maximum(roots, np.finfo(np.float32).tiny).astype(np.float32)
 
@@ -283,11 +283,11 @@ class PenalisedRisk:
         return self._evaluate_at(coef)[1] is not None
 
     def compute_inference_gap(self, coef):
-        """Return a bound on the error of the sum of losses; it is positive if labelings are not proven optimal."""
+        """Return an upper bound on the error of the sum of losses, positive if a labeling is not proven optimal."""
         return self._evaluate_at(coef)[3].gap
 
     def _evaluate_at(self, coef):
-        """Return the result at the given weights, without a pass over the examples if they were evaluated last."""
+        """Return the result at the given weights, from memory if these were the last weights evaluated."""
         if self._last is None or not np.array_equal(self._last[0], coef):
             self.evaluate(coef)
         return self._last
@@ -295,7 +295,7 @@ class PenalisedRisk:
     def direction(self, coef):
         """Return the direction of a step that decreases f, with longer steps for pairwise weights.
 
-        Kumar et al. count every edge from both its ends, so their pairwise weights are half as large as here and their
+        Kumar et al. count every edge once for each end, so their pairwise weights are half as large as here and their
         pairwise steps are four times as long. The steps here have the same length as theirs on graphs with at most four
         neighbours per node, and are shorter on denser graphs.
         """
@@ -304,7 +304,7 @@ class PenalisedRisk:
         return direction
 
     def visit(self, coef):
-        """Record an iterate, without a pass over the examples if it was evaluated last."""
+        """Record an iterate, using its evaluation from memory if it was evaluated last."""
         latest, value, gradient, result = self._evaluate_at(coef)
         if value is not None:
             value = self.value(coef)
@@ -334,7 +334,8 @@ _MOST_VOTERS = 9
 class Selection:
     """Choice of the final weights among the iterates of a training that does not converge."""
 
-    # rule: "best" for the fewest training errors (the last in a tie), "last", "averaged" for the mean, or "voted"
+    # rule: "best" for the fewest training errors (the last iterate in a tie), "last", "averaged" for the mean, or
+    # "voted"
     # With the rule "voted", the 9 iterates with the fewest errors vote at prediction.
 
     def __init__(self, rule):
@@ -365,7 +366,7 @@ class Selection:
         return -self._kept[0][1] - 1 if len(self._kept) == 1 else None
 
     def chosen(self):
-        """Return the chosen weights, and the weight vectors that vote, or None if none vote."""
+        """Return the chosen weights, and the weight vectors that vote, or None if there is no vote."""
         # returns coef: (n_coef,), chosen weights (their mean if several vote); voters: (n_voters, n_coef) or None
         if self.rule == "averaged":
             return self._mean, None
@@ -376,7 +377,7 @@ class Selection:
 
 
 class HeldOutScores:
-    """Choice of the iterate with the best score on held-out examples, the last in a tie.
+    """Choice of the iterate with the best score on held-out examples, or of the last such iterate in a tie.
 
     Source: Kumar et al. 2005, footnote 3.
     """
@@ -418,14 +419,14 @@ def compute_initial_weights(init, risk, run):
     n_coef = risk.potentials.n_coef
     if isinstance(init, np.ndarray):
         if init.shape != (n_coef,) or not np.all(np.isfinite(init)):
-            raise ValueError(f"init must be {n_coef} finite numbers, got shape {init.shape}.")
+            raise ValueError(f"init must be an array of {n_coef} finite numbers, got shape {init.shape}.")
         return np.array(init, dtype=np.float64)
     if init == "random":
         return run.rng.normal(size=n_coef)
     if init != "independent" and (init != "auto" or (risk.objective.smooth and risk.is_exact)):
         return np.broadcast_to(0.0, n_coef)
     # Train a logistic regression on the nodes; pairwise weights stay zero.
-    # Learning methods without a smooth loss have no penalty, but their start is only finite with a penalty.
+    # Learning methods without a smooth loss have no penalty, but the start would not be finite without a penalty.
     problem = PenalisedRisk(risk.derived(_build_node_risk), run.C if risk.objective.smooth else 1.0, run.max_iter)
     n_left = run.max_iter
 
@@ -450,7 +451,7 @@ def _build_node_risk(risk):
 
 # Maximum number of weights whose curvature at the start is estimated by finite differences.
 # For so few weights, the estimate saves more passes than it costs.
-# Marginals at the start are cheap if their accuracy follows the size of the gradient.
+# Marginals at the start are cheap if their accuracy increases as the gradient decreases.
 _MOST_DIFFERENCES = 32
 
 # Maximum number of weights for finite differences on a subset of the examples.
@@ -463,8 +464,8 @@ _SHARE_OF_BATCHES = 4
 def choose_scaling(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
     """Return the scaling of the weights by the curvature at the start, or None if there are many weights.
 
-    If inference becomes more accurate during training, more than a few weights are scaled by the curvature of the
-    piecewise likelihood.
+    If inference becomes more accurate during training and there are many weights, the piecewise likelihood provides the
+    curvature.
     """
     # returns (n_coef, n_coef), the scaling matrix
     has_inner_problem = not problem.risk.objective.is_settled
@@ -505,6 +506,6 @@ def _select_labelled_nodes(batch):
     )
     without_edges = Batch(nodes, batch.members, batch.node_ptr, batch.labels, batch.weight)
     labelled = batch.labels >= 0
-    # Features that are stored by column cannot be split by node.
+    # Features that are stored by column cannot be selected by node.
     can_split = isinstance(example.node_features, np.ndarray) and labelled.any() and not labelled.all()
     return subgraph(without_edges, labelled) if can_split else without_edges

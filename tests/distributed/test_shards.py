@@ -322,7 +322,7 @@ def test_errors_name_the_shard():
 
 def test_what_takes_no_shards_says_so():
     shards = Shards.from_arrays(PARTS)
-    with pytest.raises(ValueError, match="solver='sgd' visits examples one by one, which Shards do not support"):
+    with pytest.raises(ValueError, match="solver='sgd' processes examples one by one, which Shards do not support"):
         ContrastiveCRF(solver="sgd").fit(shards)
     weighted = MostViolated(MostViolated("icm", "weighted"), "hamming")
     with pytest.raises(ValueError, match=r"MostViolated\(cost='weighted'\) is only supported for X and y in memory"):
@@ -330,10 +330,10 @@ def test_what_takes_no_shards_says_so():
     with pytest.raises(ValueError, match="such as 'lbfgs'"):
         TRWCRF(solver="sgd").fit(shards)
     for learning in ("joint_relaxation", "dual_relaxation", "edge_probabilities"):
-        with pytest.raises(ValueError, match=f"learning='{learning}' visits single examples in memory"):
+        with pytest.raises(ValueError, match=f"learning='{learning}' processes single examples in memory"):
             TRWCRF(learning=learning, fit_intercept=False).fit(shards)
     for options in ({"solver": "frank_wolfe"}, {"learning": "joint_margin"}, {"learning": "dual_margin"}):
-        with pytest.raises(ValueError, match="visits examples one by one, which Shards do not support"):
+        with pytest.raises(ValueError, match="processes examples one by one, which Shards do not support"):
             M3NClassifier(**options).fit(shards)
     with pytest.raises(ValueError, match="cost='weighted' is only supported for X and y in memory"):
         M3NClassifier(learning=MaxMargin(cost="weighted")).fit(shards)
@@ -390,10 +390,10 @@ def test_sets_that_do_not_fit_the_shards():
         fit(init="gpl", blocks=[[[0, 1]]] * 5 + [[[0, 16]]] + [[[0, 1]]] * 3)
     with pytest.raises(ValueError, match=r"given_weight must have shape \(1,\) or \(1, 9\), got \(1, 4\)"):
         fit(given=[Y], given_weight=np.ones((1, 4)))
-    with pytest.raises(ValueError, match=r"given\[0\] holds the label 7, which is not among the classes"):
+    with pytest.raises(ValueError, match=r"given\[0\] contains the label 7, which is not one of the classes"):
         fit(given=[np.full((1, 4, 4), 7)])
     sizes = Shards.from_arrays([PARTS[0], (X[4:, :2], Y[4:, :2])])
-    with pytest.raises(ValueError, match="init='observed' needs examples of one lattice shape, found labels of"):
+    with pytest.raises(ValueError, match="init='observed' needs examples with one lattice shape, found labels of"):
         fit(sizes, init="observed")
 
 

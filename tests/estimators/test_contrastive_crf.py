@@ -432,13 +432,13 @@ def test_unconverged_optimisation_warns():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"generator": ["icm", "swap"]}, "generator must hold names among icm, map"),
+        ({"generator": ["icm", "swap"]}, "generator must be one of icm, map"),
         ({"generator": "map", "generator_inference": "gibbs"}, "does not compute best labelings"),
-        ({"sets": [np.array([[7] * 10] * 10)[None]]}, "holds the label 7, which is not among the classes"),
+        ({"sets": [np.array([[7] * 10] * 10)[None]]}, "contains the label 7, which is not one of the classes"),
         ({"sets": [np.array(3)]}, r"given\[0\] must be an array of labelings"),
         ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [1.0, 2.0]}, "given_weight must have shape"),
         ({"sets": [np.zeros((2, 10, 10), dtype=int)], "set_weight": [-1.0]}, "given_weight must be finite"),
-        ({"set_weight": [1.0]}, "given_weight needs the parameter 'given': there are no sets"),
+        ({"set_weight": [1.0]}, "given_weight needs the parameter 'given': without it there are no sets"),
         ({"init": "gpl", "blocks": [[[0]]]}, "blocks holds lists for 1 examples, but X has 3"),
         ({"init": "gpl", "blocks": [[[100]], [], []]}, r"blocks\[0\]\[0\] must hold nodes from 0 to 99"),
     ],
@@ -451,7 +451,7 @@ def test_bad_parameters_are_named(options, message):
 
 def test_what_needs_one_lattice_says_so():
     X, y = chains(5)
-    with pytest.raises(ValueError, match="init='observed' needs examples of one lattice"):
+    with pytest.raises(ValueError, match="init='observed' needs examples with one lattice"):
         contrastive_crf(init="observed").fit(X, y)
     with pytest.raises(ValueError, match=r"blocks='rows' needs lattices of two axes or more, X\[0\]"):
         contrastive_crf(init="gpl", blocks="rows").fit(X, y)

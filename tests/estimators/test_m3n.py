@@ -315,9 +315,9 @@ def test_costs_of_nodes(solver):
     free = [np.zeros(len(part)) for part in y]
     first = m3n_classifier(**options).fit(X, y, node_weight=[np.ones(len(y[0])), *free[1:]])
     assert np.abs(first.coef_).max() > 0
-    with pytest.raises(ValueError, match="node_weight is 0 for every node: at least one needs a positive weight"):
+    with pytest.raises(ValueError, match="node_weight is 0 for every node: at least one node needs a positive weight"):
         m3n_classifier(**options).fit(X, y, node_weight=free)
-    with pytest.raises(ValueError, match="node_weight holds arrays for 7 examples, but X has 8"):
+    with pytest.raises(ValueError, match="node_weight holds 7 arrays, but X has 8 examples"):
         m3n_classifier().fit(X, y, node_weight=[np.ones(len(part)) for part in y[1:]])
     with pytest.raises(ValueError, match=r"node_weight\[0\] has shape \(99,\)"):
         m3n_classifier().fit(X, y, node_weight=[np.ones(99) for _ in y])
@@ -463,7 +463,7 @@ def test_bad_data():
     partial = y.copy()
     partial[1, 2, 2] = -1
     assert m3n_classifier(missing_label=-1, inference=ICM(), random_state=0, tol=0.1).fit(X, y).score(X, partial) > 0.5
-    with pytest.raises(ValueError, match="pairwise='associative' needs edge features that are not negative, found -"):
+    with pytest.raises(ValueError, match="pairwise='associative' needs edge features that are not negative, but X"):
         m3n_classifier(pairwise="associative", edge_features=_negative).fit(X, y)
     model = m3n_classifier(random_state=0, tol=0.05).fit(X, y)
     before = model.coef_.copy()

@@ -239,7 +239,7 @@ def test_rounds_that_never_end_are_no_convergence():
     X, y = noisy("chains")
     field, _ = fitted(ContrastiveCRF(learning=ContrastiveTraining(max_rounds=1), random_state=0), X, y)
     assert not field.converged_
-    assert field.stop_reason_ == "STOP: max_rounds reached while the sets still grew"
+    assert field.stop_reason_ == "STOP: max_rounds reached while the sets were still growing"
 
 
 def test_bulk_is_that_of_most_values():

@@ -271,8 +271,11 @@ def test_given_sets_have_their_proposals():
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        (ContrastiveTraining(given_log_proposal=[[0.0]]), "as many arrays as given has sets, 0, got 1"),
-        (ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[]), "as many arrays as given has sets, 1, got 0"),
+        (ContrastiveTraining(given_log_proposal=[[0.0]]), "one array for each of the 0 sets in given, got 1 arrays"),
+        (
+            ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[]),
+            "one array for each of the 1 sets in given, got 0 arrays",
+        ),
         (
             ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[[0.0, 1.0]]),
             r"shape \(1,\), one number per labeling",
